@@ -1,0 +1,124 @@
+"""Every error that this package raises on purpose.
+
+::
+
+    AudioTFRecordsError
+    ├── RecipeError          a value in the recipe, a flag or a transform's spec
+    ├── InputError           inputs that cannot be listed or used together
+    ├── OutputError          an output folder that must not be touched
+    ├── ClipError            one clip cannot become examples; becomes a reject
+    │   ├── UnreadableAudio  no decoder opens it, or decoding fails in the middle
+    │   ├── EmptyAudio       it opens and holds no frames
+    │   ├── TruncatedAudio   its header declares more frames than it holds
+    │   ├── NonFiniteAudio   it holds NaN or infinite samples
+    │   ├── ShortClip        it is shorter than one window
+    │   ├── DuplicateClip    the same file was given before
+    │   └── TransformError   a transform failed on its windows
+    ├── TooManyRejected      more rejects than the run allows
+    ├── IncompleteRun        what was written is not what was planned
+    ├── WorkerDied           a worker process ended before its work did
+    └── VerificationError    a data set is not what its metadata says
+
+Fields go to ``super().__init__`` and ``__str__`` formats them, because an
+exception is rebuilt from its ``args`` when it crosses from one process to another.
+"""
+
+from __future__ import annotations
+
+
+class AudioTFRecordsError(Exception):
+    """Root of the tree; ``exit_status`` is what the command line returns for it."""
+
+    exit_status = 1
+
+
+class RecipeError(AudioTFRecordsError, ValueError):
+    """``RecipeError(field, problem, value)``."""
+
+    exit_status = 2
+
+    def __str__(self) -> str:
+        field, problem, value = self.args
+        return f"{field}: {problem}; got {value!r}"
+
+
+class InputError(AudioTFRecordsError):
+    """``InputError(message)``."""
+
+    exit_status = 2
+
+
+class OutputError(AudioTFRecordsError):
+    """``OutputError(message)``."""
+
+    exit_status = 2
+
+
+class ClipError(AudioTFRecordsError):
+    """``ClipError(path, reason)``: one clip cannot become examples, and why."""
+
+    def __init__(self, path: str, reason: str):
+        super().__init__(path, reason)
+
+    @property
+    def path(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def reason(self) -> str:
+        return str(self.args[1])
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class UnreadableAudio(ClipError):
+    """No decoder opens the file, or decoding fails in the middle."""
+
+
+class EmptyAudio(ClipError):
+    """The file opens and holds no frames."""
+
+
+class TruncatedAudio(ClipError):
+    """The header declares more frames than the file holds."""
+
+
+class NonFiniteAudio(ClipError):
+    """The file holds NaN or infinite samples."""
+
+
+class ShortClip(ClipError):
+    """The clip is shorter than one window."""
+
+
+class DuplicateClip(ClipError):
+    """The same file was given before."""
+
+
+class TransformError(ClipError):
+    """A transform failed on this clip's windows."""
+
+
+class TooManyRejected(AudioTFRecordsError):
+    """``TooManyRejected(message)``."""
+
+    exit_status = 3
+
+
+class IncompleteRun(AudioTFRecordsError):
+    """``IncompleteRun(message)``: names the shards that differ from the plan."""
+
+
+class WorkerDied(AudioTFRecordsError):
+    """``WorkerDied(message)``."""
+
+
+class VerificationError(AudioTFRecordsError):
+    """``VerificationError(problems)``: one line per difference."""
+
+    exit_status = 4
+
+    def __str__(self) -> str:
+        (problems,) = self.args
+        return "\n".join(problems)
