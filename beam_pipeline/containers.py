@@ -1,0 +1,177 @@
+"""How much audio a file declares and how much of it is there, read from its bytes.
+
+libsndfile shortens a truncated file to what is present and says nothing, so the
+declared size has to be read beside it. Nothing here decodes; a file that is not
+understood gives ``None``, and libsndfile has the word.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+# Programs that write to a pipe cannot go back to fill in the size; they leave the
+# largest number, signed or unsigned, or a little less (sox: 0x7FFFF000).
+_STREAMED_32 = ((0x7FFFE000, 0x80000000 + 0x1000), (0xFFFFE000, 0xFFFFFFFF))
+_STREAMED_64 = ((2**63 - 0x2000, 2**64 - 1),)
+_LARGEST_OGG_PAGE = 27 + 255 + 255 * 255
+
+
+@dataclass(frozen=True, slots=True)
+class DataSize:
+    """Bytes of sample data: ``declared`` by the header, ``present`` in the file."""
+
+    declared: int
+    present: int
+
+
+@dataclass(frozen=True, slots=True)
+class _ChunkFormat:
+    """How a family of containers writes the header of a chunk."""
+
+    header: struct.Struct
+    first: int  # offset of the first chunk
+    align: int  # a chunk starts at a multiple of it, counted from ``first``
+    data: bytes  # id of the chunk that holds the samples
+    size_counts_header: bool = False
+    lead: int = 0  # bytes of the data chunk before the samples
+    streamed: tuple[tuple[int, int], ...] = _STREAMED_32
+
+
+_RIFF = _ChunkFormat(struct.Struct("<4sI"), 12, 2, b"data")
+_RIFX = _ChunkFormat(struct.Struct(">4sI"), 12, 2, b"data")
+_AIFF = _ChunkFormat(struct.Struct(">4sI"), 12, 2, b"SSND", lead=8)
+_CAF = _ChunkFormat(struct.Struct(">4sQ"), 8, 1, b"data", lead=4, streamed=_STREAMED_64)
+_W64 = _ChunkFormat(
+    struct.Struct("<16sQ"),
+    40,
+    8,
+    b"data\xf3\xac\xd3\x11\x8c\xd1\x00\xc0\x4f\x8e\xdb\x8a",
+    size_counts_header=True,
+    streamed=_STREAMED_64,
+)
+
+
+def find_data_size(file: BinaryIO, file_bytes: int) -> DataSize | None:
+    """Sizes of the sample data of a PCM container.
+
+    Parameters
+    ----------
+    file
+        Open, seekable, binary; its position is moved.
+    file_bytes
+        Size of the file.
+
+    Returns
+    -------
+    DataSize or None
+        ``None`` when the container is not one of WAV (RIFF, RIFX, RF64, BW64),
+        AIFF, AIFC, CAF, W64, AU and NIST SPHERE, when it has no data chunk, or
+        when its size is a placeholder that a streaming writer left.
+    """
+    magic = _read_at(file, 0, 16)
+    if magic[:4] == b".snd":
+        return _find_au_data(magic, file_bytes)
+    if magic[:7] == b"NIST_1A":
+        return _find_sphere_data(file, file_bytes)
+    chunks = _chunk_format(magic)
+    if chunks is None:
+        return None
+    size_in_ds64: int | None = None
+    for chunk_id, body, size in _walk(file, file_bytes, chunks):
+        if chunk_id == b"ds64":
+            ds64 = _read_at(file, body + 8, 8)
+            size_in_ds64 = int.from_bytes(ds64, "little")
+        elif chunk_id == chunks.data:
+            if size == 0xFFFFFFFF and size_in_ds64 is not None:
+                size = size_in_ds64
+            elif any(low <= size <= high for low, high in chunks.streamed):
+                return None
+            present = max(0, file_bytes - body - chunks.lead)
+            return DataSize(max(0, size - chunks.lead), present)
+    return None
+
+
+def ogg_ends_properly(file: BinaryIO, file_bytes: int) -> bool:
+    """Whether the last page of an Ogg file is whole and flagged as the last one.
+
+    Ogg declares no length: what a cut file holds decodes without an error, and
+    only the missing end-of-stream flag tells that more was meant to follow.
+    """
+    tail = _read_at(file, max(0, file_bytes - _LARGEST_OGG_PAGE), _LARGEST_OGG_PAGE)
+    page = tail.rfind(b"OggS\0")
+    header = tail[page : page + 27]
+    if page < 0 or len(header) < 27:
+        return False
+    segments = header[26]
+    lacing = tail[page + 27 : page + 27 + segments]
+    end = page + 27 + segments + sum(lacing)
+    return bool(header[5] & 0x04) and len(lacing) == segments and end <= len(tail)
+
+
+def _chunk_format(magic: bytes) -> _ChunkFormat | None:
+    family, form = magic[:4], magic[8:12]
+    if form == b"WAVE" and family in (b"RIFF", b"RF64", b"BW64"):
+        return _RIFF
+    if form == b"WAVE" and family == b"RIFX":
+        return _RIFX
+    if family == b"FORM" and form in (b"AIFF", b"AIFC"):
+        return _AIFF
+    if family == b"caff":
+        return _CAF
+    if magic[:8] == b"riff\x2e\x91\xcf\x11":
+        return _W64
+    return None
+
+
+def _walk(
+    file: BinaryIO, file_bytes: int, chunks: _ChunkFormat
+) -> Iterator[tuple[bytes, int, int]]:
+    """Id, offset of the body and declared size of the body of each chunk."""
+    header_bytes = chunks.header.size
+    position = chunks.first
+    while position + header_bytes <= file_bytes:
+        chunk_id, size = chunks.header.unpack(_read_at(file, position, header_bytes))
+        body = position + header_bytes
+        if chunks.size_counts_header:
+            size = max(0, size - header_bytes)
+        yield chunk_id, body, size
+        position = body + size + -size % chunks.align
+
+
+def _find_au_data(magic: bytes, file_bytes: int) -> DataSize | None:
+    if len(magic) < 12:
+        return None
+    start, size = struct.unpack(">II", magic[4:12])
+    if any(low <= size <= high for low, high in _STREAMED_32):
+        return None
+    return DataSize(size, max(0, file_bytes - start))
+
+
+def _find_sphere_data(file: BinaryIO, file_bytes: int) -> DataSize | None:
+    header = _read_at(file, 0, 1024)
+    start = re.match(rb"NIST_1A\s+(\d+)\s", header)
+    size = 1
+    for field in (rb"sample_count", rb"channel_count", rb"sample_n_bytes"):
+        value = re.search(rb"\n" + field + rb" -i (\d+)\s", header)
+        if value is None:
+            return None
+        size *= int(value[1])
+    if start is None:
+        return None
+    return DataSize(size, max(0, file_bytes - int(start[1])))
+
+
+def _read_at(file: BinaryIO, position: int, count: int) -> bytes:
+    """``count`` bytes from ``position``, fewer only at the end of the file."""
+    file.seek(position)
+    data = file.read(count)
+    while len(data) < count:  # an unbuffered file may return less than there is
+        more = file.read(count - len(data))
+        if not more:
+            break
+        data += more
+    return data

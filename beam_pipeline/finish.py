@@ -1,0 +1,223 @@
+"""The end of a run: compare what was written with the plan, then say so on disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from beam_pipeline import files, metadata
+from beam_pipeline.blocks import Format
+from beam_pipeline.errors import IncompleteRun, InputError, RecipeError, TooManyRejected
+from beam_pipeline.metadata import Metadata, SplitEntry
+from beam_pipeline.plan import Listing, Reject, ShardInfo, ShardLayout, TallyKey
+from beam_pipeline.recipe import Recipe
+
+NAMED_IN_ERRORS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """The plan in a few numbers, whatever the size of the corpus.
+
+    ``tally`` holds (clips, windows); ``form`` is None where no clip was accepted.
+    """
+
+    listing: Listing
+    form: Format | None
+    layouts: Mapping[str, ShardLayout]
+    tally: Mapping[TallyKey, tuple[int, int]]
+
+    def seconds(self, split: str) -> float:
+        """Seconds of audio in a split's windows."""
+        return _seconds(self.form, [(k, n) for k, (_, n) in self.tally.items()], split)
+
+
+def _seconds(
+    form: Format | None, windows: Iterable[tuple[TallyKey, int]], split: str
+) -> float:
+    if form is None:
+        return 0.0
+    by_rate: Counter[int] = Counter()
+    for key, n in windows:
+        if key.split == split:
+            by_rate[key.sample_rate_hz] += n
+    return round(sum(n * form.win_len / r for r, n in sorted(by_rate.items())), 3)
+
+
+def allowed_rejects(max_rejected: str, clips: int) -> int:
+    """``5`` or ``2.5%`` of the clips as a number of clips.
+
+    Raises
+    ------
+    RecipeError
+        If it is neither.
+    """
+    text = max_rejected.strip()
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else None
+        number = int(share * clips + 1e-9) if share is not None else int(text)
+    except ValueError as error:
+        raise RecipeError(
+            "max_rejected", "must be a number of clips or a percentage", max_rejected
+        ) from error
+    if number < 0 or (share is not None and share > 1):
+        raise RecipeError(
+            "max_rejected", "must not be negative, nor above 100%", max_rejected
+        )
+    return number
+
+
+def check_rejects(listing: Listing, rejects: Sequence[Reject], max_rejected: str) -> None:
+    """Raises TooManyRejected if there are more rejected clips than allowed."""
+    rejected = len({reject.row for reject in rejects})
+    if rejected > allowed_rejects(max_rejected, listing.clips):
+        raise TooManyRejected(
+            f"{rejected} of {listing.clips} clips were rejected, and --max-rejected is "
+            f"{max_rejected}:\n{_named(rejects)}\nEverything else is written and kept. "
+            "To accept the data set without them, give the same command again with "
+            f"--max-rejected {rejected}."
+        )
+
+
+def check_any_accepted(summary: PlanSummary, rejects: Sequence[Reject]) -> None:
+    """Raises InputError if there is nothing to record."""
+    if summary.form is None:
+        raise InputError(
+            f"Not one of {summary.listing.clips} clips can be recorded:\n"
+            f"{_named(rejects)}"
+        )
+
+
+def _named(rejects: Sequence[Reject]) -> str:
+    first = sorted(rejects, key=lambda reject: reject.row)
+    lines = [f"  {r.filepath}: {r.reason}" for r in first[:NAMED_IN_ERRORS]]
+    if len(first) > NAMED_IN_ERRORS:
+        lines.append(f"  ... and {len(first) - NAMED_IN_ERRORS} more in the list")
+    return "\n".join(lines)
+
+
+def check_complete(
+    summary: PlanSummary, infos: Sequence[ShardInfo], rejects: Iterable[Reject]
+) -> None:
+    """Compares what was written with the plan, shard by shard.
+
+    Raises
+    ------
+    IncompleteRun
+        Naming the shards that are missing, that came twice, or whose examples and lost
+        windows do not add up to the plan.
+    """
+    lost: Counter[str] = Counter()
+    for reject in rejects:
+        if reject.shard is not None:
+            lost[reject.shard] += reject.windows
+    written = Counter(info.shard.name for info in infos)
+    examples = {info.shard.name: info.examples for info in infos}
+    problems = []
+    for layout in summary.layouts.values():
+        for k in range(layout.shards):
+            shard = layout.shard(k)
+            name = shard.name
+            if written[name] != 1:
+                problems.append(f"{name}: written {written[name]} times")
+            elif examples[name] + lost[name] != shard.examples:
+                problems.append(
+                    f"{name}: {examples[name]} examples and {lost[name]} lost of "
+                    f"{shard.examples} planned"
+                )
+    if problems:
+        more = len(problems) - NAMED_IN_ERRORS
+        shown = "\n  ".join(problems[:NAMED_IN_ERRORS])
+        raise IncompleteRun(
+            f"What was written is not what was planned:\n  {shown}"
+            + (f"\n  ... and {more} more shards" if more > 0 else "")
+            + "\nThe runner lost work. Give the same command again to continue."
+        )
+
+
+def assemble_metadata(
+    summary: PlanSummary,
+    infos: Sequence[ShardInfo],
+    rejects: Sequence[Reject],
+    recipe: Recipe,
+) -> Metadata:
+    """The metadata of what was written; counts are the true ones."""
+    form = summary.form
+    if form is None:
+        raise ValueError("a data set without clips has no metadata")
+    clips = Counter({key: n for key, (n, _) in summary.tally.items()})
+    windows = Counter({key: n for key, (_, n) in summary.tally.items()})
+    late = [reject for reject in rejects if reject.shard is not None]
+    for reject in {reject.row: reject for reject in late}.values():
+        clips[_tally_key(reject)] -= 1
+    for reject in late:
+        windows[_tally_key(reject)] -= reject.windows
+    splits = {}
+    for split in summary.layouts:
+        shards = sorted(
+            (info for info in infos if info.shard.split == split),
+            key=lambda info: info.shard.name,
+        )
+        per_class = Counter({label: 0 for label in form.classes})
+        for key, n in windows.items():
+            if key.split == split and form.classes:
+                per_class[key.label] += n
+        splits[split] = SplitEntry(
+            sum(info.examples for info in shards),
+            sum(n for key, n in clips.items() if key.split == split),
+            _seconds(form, windows.items(), split),
+            dict(per_class),
+            tuple(metadata.shard_entry(info) for info in shards),
+        )
+    return Metadata(
+        recipe,
+        form.features.specs,
+        form.classes,
+        splits,
+        summary.listing.clips,
+        len({reject.row for reject in rejects}),
+        summary.listing.ignored,
+        metadata.writer_versions(),
+    )
+
+
+def _tally_key(reject: Reject) -> TallyKey:
+    return TallyKey(reject.split or "", reject.label or "", reject.sample_rate_hz)
+
+
+def finish_data_set(
+    summary: PlanSummary,
+    infos: Iterable[ShardInfo],
+    rejects: Iterable[Reject],
+    manifest: Iterable[tuple[str, int, bytes]],
+    *,
+    output: str,
+    work_folder: str,
+    recipe: Recipe,
+    max_rejected: str,
+) -> str:
+    """Writes what stands beside the shards, ``metadata.json`` last.
+
+    Running it again does no harm. Returns the path of the metadata.
+
+    Raises
+    ------
+    InputError, IncompleteRun, TooManyRejected
+        Then there is no ``metadata.json``; ``rejected.jsonl`` is there in any case.
+    """
+    infos, rejects = list(infos), list(rejects)
+    rejected = metadata.rejects_text(rejects)
+    files.write_bytes(files.join(output, metadata.REJECTED), rejected)
+    check_any_accepted(summary, rejects)
+    check_complete(summary, infos, rejects)
+    check_rejects(summary.listing, rejects, max_rejected)
+    described = assemble_metadata(summary, infos, rejects, recipe)
+    files.write_bytes(
+        files.join(output, metadata.SCHEMA), metadata.schema_text(described.features)
+    )
+    metadata.write_manifest(files.join(output, metadata.MANIFEST), manifest)
+    path = files.join(output, metadata.METADATA)
+    files.write_bytes(path, metadata.to_text(described.to_json()))
+    files.delete_below(work_folder)
+    return path

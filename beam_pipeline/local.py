@@ -1,0 +1,322 @@
+"""The job on this machine: one plan, then its shards in as many processes as pay.
+
+::
+
+    this process     plan -> work folder            finish <- work folder
+                            \\                     /
+    writers 0..n-1           shards k, k+n, k+2n ..
+
+Each phase is a pipeline in Beam's in-memory runner, made of the same parts as the whole
+job. Beam's own multi-process mode is not used: it starts slowly, waits for ever for a
+worker that died, and loses records (see the runner notes in the documentation).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.coders import FastPrimitivesCoder
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_pipeline import files
+from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
+from beam_pipeline.finish import PlanSummary
+from beam_pipeline.pipeline import Job, Planned, Written, finish, plan_shards, write_shards
+from beam_pipeline.plan import ShardTask
+from beam_pipeline.sink import WriteToTFRecord
+from beam_pipeline.stages import Progress
+from beam_pipeline.tfrecord import SUFFIX, read_records
+
+# Below this much audio a second process costs more than it brings.
+SECONDS_PER_WRITER = 600.0
+POLL_S = 0.2
+
+Watch = Callable[[int, float], None]
+
+
+class Totals(NamedTuple):
+    """What there is to write."""
+
+    examples: int
+    seconds: float
+
+
+def run_local(
+    job: Job,
+    workers: int | None,
+    watch: Callable[[Totals], Watch] | None = None,
+) -> None:
+    """Runs the job on this machine.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Processes that write. Default: one a core, but no more than the plan has use
+        for.
+    watch : callable, optional
+        Is called with the totals once they are known; what it returns is called with
+        the examples and seconds written, now and then.
+
+    Raises
+    ------
+    AudioTFRecordsError
+        What a phase raised, or WorkerDied.
+    """
+    with in_memory_pipeline() as pipeline:
+        planned = plan_shards(pipeline, job)
+        for name in ("tasks", "rejects", "manifest", "summary", "form"):
+            save(getattr(planned, name), job, name)
+    summary: PlanSummary = load(job, "summary")[0]
+    totals = totals_of(summary)
+    writers = writers_for(summary, workers)
+    shared = multiprocessing.RawArray("d", 2 * writers)
+    report = watch(totals) if watch is not None else None
+    with reporting(report, shared):
+        if writers == 1:
+            write_phase(job, 0, 1, shared)
+        elif totals.examples:
+            run_writers(job, writers, shared)
+    with in_memory_pipeline() as pipeline:
+        collections = [
+            restore(pipeline, job, name) for name in Planned._fields
+        ]
+        infos = restore(pipeline, job, "infos")
+        lost = restore(pipeline, job, "lost")
+        finish(Planned(*collections), Written(infos, lost), job)
+
+
+def plan_local(job: Job) -> tuple[PlanSummary, list[Any]]:
+    """The plan and the rejects by header, leaving nothing behind but the work folder."""
+    with in_memory_pipeline() as pipeline:
+        planned = plan_shards(pipeline, job)
+        save(planned.summary, job, "summary")
+        save(planned.rejects, job, "rejects")
+    return load(job, "summary")[0], load(job, "rejects")
+
+
+@contextmanager
+def in_memory_pipeline() -> Iterator[beam.Pipeline]:
+    """A pipeline that runs in this process when the block ends.
+
+    Errors of ours come out as they were raised, without the step's name in the middle.
+    """
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
+    yield pipeline
+    try:
+        pipeline.run().wait_until_finish()
+    except Exception as error:
+        raise original(error) from error
+
+
+def original(error: BaseException) -> BaseException:
+    """The error of ours that a runner has wrapped, or the error itself."""
+    seen: BaseException | None = error
+    while seen is not None:
+        inner = seen.__context__ or seen.__cause__
+        if isinstance(seen, AudioTFRecordsError) and type(inner) is not type(seen):
+            return seen
+        seen = inner
+    return error
+
+
+def _folder(job: Job, name: str) -> str:
+    return files.join(job.work_folder, "plan", name)
+
+
+def save(collection: beam.PCollection, job: Job, name: str, part: str = "0") -> None:
+    """Keeps a collection in the work folder for another phase."""
+    folder = _folder(job, name)
+    files.make_folder(folder)
+    collection | f"Save {name}" >> WriteToTFRecord(
+        files.join(folder, part),
+        FastPrimitivesCoder(),
+        SUFFIX,
+        num_shards=1,
+        shard_name_template="",
+    )
+
+
+def restore(pipeline: beam.Pipeline, job: Job, name: str) -> beam.PCollection:
+    """A collection that an earlier phase has saved."""
+    pattern = files.join(_folder(job, name), "*" + SUFFIX)
+    return pipeline | f"Load {name}" >> beam.io.ReadFromTFRecord(
+        pattern, FastPrimitivesCoder(), validate=False
+    )
+
+
+def load(job: Job, name: str) -> list[Any]:
+    """All of a saved collection; only for small ones."""
+    folder = _folder(job, name)
+    coder = FastPrimitivesCoder()
+    values = []
+    for file_name in files.list_files(folder):
+        with files.open_read(files.join(folder, file_name)) as file:
+            values += [coder.decode(record) for record in read_records(file)]
+    return values
+
+
+def totals_of(summary: PlanSummary) -> Totals:
+    """How much there is to write."""
+    layouts = summary.layouts
+    return Totals(
+        sum(layout.total for layout in layouts.values()),
+        sum(summary.seconds(split) for split in layouts),
+    )
+
+
+def writers_for(summary: PlanSummary, workers: int | None) -> int:
+    """How many processes write."""
+    shards = max((layout.shards for layout in summary.layouts.values()), default=1)
+    if workers is None:
+        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else (
+            os.cpu_count() or 1
+        )
+        workers = min(cores, 1 + int(totals_of(summary).seconds / SECONDS_PER_WRITER))
+    return max(1, min(workers, shards))
+
+
+def is_mine(task: ShardTask, writer: int, writers: int) -> bool:
+    """Whether a shard is this writer's."""
+    return task.shard.index % writers == writer
+
+
+def write_phase(job: Job, writer: int, writers: int, shared: Any) -> None:
+    """Writes every ``writers``-th shard of the saved plan."""
+    Progress.watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
+    try:
+        with in_memory_pipeline() as pipeline:
+            tasks = restore(pipeline, job, "tasks") | "MyShards" >> beam.Filter(
+                is_mine, writer, writers
+            )
+            form = restore(pipeline, job, "form")
+            written = write_shards(tasks, form, job)
+            save(written.infos, job, "infos", str(writer))
+            save(written.rejects, job, "lost", str(writer))
+    finally:
+        Progress.watched = None
+
+
+def run_writers(job: Job, writers: int, shared: Any) -> None:
+    """Runs the writers as processes and waits; the first failure ends them all.
+
+    Raises
+    ------
+    AudioTFRecordsError
+        What a writer raised.
+    WorkerDied
+        If a writer ended without a word.
+    """
+    # A fork takes milliseconds and a fresh interpreter seconds, but only a process
+    # without threads, and without libraries that have some, can be forked safely.
+    can_fork = sys.platform == "linux" and threading.active_count() == 1
+    method = "fork" if can_fork and "tensorflow" not in sys.modules else "spawn"
+    context: Any = multiprocessing.get_context(method)
+    started = []
+    try:
+        for writer in range(writers):
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_writer_main,
+                args=(job, writer, writers, shared, theirs),
+                name=f"writer {writer}",
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            started.append((process, ours))
+        for process, failure in _ended(started):
+            if failure is not None:
+                raise failure
+            if process.exitcode != 0:
+                raise WorkerDied(_obituary(process))
+    finally:
+        for process, _ in started:
+            if process.is_alive():
+                process.kill()
+            process.join()
+
+
+def _ended(started: list[Any]) -> Iterator[tuple[Any, BaseException | None]]:
+    """Each process as it ends, with the error that it sent."""
+    waiting = {process.sentinel: (process, pipe) for process, pipe in started}
+    while waiting:
+        for sentinel in wait(list(waiting)):
+            process, pipe = waiting.pop(sentinel)  # type: ignore[arg-type]
+            process.join()
+            try:
+                failure = pipe.recv() if pipe.poll() else None
+            except EOFError:
+                failure = None
+            yield process, failure
+
+
+def _obituary(process: Any) -> str:
+    code = process.exitcode
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    hint = ""
+    if code == -signal.SIGKILL:
+        hint = " It may have run out of memory: try fewer --workers."
+    return (
+        f"A worker process ended early ({process.name}, {how}).{hint} The shards that "
+        "were finished are kept: give the same command again to continue."
+    )
+
+
+def _writer_main(
+    job: Job, writer: int, writers: int, shared: Any, pipe: Connection
+) -> None:
+    """One writer: ends with its parent, and sends home what it raises."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    try:
+        write_phase(job, writer, writers, shared)
+    except AudioTFRecordsError as error:
+        pipe.send(error)
+        sys.exit(1)
+    except Exception:  # sent home, where it is raised again
+        pipe.send(WorkerDied(f"writer {writer} failed:\n{traceback.format_exc()}"))
+        sys.exit(1)
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextmanager
+def reporting(report: Watch | None, shared: Any) -> Iterator[None]:
+    """Calls ``report`` with the sums of the shared numbers while the block runs."""
+    if report is None:
+        yield
+        return
+    done = threading.Event()
+
+    def tell() -> None:
+        report(int(sum(shared[0::2])), sum(shared[1::2]))
+
+    def keep_telling() -> None:
+        while not done.wait(POLL_S):
+            tell()
+
+    thread = threading.Thread(target=keep_telling, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        tell()

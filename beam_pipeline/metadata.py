@@ -1,0 +1,332 @@
+"""``metadata.json`` and its companions: what anyone needs to read a data set.
+
+The metadata hold no clock, host or absolute path: equal data sets have equal metadata.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from beam_pipeline import files
+from beam_pipeline.errors import InputError
+from beam_pipeline.features import BYTES_LIST, FLOAT_LIST, INT64_LIST, FeatureSpec
+from beam_pipeline.plan import Clip, PlacedClips, Reject, ShardInfo, ShardLayout
+from beam_pipeline.recipe import Recipe
+
+FORMAT_VERSION = 1
+METADATA = "metadata.json"
+SCHEMA = "schema.pbtxt"
+MANIFEST = "manifest.parquet"
+REJECTED = "rejected.jsonl"
+DISTRIBUTION = "audio-tfrecords"
+
+# Libraries whose version may change the bytes of a shard.
+_BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """One file of a data set."""
+
+    file: str
+    examples: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SplitEntry:
+    """One split: what is in it, and its shards in order."""
+
+    examples: int
+    clips: int
+    seconds: float
+    examples_per_class: Mapping[str, int] = field(default_factory=dict)
+    shards: tuple[ShardEntry, ...] = ()
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """A data set's ``metadata.json``.
+
+    Attributes
+    ----------
+    recipe : Recipe
+        Repeats the data set from the same inputs.
+    features : mapping
+        Name to spec, for everything in an example.
+    classes : tuple of str
+        ``classes[target]`` is the class.
+    splits : mapping
+        Name to what is in it.
+    clips, rejected, ignored : int
+        Of the inputs: listed clips, those rejected, other files.
+    """
+
+    recipe: Recipe
+    features: Mapping[str, FeatureSpec]
+    classes: tuple[str, ...]
+    splits: Mapping[str, SplitEntry]
+    clips: int
+    rejected: int
+    ignored: int
+    writer: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of ``metadata.json``."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "writer": dict(self.writer),
+            "recipe": self.recipe.to_json(),
+            "recipe_sha256": self.recipe.fingerprint(),
+            "features": {name: s.to_json() for name, s in self.features.items()},
+            "classes": list(self.classes),
+            "num_classes": len(self.classes),
+            "inputs": {
+                "clips": self.clips,
+                "rejected": self.rejected,
+                "ignored_files": self.ignored,
+            },
+            "splits": {
+                name: {
+                    "examples": split.examples,
+                    "clips": split.clips,
+                    "seconds": split.seconds,
+                    "examples_per_class": dict(split.examples_per_class),
+                    "shards": [
+                        {
+                            "file": shard.file,
+                            "examples": shard.examples,
+                            "bytes": shard.bytes,
+                            "sha256": shard.sha256,
+                        }
+                        for shard in split.shards
+                    ],
+                }
+                for name, split in self.splits.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Metadata:
+        """The metadata that :meth:`to_json` wrote.
+
+        Raises
+        ------
+        InputError
+            If they are of a later format.
+        """
+        if values.get("format_version") != FORMAT_VERSION:
+            raise InputError(
+                f"{METADATA} has format version {values.get('format_version')!r}; this "
+                f"version reads {FORMAT_VERSION}. Update {DISTRIBUTION}."
+            )
+        return cls(
+            Recipe.from_json(values["recipe"]),
+            {n: FeatureSpec.from_json(n, v) for n, v in values["features"].items()},
+            tuple(values["classes"]),
+            {
+                name: SplitEntry(
+                    split["examples"],
+                    split["clips"],
+                    split["seconds"],
+                    split["examples_per_class"],
+                    tuple(ShardEntry(**shard) for shard in split["shards"]),
+                )
+                for name, split in values["splits"].items()
+            },
+            values["inputs"]["clips"],
+            values["inputs"]["rejected"],
+            values["inputs"]["ignored_files"],
+            values["writer"],
+        )
+
+    @classmethod
+    def parse(cls, text: str | bytes, where: str) -> Metadata:
+        """The metadata in a file's text; ``where`` is for the error.
+
+        Raises
+        ------
+        InputError
+            If they are not metadata.
+        """
+        try:
+            return cls.from_json(json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{where} is not the metadata of a data set: {error!r}. Was it edited?"
+            ) from error
+
+    @classmethod
+    def load(cls, folder: str) -> Metadata:
+        """Reads a data set's metadata.
+
+        Raises
+        ------
+        InputError
+            If the folder holds no finished data set.
+        """
+        path = files.join(files.absolute(folder), METADATA)
+        if not files.exists(path):
+            raise InputError(
+                f"{folder} holds no finished data set: there is no {METADATA} in it. "
+                "If a run was interrupted, give its command again."
+            )
+        return cls.parse(files.read_bytes(path), path)
+
+
+def writer_versions() -> dict[str, str]:
+    """This package and the libraries that decide bytes, with their versions."""
+    versions = {"name": DISTRIBUTION}
+    for name in (DISTRIBUTION, *_BYTE_DECIDING):
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            version = "unknown"
+        versions["version" if name == DISTRIBUTION else name] = version
+    return versions
+
+
+def to_text(values: Any) -> bytes:
+    """JSON as this package writes it for people: indented, ending in a newline."""
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
+    """The examples' schema as a TensorFlow Metadata text proto.
+
+    TFX, TF Transform, TFDV and tfx-bsl read it. Raw arrays are byte strings to them.
+    """
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    kinds = {
+        FLOAT_LIST: schema_pb2.FLOAT,
+        INT64_LIST: schema_pb2.INT,
+        BYTES_LIST: schema_pb2.BYTES,
+    }
+    schema = schema_pb2.Schema()
+    for name, spec in features.items():
+        feature = schema.feature.add(
+            name=name, type=kinds.get(spec.encoding, schema_pb2.BYTES)
+        )
+        feature.annotation.comment.append(spec.description)
+        feature.presence.min_fraction = 1.0
+        feature.presence.min_count = 1
+        is_list = spec.encoding in (FLOAT_LIST, INT64_LIST)
+        feature.shape.SetInParent()
+        for size in spec.shape if is_list else ():
+            feature.shape.dim.add(size=size)
+    return str(text_format.MessageToString(schema)).encode()
+
+
+def rejects_text(rejects: Iterable[Reject]) -> bytes:
+    """``rejected.jsonl``: one line a reject, by place in the listing."""
+    lines = [
+        json.dumps(
+            {
+                "path": reject.filepath,
+                "stage": reject.stage,
+                "error": reject.error,
+                "reason": reject.reason,
+            },
+            ensure_ascii=False,
+        )
+        for reject in sorted(rejects, key=lambda r: (r.row, r.shard or "", r.reason))
+    ]
+    return "".join(line + "\n" for line in lines).encode()
+
+
+_MANIFEST_FIELDS = (
+    ("path", "string", lambda clip: clip.filepath),
+    ("input", "int32", lambda clip: clip.source),
+    ("index", "int64", lambda clip: clip.row),
+    ("class", "string", lambda clip: clip.label),
+    ("split", "string", lambda clip: clip.split),
+    ("frames", "int64", lambda clip: clip.frames),
+    ("sample_rate_hz", "int32", lambda clip: clip.sample_rate_hz),
+    ("channels", "int32", lambda clip: clip.channels),
+    ("native_frames", "int64", lambda clip: clip.native_frames),
+    ("native_sample_rate_hz", "int32", lambda clip: clip.native_rate_hz),
+    ("format", "string", lambda clip: clip.format),
+    ("subtype", "string", lambda clip: clip.subtype),
+)
+
+
+def manifest_part(placed: PlacedClips, layout: ShardLayout) -> bytes:
+    """One bucket's rows of the manifest, as a compressed Arrow stream.
+
+    ``first_index`` is the index in the split of the clip's first example; ``windows``
+    how many are in the data set, which are fewer than the clip has where the recipe
+    limits the number of examples.
+    """
+    import pyarrow as pa
+
+    clips: Sequence[Clip] = placed.clips
+    columns = {
+        name: pa.array([value(clip) for clip in clips], getattr(pa, kind)())
+        for name, kind, value in _MANIFEST_FIELDS
+    }
+    first_index, windows, index = [], [], placed.first_window
+    for clip in clips:
+        first_index.append(index)
+        windows.append(max(0, min(clip.windows, layout.total - index)))
+        index += clip.windows
+    columns["first_index"] = pa.array(first_index, pa.int64())
+    columns["windows"] = pa.array(windows, pa.int64())
+    batch = pa.record_batch(columns)
+    sink = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def write_manifest(path: str, parts: Iterable[tuple[str, int, bytes]]) -> None:
+    """Writes ``manifest.parquet``: one row a clip, in the order of the examples.
+
+    Parameters
+    ----------
+    parts : iterable of (split, bucket, manifest_part)
+        Held compressed, some 20 bytes a clip; one is open at a time.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    temporary = f"{path}.tmp"
+    writer = None
+    pending: list[Any] = []
+    with files.open_write(temporary) as file:
+        for _, _, part in sorted(parts):
+            pending += pa.ipc.open_stream(part).read_all().to_batches()
+            # Small buckets share a row group, so that small manifests have one.
+            if sum(batch.num_rows for batch in pending) >= 1 << 16:
+                writer = _write_row_group(file, writer, pending)
+        if pending:
+            writer = _write_row_group(file, writer, pending)
+        if writer is None:
+            schema = pa.schema([(n, getattr(pa, k)()) for n, k, _ in _MANIFEST_FIELDS])
+            writer = pq.ParquetWriter(file, schema)
+        writer.close()
+    files.move(temporary, path)
+
+
+def _write_row_group(file: Any, writer: Any, pending: list[Any]) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_batches(pending)
+    writer = writer or pq.ParquetWriter(file, table.schema, compression="zstd")
+    writer.write_table(table)
+    pending.clear()
+    return writer
+
+
+def shard_entry(info: ShardInfo) -> ShardEntry:
+    """A written shard as the metadata list it."""
+    return ShardEntry(info.file, info.examples, info.bytes, info.sha256)

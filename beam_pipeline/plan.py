@@ -1,0 +1,278 @@
+"""The plan: which window of which clip goes to which place of which shard.
+
+::
+
+    order of the clips     key(clip), ascending; a clip's windows stay together
+    buckets                equal key prefixes: bucket 0 | bucket 1 | bucket 2 | ...
+    index of a window      windows in the buckets before
+                           + windows of the clips before, in its bucket
+                           + its number in its clip
+    shards                 [0, b1) [b1, b2) ... of that index
+
+So each bucket can be placed alone once the counts of all buckets are known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from beam_pipeline.recipe import Recipe
+
+DEFAULT_SHARD_BYTES = 128 << 20
+DEFAULT_SPLIT = "records"
+
+# With 256 buckets ten million clips are some 40 000 in a bucket, about 20 MB.
+BUCKET_BITS = 8
+ROWS_PER_LISTED_BUCKET = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A clip that can be decoded.
+
+    Attributes
+    ----------
+    row, source, filepath, label
+        As in the listing.
+    split : str
+        Where all its windows go.
+    native_frames, native_rate_hz, channels, format, subtype
+        What its file holds.
+    sample_rate_hz, frames : int
+        What is recorded of it: the output rate, and its length at that rate.
+    windows : int
+        How many windows it has, at least one.
+    """
+
+    row: int
+    source: int
+    filepath: str
+    label: str | None
+    split: str
+    native_frames: int
+    native_rate_hz: int
+    channels: int
+    format: str
+    subtype: str
+    sample_rate_hz: int
+    frames: int
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A clip, or part of one, that did not become examples.
+
+    ``windows`` of it that the plan had counted are missing in ``shard``.
+    """
+
+    row: int
+    filepath: str
+    stage: str
+    error: str
+    reason: str
+    label: str | None = None
+    shard: str | None = None
+    split: str | None = None
+    windows: int = 0
+    sample_rate_hz: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shard:
+    """One file of the data set: its name without suffix, and what it will hold.
+
+    ``digest`` stands for the exact content; finished work is known again by it.
+    """
+
+    name: str
+    split: str
+    index: int
+    examples: int
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Windows ``first .. first + windows - 1`` of a clip, at ``position`` of a shard."""
+
+    clip: Clip
+    first: int
+    windows: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """A shard with everything needed to write it, in order."""
+
+    shard: Shard
+    segments: tuple[Segment, ...]
+
+    @classmethod
+    def of(cls, shard: Shard, segments: Iterable[Segment], salt: str) -> ShardTask:
+        """Sorts the segments and takes their digest; ``salt`` stands for the recipe."""
+        ordered = tuple(sorted(segments, key=lambda segment: segment.position))
+        text = "\n".join([salt, repr(shard), *map(repr, ordered)])
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return cls(replace(shard, digest=digest), ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardInfo:
+    """A shard as it was written. ``examples`` is short of the plan by what was lost."""
+
+    shard: Shard
+    file: str
+    examples: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedClips:
+    """Clips of one bucket, in order, with the index of the first one's first window."""
+
+    split: str
+    bucket: int
+    first_window: int
+    clips: tuple[Clip, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """What is common to all accepted clips; small, whatever their number."""
+
+    labels: tuple[str, ...] = ()
+    rates_hz: Mapping[int, int] = field(default_factory=dict)  # rate -> clips
+    channels: Mapping[int, int] = field(default_factory=dict)  # channels -> clips
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """How many files the inputs have: clips, and others, which are ignored."""
+
+    clips: int
+    ignored: int
+
+
+class TallyKey(NamedTuple):
+    """What examples are counted by; a rate, so that seconds add up exactly."""
+
+    split: str
+    label: str
+    sample_rate_hz: int
+
+
+def clip_key(seed: int, filepath: str, source: int = 0) -> int:
+    """64 bits that stand for a clip under a seed, the same in every process."""
+    digest = hashlib.blake2b(
+        f"{source}\0{filepath}".encode(), digest_size=8, key=str(seed).encode()[:64]
+    )
+    return int.from_bytes(digest.digest(), "big")
+
+
+def order_key(clip: Clip, recipe: Recipe) -> int:
+    """Clips are written in ascending order of this; equal keys by row."""
+    if recipe.order == "listed":
+        return clip.row
+    return clip_key(recipe.seed, clip.filepath, clip.source)
+
+
+def bucket_of(clip: Clip, recipe: Recipe) -> int:
+    """The clip's bucket: a prefix of its order key."""
+    if recipe.order == "listed":
+        return clip.row // ROWS_PER_LISTED_BUCKET
+    return order_key(clip, recipe) >> (64 - BUCKET_BITS)
+
+
+def sort_bucket(
+    clips: Sequence[Clip], recipe: Recipe
+) -> tuple[list[Clip], list[Reject]]:
+    """A bucket's clips in order, and those that were given twice as rejects."""
+    ordered = sorted(clips, key=lambda clip: (order_key(clip, recipe), clip.row))
+    first: dict[tuple[int, str], int] = {}
+    kept, rejects = [], []
+    # Equal files have equal keys when shuffled; when listed, they may lie in two
+    # buckets, and only those in one are found.
+    for clip in ordered:
+        row = first.setdefault((clip.source, clip.filepath), clip.row)
+        if row == clip.row:
+            kept.append(clip)
+        else:
+            reason = f"was given before, as entry {row + 1} of the listing"
+            rejects.append(
+                Reject(clip.row, clip.filepath, "sources", "DuplicateClip", reason)
+            )
+    return kept, rejects
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLayout:
+    """How ``total`` examples of a split are cut into ``shards`` files.
+
+    Shard ``k`` holds the examples ``bound(k) .. bound(k + 1) - 1``.
+    """
+
+    split: str
+    total: int
+    shards: int
+    per_shard: int | None  # None: as even as possible
+
+    @classmethod
+    def of(
+        cls, split: str, windows: int, example_bytes: int, recipe: Recipe
+    ) -> ShardLayout:
+        """The layout that a recipe wants for so many windows.
+
+        Parameters
+        ----------
+        example_bytes : int
+            Length of a typical serialised example; decides ``shard_bytes``.
+        """
+        total = min(windows, recipe.num_elems or windows)
+        if recipe.num_shards is not None:
+            return cls(split, total, min(recipe.num_shards, total), None)
+        per_shard = recipe.elements_per_file or max(
+            1, (recipe.shard_bytes or DEFAULT_SHARD_BYTES) // example_bytes
+        )
+        return cls(split, total, -(-total // per_shard), per_shard)
+
+    def bound(self, k: int) -> int:
+        """Index of shard k's first example."""
+        if self.per_shard is None:
+            return k * self.total // self.shards
+        return min(k * self.per_shard, self.total)
+
+    def shard_at(self, index: int) -> int:
+        """Which shard holds the example with this index."""
+        if self.per_shard is not None:
+            return index // self.per_shard
+        # The largest k with k * total // shards <= index.
+        return ((index + 1) * self.shards - 1) // self.total
+
+    def shard(self, k: int) -> Shard:
+        """Shard k: ``train/train-00000-of-00012``; in the only split, no folder."""
+        folder = "" if self.split == DEFAULT_SPLIT else f"{self.split}/"
+        name = f"{folder}{self.split}-{k:05d}-of-{self.shards:05d}"
+        return Shard(name, self.split, k, self.bound(k + 1) - self.bound(k))
+
+
+def cut_segments(
+    placed: PlacedClips, layout: ShardLayout
+) -> Iterator[tuple[Shard, Segment]]:
+    """Cuts clips at the bounds of the shards, dropping what is beyond the total."""
+    index = placed.first_window
+    for clip in placed.clips:
+        end = min(index + clip.windows, layout.total)
+        first, at = 0, index
+        while at < end:
+            k = layout.shard_at(at)
+            low = layout.bound(k)
+            count = min(end, layout.bound(k + 1)) - at
+            yield layout.shard(k), Segment(clip, first, count, at - low)
+            first, at = first + count, at + count
+        index += clip.windows

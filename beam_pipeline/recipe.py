@@ -1,0 +1,219 @@
+"""The recipe: everything that decides the bytes of a data set, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from beam_pipeline.errors import RecipeError
+
+TAILS = ("drop", "pad", "overlap")
+ORDERS = ("shuffled", "listed")
+DTYPES = ("float32", "int16")
+LABEL_SOURCES = ("folder", "name", "none")
+
+# What every example holds besides its features. A feature cannot take these names.
+CLIP_FEATURES = ("class", "target", "filepath", "index", "win_start_idx", "fs")
+RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
+
+
+def parse_channels(text: str) -> str | int:
+    """``mix``, ``keep``, or the number of one channel."""
+    return int(text) if text.isdecimal() else text
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes: ``134217728``, ``128MiB``, ``1GB``."""
+    match = re.fullmatch(r"(\d+)\s*(|[kmgt]i?b|b)", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise RecipeError("shard_bytes", "must look like 128MiB or 134217728", text)
+    unit = match[2].lower()
+    power = " kmgt".index(unit[0]) if unit and unit != "b" else 0
+    return int(match[1]) * int((1024 if "i" in unit else 1000) ** power)
+
+
+def _option(
+    default: Any, text: str, parse: Callable[[str], Any] = str, **more: Any
+) -> Any:
+    """A recipe field that is also a flag: its default, its help, its parser."""
+    return field(default=default, metadata={"help": text, "parse": parse, **more})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How audio becomes examples.
+
+    The same inputs with the same recipe and the same library versions give the same
+    bytes. Options of the runner, of this machine and of the output are not in it.
+    Lengths are in frames at the output sample rate unless the name ends in
+    ``_seconds``.
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range, or two values contradict each other.
+    """
+
+    label_from: str = _option(
+        "folder",
+        "where a clip's class comes from: folder (its parent's name), name (the text "
+        "after the last underscore of its name), none, or a regular expression over "
+        "the path with a group named class",
+    )
+    sample_rate: int | None = _option(
+        None, "resample everything to this rate, in Hz; default: as it is", int
+    )
+    channels: str | int = _option(
+        "mix", "mix (mean of all), keep (all), or the number of one, from 0",
+        parse_channels,
+    )
+    dtype: str = _option("float32", "stored type of the signal", choices=DTYPES)
+    win_len: int | None = _option(None, "frames in a window", int)
+    win_seconds: float | None = _option(None, "or: seconds in a window", float)
+    hop: int | None = _option(
+        None, "frames from one window to the next; default: a window", int
+    )
+    hop_seconds: float | None = _option(None, "or: the same in seconds", float)
+    tail: str = _option(
+        "drop",
+        "the frames after the last whole window: drop them, pad them with zeros, or "
+        "overlap: move the last window back to end with the clip",
+        choices=TAILS,
+    )
+    max_windows: int | None = _option(None, "at most so many windows a clip", int)
+    random_starts: bool = _option(
+        False,
+        "draw each window's start at random (seeded) from its equal part of the clip",
+    )
+    features: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "help": "a feature, for example log_mel='log_mel(n_mels=64)'; chains: "
+            "'peak_gain()|log_mel()'; your own: 'package.module:name'. May be repeated."
+            " Default: signal='identity()'",
+        },
+    )
+    elements_per_file: int | None = _option(None, "examples in a shard", int)
+    shard_bytes: int | None = _option(
+        None, "or: bytes in a shard before GZIP; default: 128MiB", parse_bytes
+    )
+    num_shards: int | None = _option(None, "or: shards (in each split)", int)
+    num_elems: int | None = _option(
+        None, "examples in all (in each split); default: every one", int
+    )
+    order: str = _option(
+        "shuffled", "order of the clips: shuffled by the seed, or listed",
+        choices=ORDERS,
+    )
+    seed: int = _option(0, "seed of everything random", int)
+    allow_truncated: bool = _option(
+        False, "take what is there of files that hold less than they declare"
+    )
+    allow_nonfinite: bool = _option(False, "take samples that are NaN or infinite")
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        _check_ranges(self)
+        _check_exclusive(self)
+        _check_label_from(self.label_from)
+        object.__setattr__(self, "features", dict(self.features))
+        for name in self.features:
+            _check_feature_name(name)
+
+    def to_json(self) -> dict[str, Any]:
+        """The recipe as JSON values, every field, in field order."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Recipe:
+        """The recipe of :meth:`to_json`; a field that does not exist is an error."""
+        known = [f.name for f in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise RecipeError("recipe", f"has no field like this, only {known}", name)
+        return cls(**values)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the recipe's JSON with sorted keys, in hexadecimal."""
+        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _check_choices(recipe: Recipe) -> None:
+    for name, choices in (("tail", TAILS), ("order", ORDERS), ("dtype", DTYPES)):
+        if getattr(recipe, name) not in choices:
+            raise RecipeError(
+                name, f"must be one of {', '.join(choices)}", getattr(recipe, name)
+            )
+    channels = recipe.channels
+    if channels not in ("mix", "keep") and not (
+        isinstance(channels, int) and not isinstance(channels, bool) and channels >= 0
+    ):
+        raise RecipeError("channels", "must be mix, keep or a number from 0", channels)
+
+
+def _check_ranges(recipe: Recipe) -> None:
+    for name in (
+        "sample_rate", "win_len", "hop", "max_windows", "elements_per_file",
+        "shard_bytes", "num_shards", "num_elems",
+    ):  # fmt: skip
+        value = getattr(recipe, name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise RecipeError(name, "must be a whole number", value)
+        if value < 1:
+            raise RecipeError(name, "must be at least 1", value)
+    for name in ("win_seconds", "hop_seconds"):
+        value = getattr(recipe, name)
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise RecipeError(name, "must be a positive number of seconds", value)
+    if isinstance(recipe.seed, bool) or not isinstance(recipe.seed, int):
+        raise RecipeError("seed", "must be a whole number", recipe.seed)
+
+
+def _check_exclusive(recipe: Recipe) -> None:
+    for names, needed in (
+        (("win_len", "win_seconds"), True),
+        (("hop", "hop_seconds"), False),
+        (("elements_per_file", "shard_bytes", "num_shards"), False),
+    ):
+        given = {n: getattr(recipe, n) for n in names if getattr(recipe, n) is not None}
+        if len(given) > 1:
+            raise RecipeError(" and ".join(given), "give only one of them", given)
+        if needed and not given:
+            raise RecipeError(
+                " or ".join(names), "give one: how long is a window?", None
+            )
+
+
+def _check_label_from(label_from: str) -> None:
+    if label_from in LABEL_SOURCES:
+        return
+    try:
+        groups = re.compile(label_from).groupindex
+    except re.error as error:
+        raise RecipeError(
+            "label_from", f"is not a regular expression ({error})", label_from
+        ) from error
+    if "class" not in groups:
+        raise RecipeError(
+            "label_from",
+            f"must be one of {', '.join(LABEL_SOURCES)} or a regular expression with a "
+            "group like (?P<class>[a-z]+)",
+            label_from,
+        )
+
+
+def _check_feature_name(name: str) -> None:
+    if name in RESERVED_NAMES:
+        raise RecipeError(
+            "features", f"these names are taken: {', '.join(RESERVED_NAMES)}", name
+        )
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise RecipeError("features", "a name must be an identifier", name)

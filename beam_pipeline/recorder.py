@@ -1,0 +1,308 @@
+"""``record`` and ``plan``: from what people ask for to a job that runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import islice
+from typing import Any
+
+from beam_pipeline import files
+from beam_pipeline.blocks import Format
+from beam_pipeline.errors import InputError, OutputError, RecipeError
+from beam_pipeline.finish import PlanSummary, allowed_rejects
+from beam_pipeline.metadata import (
+    MANIFEST,
+    METADATA,
+    REJECTED,
+    SCHEMA,
+    Metadata,
+    to_text,
+    writer_versions,
+)
+from beam_pipeline.plan import Clip, Corpus, Reject
+from beam_pipeline.recipe import Recipe
+from beam_pipeline.sources import Input, list_sources, resolve_inputs
+from beam_pipeline.expressions import format_transform
+
+WORK_FOLDER = "_work"
+JOB_FILE = "job.json"
+FIRST_ROWS = 20
+
+_SHARD_NAME = re.compile(r"([^/]+/)?[^/]+-\d{5}-of-\d{5}\.tfrecord\.gz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How to run, which decides no byte of the data set.
+
+    Attributes
+    ----------
+    max_rejected : int or str
+        How many clips may be rejected, or what percentage: ``5`` or ``"1%"``.
+    overwrite : bool
+        Replace the data set that is in the output folder.
+    workers : int, optional
+        Processes on this machine. Default: one a core, if the job is large enough.
+    work_dir : str, optional
+        Where unfinished shards lie. Default: ``_work`` in the output folder.
+    beam_args : sequence of str
+        Options of Beam; with a ``--runner`` among them the job goes there.
+    """
+
+    max_rejected: int | str = 0
+    overwrite: bool = False
+    workers: int | None = None
+    work_dir: str | None = None
+    beam_args: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        allowed_rejects(str(self.max_rejected), 0)
+        if self.workers is not None and self.workers < 1:
+            raise RecipeError("workers", "must be at least 1", self.workers)
+
+
+def record(
+    input: str | Sequence[str],  # noqa: A002  (the flag's name)
+    output: str,
+    *,
+    recipe: Recipe | None = None,
+    watch: Callable[..., Any] | None = None,
+    **options: Any,
+) -> Metadata:
+    """Records audio as sharded GZIP TFRecords of ``tf.train.Example``.
+
+    ::
+
+        record("sounds/", "records/", win_seconds=1.0,
+               features={"log_mel": LogMel(n_mels=64)})
+
+    Parameters
+    ----------
+    input : str or sequence of str
+        Folders, globs, audio files, or text files of paths; on any Beam file system.
+    output : str
+        A folder: empty, not there yet, or with an unfinished run of the same recipe,
+        which is continued.
+    recipe : Recipe, optional
+        Starting point for the fields of :class:`Recipe` given as keywords.
+    watch : callable, optional
+        Progress on this machine: called with the totals, returns what is called with
+        the examples and seconds done.
+    **options
+        Fields of :class:`Recipe`, where values of ``features`` may also be transforms,
+        and of :class:`RunOptions`.
+
+    Returns
+    -------
+    Metadata
+        Of the finished data set.
+
+    Raises
+    ------
+    RecipeError, InputError, OutputError
+        Before anything is written.
+    TooManyRejected
+        After everything else is written.
+    IncompleteRun, WorkerDied
+        If the runner failed; the same call continues.
+    """
+    from beam_pipeline.local import original, run_local
+    from beam_pipeline.pipeline import Job, build_pipeline
+
+    recipe, run = split_options(recipe, options)
+    inputs = resolve_inputs([input] if isinstance(input, str) else list(input))
+    check_transforms(recipe, inputs)
+    output = files.absolute(output)
+    work = files.absolute(run.work_dir) if run.work_dir else files.join(
+        output, WORK_FOLDER
+    )
+    claim_output(output, work, recipe, inputs, run.overwrite)
+    job = Job(tuple(inputs), files.join(output, ""), work, recipe, str(run.max_rejected))
+    if any(argument.startswith("--runner") for argument in run.beam_args):
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
+        build_pipeline(pipeline, job)
+        try:
+            pipeline.run().wait_until_finish()
+        except Exception as error:
+            raise original(error) from error
+    else:
+        run_local(job, run.workers, watch)
+    return Metadata.load(output)
+
+
+def plan(
+    input: str | Sequence[str],  # noqa: A002  (the flag's name)
+    *,
+    recipe: Recipe | None = None,
+    **options: Any,
+) -> tuple[PlanSummary, list[Reject]]:
+    """What :func:`record` would do, from headers alone; writes nothing.
+
+    Returns
+    -------
+    PlanSummary
+        Splits, shards, examples and seconds.
+    list of Reject
+        Clips that cannot be taken, as far as headers tell.
+    """
+    from beam_pipeline.local import plan_local
+    from beam_pipeline.pipeline import Job
+
+    recipe, run = split_options(recipe, options)
+    inputs = resolve_inputs([input] if isinstance(input, str) else list(input))
+    check_transforms(recipe, inputs)
+    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
+        job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
+        return plan_local(job)
+
+
+def split_options(
+    recipe: Recipe | None, options: Mapping[str, Any]
+) -> tuple[Recipe, RunOptions]:
+    """Keywords -> the recipe, in its canonical form, and the run's options.
+
+    Raises
+    ------
+    RecipeError
+        If a keyword or its value is wrong.
+    """
+    recipe_names = {f.name for f in fields(Recipe)}
+    run_names = {f.name for f in fields(RunOptions)}
+    for name in options:
+        if name not in recipe_names | run_names:
+            raise RecipeError(
+                "record", f"has no option like this, only "
+                f"{', '.join(sorted(recipe_names | run_names))}", name
+            )
+    changes = {n: v for n, v in options.items() if n in recipe_names}
+    if "features" in changes:
+        changes["features"] = {
+            name: format_transform(transform)
+            for name, transform in sorted(changes["features"].items())
+        }
+    made = Recipe(**changes) if recipe is None else replace(recipe, **changes)
+    canonical = {n: format_transform(t) for n, t in sorted(made.features.items())}
+    run = RunOptions(**{n: v for n, v in options.items() if n in run_names})
+    return replace(made, features=canonical), run
+
+
+def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
+    """Runs every transform on silence shaped like the first clip that can be read.
+
+    Raises
+    ------
+    InputError
+        If the inputs hold no audio file.
+    RecipeError
+        If a transform does not work.
+    """
+    from beam_pipeline.stages import probe_row
+
+    rows = (row for row in list_sources(inputs, recipe.label_from) if row is not None)
+    first = list(islice(rows, FIRST_ROWS))
+    if not first:
+        places = ", ".join(entry.location for entry in inputs)
+        raise InputError(f"There is no audio file in {places}. Check --input.")
+    for row in first:
+        clip = probe_row(row, inputs, recipe)
+        if isinstance(clip, Clip):
+            labels = () if clip.label is None else (clip.label,)
+            Format.of(
+                Corpus(labels, {clip.sample_rate_hz: 1}, {clip.channels: 1}), recipe
+            )
+            return
+
+
+def claim_output(
+    output: str,
+    work: str,
+    recipe: Recipe,
+    inputs: Sequence[Input],
+    overwrite: bool,
+) -> None:
+    """Makes sure that nothing which was there before is lost, and claims the folder.
+
+    Raises
+    ------
+    OutputError
+        If the folder holds anything but an unfinished run of this very job; with
+        ``overwrite``, if it holds anything but a data set of ours.
+    """
+    stamp = {
+        "recipe": recipe.to_json(),
+        "inputs": [asdict(entry) for entry in inputs],
+        "writer": writer_versions(),
+    }
+    if files.is_local(output) and os.path.isfile(output):
+        raise OutputError(f"{output} is a file; --output must be a folder.")
+    if files.is_local(output):
+        for entry in inputs:
+            if (output + os.sep).startswith(entry.location.rstrip(os.sep) + os.sep):
+                raise OutputError(
+                    f"--output {output} lies inside --input {entry.location}. Give a "
+                    "folder outside it."
+                )
+    job_file = files.join(work, JOB_FILE)
+    held = list(islice(_held_files(output, work), 100_000))
+    claimed = files.exists(job_file)
+    if claimed and METADATA not in held:
+        if json.loads(files.read_bytes(job_file)) == json.loads(json.dumps(stamp)):
+            return
+        if not overwrite:
+            raise OutputError(
+                f"{output} holds an unfinished run of another recipe, other inputs or "
+                "other library versions. Give its command again to finish it, or give "
+                "--overwrite to replace it, or another --output."
+            )
+    if held:
+        foreign = [name for name in held if not _is_ours(name)]
+        if foreign or not overwrite:
+            what = (
+                f"files that are not of a data set, such as {foreign[0]}"
+                if foreign
+                else "a data set"
+            )
+            hint = "" if foreign else ", or --overwrite to replace it"
+            raise OutputError(f"{output} holds {what}. Give another --output{hint}.")
+        # The metadata first: from then on the data set is not complete.
+        for name in sorted(held, key=lambda name: name != METADATA):
+            files.delete([files.join(output, name)])
+    if claimed:
+        files.delete_below(work)
+    files.write_bytes(job_file, to_text(stamp))
+
+
+def _held_files(output: str, work: str) -> Iterator[str]:
+    if not files.exists(output) and not files.is_folder(output):
+        return
+    own = files.join(output, WORK_FOLDER) == work
+    for name in files.list_files(output):
+        if not (own and name.startswith(WORK_FOLDER + "/")):
+            yield name
+
+
+def _is_ours(name: str) -> bool:
+    known = (METADATA, SCHEMA, MANIFEST, REJECTED)
+    return name in known or _SHARD_NAME.fullmatch(name) is not None
+
+
+@contextmanager
+def quiet_beam() -> Iterator[None]:
+    """Keeps Beam's log down to what is for people: errors are raised anyway."""
+    logger = logging.getLogger("apache_beam")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

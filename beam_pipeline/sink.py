@@ -1,0 +1,286 @@
+"""``WriteToTFRecord``: Beam's, with a fast GZIP stream, and for planned shards."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders import BytesCoder, Coder
+from apache_beam.io import filesystem, tfrecordio
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_pipeline import files
+from beam_pipeline.errors import IncompleteRun
+from beam_pipeline.plan import Shard, ShardInfo
+from beam_pipeline.tfrecord import GzipWriter, frame_record
+
+CompressionTypes = filesystem.CompressionTypes
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRecords:
+    """Records for places ``position .. position + span - 1`` of a shard.
+
+    There are fewer records than places where windows were lost.
+    """
+
+    shard: Shard
+    position: int
+    span: int
+    records: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A finished temporary file with some of a shard's places."""
+
+    shard: Shard
+    position: int
+    span: int
+    examples: int
+    path: str
+    bytes: int
+    sha256: str
+
+
+class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
+    """Beam's sink, writing GZIP by ISA-L instead of zlib."""
+
+    def open(self, temp_path: str) -> Any:
+        detected = CompressionTypes.detect_compression_type(temp_path)
+        if CompressionTypes.GZIP not in (
+            self.compression_type,
+            detected if self.compression_type == CompressionTypes.AUTO else None,
+        ):
+            return super().open(temp_path)
+        file = FileSystems.create(
+            temp_path, self.mime_type, CompressionTypes.UNCOMPRESSED
+        )
+        return GzipWriter(file)
+
+    def write_encoded_record(self, file_handle: Any, value: bytes) -> None:
+        file_handle.write(frame_record(value))
+
+
+class WriteToTFRecord(beam.io.WriteToTFRecord):  # type: ignore[misc]
+    """Writes TFRecord files; takes what ``beam.io.WriteToTFRecord`` takes.
+
+    On a ``PCollection[bytes]`` it does what Beam's does, and GZIP is some ten times
+    faster. GZIP files hold no time and no name.
+
+    With ``work_folder`` the elements are :class:`PlacedRecords`: each shard becomes the
+    file ``prefix + shard.name + suffix``, with its records at their places. A shard
+    that comes in order, as it does where the steps before are fused with this one, is
+    written in one go and renamed as soon as it is whole. Else each stretch is a GZIP
+    member of its own, and they are concatenated. The output is one ``ShardInfo`` for
+    each shard.
+
+    Parameters
+    ----------
+    file_path_prefix, coder, file_name_suffix, num_shards, shard_name_template, \
+compression_type, triggering_frequency
+        As in ``beam.io.WriteToTFRecord``.
+    work_folder : str, optional
+        Says that records come placed, and where unfinished files lie until then.
+    """
+
+    def __init__(
+        self,
+        file_path_prefix: str,
+        coder: Coder = BytesCoder(),  # noqa: B008  (as Beam's; it has no state)
+        file_name_suffix: str = "",
+        num_shards: int = 0,
+        shard_name_template: str | None = None,
+        compression_type: str = CompressionTypes.AUTO,
+        triggering_frequency: int | None = None,
+        *,
+        work_folder: str | None = None,
+    ):
+        beam.PTransform.__init__(self)
+        self._sink = _Sink(
+            file_path_prefix,
+            coder,
+            file_name_suffix,
+            num_shards,
+            shard_name_template,
+            compression_type,
+            triggering_frequency,
+        )
+        self._work_folder = work_folder
+        self._prefix = file_path_prefix
+        self._suffix = file_name_suffix
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        if self._work_folder is None:
+            return super().expand(pcoll)
+        target = (self._prefix, self._suffix, self._work_folder)
+        written = pcoll | "WriteShards" >> beam.ParDo(
+            _WriteShards(self._sink, *target)
+        ).with_outputs("parts", main="whole")
+        joined = (
+            written.parts
+            | "KeyByShard" >> beam.Map(_key_by_shard)
+            | "GroupParts" >> beam.GroupByKey()
+            | "JoinParts" >> beam.Map(join_parts, *target)
+        )
+        return (written.whole, joined) | "Shards" >> beam.Flatten()
+
+
+def _key_by_shard(part: _Part) -> tuple[str, _Part]:
+    return part.shard.name, part
+
+
+class _WriteShards(beam.DoFn):  # type: ignore[misc]
+    """Writes stretches of places; whole shards get their name at once."""
+
+    def __init__(self, sink: _Sink, prefix: str, suffix: str, work_folder: str):
+        self._sink = sink
+        self._prefix = prefix
+        self._suffix = suffix
+        self._work_folder = work_folder
+
+    def start_bundle(self) -> None:
+        self._stretch: _Stretch | None = None
+
+    def process(self, element: PlacedRecords) -> Iterator[Any]:
+        stretch = self._stretch
+        if stretch is not None and not stretch.continued_by(element):
+            yield self._finish(stretch)
+            stretch = None
+        if stretch is None:
+            name = element.shard.name.replace("/", ".")
+            path = files.join(
+                self._work_folder, "parts", f"{name}-{uuid.uuid4().hex}{self._suffix}"
+            )
+            files.make_folder(path.rpartition("/")[0])
+            stretch = _Stretch(self._sink, element.shard, element.position, path)
+        stretch.write(element)
+        self._stretch = stretch
+        if stretch.is_whole():
+            self._stretch = None
+            yield self._finish(stretch)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        if self._stretch is not None:
+            yield beam.pvalue.TaggedOutput(
+                "parts",
+                WindowedValue(
+                    self._stretch.close(),
+                    GlobalWindow().max_timestamp(),
+                    [GlobalWindow()],
+                ),
+            )
+
+    def _finish(self, stretch: _Stretch) -> Any:
+        part = stretch.close()
+        if part.span < part.shard.examples:
+            return beam.pvalue.TaggedOutput("parts", part)
+        file = part.shard.name + self._suffix
+        info = ShardInfo(part.shard, file, part.examples, part.bytes, part.sha256)
+        return _commit(part.path, self._prefix, info, self._work_folder)
+
+
+class _Stretch:
+    """One open temporary file that takes consecutive places of one shard."""
+
+    def __init__(self, sink: _Sink, shard: Shard, position: int, path: str):
+        self._sink = sink
+        self._shard = shard
+        self._position = position
+        self._path = path
+        self._span = 0
+        self._examples = 0
+        self._file = sink.open(path)
+
+    def continued_by(self, element: PlacedRecords) -> bool:
+        end = self._position + self._span
+        return element.shard == self._shard and element.position == end
+
+    def is_whole(self) -> bool:
+        return self._span == self._shard.examples
+
+    def write(self, element: PlacedRecords) -> None:
+        for record in element.records:
+            self._sink.write_record(self._file, record)
+        self._span += element.span
+        self._examples += len(element.records)
+
+    def close(self) -> _Part:
+        self._sink.close(self._file)
+        return _Part(
+            self._shard,
+            self._position,
+            self._span,
+            self._examples,
+            self._path,
+            self._file.bytes_written,
+            self._file.sha256(),
+        )
+
+
+def join_parts(
+    keyed: tuple[str, Iterable[_Part]], prefix: str, suffix: str, work_folder: str
+) -> ShardInfo:
+    """Joins the parts of one shard, which together must fill its places.
+
+    Raises
+    ------
+    IncompleteRun
+        If places are missing, or filled twice.
+    """
+    name, parts = keyed
+    ordered = sorted(parts, key=lambda part: (part.position, part.span))
+    shard = ordered[0].shard
+    end = 0
+    for part in ordered:
+        if part.position != end:
+            raise IncompleteRun(
+                f"shard {name}: the next record to come was {end}, but {part.position} "
+                "came: the runner lost or repeated records. Run the job again."
+            )
+        end += part.span
+    if end != shard.examples:
+        raise IncompleteRun(
+            f"shard {name}: {end} of {shard.examples} records came: the runner lost "
+            "records. Run the job again."
+        )
+    examples = sum(part.examples for part in ordered)
+    # The parts stay where they are: a runner may run this again after it has finished.
+    whole = files.join(work_folder, "parts", f"{uuid.uuid4().hex}{suffix}")
+    size, sha256 = files.concatenate([part.path for part in ordered], whole)
+    info = ShardInfo(shard, name + suffix, examples, size, sha256)
+    return _commit(whole, prefix, info, work_folder)
+
+
+def _commit(path: str, prefix: str, info: ShardInfo, work_folder: str) -> ShardInfo:
+    """Gives a shard its name, then notes that it is finished.
+
+    A shard that lost windows gets no receipt: another run tries them again.
+    """
+    files.move(path, prefix + info.file)
+    if info.examples == info.shard.examples:
+        content = json.dumps(asdict(info)).encode()
+        files.write_bytes(_receipt_path(info.shard, work_folder), content)
+    return info
+
+
+def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | None:
+    """The receipt of exactly this shard, if an earlier run has finished it."""
+    path = _receipt_path(shard, work_folder)
+    if not files.exists(path):
+        return None
+    values = json.loads(files.read_bytes(path))
+    info = ShardInfo(Shard(**values.pop("shard")), **values)
+    whole = info.shard == shard and files.size(prefix + info.file) == info.bytes
+    return info if whole else None
+
+
+def _receipt_path(shard: Shard, work_folder: str) -> str:
+    name = shard.name.replace("/", ".")
+    return files.join(work_folder, "receipts", f"{name}.json")

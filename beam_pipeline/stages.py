@@ -1,0 +1,484 @@
+"""The DoFns and PTransforms: each wires plain functions to Beam, and adds counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.pvalue import AsDict, AsIter, TaggedOutput
+
+from beam_pipeline import blocks, files
+from beam_pipeline.audio import check_channel, output_frames, probe_audio
+from beam_pipeline.blocks import FeatureBlock, Format, FrameBlock, Lost, WindowBlock
+from beam_pipeline.errors import ClipError, ShortClip, UnreadableAudio
+from beam_pipeline.features import ExampleEncoder
+from beam_pipeline.finish import PlanSummary, finish_data_set
+from beam_pipeline.metadata import manifest_part
+from beam_pipeline.plan import (
+    DEFAULT_SPLIT,
+    Clip,
+    Corpus,
+    Listing,
+    PlacedClips,
+    Reject,
+    Segment,
+    Shard,
+    ShardLayout,
+    ShardTask,
+    TallyKey,
+    bucket_of,
+    cut_segments,
+    sort_bucket,
+)
+from beam_pipeline.recipe import Recipe
+from beam_pipeline.sink import PlacedRecords, find_finished
+from beam_pipeline.sources import Input, SourceRow, list_sources, locate
+from beam_pipeline.windows import WindowPlan, count_windows
+
+# Rows travel in blocks of this many, so that a step costs less than its work.
+ROWS_PER_BLOCK = 256
+REMOTE_PROBE_THREADS = 16
+
+REJECTS = "rejects"
+LISTING = "listing"
+FINISHED = "finished"
+
+BucketKey = tuple[str, int]
+
+
+def _counter(name: str) -> Any:
+    """One of the job's counters; the same names on every runner."""
+    return Metrics.counter("audio_tfrecords", name)
+
+
+class Progress:
+    """What this process has written, for whoever watches it; see :mod:`record`.
+
+    ``watched`` is shared memory that a watcher puts here before the work starts, or
+    None: examples, and seconds of audio.
+    """
+
+    watched: Any = None
+
+    @classmethod
+    def add(cls, examples: int, seconds: float) -> None:
+        if cls.watched is not None:
+            cls.watched[0] += examples
+            cls.watched[1] += seconds
+
+
+@dataclass(eq=False)
+class ListSources(beam.DoFn):  # type: ignore[misc]
+    """[Input] -> [SourceRow] in blocks; one Listing to the side."""
+
+    label_from: str
+
+    def process(self, inputs: Sequence[Input]) -> Iterator[Any]:
+        block: list[SourceRow] = []
+        clips = ignored = 0
+        for row in list_sources(inputs, self.label_from):
+            if row is None:
+                ignored += 1
+                continue
+            clips += 1
+            block.append(row)
+            if len(block) == ROWS_PER_BLOCK:
+                yield block
+                block = []
+        if block:
+            yield block
+        _counter("clips_listed").inc(clips)
+        _counter("files_ignored").inc(ignored)
+        yield TaggedOutput(LISTING, Listing(clips, ignored))
+
+
+def probe_row(
+    row: SourceRow, inputs: Sequence[Input], recipe: Recipe
+) -> Clip | Reject:
+    """What a listed file holds, from its header; or why it cannot be taken."""
+    try:
+        if row.problem is not None:
+            raise UnreadableAudio(row.filepath, row.problem)
+        return _probe(row, inputs, recipe)
+    except ClipError as error:
+        stage = "sources" if row.problem is not None else "probe"
+        name = type(error).__name__
+        return Reject(row.row, row.filepath, stage, name, error.reason)
+
+
+def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
+    info = probe_audio(
+        blocks.open_source(locate(inputs, row.source, row.filepath)),
+        name=row.filepath,
+        allow_truncated=recipe.allow_truncated,
+        allow_nonfinite=recipe.allow_nonfinite,
+    )
+    check_channel(info, recipe.channels, name=row.filepath)
+    rate = recipe.sample_rate or info.sample_rate_hz
+    frames = output_frames(info.frames, info.sample_rate_hz, recipe.sample_rate)
+    plan = WindowPlan.of(recipe, rate)
+    windows = count_windows(frames, plan)
+    if windows == 0:
+        raise ShortClip(
+            row.filepath,
+            f"is shorter than one window: {frames} frames, but a window has "
+            f"{plan.length}; use a shorter window or --tail pad",
+        )
+    return Clip(
+        row.row,
+        row.source,
+        row.filepath,
+        row.label,
+        DEFAULT_SPLIT,
+        info.frames,
+        info.sample_rate_hz,
+        info.channels,
+        info.format,
+        info.subtype,
+        rate,
+        frames,
+        windows,
+    )
+
+
+@dataclass(eq=False)
+class ProbeAudio(beam.DoFn):  # type: ignore[misc]
+    """[SourceRow] -> [Clip]; a Reject to the side for each that cannot be taken."""
+
+    inputs: tuple[Input, ...]
+    recipe: Recipe
+
+    def setup(self) -> None:
+        # Headers on an object store are all waiting; on a disk they are all computing.
+        remote = any(not files.is_local(entry.location) for entry in self.inputs)
+        self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS if remote else 1)
+
+    def teardown(self) -> None:
+        self._pool.shutdown()
+
+    def process(self, rows: Sequence[SourceRow]) -> Iterator[Any]:
+        clips = []
+        for probed in self._pool.map(self._probe_row, rows):
+            if isinstance(probed, Reject):
+                yield _rejected(probed)
+            else:
+                clips.append(probed)
+        yield clips
+
+    def _probe_row(self, row: SourceRow) -> Clip | Reject:
+        return probe_row(row, self.inputs, self.recipe)
+
+
+def _rejected(reject: Reject) -> TaggedOutput:
+    _counter(f"rejected_{reject.error}").inc()
+    return TaggedOutput(REJECTS, reject)
+
+
+@dataclass(eq=False)
+class IndexClips(beam.PTransform):  # type: ignore[misc]
+    """[Clip] -> PlacedClips: a prefix sum over buckets that no worker holds whole.
+
+    Returns the placed clips, the rejected duplicates, and the windows of each bucket.
+    """
+
+    recipe: Recipe
+
+    def expand(
+        self, clips: beam.PCollection
+    ) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection]:
+        sorted_ = (
+            clips
+            | "KeyByBucket" >> beam.FlatMap(key_by_bucket, self.recipe)
+            | "GroupBuckets" >> beam.GroupByKey()
+            | "SortBuckets"
+            >> beam.ParDo(SortBucket(self.recipe)).with_outputs(REJECTS, main="buckets")
+        )  # ((split, bucket), [Clip] in order)
+        counts = sorted_.buckets | "CountBuckets" >> beam.MapTuple(count_bucket)
+        placed = sorted_.buckets | "PlaceBuckets" >> beam.Map(
+            place_bucket, AsDict(counts)
+        )
+        return placed, sorted_[REJECTS], counts
+
+
+def key_by_bucket(
+    clips: Iterable[Clip], recipe: Recipe
+) -> Iterator[tuple[BucketKey, list[Clip]]]:
+    """Sorts a block of clips into buckets."""
+    buckets: dict[BucketKey, list[Clip]] = {}
+    for clip in clips:
+        buckets.setdefault((clip.split, bucket_of(clip, recipe)), []).append(clip)
+    yield from buckets.items()
+
+
+@dataclass(eq=False)
+class SortBucket(beam.DoFn):  # type: ignore[misc]
+    """A bucket's blocks of clips -> its clips in order; duplicates to the side."""
+
+    recipe: Recipe
+
+    def process(
+        self, bucket: tuple[BucketKey, Iterable[Sequence[Clip]]]
+    ) -> Iterator[Any]:
+        key, lists = bucket
+        clips = [clip for block in lists for clip in block]
+        kept, rejects = sort_bucket(clips, self.recipe)
+        for reject in rejects:
+            yield _rejected(reject)
+        yield key, kept
+
+
+def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]:
+    """How many windows a bucket has."""
+    return key, sum(clip.windows for clip in clips)
+
+
+def place_bucket(
+    keyed: tuple[BucketKey, Sequence[Clip]], counts: Mapping[BucketKey, int]
+) -> PlacedClips:
+    """A bucket's clips with the number of windows in the buckets before."""
+    (split, bucket), clips = keyed
+    before = sum(n for (s, b), n in counts.items() if s == split and b < bucket)
+    return PlacedClips(split, bucket, before, tuple(clips))
+
+
+@dataclass(eq=False)
+class DescribeCorpus(beam.PTransform):  # type: ignore[misc]
+    """PlacedClips -> one Format, or None where there is no clip."""
+
+    recipe: Recipe
+
+    def expand(self, placed: beam.PCollection) -> beam.PCollection:
+        return (
+            placed
+            | "DescribeBuckets" >> beam.CombineGlobally(CorpusFn())
+            | "ResolveFormat" >> beam.Map(resolve_format, self.recipe)
+        )
+
+
+def resolve_format(corpus: Corpus, recipe: Recipe) -> Format | None:
+    """The format of a corpus; None where not one clip was accepted."""
+    return Format.of(corpus, recipe) if corpus.rates_hz else None
+
+
+class CorpusFn(beam.CombineFn):  # type: ignore[misc]
+    """Collects the labels, sample rates and channels of clips."""
+
+    def create_accumulator(self) -> tuple[set[str], Counter[int], Counter[int]]:
+        return set(), Counter(), Counter()
+
+    def add_input(self, accumulator: Any, placed: PlacedClips) -> Any:
+        labels, rates, channels = accumulator
+        labels.update(clip.label for clip in placed.clips if clip.label is not None)
+        rates.update(clip.sample_rate_hz for clip in placed.clips)
+        channels.update(clip.channels for clip in placed.clips)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
+        labels, rates, channels = self.create_accumulator()
+        for some_labels, some_rates, some_channels in accumulators:
+            labels |= some_labels
+            rates += some_rates
+            channels += some_channels
+        return labels, rates, channels
+
+    def extract_output(self, accumulator: Any) -> Corpus:
+        labels, rates, channels = accumulator
+        return Corpus(tuple(sorted(labels)), dict(rates), dict(channels))
+
+
+def lay_out(
+    _: None, counts: Mapping[BucketKey, int], form: Format | None, recipe: Recipe
+) -> dict[str, ShardLayout]:
+    """How each split is cut into shards."""
+    if form is None:
+        return {}
+    windows: Counter[str] = Counter()
+    for (split, _), count in counts.items():
+        windows[split] += count
+    size = form.features.example_bytes()
+    return {
+        split: ShardLayout.of(split, total, size, recipe)
+        for split, total in sorted(windows.items())
+    }
+
+
+def cut_shards(
+    placed: PlacedClips, layouts: Mapping[str, ShardLayout]
+) -> Iterator[tuple[Shard, list[Segment]]]:
+    """A bucket's clips -> what each shard takes of them."""
+    segments: dict[Shard, list[Segment]] = {}
+    for shard, segment in cut_segments(placed, layouts[placed.split]):
+        segments.setdefault(shard, []).append(segment)
+    yield from segments.items()
+
+
+def tally_segments(
+    shard: Shard, segments: Iterable[Segment]
+) -> Iterator[tuple[TallyKey, tuple[int, int]]]:
+    """Counts (clips, windows) by split, class and sample rate."""
+    clips: Counter[TallyKey] = Counter()
+    windows: Counter[TallyKey] = Counter()
+    for segment in segments:
+        clip = segment.clip
+        key = TallyKey(shard.split, clip.label or "", clip.sample_rate_hz)
+        clips[key] += segment.first == 0
+        windows[key] += segment.windows
+    for key in windows:
+        yield key, (clips[key], windows[key])
+
+
+def sum_pairs(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Adds up (clips, windows)."""
+    clips = windows = 0
+    for some_clips, some_windows in pairs:
+        clips += some_clips
+        windows += some_windows
+    return clips, windows
+
+
+def key_by_name(
+    shard: Shard, segments: list[Segment]
+) -> tuple[str, tuple[Shard, list[Segment]]]:
+    """Shards meet by their names."""
+    return shard.name, (shard, segments)
+
+
+def make_task(
+    keyed: tuple[str, Iterable[tuple[Shard, list[Segment]]]], salt: str
+) -> ShardTask:
+    """All of a shard's segments -> the work to be done."""
+    grouped = list(keyed[1])
+    segments = [segment for _, some in grouped for segment in some]
+    return ShardTask.of(grouped[0][0], segments, salt)
+
+
+def make_manifest_part(
+    placed: PlacedClips, layouts: Mapping[str, ShardLayout]
+) -> tuple[str, int, bytes]:
+    """A bucket's rows of the manifest."""
+    return placed.split, placed.bucket, manifest_part(placed, layouts[placed.split])
+
+
+def summarise(
+    _: None,
+    listing: Listing,
+    form: Format | None,
+    layouts: Mapping[str, ShardLayout],
+    tally: Mapping[TallyKey, tuple[int, int]],
+) -> PlanSummary:
+    """The plan in a few numbers."""
+    return PlanSummary(listing, form, dict(layouts), dict(sorted(tally.items())))
+
+
+@dataclass(eq=False)
+class SkipFinished(beam.DoFn):  # type: ignore[misc]
+    """Lets the shards pass that no earlier run has finished; the others to the side."""
+
+    prefix: str
+    work_folder: str
+
+    def process(self, task: ShardTask) -> Iterator[Any]:
+        info = find_finished(task.shard, self.prefix, self.work_folder)
+        if info is None:
+            yield task
+        else:
+            Progress.add(info.examples, 0.0)
+            yield TaggedOutput(FINISHED, info)
+
+
+@dataclass(eq=False)
+class DecodeAudio(beam.DoFn):  # type: ignore[misc]
+    """ShardTask -> FrameBlock | Lost, in order, one block in memory at a time."""
+
+    inputs: tuple[Input, ...]
+    recipe: Recipe
+
+    def process(self, task: ShardTask) -> Iterator[FrameBlock | Lost]:
+        yield from blocks.decode_blocks(task, self.inputs, self.recipe)
+
+
+@dataclass(eq=False)
+class CutWindows(beam.DoFn):  # type: ignore[misc]
+    """FrameBlock -> WindowBlock."""
+
+    recipe: Recipe
+
+    def process(self, block: FrameBlock | Lost) -> Iterator[WindowBlock | Lost]:
+        if isinstance(block, Lost):
+            yield block
+            return
+        plan = WindowPlan.of(self.recipe, block.place.clip.sample_rate_hz)
+        yield blocks.cut_block(block, plan.length)
+
+
+class ApplyTransforms(beam.DoFn):  # type: ignore[misc]
+    """WindowBlock -> FeatureBlock."""
+
+    def process(
+        self, block: WindowBlock | Lost, form: Format
+    ) -> Iterator[FeatureBlock | Lost]:
+        if isinstance(block, Lost):
+            yield block
+        else:
+            yield blocks.transform_block(block, form.features)
+
+
+class EncodeExamples(beam.DoFn):  # type: ignore[misc]
+    """FeatureBlock -> PlacedRecords; a Reject to the side for what was lost."""
+
+    def start_bundle(self) -> None:
+        self._form: Format | None = None
+
+    def process(self, block: FeatureBlock | Lost, form: Format) -> Iterator[Any]:
+        place = block.place
+        if isinstance(block, Lost):
+            yield _rejected(block.reject)
+            yield PlacedRecords(place.shard, place.position, place.windows, ())
+            return
+        if form is not self._form:
+            self._form = form
+            self._encoder = ExampleEncoder(form.features.specs.values())
+            self._targets = {label: i for i, label in enumerate(form.classes)}
+        records = blocks.encode_block(block, self._encoder, self._targets)
+        seconds = place.windows * form.win_len / place.clip.sample_rate_hz
+        _counter("windows").inc(place.windows)
+        _counter("milliseconds").inc(round(1000 * seconds))
+        yield PlacedRecords(place.shard, place.position, place.windows, records)
+        Progress.add(place.windows, seconds)
+
+
+@dataclass(eq=False)
+class WriteMetadata(beam.PTransform):  # type: ignore[misc]
+    """Everything written and rejected -> ``metadata.json``, last of all.
+
+    The output is one text, the metadata's path.
+    """
+
+    output: str
+    work_folder: str
+    recipe: Recipe
+    max_rejected: str
+
+    def expand(
+        self,
+        parts: tuple[
+            beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection
+        ],
+    ) -> beam.PCollection:
+        infos, rejects, manifest, summary = parts
+        return summary | "FinishDataSet" >> beam.Map(
+            finish_data_set,
+            AsIter(infos),
+            AsIter(rejects),
+            AsIter(manifest),
+            output=self.output,
+            work_folder=self.work_folder,
+            recipe=self.recipe,
+            max_rejected=self.max_rejected,
+        )
+

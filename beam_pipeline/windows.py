@@ -1,0 +1,166 @@
+"""Windows: how many a clip has, where each starts, and cutting them out of frames."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.recipe import Recipe
+
+
+def frames_of(seconds: float, sample_rate_hz: int) -> int:
+    """Seconds as a number of frames, halves rounded up.
+
+    ======== ======== ======
+    seconds  rate     frames
+    ======== ======== ======
+    1.0      16000    16000
+    0.5      11025    5513
+    0.1      44100    4410
+    1e-9     16000    0
+    ======== ======== ======
+    """
+    return math.floor(seconds * sample_rate_hz + 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """Windows of ``length`` frames that start every ``hop`` frames."""
+
+    length: int
+    hop: int
+    tail: str = "drop"
+    max_windows: int | None = None
+    random_starts: bool = False
+
+    @classmethod
+    def of(cls, recipe: Recipe, sample_rate_hz: int) -> WindowPlan:
+        """The recipe's windows at a clip's output rate; at least one frame each."""
+        length = recipe.win_len or max(
+            1, frames_of(recipe.win_seconds or 0, sample_rate_hz)
+        )
+        hop = recipe.hop or length
+        if recipe.hop_seconds is not None:
+            hop = max(1, frames_of(recipe.hop_seconds, sample_rate_hz))
+        return cls(
+            length, hop, recipe.tail, recipe.max_windows, recipe.random_starts
+        )
+
+
+def count_windows(frames: int, plan: WindowPlan) -> int:
+    """How many windows a clip of so many frames has.
+
+    With length 4 and hop 4:
+
+    ======= ==== ==== ======= ===========================================
+    frames  drop pad  overlap why
+    ======= ==== ==== ======= ===========================================
+    0       0    0    0       nothing to take
+    3       0    1    0       shorter than a window; overlap needs a whole
+    4       1    1    1
+    5       1    2    2       the last: 1 frame and 3 zeros, or frames 1-4
+    8       2    2    2
+    ======= ==== ==== ======= ===========================================
+
+    A window never starts at or after the clip's end, so with hop > length the frames
+    in the gaps belong to no window.
+    """
+    if frames < 1 or (frames < plan.length and plan.tail != "pad"):
+        return 0
+    beyond = max(0, frames - plan.length)
+    count = 1 + beyond // plan.hop
+    if plan.tail != "drop":
+        count = min(1 + -(-beyond // plan.hop), -(-frames // plan.hop))
+    return count if plan.max_windows is None else min(count, plan.max_windows)
+
+
+def window_starts(
+    frames: int, plan: WindowPlan, first: int, count: int, key: int = 0
+) -> npt.NDArray[np.int64]:
+    """Where windows ``first .. first + count - 1`` of a clip start.
+
+    ::
+
+        start(k) = k * hop                                the grid
+        start(k) = min(k * hop, frames - length)          tail = overlap
+        start(k) = lo(k) + hash(key, k) mod (hi(k) - lo(k))    random_starts, where
+            lo(k), hi(k) bound the k-th of ``count_windows`` equal parts of the
+            ``frames - length + 1`` possible starts
+
+    Any window's start depends on the clip and ``k`` alone, so that a shard that begins
+    in the middle of a clip finds its windows without the ones before, and random
+    starts ascend like the others.
+
+    Parameters
+    ----------
+    frames : int
+        The clip's length.
+    first, count : int
+        Which windows.
+    key : int
+        64 bits that stand for the seed and the clip; only ``random_starts`` uses them.
+
+    Returns
+    -------
+    numpy.ndarray, shape (count,), int64
+    """
+    k = np.arange(first, first + count, dtype=np.int64)
+    last_whole = max(0, frames - plan.length)
+    if plan.random_starts:
+        windows = count_windows(frames, plan)
+        low = k * (last_whole + 1) // windows
+        # With tail = pad a short clip may have more windows than possible starts.
+        width = np.maximum(1, (k + 1) * (last_whole + 1) // windows - low)
+        return low + (_hash64(key, k) % width.astype(np.uint64)).astype(np.int64)
+    starts = k * plan.hop
+    return np.minimum(starts, last_whole) if plan.tail == "overlap" else starts
+
+
+def _hash64(key: int, k: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """The k-th output of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) seeded by key."""
+    z = np.uint64(key) + (k.astype(np.uint64) + np.uint64(1)) * np.uint64(
+        0x9E3779B97F4A7C15
+    )
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def cut_windows(
+    frames: npt.NDArray[np.float32],
+    offset: int,
+    starts: npt.NDArray[np.int64],
+    length: int,
+) -> npt.NDArray[np.float32]:
+    """Cuts windows out of a stretch of a clip; zeros where the stretch has ended.
+
+    Parameters
+    ----------
+    frames : numpy.ndarray, shape (..., m), float32
+        The clip's frames ``offset .. offset + m - 1``; time is the last axis.
+    starts : numpy.ndarray, shape (n,), int64
+        Starts in the clip, ascending, none before ``offset``.
+    length : int
+        Frames in a window.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n, ..., length), float32
+        A view where the starts are evenly spaced, a copy elsewhere. Not to be written.
+    """
+    at = starts - offset
+    missing = int(at[-1]) + length - frames.shape[-1]
+    if missing > 0:
+        padding = [(0, 0)] * (frames.ndim - 1) + [(0, missing)]
+        frames = np.pad(frames, padding)
+    every = np.moveaxis(
+        np.lib.stride_tricks.sliding_window_view(frames, length, axis=-1), -2, 0
+    )
+    steps = np.diff(at)
+    if steps.size == 0 or (steps[0] > 0 and (steps == steps[0]).all()):
+        step = int(steps[0]) if steps.size else 1
+        return every[int(at[0]) : int(at[-1]) + 1 : step]
+    return every[at]
