@@ -248,7 +248,8 @@ def _check_callable(target: Any, name: str, expression: str) -> Transform:
     if not callable(target):
         raise RecipeError(
             "feature",
-            f"{name} is a {type(target).__name__}, which cannot be called on windows",
+            f"{name} is of type {type(target).__name__}, which cannot be called on "
+            "windows",
             expression,
         )
     transform: Transform = target

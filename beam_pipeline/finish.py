@@ -40,8 +40,8 @@ def _seconds(
         return 0.0
     by_rate: Counter[int] = Counter()
     for key, n in windows:
-        if key.split == split:
-            by_rate[key.sample_rate_hz] += n
+        if key[0] == split:
+            by_rate[key[2]] += n
     return round(sum(n * form.win_len / r for r, n in sorted(by_rate.items())), 3)
 
 
@@ -161,11 +161,11 @@ def assemble_metadata(
         )
         per_class = Counter({label: 0 for label in form.classes})
         for key, n in windows.items():
-            if key.split == split and form.classes:
-                per_class[key.label] += n
+            if key[0] == split and form.classes:
+                per_class[key[1]] += n
         splits[split] = SplitEntry(
             sum(info.examples for info in shards),
-            sum(n for key, n in clips.items() if key.split == split),
+            sum(n for key, n in clips.items() if key[0] == split),
             _seconds(form, windows.items(), split),
             dict(per_class),
             tuple(metadata.shard_entry(info) for info in shards),
@@ -183,7 +183,7 @@ def assemble_metadata(
 
 
 def _tally_key(reject: Reject) -> TallyKey:
-    return TallyKey(reject.split or "", reject.label or "", reject.sample_rate_hz)
+    return reject.split or "", reject.label or "", reject.sample_rate_hz
 
 
 def finish_data_set(

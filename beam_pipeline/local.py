@@ -6,8 +6,8 @@
                             \\                     /
     writers 0..n-1           shards k, k+n, k+2n ..
 
-Each phase is a pipeline in Beam's in-memory runner, made of the same parts as the whole
-job. Beam's own multi-process mode is not used: it starts slowly, waits for ever for a
+The first two are pipelines in Beam's in-memory runner, made of the same parts as the
+whole job, and the last is the same function. Beam's own multi-process mode is not used: it starts slowly, waits for ever for a
 worker that died, and loses records (see the runner notes in the documentation).
 """
 
@@ -15,29 +15,30 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
 import traceback
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline import files
 from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
-from beam_pipeline.finish import PlanSummary
-from beam_pipeline.pipeline import Job, Planned, Written, finish, plan_shards, write_shards
+from beam_pipeline.finish import PlanSummary, finish_data_set
+from beam_pipeline.pipeline import Job, Planned, plan_shards, write_shards
 from beam_pipeline.plan import ShardTask
-from beam_pipeline.sink import WriteToTFRecord
 from beam_pipeline.stages import Progress
-from beam_pipeline.tfrecord import SUFFIX, read_records
 
 # Below this much audio a second process costs more than it brings.
 SECONDS_PER_WRITER = 600.0
@@ -76,34 +77,36 @@ def run_local(
     """
     with in_memory_pipeline() as pipeline:
         planned = plan_shards(pipeline, job)
-        for name in ("tasks", "rejects", "manifest", "summary", "form"):
-            save(getattr(planned, name), job, name)
-    summary: PlanSummary = load(job, "summary")[0]
+        for name in Planned._fields:
+            keep(getattr(planned, name), job, name)
+    summary: PlanSummary = next(kept(job, "summary"))
     totals = totals_of(summary)
     writers = writers_for(summary, workers)
     shared = multiprocessing.RawArray("d", 2 * writers)
-    report = watch(totals) if watch is not None else None
-    with reporting(report, shared):
+    with reporting(watch(totals) if watch is not None else None, shared):
         if writers == 1:
             write_phase(job, 0, 1, shared)
-        elif totals.examples:
+        else:
             run_writers(job, writers, shared)
-    with in_memory_pipeline() as pipeline:
-        collections = [
-            restore(pipeline, job, name) for name in Planned._fields
-        ]
-        infos = restore(pipeline, job, "infos")
-        lost = restore(pipeline, job, "lost")
-        finish(Planned(*collections), Written(infos, lost), job)
+    finish_data_set(
+        summary,
+        kept(job, "infos"),
+        chain(kept(job, "rejects"), kept(job, "lost")),
+        kept(job, "manifest"),
+        output=job.output,
+        work_folder=job.work_folder,
+        recipe=job.recipe,
+        max_rejected=job.max_rejected,
+    )
 
 
 def plan_local(job: Job) -> tuple[PlanSummary, list[Any]]:
     """The plan and the rejects by header, leaving nothing behind but the work folder."""
     with in_memory_pipeline() as pipeline:
         planned = plan_shards(pipeline, job)
-        save(planned.summary, job, "summary")
-        save(planned.rejects, job, "rejects")
-    return load(job, "summary")[0], load(job, "rejects")
+        keep(planned.summary, job, "summary")
+        keep(planned.rejects, job, "rejects")
+    return next(kept(job, "summary")), list(kept(job, "rejects"))
 
 
 @contextmanager
@@ -131,40 +134,51 @@ def original(error: BaseException) -> BaseException:
     return error
 
 
+@dataclass(eq=False)
+class Keep(beam.DoFn):  # type: ignore[misc]
+    """Writes each bundle's elements to a file of their own, for another phase.
+
+    Only for the in-memory runner, which runs no bundle twice.
+    """
+
+    folder: str
+
+    def start_bundle(self) -> None:
+        path = files.join(self.folder, uuid.uuid4().hex)
+        self._file = files.open_write(path)
+
+    def process(self, element: Any) -> None:
+        pickle.dump(element, self._file, pickle.HIGHEST_PROTOCOL)
+
+    def finish_bundle(self) -> None:
+        self._file.close()
+
+
 def _folder(job: Job, name: str) -> str:
-    return files.join(job.work_folder, "plan", name)
+    return files.join(job.work_folder, "phases", name)
 
 
-def save(collection: beam.PCollection, job: Job, name: str, part: str = "0") -> None:
+def keep(collection: beam.PCollection, job: Job, name: str) -> None:
     """Keeps a collection in the work folder for another phase."""
+    collection | f"Keep {name}" >> beam.ParDo(Keep(_folder(job, name)))
+
+
+def kept(job: Job, name: str) -> Iterator[Any]:
+    """The elements that earlier phases of this run have kept."""
     folder = _folder(job, name)
-    files.make_folder(folder)
-    collection | f"Save {name}" >> WriteToTFRecord(
-        files.join(folder, part),
-        FastPrimitivesCoder(),
-        SUFFIX,
-        num_shards=1,
-        shard_name_template="",
-    )
-
-
-def restore(pipeline: beam.Pipeline, job: Job, name: str) -> beam.PCollection:
-    """A collection that an earlier phase has saved."""
-    pattern = files.join(_folder(job, name), "*" + SUFFIX)
-    return pipeline | f"Load {name}" >> beam.io.ReadFromTFRecord(
-        pattern, FastPrimitivesCoder(), validate=False
-    )
-
-
-def load(job: Job, name: str) -> list[Any]:
-    """All of a saved collection; only for small ones."""
-    folder = _folder(job, name)
-    coder = FastPrimitivesCoder()
-    values = []
-    for file_name in files.list_files(folder):
+    for file_name in files.list_files(folder) if files.is_folder(folder) else ():
         with files.open_read(files.join(folder, file_name)) as file:
-            values += [coder.decode(record) for record in read_records(file)]
-    return values
+            while file.peek(1):  # type: ignore[attr-defined]
+                yield pickle.load(file)
+
+
+def kept_tasks(
+    writer: int, job: Job, writers: int
+) -> Iterator[ShardTask]:
+    """Every ``writers``-th shard of the plan."""
+    for task in kept(job, "tasks"):
+        if task.shard.index % writers == writer:
+            yield task
 
 
 def totals_of(summary: PlanSummary) -> Totals:
@@ -187,23 +201,22 @@ def writers_for(summary: PlanSummary, workers: int | None) -> int:
     return max(1, min(workers, shards))
 
 
-def is_mine(task: ShardTask, writer: int, writers: int) -> bool:
-    """Whether a shard is this writer's."""
-    return task.shard.index % writers == writer
-
-
 def write_phase(job: Job, writer: int, writers: int, shared: Any) -> None:
-    """Writes every ``writers``-th shard of the saved plan."""
+    """Writes every ``writers``-th shard of the kept plan."""
     Progress.watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
     try:
         with in_memory_pipeline() as pipeline:
-            tasks = restore(pipeline, job, "tasks") | "MyShards" >> beam.Filter(
-                is_mine, writer, writers
+            tasks = (
+                pipeline
+                | "Writer" >> beam.Create([writer], reshuffle=False)
+                | "MyShards" >> beam.FlatMap(kept_tasks, job, writers)
             )
-            form = restore(pipeline, job, "form")
+            form = pipeline | "Format" >> beam.Create(
+                list(kept(job, "form")), reshuffle=False
+            )
             written = write_shards(tasks, form, job)
-            save(written.infos, job, "infos", str(writer))
-            save(written.rejects, job, "lost", str(writer))
+            keep(written.infos, job, "infos")
+            keep(written.rejects, job, "lost")
     finally:
         Progress.watched = None
 

@@ -6,16 +6,17 @@ The metadata hold no clock, host or absolute path: equal data sets have equal me
 from __future__ import annotations
 
 import importlib.metadata
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from isal import isal_zlib
+
 from beam_pipeline import files
 from beam_pipeline.errors import InputError
 from beam_pipeline.features import BYTES_LIST, FLOAT_LIST, INT64_LIST, FeatureSpec
-from beam_pipeline.plan import Clip, PlacedClips, Reject, ShardInfo, ShardLayout
+from beam_pipeline.plan import PlacedClips, Reject, ShardInfo, ShardLayout
 from beam_pipeline.recipe import Recipe
 
 FORMAT_VERSION = 1
@@ -242,49 +243,54 @@ def rejects_text(rejects: Iterable[Reject]) -> bytes:
     return "".join(line + "\n" for line in lines).encode()
 
 
-_MANIFEST_FIELDS = (
-    ("path", "string", lambda clip: clip.filepath),
-    ("input", "int32", lambda clip: clip.source),
-    ("index", "int64", lambda clip: clip.row),
-    ("class", "string", lambda clip: clip.label),
-    ("split", "string", lambda clip: clip.split),
-    ("frames", "int64", lambda clip: clip.frames),
-    ("sample_rate_hz", "int32", lambda clip: clip.sample_rate_hz),
-    ("channels", "int32", lambda clip: clip.channels),
-    ("native_frames", "int64", lambda clip: clip.native_frames),
-    ("native_sample_rate_hz", "int32", lambda clip: clip.native_rate_hz),
-    ("format", "string", lambda clip: clip.format),
-    ("subtype", "string", lambda clip: clip.subtype),
-)
+_MANIFEST_FIELDS = {
+    "path": "string",
+    "input": "int32",
+    "index": "int64",
+    "class": "string",
+    "split": "string",
+    "frames": "int64",
+    "sample_rate_hz": "int32",
+    "channels": "int32",
+    "native_frames": "int64",
+    "native_sample_rate_hz": "int32",
+    "format": "string",
+    "subtype": "string",
+    "first_index": "int64",
+    "windows": "int64",
+}
+_ROW_GROUP = 1 << 16
 
 
 def manifest_part(placed: PlacedClips, layout: ShardLayout) -> bytes:
-    """One bucket's rows of the manifest, as a compressed Arrow stream.
+    """One bucket's rows of the manifest, packed to some 30 bytes a clip.
 
     ``first_index`` is the index in the split of the clip's first example; ``windows``
     how many are in the data set, which are fewer than the clip has where the recipe
     limits the number of examples.
     """
-    import pyarrow as pa
-
-    clips: Sequence[Clip] = placed.clips
-    columns = {
-        name: pa.array([value(clip) for clip in clips], getattr(pa, kind)())
-        for name, kind, value in _MANIFEST_FIELDS
-    }
-    first_index, windows, index = [], [], placed.first_window
-    for clip in clips:
-        first_index.append(index)
-        windows.append(max(0, min(clip.windows, layout.total - index)))
+    rows, index = [], placed.first_window
+    for clip in placed.clips:
+        rows.append(
+            (
+                clip.filepath,
+                clip.source,
+                clip.row,
+                clip.label,
+                clip.split,
+                clip.frames,
+                clip.sample_rate_hz,
+                clip.channels,
+                clip.native_frames,
+                clip.native_rate_hz,
+                clip.format,
+                clip.subtype,
+                index,
+                max(0, min(clip.windows, layout.total - index)),
+            )
+        )
         index += clip.windows
-    columns["first_index"] = pa.array(first_index, pa.int64())
-    columns["windows"] = pa.array(windows, pa.int64())
-    batch = pa.record_batch(columns)
-    sink = io.BytesIO()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
+    return isal_zlib.compress(json.dumps(rows).encode())
 
 
 def write_manifest(path: str, parts: Iterable[tuple[str, int, bytes]]) -> None:
@@ -293,38 +299,33 @@ def write_manifest(path: str, parts: Iterable[tuple[str, int, bytes]]) -> None:
     Parameters
     ----------
     parts : iterable of (split, bucket, manifest_part)
-        Held compressed, some 20 bytes a clip; one is open at a time.
+        Held packed, and opened one after the other.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    schema = pa.schema([(n, getattr(pa, k)()) for n, k in _MANIFEST_FIELDS.items()])
     temporary = f"{path}.tmp"
-    writer = None
-    pending: list[Any] = []
-    with files.open_write(temporary) as file:
+    with (
+        files.open_write(temporary) as file,
+        pq.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
+        rows: list[Sequence[Any]] = []
         for _, _, part in sorted(parts):
-            pending += pa.ipc.open_stream(part).read_all().to_batches()
-            # Small buckets share a row group, so that small manifests have one.
-            if sum(batch.num_rows for batch in pending) >= 1 << 16:
-                writer = _write_row_group(file, writer, pending)
-        if pending:
-            writer = _write_row_group(file, writer, pending)
-        if writer is None:
-            schema = pa.schema([(n, getattr(pa, k)()) for n, k, _ in _MANIFEST_FIELDS])
-            writer = pq.ParquetWriter(file, schema)
-        writer.close()
+            rows += json.loads(isal_zlib.decompress(part))
+            if len(rows) >= _ROW_GROUP:
+                writer.write_table(_table(rows, schema))
+                rows = []
+        if rows:
+            writer.write_table(_table(rows, schema))
     files.move(temporary, path)
 
 
-def _write_row_group(file: Any, writer: Any, pending: list[Any]) -> Any:
+def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    table = pa.Table.from_batches(pending)
-    writer = writer or pq.ParquetWriter(file, table.schema, compression="zstd")
-    writer.write_table(table)
-    pending.clear()
-    return writer
+    columns = [pa.array(c, f.type) for c, f in zip(zip(*rows), schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def shard_entry(info: ShardInfo) -> ShardEntry:

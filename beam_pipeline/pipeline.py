@@ -75,10 +75,9 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
     )  # {split: ShardLayout}
     pieces = placed | "CutShards" >> beam.FlatMap(
         stages.cut_shards, AsSingleton(layouts)
-    )  # (Shard, [Segment])
+    )  # (name, [(Shard, [Segment])])
     tasks = (
         pieces
-        | "KeyByName" >> beam.MapTuple(stages.key_by_name)
         | "GroupShards" >> beam.GroupByKey()
         | "MakeTasks" >> beam.Map(stages.make_task, salt)
     )  # ShardTask

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -265,7 +265,7 @@ def _commit(path: str, prefix: str, info: ShardInfo, work_folder: str) -> ShardI
     """
     files.move(path, prefix + info.file)
     if info.examples == info.shard.examples:
-        content = json.dumps(asdict(info)).encode()
+        content = json.dumps({**info._asdict(), "shard": info.shard._asdict()}).encode()
         files.write_bytes(_receipt_path(info.shard, work_folder), content)
     return info
 

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from beam_pipeline import files
 from beam_pipeline.errors import InputError
@@ -18,12 +19,14 @@ from beam_pipeline.errors import InputError
 # What libsndfile may decode, and what people keep beside it and would miss in silence:
 # those become rejects with a reason.
 AUDIO_SUFFIXES = frozenset(
-    ".wav .wave .bwf .rf64 .w64 .flac .ogg .oga .opus .mp3 .mp2 .mpga .aif .aiff .aifc "
-    ".au .snd .caf .sph .nist .voc .paf .svx .sf .ircam .mat .mat4 .mat5 .pvf .htk "
-    ".sds .avr .wve .mpc .m4a .m4b .mp4 .aac .ac3 .alac .amr .ape .awb .dsf .dff .dts "
-    ".mka .mkv .mov .mpeg .mpg .ra .shn .spx .tak .tta .webm .weba .wma .wv .3gp".split()
+    f".{name}"
+    for name in (
+        "wav wave bwf rf64 w64 flac ogg oga opus mp3 mp2 mpga aif aiff aifc au snd caf "
+        "sph nist voc paf svx ircam wve sds m4a m4b mp4 aac ac3 alac amr ape awb dsf dff "
+        "dts mka mpc ra shn spx tak tta webm weba wma wv 3gp"
+    ).split()
 )
-MANIFEST_SUFFIXES = frozenset(".csv .tsv .json .jsonl .parquet".split())
+MANIFEST_SUFFIXES = frozenset([".csv", ".tsv", ".json", ".jsonl", ".parquet"])
 LIST_SUFFIX = ".txt"
 
 FOLDER, GLOB, FILE, LIST = "folder", "glob", "file", "list"
@@ -38,8 +41,7 @@ class Input:
     root: str
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRow:
+class SourceRow(NamedTuple):
     """One clip as it was listed.
 
     Attributes

@@ -21,6 +21,7 @@ from beam_pipeline.finish import PlanSummary, finish_data_set
 from beam_pipeline.metadata import manifest_part
 from beam_pipeline.plan import (
     DEFAULT_SPLIT,
+    Batch,
     Clip,
     Corpus,
     Listing,
@@ -88,10 +89,10 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
             clips += 1
             block.append(row)
             if len(block) == ROWS_PER_BLOCK:
-                yield block
+                yield Batch(block)
                 block = []
         if block:
-            yield block
+            yield Batch(block)
         _counter("clips_listed").inc(clips)
         _counter("files_ignored").inc(ignored)
         yield TaggedOutput(LISTING, Listing(clips, ignored))
@@ -168,7 +169,7 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
                 yield _rejected(probed)
             else:
                 clips.append(probed)
-        yield clips
+        yield Batch(clips)
 
     def _probe_row(self, row: SourceRow) -> Clip | Reject:
         return probe_row(row, self.inputs, self.recipe)
@@ -207,12 +208,13 @@ class IndexClips(beam.PTransform):  # type: ignore[misc]
 
 def key_by_bucket(
     clips: Iterable[Clip], recipe: Recipe
-) -> Iterator[tuple[BucketKey, list[Clip]]]:
+) -> Iterator[tuple[BucketKey, Any]]:
     """Sorts a block of clips into buckets."""
     buckets: dict[BucketKey, list[Clip]] = {}
     for clip in clips:
         buckets.setdefault((clip.split, bucket_of(clip, recipe)), []).append(clip)
-    yield from buckets.items()
+    for key, some in buckets.items():
+        yield key, Batch(some)
 
 
 @dataclass(eq=False)
@@ -229,7 +231,7 @@ class SortBucket(beam.DoFn):  # type: ignore[misc]
         kept, rejects = sort_bucket(clips, self.recipe)
         for reject in rejects:
             yield _rejected(reject)
-        yield key, kept
+        yield key, Batch(kept)
 
 
 def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]:
@@ -239,7 +241,7 @@ def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]
 
 def place_bucket(
     keyed: tuple[BucketKey, Sequence[Clip]], counts: Mapping[BucketKey, int]
-) -> PlacedClips:
+) -> Any:
     """A bucket's clips with the number of windows in the buckets before."""
     (split, bucket), clips = keyed
     before = sum(n for (s, b), n in counts.items() if s == split and b < bucket)
@@ -309,25 +311,26 @@ def lay_out(
 
 def cut_shards(
     placed: PlacedClips, layouts: Mapping[str, ShardLayout]
-) -> Iterator[tuple[Shard, list[Segment]]]:
-    """A bucket's clips -> what each shard takes of them."""
+) -> Iterator[tuple[str, Any]]:
+    """A bucket's clips -> by its name, each shard, with what it takes of them."""
     segments: dict[Shard, list[Segment]] = {}
     for shard, segment in cut_segments(placed, layouts[placed.split]):
         segments.setdefault(shard, []).append(segment)
-    yield from segments.items()
+    for shard, some in segments.items():
+        yield shard.name, Batch([(shard, tuple(some))])
 
 
 def tally_segments(
-    shard: Shard, segments: Iterable[Segment]
+    _: str, pieces: Iterable[tuple[Shard, tuple[Segment, ...]]]
 ) -> Iterator[tuple[TallyKey, tuple[int, int]]]:
     """Counts (clips, windows) by split, class and sample rate."""
     clips: Counter[TallyKey] = Counter()
     windows: Counter[TallyKey] = Counter()
-    for segment in segments:
-        clip = segment.clip
-        key = TallyKey(shard.split, clip.label or "", clip.sample_rate_hz)
-        clips[key] += segment.first == 0
-        windows[key] += segment.windows
+    for shard, segments in pieces:
+        for clip, first, count, _position in segments:
+            key = (shard.split, clip.label or "", clip.sample_rate_hz)
+            clips[key] += first == 0
+            windows[key] += count
     for key in windows:
         yield key, (clips[key], windows[key])
 
@@ -341,20 +344,13 @@ def sum_pairs(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
     return clips, windows
 
 
-def key_by_name(
-    shard: Shard, segments: list[Segment]
-) -> tuple[str, tuple[Shard, list[Segment]]]:
-    """Shards meet by their names."""
-    return shard.name, (shard, segments)
-
-
 def make_task(
-    keyed: tuple[str, Iterable[tuple[Shard, list[Segment]]]], salt: str
-) -> ShardTask:
+    keyed: tuple[str, Iterable[Batch[tuple[Shard, tuple[Segment, ...]]]]], salt: str
+) -> Any:
     """All of a shard's segments -> the work to be done."""
-    grouped = list(keyed[1])
-    segments = [segment for _, some in grouped for segment in some]
-    return ShardTask.of(grouped[0][0], segments, salt)
+    pieces = [piece for batch in keyed[1] for piece in batch]
+    segments = [segment for _, some in pieces for segment in some]
+    return ShardTask.of(pieces[0][0], segments, salt)
 
 
 def make_manifest_part(

@@ -7,31 +7,30 @@ shard boundaries, so everything here gives a window the same bytes in any block.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
-import scipy.sparse
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.mel import (
+    cache_blocks,
+    hann_window,
+    mel_edges,
+    mel_power,
+    sparse_filter_bank,
+)
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float32]
 
 INT16_SCALE = 32768
 MAX_LEVEL_DB = 200.0
-
-# Samples that LogMel frames at a time. Frames and their spectrum, 1 MiB each, then
-# stay in the cache. Four times as many are slower by a factor: arrays of that size go
-# back to the operating system after each block, and every page of them is new again.
-BLOCK_SAMPLES = 2**18
 
 
 class Transform(Protocol):
@@ -111,16 +110,16 @@ class Identity:
         windows = _as_float32(windows)
         if self.dtype == "float32":
             return windows
-        scaled = windows * np.float32(INT16_SCALE)
-        np.rint(scaled, out=scaled)
+        scaled: FloatArray = np.rint(windows * np.float32(INT16_SCALE))
         np.clip(scaled, -INT16_SCALE, INT16_SCALE - 1, out=scaled)
         try:
             with np.errstate(invalid="raise"):
-                return scaled.astype(np.int16)
+                samples: Array = scaled.astype(np.int16)
         except FloatingPointError as error:
             raise RecipeError(
                 "dtype", "cannot hold NaN, which some windows do; use float32", "int16"
             ) from error
+        return samples
 
 
 @dataclass(frozen=True)
@@ -188,10 +187,10 @@ class LogMel:
         M[t, m] = sum_k bank[m, k] * S[t, k]
         y[t, m] = ln(max(M[t, m], floor))    or    10 log10(max(M[t, m], floor))
 
-    with the periodic Hann window and the bank of :func:`mel_filter_bank`. Frames lie
-    whole within the window (they are not centred, nothing is padded):
-    ``t = 0 .. (frames - n_fft) // hop``. Shape (n, frames) gives
-    (n, time_frames, n_mels), shape (n, channels, frames) gives
+    with the periodic Hann window and the bank of ``mel.mel_filter_bank``. Frames lie
+    whole within the window (they are not centred, nothing is padded), so that
+    ``t = 0 .. (frames - n_fft) // hop``. Windows (n, frames) give
+    (n, time_frames, n_mels), windows (n, channels, frames) give
     (n, channels, time_frames, n_mels), in float32.
 
     Attributes
@@ -247,23 +246,25 @@ class LogMel:
         windows = _as_float32(windows)
         frames = windows.shape[-1]
         count = self._time_frames(frames)
-        bank = _sparse_bank(sample_rate_hz, *self._bank_parameters(sample_rate_hz))
+        bank = sparse_filter_bank(
+            sample_rate_hz, *self._bank_parameters(sample_rate_hz)
+        )
         out = np.empty((*windows.shape[:-1], count, self.n_mels), np.float32)
         framed = np.lib.stride_tricks.sliding_window_view(
             windows.reshape(-1, frames), self.n_fft, axis=-1
         )[:, :: self.hop]
         flat_out = out.reshape(-1, count, self.n_mels)
 
-        hann = _hann(self.n_fft)
+        hann = hann_window(self.n_fft)
         scale = 10 / math.log(10) if self.log == "db" else 1.0
         buffer = np.empty(0, np.float32)
-        for block in _blocks(len(framed), count, self.n_fft):
+        for block in cache_blocks(len(framed), count, self.n_fft):
             part = framed[block]
             if buffer.size < part.size:
                 buffer = np.empty(part.size, np.float32)
             tapered = buffer[: part.size].reshape(part.shape)
             np.multiply(part, hann, out=tapered)
-            power = _mel_power(tapered.reshape(-1, self.n_fft), bank)
+            power = mel_power(tapered.reshape(-1, self.n_fft), bank)
             # The floor after the logarithm: silence is exactly the floor's, however
             # this machine's float32 logarithm rounds.
             with np.errstate(divide="ignore"):
@@ -305,7 +306,7 @@ class LogMel:
                 "name": "mel_band",
                 "unit": "Hz",
                 "size": n_mels,
-                "values": _mel_edges(n_mels, f_min, f_max)[1:-1].tolist(),
+                "values": mel_edges(n_mels, f_min, f_max)[1:-1].tolist(),
             },
         ]
 
@@ -364,133 +365,6 @@ class Chain:
             if axes is not None:
                 return list(axes(sample_rate_hz, frames))
         return []
-
-
-def mel_filter_bank(
-    sample_rate_hz: int, n_fft: int, n_mels: int, f_min: float, f_max: float
-) -> FloatArray:
-    """Triangular mel filters of equal area over the bins of a real FFT.
-
-    ::
-
-        mel(f) = 3 f / 200                          below 1000 Hz
-        mel(f) = 15 + 27 log(f / 1000) / log(6.4)   from 1000 Hz
-
-    Edges ``e[0 .. n_mels + 1]`` are evenly spaced in mel from ``f_min`` to ``f_max``.
-    Filter ``m`` rises linearly in Hz from ``e[m]`` to ``e[m + 1]``, falls to
-    ``e[m + 2]``, and peaks at ``2 / (e[m + 2] - e[m])``.
-
-    Parameters
-    ----------
-    sample_rate_hz : int
-    n_fft, n_mels : int
-        Length of the FFT; number of filters.
-    f_min, f_max : float
-        First and last edge in Hz.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n_mels, n_fft // 2 + 1), float32
-        Weights in 1/Hz.
-
-    Raises
-    ------
-    RecipeError
-        If the edges do not lie in order between 0 and half the rate, or a filter lies
-        between two bins: it would be a feature that is constant for any input.
-
-    References
-    ----------
-    M. Slaney, Auditory Toolbox, version 2, Interval Research Corporation, Technical
-    Report 1998-010, 1998.
-
-    Examples
-    --------
-    >>> mel_filter_bank(8000, 8, 2, 0.0, 4000.0).shape
-    (2, 5)
-    """
-    nyquist = sample_rate_hz / 2
-    if f_max > nyquist:
-        raise RecipeError(
-            "f_max",
-            f"must not exceed {nyquist:g} Hz, half the sample rate {sample_rate_hz} Hz",
-            f_max,
-        )
-    if not 0 <= f_min < f_max:
-        raise RecipeError("f_min", f"must lie between 0 and {f_max:g} Hz", f_min)
-    bins = np.arange(n_fft // 2 + 1) * (sample_rate_hz / n_fft)
-    edges = _mel_edges(n_mels, f_min, f_max)
-    low, centre, high = (edges[i : i + n_mels, np.newaxis] for i in range(3))
-    rise = (bins - low) / (centre - low)
-    fall = (high - bins) / (high - centre)
-    triangles = np.maximum(0, np.minimum(rise, fall))
-    # A bin that lies on an edge has no weight but may have a rounding error's.
-    empty = np.flatnonzero(triangles.max(axis=1) < 1e-9)
-    if empty.size:
-        band = int(empty[0])
-        raise RecipeError(
-            "n_mels",
-            f"leaves {empty.size} bands without a bin of the FFT, the first from "
-            f"{edges[band]:.1f} to {edges[band + 2]:.1f} Hz, where n_fft={n_fft} at "
-            f"{sample_rate_hz} Hz has a bin every {sample_rate_hz / n_fft:.1f} Hz; use "
-            "fewer bands or a larger n_fft",
-            n_mels,
-        )
-    weights: FloatArray = (triangles * (2 / (high - low))).astype(np.float32)
-    return weights
-
-
-def _mel_edges(n_mels: int, f_min: float, f_max: float) -> npt.NDArray[np.float64]:
-    """The bands' edges in Hz; band m spans three of them, m to m + 2."""
-    mels = np.linspace(_mel(f_min), _mel(f_max), n_mels + 2)
-    logarithmic = 1000 * np.exp(np.maximum(mels - 15, 0) * (math.log(6.4) / 27))
-    return np.where(mels < 15, mels * (200 / 3), logarithmic)
-
-
-def _mel(hz: float) -> float:
-    return 3 * hz / 200 if hz < 1000 else 15 + 27 * math.log(hz / 1000, 6.4)
-
-
-@functools.lru_cache(maxsize=32)
-def _sparse_bank(
-    sample_rate_hz: int, n_fft: int, n_mels: int, f_min: float, f_max: float
-) -> Any:
-    return scipy.sparse.csr_array(
-        mel_filter_bank(sample_rate_hz, n_fft, n_mels, f_min, f_max)
-    )
-
-
-@functools.lru_cache(maxsize=32)
-def _hann(n_fft: int) -> FloatArray:
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft)
-    return hann.astype(np.float32)
-
-
-def _mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
-    """Mel power of frames (f, n_fft), as (n_mels, f).
-
-    The bank is banded: a bin feeds two bands at most. So its sparse product needs a
-    few per cent of a dense one's multiplications; it is quick where a row holds one
-    bin of all frames, and the FFT can leave its result so at no cost. And unlike
-    BLAS, whose kernels vary with the shape, it adds each frame's bins up in the same
-    order whatever the number of frames. Squares of the real and the imaginary parts
-    stay side by side until after the product, where they are fewer to add.
-    """
-    spectrum = scipy.fft.rfft(tapered.T, axis=0)
-    squares = spectrum.view(np.float32)
-    np.square(squares, out=squares)
-    parts = bank @ squares
-    power: FloatArray = parts[:, 0::2] + parts[:, 1::2]
-    return power
-
-
-def _blocks(windows: int, count: int, n_fft: int) -> Iterator[tuple[slice, slice]]:
-    """Slices over windows and their ``count`` frames, ``BLOCK_SAMPLES`` at a time."""
-    frames = max(1, BLOCK_SAMPLES // n_fft)
-    several = max(1, frames // count)
-    for window in range(0, windows, several):
-        for frame in range(0, count, frames):
-            yield slice(window, window + several), slice(frame, frame + frames)
 
 
 def _scale_windows(

@@ -327,13 +327,15 @@ class Bench:
 
         It is kept until the object is closed.
         """
-        if self._records is None:
-            self._records = tempfile.TemporaryDirectory(dir=self.data)
-            for row in (signal_rows(self)[1], signal_rows(self)[2]):
-                if "error" not in self.measure(row, self._records.name):
-                    break
-        ours = Path(self._records.name, "records")
-        return str(ours) if ours.is_dir() else self._records.name
+        self._records = tempfile.TemporaryDirectory(dir=self.data)
+        _, ours, loop = signal_rows(self)
+        for row in (ours, loop):
+            output = Path(self._records.name, row.case)
+            output.mkdir()
+            result = self.measure(row, str(output))
+            if "error" not in result:
+                return str(output / "records" if row is ours else output)
+        raise RuntimeError(f"nothing to read: {loop.name} {result['error']}")
 
     def measure(self, row, output):
         """Return what a row's case prints when it is run in a process of its own."""
