@@ -296,8 +296,8 @@ def _literal(transform: Any, parameter: str) -> str:
     if not same:
         raise RecipeError(
             "feature",
-            f"{parameter}={text} cannot be written down; use numbers, text, True, "
-            "False, None, or tuples of them",
+            f"{parameter}={text} ({type(value).__name__}) cannot be written down; use "
+            "numbers, text, True, False, None, or tuples of them",
             transform,
         )
     return text

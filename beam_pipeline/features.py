@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -175,7 +176,8 @@ class FeatureSet:
                 filepath, f"feature {name}: {type(error).__name__}: {error}"
             ) from error
         expected = (len(windows), *spec.shape)
-        if values.shape != expected or _dtype_name(values) != spec.dtype:
+        same_type = values.dtype == spec.dtype or _dtype_name(values) == spec.dtype
+        if values.shape != expected or not same_type:
             raise TransformError(
                 filepath,
                 f"feature {name}: returned {values.dtype} {values.shape}, but on a "
@@ -319,15 +321,15 @@ class ExampleEncoder:
                 constant += _entry(spec, [value])
                 continue
             if spec.encoding in (FLOAT_LIST, RAW):
-                rows = _rows(value, count)
-                constant += _array_prefix(spec, len(rows[0]) if count else 0)
-                parts += [bytes(constant), rows]
-                total += len(constant) + (len(rows[0]) if count else 0)
+                arrays = _rows(value, count)
+                payload = arrays[0].nbytes if count else 0
+                constant += _array_prefix(spec, payload)
+                parts += [bytes(constant), arrays]
+                total += len(constant) + payload
                 constant.clear()
                 continue
-            entries = [
-                _entry(spec, np.atleast_1d(value[i]).tolist()) for i in range(count)
-            ]
+            rows = np.asarray(value).reshape(count, -1).tolist()
+            entries = [_entry(spec, row) for row in rows]
             parts += [bytes(constant), entries]
             total += len(constant)
             constant.clear()
@@ -361,12 +363,14 @@ _FIELD = {BYTES_LIST: b"\x0a", RAW: b"\x0a", FLOAT_LIST: b"\x12", INT64_LIST: b"
 def _array_prefix(spec: FeatureSpec, payload: int) -> bytes:
     """All of an entry that stands before an array's own bytes."""
     values = b"\x0a" + _varint(payload)
-    return _open_entry(spec, len(values) + payload) + values
+    return _open_entry(spec.name, spec.encoding, len(values) + payload) + values
 
 
-def _open_entry(spec: FeatureSpec, list_length: int) -> bytes:
-    key = spec.name.encode()
-    feature = _FIELD[spec.encoding] + _varint(list_length)
+@lru_cache(maxsize=4096)
+def _open_entry(name: str, encoding: str, list_length: int) -> bytes:
+    """An entry up to and with the length of its list."""
+    key = name.encode()
+    feature = _FIELD[encoding] + _varint(list_length)
     value = b"\x12" + _varint(len(feature) + list_length) + feature
     body = b"\x0a" + _varint(len(key)) + key
     entry_length = len(body) + len(value) + list_length
@@ -376,16 +380,19 @@ def _open_entry(spec: FeatureSpec, list_length: int) -> bytes:
 def _entry(spec: FeatureSpec, values: Sequence[Any]) -> bytes:
     """A whole entry with a few values."""
     if spec.encoding == INT64_LIST:
-        packed = b"".join(_varint(int(v) & 0xFFFFFFFFFFFFFFFF) for v in values)
+        # Two's complement in 64 bits, as protobuf writes negative numbers.
+        packed = b"".join([_varint(int(v) & 0xFFFFFFFFFFFFFFFF) for v in values])
         content = b"\x0a" + _varint(len(packed)) + packed
     else:
         texts = [v.encode() if isinstance(v, str) else v for v in values]
-        content = b"".join(b"\x0a" + _varint(len(t)) + t for t in texts)
-    return _open_entry(spec, len(content)) + content
+        content = b"".join([b"\x0a" + _varint(len(t)) + t for t in texts])
+    return _open_entry(spec.name, spec.encoding, len(content)) + content
 
 
 def _varint(value: int) -> bytes:
     """A protobuf variable-length integer."""
+    if value < 0x80:
+        return bytes((value,))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -151,16 +151,22 @@ def cut_windows(
     numpy.ndarray, shape (n, ..., length), float32
         A view where the starts are evenly spaced, a copy elsewhere. Not to be written.
     """
-    at = starts - offset
-    missing = int(at[-1]) + length - frames.shape[-1]
+    first = int(starts[0]) - offset
+    missing = int(starts[-1]) - offset + length - frames.shape[-1]
     if missing > 0:
         padding = [(0, 0)] * (frames.ndim - 1) + [(0, missing)]
         frames = np.pad(frames, padding)
-    every = np.moveaxis(
-        np.lib.stride_tricks.sliding_window_view(frames, length, axis=-1), -2, 0
+    frames = np.ascontiguousarray(frames)
+    count, item = len(starts), frames.itemsize
+    steps = starts[1:] - starts[:-1]
+    if count > 2 and (steps != steps[0]).any():
+        at = starts - offset
+        return np.stack([frames[..., start : start + length] for start in at])
+    # Rows of a view: numpy checks that they lie inside the frames.
+    return np.ndarray(
+        (count, *frames.shape[:-1], length),
+        frames.dtype,
+        buffer=frames,
+        offset=first * item,
+        strides=(int(steps[0]) * item if count > 1 else item, *frames.strides),
     )
-    steps = np.diff(at)
-    if steps.size == 0 or (steps[0] > 0 and (steps == steps[0]).all()):
-        step = int(steps[0]) if steps.size else 1
-        return every[int(at[0]) : int(at[-1]) + 1 : step]
-    return every[at]

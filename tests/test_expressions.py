@@ -52,6 +52,9 @@ def make_local():
         return windows
     return local
 
+class Level(float):
+    """A float to ==, with the text of a float."""
+
 class Colour(enum.IntEnum):
     RED = 1
 '''
@@ -204,7 +207,7 @@ def own_module(tmp_path_factory):
         ("peak_gain rms_gain", "put | between steps, before 'rms_gain'"),
         ("peak_gain()()", "put | between steps, before '()'"),
         ("log_mell()", "there is no transform log_mell; did you mean log_mel? There "
-         "are identity, log_mel, peak_gain, rms_gain; your own are written package.mod"),
+         "are identity, log_mel, peak_gain, rms_gain; your own are written pack"),
         ("zzz", "there is no transform zzz; There are identity"),
         ("os.getcwd", "there is no transform os.getcwd"),
         ("log_mel(nfft=512)", "log_mel has no parameter nfft, only n_fft, hop, n_mels"),
@@ -262,9 +265,13 @@ def test_nothing_is_evaluated(tmp_path):
         (lambda own: own.PARTIAL, "has no name; use a function or a frozen dataclass"),
         (lambda own: own.Scale, "is a class; make an instance, Scale()"),
         (lambda own: own.HALF.__call__, "is now another object"),
-        (lambda own: own.Scale(sizes={1, 2}), "sizes={1, 2} cannot be written down"),
-        (lambda own: own.Scale(by=float("nan")), "by=nan cannot be written down"),
-        (lambda own: own.Scale(by=own.Colour.RED), "by=<Colour.RED: 1> cannot be"),
+        (lambda own: own.Scale(sizes={1, 2}), "sizes={1, 2} (set) cannot be written"),
+        (lambda own: own.Scale(by=own.Level(1.0)), "by=1.0 (Level) cannot be written"),
+        (lambda own: own.Scale(by=float("nan")), "by=nan (float) cannot be written"),
+        (
+            lambda own: own.Scale(by=own.Colour.RED),
+            "by=<Colour.RED: 1> (Colour) cannot",
+        ),
         (lambda own: own.Scale(sizes=object), "cannot be written down; use numbers"),
     ],
 )

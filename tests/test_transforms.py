@@ -20,6 +20,7 @@ from beam_pipeline.transforms import (
     LogMel,
     PeakGain,
     RmsGain,
+    _rms,
     apply_transform,
     needs_sample_rate,
 )
@@ -357,6 +358,12 @@ def test_layout_of_the_windows_does_not_matter(transform):
         out = apply_transform(transform, windows, RATE)
         copy = apply_transform(transform, np.ascontiguousarray(windows), RATE)
         assert out.tobytes() == copy.tobytes()
+
+
+def test_rms_adds_up_in_one_order_whatever_the_layout():
+    for seed in range(20):
+        window = noise(7, 301, seed=seed)
+        assert _rms(np.asfortranarray(window)) == _rms(window)
 
 
 def test_threads_share_nothing():

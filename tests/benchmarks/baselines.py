@@ -171,8 +171,9 @@ def loop_examples(path, target, name, make_feature):
         )
         tail = entry("target", int64_feature(target))
         start = 0
+        buffer = np.empty(BLOCK_WINDOWS * fs, np.float32)
         while True:
-            block = file.read(BLOCK_WINDOWS * fs, dtype="float32")
+            block = file.read(out=buffer)
             windows = len(block) // fs
             values = feature(block[: windows * fs].reshape(windows, fs))
             for row in values.reshape(windows, values[0].size if windows else 0):
@@ -199,14 +200,24 @@ def keep_signal(fs):
 
 
 def block_log_mel(fs):
-    """Return a function from windows to their log-mel spectra, many at a time."""
+    """Return a function from a block of windows to their log-mel spectra."""
     taper = scipy.signal.get_window("hann", N_FFT).astype(np.float32)
     bank = librosa.filters.mel(sr=fs, n_fft=N_FFT, n_mels=N_MELS).T.copy()
+    # Arrays of this size, if allocated anew for every block, are often given back to
+    # the system in between, and getting them again takes longer than the arithmetic.
+    shape = (BLOCK_WINDOWS, 1 + (fs - N_FFT) // HOP)
+    tapered = np.empty((*shape, N_FFT), np.float32)
+    squares = np.empty((2, *shape, N_FFT // 2 + 1), np.float32)
 
     def log_mel_of_block(windows):
+        count = len(windows)
         frames = np.lib.stride_tricks.sliding_window_view(windows, N_FFT, axis=1)
-        spectra = scipy.fft.rfft(frames[:, ::HOP] * taper)
-        power = spectra.real**2 + spectra.imag**2
+        np.multiply(frames[:, ::HOP], taper, out=tapered[:count])
+        spectra = scipy.fft.rfft(tapered[:count])
+        power, imaginary = squares[:, :count]
+        np.square(spectra.real, out=power)
+        np.square(spectra.imag, out=imaginary)
+        power += imaginary
         return np.log(np.maximum(power @ bank, np.float32(FLOOR)))
 
     return log_mel_of_block
