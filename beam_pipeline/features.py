@@ -416,7 +416,7 @@ def decode_examples(
     """
     from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-    batch = ExamplesToRecordBatchDecoder().decode(list(records))
+    batch = ExamplesToRecordBatchDecoder().DecodeBatch(list(records))
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
     missing = sorted(set(specs) - set(columns))
     if missing:

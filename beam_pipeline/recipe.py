@@ -93,9 +93,9 @@ class Recipe:
     features: Mapping[str, str] = field(
         default_factory=dict,
         metadata={
-            "help": "a feature, for example log_mel='log_mel(n_mels=64)'; chains: "
-            "'peak_gain()|log_mel()'; your own: 'package.module:name'. May be repeated."
-            " Default: signal='identity()'",
+            "help": "a feature: log_mel='log_mel(n_mels=64)'; a chain: "
+            "x='peak_gain()|log_mel()'; your own: x='package.module:name'; may be "
+            "repeated; default: signal='identity()'",
         },
     )
     elements_per_file: int | None = _option(None, "examples in a shard", int)
@@ -132,11 +132,24 @@ class Recipe:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Recipe:
         """The recipe of :meth:`to_json`; a field that does not exist is an error."""
+        return cls(**cls.check_names(values))
+
+    @classmethod
+    def check_names(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The same values, if each is a field's.
+
+        Raises
+        ------
+        RecipeError
+            Naming the first that is not.
+        """
         known = [f.name for f in fields(cls)]
         for name in values:
             if name not in known:
-                raise RecipeError("recipe", f"has no field like this, only {known}", name)
-        return cls(**values)
+                raise RecipeError(
+                    "recipe", f"has no such field, only {', '.join(known)}", name
+                )
+        return dict(values)
 
     def fingerprint(self) -> str:
         """SHA-256 of the recipe's JSON with sorted keys, in hexadecimal."""

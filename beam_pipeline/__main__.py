@@ -1,0 +1,8 @@
+"""``python -m beam_pipeline`` is ``audio-tfrecords``."""
+
+import sys
+
+from beam_pipeline.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

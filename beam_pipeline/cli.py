@@ -1,0 +1,403 @@
+"""The command line: ``audio-tfrecords record | plan | show | verify``.
+
+Only what a command needs is imported, and that inside it: help comes at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from beam_pipeline import __version__
+from beam_pipeline.errors import AudioTFRecordsError, InputError, RecipeError
+from beam_pipeline.recipe import Recipe
+
+PROGRAM = "audio-tfrecords"
+SECONDS_BETWEEN_LINES = 10.0
+
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status.
+
+    0 done; 2 usage or recipe; 3 more rejects than allowed; 4 a data set does not
+    verify; 1 anything else.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    ours, beam_args = _split_at_dashes(arguments)
+    args = _parse(ours)
+    try:
+        return int(args.run(args, beam_args))
+    except AudioTFRecordsError as error:
+        if args.debug:
+            raise
+        _complain(str(error))
+        return error.exit_status
+    except KeyboardInterrupt:
+        _complain(
+            "Interrupted. Shards that were finished are kept: give the same command "
+            "again to continue."
+        )
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone; nothing to tell it
+        return 1
+    except Exception as error:  # the last line of defence: one paragraph, not a trace
+        if args.debug:
+            raise
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        _complain(
+            f"{type(error).__name__}: {error} (in {last.name}, {last.filename}:"
+            f"{last.lineno}). Give --debug to see more."
+        )
+        return 1
+
+
+def _complain(message: str) -> None:
+    print(f"{PROGRAM}: {message}", file=sys.stderr)
+
+
+def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = _make_parser()
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        known = [
+            flag
+            for action in parser._subparsers._group_actions  # type: ignore[union-attr]
+            for flag in action.choices[args.command]._option_string_actions  # type: ignore[index,call-overload]
+        ]
+        word = unknown[0].split("=")[0]
+        close = difflib.get_close_matches(word, known, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        if word.startswith("--") and not close:
+            hint = "; options of Beam stand after a lone --"
+        parser.error(f"{args.command} does not know {word}{hint}")
+    return args
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Audio files to sharded GZIP TFRecords, for training.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    recording = _command(
+        commands, "record", _record, "record audio as a data set",
+        f"{PROGRAM} record --input sounds/ --output records/ --win-seconds 1 "
+        "--feature 'log_mel=log_mel(n_mels=64)'",
+    )
+    _add_inputs(recording)
+    recording.add_argument("--output", required=True, help="a new or empty folder")
+    _add_recipe(recording)
+    _add_run(recording)
+
+    planning = _command(
+        commands, "plan", _plan, "what record would do, from headers alone",
+        f"{PROGRAM} plan --input sounds/ --win-seconds 1",
+    )
+    _add_inputs(planning)
+    planning.add_argument("--output", default=None, help=argparse.SUPPRESS)
+    _add_recipe(planning)
+    _add_run(planning)
+
+    showing = _command(
+        commands, "show", _show, "look at examples", f"{PROGRAM} show records/ -n 3"
+    )
+    showing.add_argument("records", metavar="DIR", help="a data set")
+    showing.add_argument("-n", type=int, default=3, help="how many; default: 3")
+    showing.add_argument("--split", default=None, help="which split; default: the first")
+    showing.add_argument(
+        "--plot", default=None, metavar="FILE.png", help="draw them into a picture"
+    )
+
+    verifying = _command(
+        commands, "verify", _verify, "test every checksum and count",
+        f"{PROGRAM} verify records/",
+    )
+    verifying.add_argument("records", metavar="DIR", help="a data set")
+    return parser
+
+
+def _command(
+    commands: Any, name: str, run: Callable[..., int], text: str, example: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=f"example: {example}",
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--input",
+        action="append",
+        required=True,
+        help="a folder, a glob, an audio file, or a .txt file of paths; on any file "
+        "system of Beam; may be repeated",
+    )
+    parser.add_argument(
+        "--recipe",
+        metavar="FILE",
+        help="take flags from a YAML file, or from a data set's metadata.json",
+    )
+
+
+def _add_recipe(parser: argparse.ArgumentParser) -> None:
+    """One flag for each field of the recipe; a default stands there alone."""
+    group = parser.add_argument_group("recipe (decides the data)")
+    for field in fields(Recipe):
+        flag = "--" + field.name.replace("_", "-")
+        text = field.metadata["help"]
+        if field.name == "features":
+            group.add_argument(
+                "--feature",
+                dest="features",
+                action="append",
+                metavar="NAME=CALL",
+                default=argparse.SUPPRESS,
+                help=text.replace("%", "%%"),
+            )
+        elif field.default is False:
+            group.add_argument(
+                flag, action="store_true", default=argparse.SUPPRESS, help=text
+            )
+        else:
+            if field.default is not None:
+                text += f"; default: {field.default}"
+            group.add_argument(
+                flag,
+                type=_flag_type(field.metadata["parse"]),
+                choices=field.metadata.get("choices"),
+                metavar=None if "choices" in field.metadata else "VALUE",
+                default=argparse.SUPPRESS,
+                help=text.replace("%", "%%"),
+            )
+
+
+def _flag_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Lets argparse tell what is wrong with a value in our words."""
+
+    def parse_flag(text: str) -> Any:
+        try:
+            return parse(text)
+        except RecipeError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    parse_flag.__name__ = {"int": "whole number", "float": "number"}.get(
+        parse.__name__, parse.__name__
+    )
+    return parse_flag
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "run (decides no data; options of Beam stand after a lone --)"
+    )
+    group.add_argument(
+        "--max-rejected",
+        default=argparse.SUPPRESS,
+        metavar="N|P%%",
+        help="how many clips may be rejected; default: 0",
+    )
+    group.add_argument(
+        "--overwrite",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="replace the data set that is in the output folder",
+    )
+    group.add_argument(
+        "--workers",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="processes on this machine; default: one a core, if the job is large enough",
+    )
+    group.add_argument(
+        "--work-dir",
+        default=argparse.SUPPRESS,
+        metavar="DIR",
+        help="where unfinished shards lie; default: _work in the output folder",
+    )
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """The given flags of the recipe and the run, as keywords of ``record``."""
+    own = {"command", "run", "debug", "input", "output", "recipe"}
+    options = {name: value for name, value in vars(args).items() if name not in own}
+    if "features" in options:
+        options["features"] = _parse_features(options["features"])
+    if args.recipe is not None:
+        options = {**_read_recipe(args.recipe), **options}
+    return options
+
+
+def _parse_features(texts: Sequence[str]) -> dict[str, str]:
+    features: dict[str, str] = {}
+    for text in texts:
+        name, equals, call = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise RecipeError("--feature", "must look like NAME=CALL", text)
+        if name in features:
+            raise RecipeError("--feature", "names a feature twice", name)
+        features[name] = call
+    return features
+
+
+def _read_recipe(path: str) -> dict[str, Any]:
+    from beam_pipeline import files
+
+    location = files.absolute(path)
+    if not files.exists(location):
+        raise InputError(f"{path}: there is no such file. Check --recipe.")
+    import yaml
+
+    try:
+        values = yaml.safe_load(files.read_bytes(location))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is neither YAML nor JSON: {error}") from error
+    if isinstance(values, dict) and "format_version" in values:
+        values = values["recipe"]
+    if not isinstance(values, dict):
+        raise InputError(f"{path} holds no recipe, but {type(values).__name__}.")
+    # Names in files may be written as the flags are.
+    return Recipe.check_names({str(n).replace("-", "_"): v for n, v in values.items()})
+
+
+def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.recorder import quiet_beam, record
+
+    started = time.monotonic()
+    with contextlib.nullcontext() if args.debug else quiet_beam():
+        metadata = record(
+            args.input,
+            args.output,
+            beam_args=beam_args,
+            watch=watch_terminal if sys.stderr.isatty() else watch_lines,
+            **_options(args),
+        )
+    seconds = time.monotonic() - started
+    from beam_pipeline.show import describe_metadata
+
+    print(describe_metadata(metadata))
+    print(f"{args.output}: complete, {seconds:.1f} s")
+    return 0
+
+
+def watch_terminal(totals: Any) -> Callable[[int, float], None]:
+    """A progress bar: windows, hours of audio, rate, time left."""
+    from tqdm import tqdm
+
+    bar = tqdm(
+        total=totals.examples,
+        unit=" windows",
+        dynamic_ncols=True,
+        bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} windows, {rate_fmt}, "
+        "{remaining} left{postfix}",
+    )
+
+    def tell(examples: int, seconds: float) -> None:
+        bar.set_postfix_str(f"{seconds / 3600:.2f} h of audio", refresh=False)
+        bar.update(examples - bar.n)
+        if examples >= totals.examples:
+            bar.close()
+
+    return tell
+
+
+def watch_lines(totals: Any) -> Callable[[int, float], None]:
+    """A plain line now and then."""
+    started = last = time.monotonic()
+
+    def tell(examples: int, seconds: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < SECONDS_BETWEEN_LINES:
+            return
+        last = now
+        rate = examples / (now - started)
+        left = f"{(totals.examples - examples) / rate:.0f} s left" if rate else ""
+        print(
+            f"{examples} of {totals.examples} windows "
+            f"({100 * examples // max(1, totals.examples)}%), "
+            f"{seconds / 3600:.2f} h of audio, {rate:.0f} windows/s, {left}",
+            file=sys.stderr,
+        )
+
+    return tell
+
+
+def _plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.finish import check_any_accepted, check_rejects
+    from beam_pipeline.recorder import plan, quiet_beam
+    from beam_pipeline.show import describe_plan
+
+    options = _options(args)
+    with contextlib.nullcontext() if args.debug else quiet_beam():
+        summary, rejects = plan(args.input, **options)
+    check_any_accepted(summary, rejects)
+    print(describe_plan(summary, rejects))
+    check_rejects(summary.listing, rejects, str(options.get("max_rejected", 0)))
+    return 0
+
+
+def _show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.metadata import Metadata
+    from beam_pipeline.show import describe_example, first_examples, plot_examples
+
+    _no_beam_args("show", beam_args)
+    metadata = Metadata.load(args.records)
+    examples = list(first_examples(args.records, metadata, args.n, args.split))
+    for number, example in enumerate(examples):
+        print(f"example {number}\n{describe_example(example)}")
+    if args.plot is not None:
+        plot_examples(examples, metadata, args.plot)
+        print(f"drawn: {args.plot}")
+    return 0
+
+
+def _verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.errors import VerificationError
+    from beam_pipeline.metadata import Metadata
+    from beam_pipeline.verify import find_problems
+
+    _no_beam_args("verify", beam_args)
+    metadata = Metadata.load(args.records)
+    problems = list(find_problems(args.records, metadata))
+    if problems:
+        raise VerificationError(problems)
+    shards = sum(len(split.shards) for split in metadata.splits.values())
+    examples = sum(split.examples for split in metadata.splits.values())
+    print(f"{args.records}: {examples} examples in {shards} shards are as they should be")
+    return 0
+
+
+def _no_beam_args(command: str, beam_args: Sequence[str]) -> None:
+    if beam_args:
+        raise RecipeError(command, "takes no options of Beam", " ".join(beam_args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""Data sets, plans and examples, for people to look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from beam_pipeline import files
+from beam_pipeline.errors import InputError
+from beam_pipeline.features import FeatureSpec, decode_examples
+from beam_pipeline.finish import PlanSummary
+from beam_pipeline.metadata import Metadata
+from beam_pipeline.plan import Reject
+from beam_pipeline.tfrecord import read_records
+
+REJECTS_SHOWN = 20
+CLASSES_SHOWN = 50
+
+
+def first_examples(
+    folder: str, metadata: Metadata, count: int, split: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """The first examples of a split, as dicts of numpy arrays and texts.
+
+    Raises
+    ------
+    InputError
+        If there is no such split.
+    """
+    name = split or next(iter(metadata.splits))
+    if name not in metadata.splits:
+        raise InputError(
+            f"There is no split {name!r}, only {', '.join(metadata.splits)}."
+        )
+    left = count
+    for shard in metadata.splits[name].shards:
+        if left <= 0:
+            return
+        with files.open_read(files.join(files.absolute(folder), shard.file)) as file:
+            records = list(islice(read_records(file), left))
+        left -= len(records)
+        yield from decode_examples(records, metadata.features)
+
+
+def describe_example(example: Mapping[str, Any]) -> str:
+    """One line a feature: its type, shape, and values or what they amount to."""
+    width = max(len(name) for name in example)
+    return "\n".join(
+        f"  {name:{width}}  {_describe_value(value)}" for name, value in example.items()
+    )
+
+
+def _describe_value(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(value)
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return f"{array}"
+    flat = array.reshape(-1)
+    start = np.array2string(flat[:4], precision=4, separator=", ")[1:-1]
+    text = f"{array.dtype} {array.shape} [{start}{', ...' if flat.size > 4 else ''}]"
+    if array.dtype.kind in "biuf":
+        text += f" from {flat.min():.4g} to {flat.max():.4g}"
+    return text
+
+
+def describe_metadata(metadata: Metadata) -> str:
+    """A data set in a few lines."""
+    rows = [
+        (
+            name,
+            f"{split.examples:,}",
+            f"{split.clips:,}",
+            f"{split.seconds / 3600:.2f}",
+            f"{len(split.shards):,}",
+            _bytes(sum(shard.bytes for shard in split.shards)),
+        )
+        for name, split in metadata.splits.items()
+    ]
+    table = _table(("split", "examples", "clips", "hours", "shards", "size"), rows)
+    return f"{table}\n{_inputs(metadata.clips, metadata.rejected, metadata.ignored)}"
+
+
+def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
+    """A plan: splits, classes, features, rejects."""
+    form = summary.form
+    if form is None:
+        raise ValueError("a plan without clips")
+    size = form.features.example_bytes()
+    rows = []
+    for name, layout in summary.layouts.items():
+        clips = sum(n for key, (n, _) in summary.tally.items() if key[0] == name)
+        rows.append(
+            (
+                name,
+                f"{layout.total:,}",
+                f"{clips:,}",
+                f"{summary.seconds(name) / 3600:.2f}",
+                f"{layout.shards:,}",
+                _bytes(layout.total * size),
+            )
+        )
+    header = ("split", "examples", "clips", "hours", "shards", "before GZIP")
+    parts = [_table(header, rows)]
+    if form.classes:
+        parts.append(_describe_classes(summary))
+    parts.append(_describe_features(form.features.specs))
+    rejected = len({reject.row for reject in rejects})
+    listing = summary.listing
+    parts.append(_inputs(listing.clips, rejected, listing.ignored))
+    lines = [f"  {r.filepath}: {r.reason}" for r in sorted(rejects)[:REJECTS_SHOWN]]
+    if rejected > REJECTS_SHOWN:
+        lines.append(f"  ... and {rejected - REJECTS_SHOWN} more")
+    return "\n\n".join(parts) + "".join(f"\n{line}" for line in lines)
+
+
+def _describe_classes(summary: PlanSummary) -> str:
+    splits = list(summary.layouts)
+    windows: Counter[tuple[str, str]] = Counter()
+    for (split, label, _), (_, count) in summary.tally.items():
+        windows[split, label] += count
+    classes = summary.form.classes if summary.form else ()
+    rows = [
+        (label, *(f"{windows[split, label]:,}" for split in splits))
+        for label in classes[:CLASSES_SHOWN]
+    ]
+    if len(classes) > CLASSES_SHOWN:
+        rows.append((f"... and {len(classes) - CLASSES_SHOWN} more", *[""] * len(splits)))
+    return _table(("class", *(f"{split} examples" for split in splits)), rows)
+
+
+def _describe_features(specs: Mapping[str, FeatureSpec]) -> str:
+    rows = [
+        (name, spec.dtype, "x".join(map(str, spec.shape)) or "scalar", spec.description)
+        for name, spec in specs.items()
+    ]
+    return _table(("feature", "type", "shape", "from"), rows, left=4)
+
+
+def _inputs(clips: int, rejected: int, ignored: int) -> str:
+    return f"inputs: {clips:,} clips, {rejected:,} rejected; {ignored:,} files ignored"
+
+
+def _table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
+) -> str:
+    """Columns aligned: the first ``left`` to the left, the others to the right."""
+    lines = [header, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def plot_examples(
+    examples: Sequence[Mapping[str, Any]], metadata: Metadata, path: str
+) -> None:
+    """Draws every array feature of some examples into one picture.
+
+    Signals are lines; spectra are pictures with their axes in seconds and hertz.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed, or there is nothing to draw.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError(
+            "--plot needs matplotlib: pip install 'audio-tfrecords[plot]'"
+        ) from error
+    drawn = [s for s in metadata.features.values() if 1 <= len(s.shape) <= 2]
+    if not drawn or not examples:
+        raise InputError("There is no signal or spectrum to draw in these examples.")
+    figure = Figure(figsize=(5 * len(drawn), 2.6 * len(examples)), layout="constrained")
+    axes = figure.subplots(len(examples), len(drawn), squeeze=False)
+    for row, example in enumerate(examples):
+        for column, spec in enumerate(drawn):
+            _draw(axes[row][column], spec, np.asarray(example[spec.name]), example)
+    figure.savefig(path)
+
+
+def _draw(axes: Any, spec: FeatureSpec, values: Any, example: Mapping[str, Any]) -> None:
+    if values.dtype.kind == "c":
+        values = np.abs(values)
+    rate = float(example["fs"])
+    axes.set_title(f"{spec.name}: {example.get('class', example['filepath'])}")
+    if values.ndim == 1 and not spec.axes:
+        start = float(example["win_start_idx"]) / rate
+        axes.plot(start + np.arange(values.size) / rate, values, linewidth=0.5)
+        axes.set_xlabel("s")
+    elif values.ndim == 1:
+        axes.plot(values)
+    else:
+        axes.imshow(values.T, origin="lower", aspect="auto", interpolation="nearest")
+        for axis, described in zip((axes.xaxis, axes.yaxis), spec.axes, strict=False):
+            _label_axis(axis, described, values.shape)
+
+
+def _label_axis(axis: Any, described: Mapping[str, Any], shape: tuple[int, ...]) -> None:
+    """Writes what an axis means at a few of its places."""
+    axis.set_label_text(f"{described['name']} ({described['unit']})")
+    values = described.get("values")
+    size = shape[0] if values is None else len(values)
+    places = np.linspace(0, size - 1, min(6, size)).round().astype(int)
+    if values is None:
+        values = described["start"] + described["step"] * np.arange(size)
+    axis.set_ticks(places, [f"{values[place]:.3g}" for place in places])

@@ -1,0 +1,62 @@
+"""Package metadata; also what Beam's ``--setup_file`` ships to remote workers."""
+
+import re
+from pathlib import Path
+
+from setuptools import setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(
+    r'^__version__ = "(.+)"$',
+    (HERE / "beam_pipeline" / "__init__.py").read_text(),
+    re.MULTILINE,
+)[1]
+
+setup(
+    name="audio-tfrecords",
+    version=VERSION,
+    description="Audio files to sharded GZIP TFRecords by Apache Beam, and back",
+    long_description=(HERE / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=["beam_pipeline"],
+    package_data={"beam_pipeline": ["py.typed", "metadata.schema.json"]},
+    python_requires=">=3.10",
+    install_requires=[
+        "apache-beam>=2.77",  # the pipeline, its runners and file systems
+        "google-crc32c>=1.5",  # the checksum of TFRecord, in C
+        "isal>=1.7",  # GZIP, several times as fast as zlib
+        "numpy>=1.26",
+        "pyarrow>=15",  # manifest.parquet
+        "pyyaml>=6",  # recipes in YAML
+        "scipy>=1.11",  # float32 FFTs
+        "soundfile>=0.12",  # libsndfile: decoding
+        "soxr>=0.5",  # resampling
+        "tensorflow>=2.21",  # the reader; writing never imports it
+        "tfx-bsl>=1.21",  # examples and schemas without TensorFlow
+        "tqdm>=4.65",  # the progress bar
+    ],
+    extras_require={
+        "gcp": ["apache-beam[gcp]>=2.77"],  # gs://, Dataflow
+        "aws": ["apache-beam[aws]>=2.77"],  # s3://
+        "plot": ["matplotlib>=3.8"],  # show --plot
+        "dev": [
+            "hypothesis>=6.100",  # properties
+            "jsonschema>=4.20",  # the metadata against their schema
+            "librosa>=0.10",  # the reference of log_mel
+            "matplotlib>=3.8",
+            "mypy>=1.10",
+            "pytest>=8",
+            "ruff>=0.6",
+        ],
+    },
+    entry_points={"console_scripts": ["audio-tfrecords=beam_pipeline.cli:main"]},
+    classifiers=[
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Multimedia :: Sound/Audio",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
