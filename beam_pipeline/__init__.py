@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from beam_pipeline.transforms import PeakGain as PeakGain
     from beam_pipeline.transforms import RmsGain as RmsGain
 
-# Looked up on first use, so that writing never loads TensorFlow, and reading never Beam.
+# Looked up on first use: writing never loads TensorFlow, and reading never Beam.
 _HOME = {
     "Identity": "transforms",
     "LogMel": "transforms",
@@ -30,7 +30,7 @@ _HOME = {
 }
 
 __version__ = "0.1.0"
-__all__ = sorted(_HOME)  # noqa: PLE0605
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,8 +6,8 @@
               decode        cut           transform        encode
 
 A block is windows of one clip, small enough for the processor's cache, and is all that
-is ever in memory. Where a block cannot be made, a :class:`Lost` travels in its place, so
-that the shard's places still add up.
+is ever in memory. Where a block cannot be made, a :class:`Lost` travels in its place,
+so that the shard's places still add up.
 """
 
 from __future__ import annotations
@@ -157,7 +157,9 @@ def _the_one(counts: Mapping[int, int]) -> int | None:
 
 
 def _listed(counts: Mapping[int, int], unit: str) -> str:
-    return ", ".join(f"{n} clips of {value} {unit}" for value, n in sorted(counts.items()))
+    return ", ".join(
+        f"{n} clips of {value} {unit}" for value, n in sorted(counts.items())
+    )
 
 
 def decode_blocks(
@@ -208,7 +210,9 @@ def _decode_segment(
                 offset = int(starts[done])
                 until = min(
                     done + budget // plan.length,
-                    int(np.searchsorted(starts, offset + budget - plan.length, "right")),
+                    int(
+                        np.searchsorted(starts, offset + budget - plan.length, "right")
+                    ),
                 )
                 block = starts[done:until]
                 stop = min(int(block[-1]) + plan.length, clip.frames)

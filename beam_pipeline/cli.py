@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import os
 import sys
 import time
 import traceback
@@ -16,12 +17,16 @@ from dataclasses import fields
 from typing import Any
 
 from beam_pipeline import __version__
-from beam_pipeline.errors import AudioTFRecordsError, InputError, RecipeError
+from beam_pipeline.errors import (
+    AudioTFRecordsError,
+    InputError,
+    RecipeError,
+    TooManyRejected,
+)
 from beam_pipeline.recipe import Recipe
 
 PROGRAM = "audio-tfrecords"
 SECONDS_BETWEEN_LINES = 10.0
-
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     verify; 1 anything else.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # A transform of one's own may lie in the current folder, as with ``python -m``.
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     ours, beam_args = _split_at_dashes(arguments)
     args = _parse(ours)
     try:
@@ -78,7 +86,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         known = [
             flag
             for action in parser._subparsers._group_actions  # type: ignore[union-attr]
-            for flag in action.choices[args.command]._option_string_actions  # type: ignore[index,call-overload]
+            for flag in action.choices[args.command]._option_string_actions  # type: ignore[index]
         ]
         word = unknown[0].split("=")[0]
         close = difflib.get_close_matches(word, known, 1)
@@ -99,7 +107,10 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     recording = _command(
-        commands, "record", _record, "record audio as a data set",
+        commands,
+        "record",
+        _record,
+        "record audio as a data set",
         f"{PROGRAM} record --input sounds/ --output records/ --win-seconds 1 "
         "--feature 'log_mel=log_mel(n_mels=64)'",
     )
@@ -109,7 +120,10 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_run(recording)
 
     planning = _command(
-        commands, "plan", _plan, "what record would do, from headers alone",
+        commands,
+        "plan",
+        _plan,
+        "what record would do, from headers alone",
         f"{PROGRAM} plan --input sounds/ --win-seconds 1",
     )
     _add_inputs(planning)
@@ -122,13 +136,18 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     showing.add_argument("records", metavar="DIR", help="a data set")
     showing.add_argument("-n", type=int, default=3, help="how many; default: 3")
-    showing.add_argument("--split", default=None, help="which split; default: the first")
+    showing.add_argument(
+        "--split", default=None, help="which split; default: the first"
+    )
     showing.add_argument(
         "--plot", default=None, metavar="FILE.png", help="draw them into a picture"
     )
 
     verifying = _command(
-        commands, "verify", _verify, "test every checksum and count",
+        commands,
+        "verify",
+        _verify,
+        "test every checksum and count",
         f"{PROGRAM} verify records/",
     )
     verifying.add_argument("records", metavar="DIR", help="a data set")
@@ -233,7 +252,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="processes on this machine; default: one a core, if the job is large enough",
+        help="processes on this machine; default: one a core, for a large job",
     )
     group.add_argument(
         "--work-dir",
@@ -359,7 +378,12 @@ def _plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         summary, rejects = plan(args.input, **options)
     check_any_accepted(summary, rejects)
     print(describe_plan(summary, rejects))
-    check_rejects(summary.listing, rejects, str(options.get("max_rejected", 0)))
+    allowed = str(options.get("max_rejected", 0))
+    try:
+        check_rejects(summary.listing, rejects, allowed)
+    except TooManyRejected as error:
+        _complain(f"record would end with an error: --max-rejected is {allowed}.")
+        return error.exit_status
     return 0
 
 
@@ -390,7 +414,9 @@ def _verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         raise VerificationError(problems)
     shards = sum(len(split.shards) for split in metadata.splits.values())
     examples = sum(split.examples for split in metadata.splits.values())
-    print(f"{args.records}: {examples} examples in {shards} shards are as they should be")
+    print(
+        f"{args.records}: {examples} examples in {shards} shards are as they should be"
+    )
     return 0
 
 

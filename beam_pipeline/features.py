@@ -5,7 +5,7 @@ One spec drives both directions here and in the reader, and stands in the metada
 The encoder writes ``tf.train.Example`` itself. Most of an example is one array whose
 protobuf form is a constant prefix and the array's own bytes, so that a window costs one
 copy; entries come in key order, so that equal values are equal bytes in any process.
-``Example { features { feature { key: "fs" value { int64_list { value: 16000 }}}}}`` is::
+An ``Example { features { feature { key: "fs" value { int64_list {...} } } } }`` is::
 
     0A len Features                     0A len entry, for each feature, by key
            entry                        0A len key, 12 len Feature
@@ -35,7 +35,12 @@ from beam_pipeline.transforms import (
     needs_sample_rate,
 )
 
-FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW = "float_list", "int64_list", "bytes_list", "raw"
+FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW = (
+    "float_list",
+    "int64_list",
+    "bytes_list",
+    "raw",
+)
 SHORT_LIST = 16
 
 _DESCRIPTIONS = {
@@ -142,7 +147,9 @@ class FeatureSet:
             )
         numbers = ("target", "index", "win_start_idx", "fs")
         for name in numbers if classes else numbers[1:]:
-            specs.append(FeatureSpec(name, "int64", (), INT64_LIST, _DESCRIPTIONS[name]))
+            specs.append(
+                FeatureSpec(name, "int64", (), INT64_LIST, _DESCRIPTIONS[name])
+            )
         return cls(transforms, {s.name: s for s in sorted(specs, key=lambda s: s.name)})
 
     def apply(
@@ -276,7 +283,7 @@ def _dtype_name(values: npt.NDArray[Any], field: str = "feature") -> str:
             "returns a type that cannot be stored; return numbers, or one text each",
             str(values.dtype),
         )
-    return values.dtype.name
+    return str(values.dtype.name)
 
 
 def _encoding_of(values: npt.NDArray[Any]) -> str:

@@ -68,7 +68,9 @@ def allowed_rejects(max_rejected: str, clips: int) -> int:
     return number
 
 
-def check_rejects(listing: Listing, rejects: Sequence[Reject], max_rejected: str) -> None:
+def check_rejects(
+    listing: Listing, rejects: Sequence[Reject], max_rejected: str
+) -> None:
     """Raises TooManyRejected if there are more rejected clips than allowed."""
     rejected = len({reject.row for reject in rejects})
     if rejected > allowed_rejects(max_rejected, listing.clips):
@@ -159,7 +161,7 @@ def assemble_metadata(
             (info for info in infos if info.shard.split == split),
             key=lambda info: info.shard.name,
         )
-        per_class = Counter({label: 0 for label in form.classes})
+        per_class = Counter(dict.fromkeys(form.classes, 0))
         for key, n in windows.items():
             if key[0] == split and form.classes:
                 per_class[key[1]] += n

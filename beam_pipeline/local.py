@@ -7,8 +7,8 @@
     writers 0..n-1           shards k, k+n, k+2n ..
 
 The first two are pipelines in Beam's in-memory runner, made of the same parts as the
-whole job, and the last is the same function. Beam's own multi-process mode is not used: it starts slowly, waits for ever for a
-worker that died, and loses records (see the runner notes in the documentation).
+whole job, and the last is the same function. Beam's own multi-process mode is not used:
+it takes seconds to start, waits for ever for a worker that died, and loses records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import pickle
 import signal
 import sys
 import threading
-import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
@@ -101,7 +100,7 @@ def run_local(
 
 
 def plan_local(job: Job) -> tuple[PlanSummary, list[Any]]:
-    """The plan and the rejects by header, leaving nothing behind but the work folder."""
+    """The plan and the rejects by header; writes into the work folder alone."""
     with in_memory_pipeline() as pipeline:
         planned = plan_shards(pipeline, job)
         keep(planned.summary, job, "summary")
@@ -172,12 +171,10 @@ def kept(job: Job, name: str) -> Iterator[Any]:
                 yield pickle.load(file)
 
 
-def kept_tasks(
-    writer: int, job: Job, writers: int
-) -> Iterator[ShardTask]:
+def kept_tasks(writer: int, job: Job, writers: int) -> Iterator[ShardTask]:
     """Every ``writers``-th shard of the plan."""
     for task in kept(job, "tasks"):
-        if task.shard.index % writers == writer:
+        if task.shard.number % writers == writer:
             yield task
 
 
@@ -194,8 +191,10 @@ def writers_for(summary: PlanSummary, workers: int | None) -> int:
     """How many processes write."""
     shards = max((layout.shards for layout in summary.layouts.values()), default=1)
     if workers is None:
-        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else (
-            os.cpu_count() or 1
+        cores = (
+            len(os.sched_getaffinity(0))
+            if sys.platform == "linux"
+            else (os.cpu_count() or 1)
         )
         workers = min(cores, 1 + int(totals_of(summary).seconds / SECONDS_PER_WRITER))
     return max(1, min(workers, shards))
@@ -266,7 +265,7 @@ def _ended(started: list[Any]) -> Iterator[tuple[Any, BaseException | None]]:
     waiting = {process.sentinel: (process, pipe) for process, pipe in started}
     while waiting:
         for sentinel in wait(list(waiting)):
-            process, pipe = waiting.pop(sentinel)  # type: ignore[arg-type]
+            process, pipe = waiting.pop(sentinel)
             process.join()
             try:
                 failure = pipe.recv() if pipe.poll() else None

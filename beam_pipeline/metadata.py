@@ -324,7 +324,9 @@ def write_manifest(path: str, parts: Iterable[tuple[str, int, bytes]]) -> None:
 def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
     import pyarrow as pa
 
-    columns = [pa.array(c, f.type) for c, f in zip(zip(*rows), schema, strict=True)]
+    columns = [
+        pa.array([row[i] for row in rows], field.type) for i, field in enumerate(schema)
+    ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 

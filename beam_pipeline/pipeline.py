@@ -56,17 +56,21 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
     listed = (
         pipeline
         | "Inputs" >> beam.Create([job.inputs], reshuffle=False)
-        | "ListSources" >> beam.ParDo(stages.ListSources(recipe.label_from))
-        .with_outputs(stages.LISTING, main="rows")
+        | "ListSources"
+        >> beam.ParDo(stages.ListSources(recipe.label_from)).with_outputs(
+            stages.LISTING, main="rows"
+        )
     )  # [SourceRow]; Listing
     probed = (
         listed.rows
         | "SpreadRows" >> beam.Reshuffle()
-        | "ProbeAudio" >> beam.ParDo(stages.ProbeAudio(job.inputs, recipe))
-        .with_outputs(stages.REJECTS, main="clips")
+        | "ProbeAudio"
+        >> beam.ParDo(stages.ProbeAudio(job.inputs, recipe)).with_outputs(
+            stages.REJECTS, main="clips"
+        )
     )  # [Clip]; Reject
-    placed, repeated, counts = (
-        probed.clips | "IndexClips" >> stages.IndexClips(recipe)
+    placed, repeated, counts = probed.clips | "IndexClips" >> stages.IndexClips(
+        recipe
     )  # PlacedClips; Reject; ((split, bucket), windows)
     form = placed | "DescribeCorpus" >> stages.DescribeCorpus(recipe)  # Format
     once = pipeline | "Once" >> beam.Create([None], reshuffle=False)
@@ -100,23 +104,25 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
     return Planned(tasks, rejects, manifest, summary, form)
 
 
-def write_shards(
-    tasks: beam.PCollection, form: beam.PCollection, job: Job
-) -> Written:
+def write_shards(tasks: beam.PCollection, form: beam.PCollection, job: Job) -> Written:
     """Decodes, cuts, transforms, encodes and writes; one shard is one worker's work."""
     checked = (
         tasks
         | "SpreadShards" >> beam.Reshuffle()
-        | "SkipFinished" >> beam.ParDo(stages.SkipFinished(job.output, job.work_folder))
-        .with_outputs(stages.FINISHED, main="tasks")
+        | "SkipFinished"
+        >> beam.ParDo(stages.SkipFinished(job.output, job.work_folder)).with_outputs(
+            stages.FINISHED, main="tasks"
+        )
     )  # ShardTask; ShardInfo
     encoded = (
         checked.tasks
         | "DecodeAudio" >> beam.ParDo(stages.DecodeAudio(job.inputs, job.recipe))
         | "CutWindows" >> beam.ParDo(stages.CutWindows(job.recipe))
         | "ApplyTransforms" >> beam.ParDo(stages.ApplyTransforms(), AsSingleton(form))
-        | "EncodeExamples" >> beam.ParDo(stages.EncodeExamples(), AsSingleton(form))
-        .with_outputs(stages.REJECTS, main="records")
+        | "EncodeExamples"
+        >> beam.ParDo(stages.EncodeExamples(), AsSingleton(form)).with_outputs(
+            stages.REJECTS, main="records"
+        )
     )  # PlacedRecords; Reject
     written = encoded.records | "WriteToTFRecord" >> WriteToTFRecord(
         job.output, file_name_suffix=SUFFIX, work_folder=job.work_folder
@@ -129,8 +135,10 @@ def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
     """Compares with the plan and writes the metadata."""
     rejects = (planned.rejects, written.rejects) | "AllRejects" >> beam.Flatten()
     return (
-        (written.infos, rejects, planned.manifest, planned.summary)
-        | "WriteMetadata" >> stages.WriteMetadata(
-            job.output, job.work_folder, job.recipe, job.max_rejected
-        )
+        written.infos,
+        rejects,
+        planned.manifest,
+        planned.summary,
+    ) | "WriteMetadata" >> stages.WriteMetadata(
+        job.output, job.work_folder, job.recipe, job.max_rejected
     )  # path of metadata.json

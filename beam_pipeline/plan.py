@@ -92,13 +92,13 @@ class Shard(NamedTuple):
 
     name: str
     split: str
-    index: int
+    number: int
     examples: int
     digest: str = ""
 
 
 class Segment(NamedTuple):
-    """Windows ``first .. first + windows - 1`` of a clip, at ``position`` of a shard."""
+    """``windows`` windows of a clip from ``first`` on, at ``position`` of a shard."""
 
     clip: Clip
     first: int
@@ -162,7 +162,7 @@ TallyKey = tuple[str, str, int]
 
 
 class Batch(tuple[_T, ...]):
-    """Values that cross a shuffle as one; Beam pickles them together, not each alone."""
+    """Values that cross a shuffle together; Beam would pickle a list one by one."""
 
     __slots__ = ()
 

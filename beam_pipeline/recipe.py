@@ -69,7 +69,8 @@ class Recipe:
         None, "resample everything to this rate, in Hz; default: as it is", int
     )
     channels: str | int = _option(
-        "mix", "mix (mean of all), keep (all), or the number of one, from 0",
+        "mix",
+        "mix (mean of all), keep (all), or the number of one, from 0",
         parse_channels,
     )
     dtype: str = _option("float32", "stored type of the signal", choices=DTYPES)
@@ -107,7 +108,8 @@ class Recipe:
         None, "examples in all (in each split); default: every one", int
     )
     order: str = _option(
-        "shuffled", "order of the clips: shuffled by the seed, or listed",
+        "shuffled",
+        "order of the clips: shuffled by the seed, or listed",
         choices=ORDERS,
     )
     seed: int = _option(0, "seed of everything random", int)

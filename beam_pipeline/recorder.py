@@ -16,6 +16,7 @@ from typing import Any
 from beam_pipeline import files
 from beam_pipeline.blocks import Format
 from beam_pipeline.errors import InputError, OutputError, RecipeError
+from beam_pipeline.expressions import format_transform
 from beam_pipeline.finish import PlanSummary, allowed_rejects
 from beam_pipeline.metadata import (
     MANIFEST,
@@ -29,7 +30,6 @@ from beam_pipeline.metadata import (
 from beam_pipeline.plan import Clip, Corpus, Reject
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sources import Input, list_sources, resolve_inputs
-from beam_pipeline.expressions import format_transform
 
 WORK_FOLDER = "_work"
 JOB_FILE = "job.json"
@@ -66,10 +66,18 @@ class RunOptions:
         allowed_rejects(str(self.max_rejected), 0)
         if self.workers is not None and self.workers < 1:
             raise RecipeError("workers", "must be at least 1", self.workers)
+        if self.beam_args and not self.has_runner():
+            raise RecipeError(
+                "options of Beam", "name no --runner to give them to", self.beam_args
+            )
+
+    def has_runner(self) -> bool:
+        """Whether the job goes to a runner of Beam, instead of this machine."""
+        return any(text.split("=")[0] == "--runner" for text in self.beam_args)
 
 
 def record(
-    input: str | Sequence[str],  # noqa: A002  (the flag's name)
+    input: str | Sequence[str],
     output: str,
     *,
     recipe: Recipe | None = None,
@@ -120,12 +128,16 @@ def record(
     inputs = resolve_inputs([input] if isinstance(input, str) else list(input))
     check_transforms(recipe, inputs)
     output = files.absolute(output)
-    work = files.absolute(run.work_dir) if run.work_dir else files.join(
-        output, WORK_FOLDER
+    work = (
+        files.absolute(run.work_dir)
+        if run.work_dir
+        else files.join(output, WORK_FOLDER)
     )
     claim_output(output, work, recipe, inputs, run.overwrite)
-    job = Job(tuple(inputs), files.join(output, ""), work, recipe, str(run.max_rejected))
-    if any(argument.startswith("--runner") for argument in run.beam_args):
+    job = Job(
+        tuple(inputs), files.join(output, ""), work, recipe, str(run.max_rejected)
+    )
+    if run.has_runner():
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -141,7 +153,7 @@ def record(
 
 
 def plan(
-    input: str | Sequence[str],  # noqa: A002  (the flag's name)
+    input: str | Sequence[str],
     *,
     recipe: Recipe | None = None,
     **options: Any,
@@ -181,8 +193,10 @@ def split_options(
     for name in options:
         if name not in recipe_names | run_names:
             raise RecipeError(
-                "record", f"has no option like this, only "
-                f"{', '.join(sorted(recipe_names | run_names))}", name
+                "record",
+                f"has no option like this, only "
+                f"{', '.join(sorted(recipe_names | run_names))}",
+                name,
             )
     changes = {n: v for n, v in options.items() if n in recipe_names}
     if "features" in changes:

@@ -129,7 +129,9 @@ def _describe_classes(summary: PlanSummary) -> str:
         for label in classes[:CLASSES_SHOWN]
     ]
     if len(classes) > CLASSES_SHOWN:
-        rows.append((f"... and {len(classes) - CLASSES_SHOWN} more", *[""] * len(splits)))
+        rows.append(
+            (f"... and {len(classes) - CLASSES_SHOWN} more", *[""] * len(splits))
+        )
     return _table(("class", *(f"{split} examples" for split in splits)), rows)
 
 
@@ -145,9 +147,7 @@ def _inputs(clips: int, rejected: int, ignored: int) -> str:
     return f"inputs: {clips:,} clips, {rejected:,} rejected; {ignored:,} files ignored"
 
 
-def _table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
-) -> str:
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Columns aligned: the first ``left`` to the left, the others to the right."""
     lines = [header, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
@@ -197,7 +197,9 @@ def plot_examples(
     figure.savefig(path)
 
 
-def _draw(axes: Any, spec: FeatureSpec, values: Any, example: Mapping[str, Any]) -> None:
+def _draw(
+    axes: Any, spec: FeatureSpec, values: Any, example: Mapping[str, Any]
+) -> None:
     if values.dtype.kind == "c":
         values = np.abs(values)
     rate = float(example["fs"])
@@ -214,7 +216,9 @@ def _draw(axes: Any, spec: FeatureSpec, values: Any, example: Mapping[str, Any])
             _label_axis(axis, described, values.shape)
 
 
-def _label_axis(axis: Any, described: Mapping[str, Any], shape: tuple[int, ...]) -> None:
+def _label_axis(
+    axis: Any, described: Mapping[str, Any], shape: tuple[int, ...]
+) -> None:
     """Writes what an axis means at a few of its places."""
     axis.set_label_text(f"{described['name']} ({described['unit']})")
     values = described.get("values")
@@ -222,4 +226,4 @@ def _label_axis(axis: Any, described: Mapping[str, Any], shape: tuple[int, ...])
     places = np.linspace(0, size - 1, min(6, size)).round().astype(int)
     if values is None:
         values = described["start"] + described["step"] * np.arange(size)
-    axis.set_ticks(places, [f"{values[place]:.3g}" for place in places])
+    axis.set_ticks(places, [f"{values[place]:.4g}" for place in places])

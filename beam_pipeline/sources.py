@@ -18,14 +18,12 @@ from beam_pipeline.errors import InputError
 
 # What libsndfile may decode, and what people keep beside it and would miss in silence:
 # those become rejects with a reason.
-AUDIO_SUFFIXES = frozenset(
-    f".{name}"
-    for name in (
-        "wav wave bwf rf64 w64 flac ogg oga opus mp3 mp2 mpga aif aiff aifc au snd caf "
-        "sph nist voc paf svx ircam wve sds m4a m4b mp4 aac ac3 alac amr ape awb dsf dff "
-        "dts mka mpc ra shn spx tak tta webm weba wma wv 3gp"
-    ).split()
-)
+_AUDIO_NAMES = """
+    wav wave bwf rf64 w64 flac ogg oga opus mp3 mp2 mpga aif aiff aifc au snd caf sph
+    nist voc paf svx ircam wve sds m4a m4b mp4 aac ac3 alac amr ape awb dsf dff dts mka
+    mpc ra shn spx tak tta webm weba wma wv 3gp
+"""
+AUDIO_SUFFIXES = frozenset(f".{name}" for name in _AUDIO_NAMES.split())
 MANIFEST_SUFFIXES = frozenset([".csv", ".tsv", ".json", ".jsonl", ".parquet"])
 LIST_SUFFIX = ".txt"
 
@@ -151,9 +149,12 @@ def _list_input(entry: Input) -> Iterator[tuple[str, bool]]:
     elif entry.kind == GLOB:
         found = sorted(m.path for m in files.match(entry.location))
         for path in found:
-            yield os.path.relpath(path, entry.root) if files.is_local(path) else path[
-                len(entry.root.rstrip("/")) + 1 :
-            ], True
+            yield (
+                os.path.relpath(path, entry.root)
+                if files.is_local(path)
+                else path[len(entry.root.rstrip("/")) + 1 :],
+                True,
+            )
     elif entry.kind == LIST:
         text = files.read_bytes(entry.location).decode("utf-8-sig", "surrogateescape")
         for line in text.splitlines():

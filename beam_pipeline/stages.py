@@ -98,9 +98,7 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
         yield TaggedOutput(LISTING, Listing(clips, ignored))
 
 
-def probe_row(
-    row: SourceRow, inputs: Sequence[Input], recipe: Recipe
-) -> Clip | Reject:
+def probe_row(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip | Reject:
     """What a listed file holds, from its header; or why it cannot be taken."""
     try:
         if row.problem is not None:
@@ -300,7 +298,7 @@ def lay_out(
     if form is None:
         return {}
     windows: Counter[str] = Counter()
-    for (split, _), count in counts.items():
+    for (split, _bucket), count in counts.items():
         windows[split] += count
     size = form.features.example_bytes()
     return {
@@ -477,4 +475,3 @@ class WriteMetadata(beam.PTransform):  # type: ignore[misc]
             recipe=self.recipe,
             max_rejected=self.max_rejected,
         )
-

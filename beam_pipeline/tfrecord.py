@@ -11,10 +11,10 @@ import struct
 import warnings
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import google_crc32c
-from isal import isal_zlib
+from isal import igzip_lib, isal_zlib
 
 SUFFIX = ".tfrecord.gz"
 
@@ -24,6 +24,8 @@ _GZIP_WBITS = 31
 _MEMORY_LEVEL = 9
 _BLOCK = 1 << 20
 _MASK_DELTA = 0xA282EAD8
+# The stubs of isal call this class an instance.
+_IsalError: Any = igzip_lib.IsalError
 
 if google_crc32c.implementation != "c":
     warnings.warn(
@@ -103,7 +105,7 @@ def inflate(file: BinaryIO, sha256: hashlib._Hash | None = None) -> Iterator[byt
             member = member or isal_zlib.decompressobj(_GZIP_WBITS)
             try:
                 piece = member.decompress(block)
-            except isal_zlib.error as error:
+            except _IsalError as error:
                 raise ValueError(f"not readable as GZIP: {error}") from error
             if piece:
                 yield piece

@@ -30,7 +30,11 @@ def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
                 f"{split.examples}"
             )
     for file in files.list_files(root):
-        if file.endswith(SUFFIX) and file not in known and re.search(r"-of-\d{5}", file):
+        if (
+            file.endswith(SUFFIX)
+            and file not in known
+            and re.search(r"-of-\d{5}", file)
+        ):
             yield f"{file}: a shard that the metadata do not know"
 
 

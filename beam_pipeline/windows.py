@@ -45,9 +45,7 @@ class WindowPlan:
         hop = recipe.hop or length
         if recipe.hop_seconds is not None:
             hop = max(1, frames_of(recipe.hop_seconds, sample_rate_hz))
-        return cls(
-            length, hop, recipe.tail, recipe.max_windows, recipe.random_starts
-        )
+        return cls(length, hop, recipe.tail, recipe.max_windows, recipe.random_starts)
 
 
 def count_windows(frames: int, plan: WindowPlan) -> int:
@@ -111,19 +109,22 @@ def window_starts(
     last_whole = max(0, frames - plan.length)
     if plan.random_starts:
         windows = count_windows(frames, plan)
-        low = k * (last_whole + 1) // windows
+        low: npt.NDArray[np.int64] = k * (last_whole + 1) // windows
         # With tail = pad a short clip may have more windows than possible starts.
         width = np.maximum(1, (k + 1) * (last_whole + 1) // windows - low)
-        return low + (_hash64(key, k) % width.astype(np.uint64)).astype(np.int64)
+        low += (_hash64(key, k) % width.astype(np.uint64)).astype(np.int64)
+        return low
     starts = k * plan.hop
-    return np.minimum(starts, last_whole) if plan.tail == "overlap" else starts
+    if plan.tail == "overlap":
+        np.minimum(starts, last_whole, out=starts)
+    return starts
 
 
 def _hash64(key: int, k: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     """The k-th output of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) seeded by key."""
-    z = np.uint64(key) + (k.astype(np.uint64) + np.uint64(1)) * np.uint64(
-        0x9E3779B97F4A7C15
-    )
+    z: npt.NDArray[np.uint64] = np.uint64(key) + (
+        k.astype(np.uint64) + np.uint64(1)
+    ) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

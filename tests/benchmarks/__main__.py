@@ -426,7 +426,7 @@ def main(argv=None):
     parser.add_argument(
         "--scaling-files",
         type=int,
-        default=2400,
+        default=1500,
         help="minutes of audio in the scaling corpus; one worker should take a minute",
     )
     parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
