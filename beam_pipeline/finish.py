@@ -42,7 +42,7 @@ def _seconds(
     for key, n in windows:
         if key[0] == split:
             by_rate[key[2]] += n
-    return round(sum(n * form.win_len / r for r, n in sorted(by_rate.items())), 3)
+    return sum(n * form.win_len / r for r, n in sorted(by_rate.items()))
 
 
 def allowed_rejects(max_rejected: str, clips: int) -> int:

@@ -1,0 +1,18 @@
+# Sourced by the other scripts: makes .venv with this package and what they need, once.
+# PYTHON chooses the interpreter (3.10 to 3.13); a changed setup.py installs again.
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+environment=${AUDIO_TFRECORDS_VENV:-$PWD/.venv}
+python=$environment/bin/python
+wanted=$(cksum <setup.py)
+if [ "$(cat "$environment/installed" 2>/dev/null)" != "$wanted" ]; then
+  echo "Installing into $environment (once; TensorFlow and Beam take a minute or two) ..."
+  "${PYTHON:-python3}" -m venv --clear "$environment" || {
+    echo "Could not make $environment. On Debian: apt-get install python3-venv" >&2
+    exit 1
+  }
+  "$python" -m pip install --quiet --disable-pip-version-check --upgrade pip &&
+    "$python" -m pip install --quiet --disable-pip-version-check --editable '.[dev,plot]' ||
+    exit 1
+  printf '%s' "$wanted" >"$environment/installed"
+fi
+export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-3}
