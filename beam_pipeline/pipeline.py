@@ -6,12 +6,33 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam.pvalue import AsDict, AsSingleton
+from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
-from beam_pipeline import stages
+from beam_pipeline.finish import finish_data_set
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sink import WriteToTFRecord
 from beam_pipeline.sources import Input
+from beam_pipeline.stages import (
+    FINISHED,
+    LISTING,
+    REJECTS,
+    ApplyTransforms,
+    CutWindows,
+    DecodeAudio,
+    EncodeExamples,
+    IndexClips,
+    ListSources,
+    ProbeAudio,
+    SkipFinished,
+    cut_shards,
+    describe_bucket,
+    lay_out,
+    make_manifest_part,
+    make_task,
+    resolve_format,
+    summarise,
+    tally_bucket,
+)
 from beam_pipeline.tfrecord import SUFFIX
 
 
@@ -43,6 +64,9 @@ class Written(NamedTuple):
     rejects: beam.PCollection  # Reject
 
 
+# Each step stands on a line of its own, with what comes out of it.
+# fmt: off
+
 def build_pipeline(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
     """From inputs to ``metadata.json``; returns its path."""
     planned = plan_shards(pipeline, job)
@@ -53,92 +77,92 @@ def build_pipeline(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
     """Reads headers; gives every window its place."""
     recipe, salt = job.recipe, job.recipe.fingerprint()
+    list_sources = beam.ParDo(ListSources(recipe.label_from))
+    probe_audio = beam.ParDo(ProbeAudio(job.inputs, recipe))
+    once = pipeline | "Once" >> beam.Create([job.inputs], reshuffle=False)
     listed = (
-        pipeline
-        | "Inputs" >> beam.Create([job.inputs], reshuffle=False)
-        | "ListSources"
-        >> beam.ParDo(stages.ListSources(recipe.label_from)).with_outputs(
-            stages.LISTING, main="rows"
-        )
-    )  # [SourceRow]; Listing
+        once
+        | "ListSources" >> list_sources.with_outputs(LISTING, main="rows")  # [SourceRow]
+    )
     probed = (
         listed.rows
         | "SpreadRows" >> beam.Reshuffle()
-        | "ProbeAudio"
-        >> beam.ParDo(stages.ProbeAudio(job.inputs, recipe)).with_outputs(
-            stages.REJECTS, main="clips"
-        )
-    )  # [Clip]; Reject
-    placed, repeated, counts = probed.clips | "IndexClips" >> stages.IndexClips(
-        recipe
-    )  # PlacedClips; Reject; ((split, bucket), windows)
-    form = placed | "DescribeCorpus" >> stages.DescribeCorpus(recipe)  # Format
-    once = pipeline | "Once" >> beam.Create([None], reshuffle=False)
-    layouts = once | "LayOutShards" >> beam.Map(
-        stages.lay_out, AsDict(counts), AsSingleton(form), recipe
-    )  # {split: ShardLayout}
-    pieces = placed | "CutShards" >> beam.FlatMap(
-        stages.cut_shards, AsSingleton(layouts)
-    )  # (name, [(Shard, [Segment])])
+        | "ProbeAudio" >> probe_audio.with_outputs(REJECTS, main="clips")  # [Clip]
+    )
+    placed, repeated, counts = (
+        probed.clips
+        | "IndexClips" >> IndexClips(recipe)  # PlacedClips, Reject, (bucket, windows)
+    )
+    corpora = placed | "DescribeBuckets" >> beam.Map(describe_bucket)  # Corpus
+    form = (
+        once
+        | "ResolveFormat" >> beam.Map(resolve_format, AsIter(corpora), recipe)  # Format
+    )
+    layouts = (
+        once
+        | "LayOutShards"
+        >> beam.Map(lay_out, AsDict(counts), AsSingleton(form), recipe)  # split: Layout
+    )
     tasks = (
-        pieces
+        placed
+        | "CutShards" >> beam.FlatMap(cut_shards, AsSingleton(layouts))  # name, pieces
         | "GroupShards" >> beam.GroupByKey()
-        | "MakeTasks" >> beam.Map(stages.make_task, salt)
-    )  # ShardTask
-    tally = (
-        pieces
-        | "TallySegments" >> beam.FlatMapTuple(stages.tally_segments)
-        | "SumTallies" >> beam.CombinePerKey(stages.sum_pairs)
-    )  # (TallyKey, (clips, windows))
-    manifest = placed | "DescribeClips" >> beam.Map(
-        stages.make_manifest_part, AsSingleton(layouts)
-    )  # (split, bucket, bytes)
-    summary = once | "Summarise" >> beam.Map(
-        stages.summarise,
-        AsSingleton(listed[stages.LISTING]),
-        AsSingleton(form),
-        AsSingleton(layouts),
-        AsDict(tally),
-    )  # PlanSummary
-    rejects = (probed[stages.REJECTS], repeated) | "PlanRejects" >> beam.Flatten()
+        | "MakeTasks" >> beam.Map(make_task, salt)  # ShardTask
+    )
+    manifest = (
+        placed
+        | "DescribeClips" >> beam.Map(make_manifest_part, AsSingleton(layouts))  # bytes
+    )
+    tallies = (
+        placed
+        | "TallyBuckets" >> beam.Map(tally_bucket, AsSingleton(layouts))  # key: counts
+    )
+    summary = (
+        once
+        | "Summarise" >> beam.Map(
+            summarise, AsSingleton(listed[LISTING]), AsSingleton(form),
+            AsSingleton(layouts), AsIter(tallies),
+        )  # PlanSummary
+    )
+    rejects = (probed[REJECTS], repeated) | "PlanRejects" >> beam.Flatten()  # Reject
     return Planned(tasks, rejects, manifest, summary, form)
 
 
 def write_shards(tasks: beam.PCollection, form: beam.PCollection, job: Job) -> Written:
     """Decodes, cuts, transforms, encodes and writes; one shard is one worker's work."""
+    skip_finished = beam.ParDo(SkipFinished(job.output, job.work_folder))
+    encode_examples = beam.ParDo(EncodeExamples(), AsSingleton(form))
     checked = (
         tasks
-        | "SpreadShards" >> beam.Reshuffle()
-        | "SkipFinished"
-        >> beam.ParDo(stages.SkipFinished(job.output, job.work_folder)).with_outputs(
-            stages.FINISHED, main="tasks"
-        )
+        | "SkipFinished" >> skip_finished.with_outputs(FINISHED, main="tasks")
     )  # ShardTask; ShardInfo
     encoded = (
         checked.tasks
-        | "DecodeAudio" >> beam.ParDo(stages.DecodeAudio(job.inputs, job.recipe))
-        | "CutWindows" >> beam.ParDo(stages.CutWindows(job.recipe))
-        | "ApplyTransforms" >> beam.ParDo(stages.ApplyTransforms(), AsSingleton(form))
+        | "DecodeAudio" >> beam.ParDo(DecodeAudio(job.inputs, job.recipe))  # FrameBlock
+        | "CutWindows" >> beam.ParDo(CutWindows(job.recipe))  # WindowBlock
+        | "ApplyTransforms"
+        >> beam.ParDo(ApplyTransforms(), AsSingleton(form))  # FeatureBlock
         | "EncodeExamples"
-        >> beam.ParDo(stages.EncodeExamples(), AsSingleton(form)).with_outputs(
-            stages.REJECTS, main="records"
-        )
-    )  # PlacedRecords; Reject
-    written = encoded.records | "WriteToTFRecord" >> WriteToTFRecord(
-        job.output, file_name_suffix=SUFFIX, work_folder=job.work_folder
-    )  # ShardInfo
-    infos = (checked[stages.FINISHED], written) | "AllShards" >> beam.Flatten()
-    return Written(infos, encoded[stages.REJECTS])
+        >> encode_examples.with_outputs(REJECTS, main="records")  # PlacedRecords
+    )
+    written = (
+        encoded.records
+        | "WriteToTFRecord" >> WriteToTFRecord(
+            job.output, file_name_suffix=SUFFIX, work_folder=job.work_folder
+        )  # ShardInfo
+    )
+    infos = (checked[FINISHED], written) | "AllShards" >> beam.Flatten()  # ShardInfo
+    return Written(infos, encoded[REJECTS])
 
 
 def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
-    """Compares with the plan and writes the metadata."""
+    """Compares what was written with the plan; ``metadata.json`` comes last."""
     rejects = (planned.rejects, written.rejects) | "AllRejects" >> beam.Flatten()
     return (
-        written.infos,
-        rejects,
-        planned.manifest,
-        planned.summary,
-    ) | "WriteMetadata" >> stages.WriteMetadata(
-        job.output, job.work_folder, job.recipe, job.max_rejected
-    )  # path of metadata.json
+        planned.summary
+        | "FinishDataSet" >> beam.Map(
+            finish_data_set, AsIter(written.infos), AsIter(rejects),
+            AsIter(planned.manifest), output=job.output, work_folder=job.work_folder,
+            recipe=job.recipe, max_rejected=job.max_rejected,
+        )  # path of metadata.json
+    )

@@ -10,14 +10,14 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
-from apache_beam.pvalue import AsDict, AsIter, TaggedOutput
+from apache_beam.pvalue import AsDict, TaggedOutput
 
 from beam_pipeline import blocks, files
 from beam_pipeline.audio import check_channel, output_frames, probe_audio
 from beam_pipeline.blocks import FeatureBlock, Format, FrameBlock, Lost, WindowBlock
 from beam_pipeline.errors import ClipError, ShortClip, UnreadableAudio
 from beam_pipeline.features import ExampleEncoder
-from beam_pipeline.finish import PlanSummary, finish_data_set
+from beam_pipeline.finish import PlanSummary
 from beam_pipeline.metadata import manifest_part
 from beam_pipeline.plan import (
     DEFAULT_SPLIT,
@@ -246,53 +246,32 @@ def place_bucket(
     return PlacedClips(split, bucket, before, tuple(clips))
 
 
-@dataclass(eq=False)
-class DescribeCorpus(beam.PTransform):  # type: ignore[misc]
-    """PlacedClips -> one Format, or None where there is no clip."""
-
-    recipe: Recipe
-
-    def expand(self, placed: beam.PCollection) -> beam.PCollection:
-        return (
-            placed
-            | "DescribeBuckets" >> beam.CombineGlobally(CorpusFn())
-            | "ResolveFormat" >> beam.Map(resolve_format, self.recipe)
-        )
+def describe_bucket(placed: PlacedClips) -> Corpus:
+    """The labels, sample rates and channels in a bucket."""
+    labels = {clip.label for clip in placed.clips if clip.label is not None}
+    return Corpus(
+        tuple(sorted(labels)),
+        Counter(clip.sample_rate_hz for clip in placed.clips),
+        Counter(clip.channels for clip in placed.clips),
+    )
 
 
-def resolve_format(corpus: Corpus, recipe: Recipe) -> Format | None:
-    """The format of a corpus; None where not one clip was accepted."""
-    return Format.of(corpus, recipe) if corpus.rates_hz else None
-
-
-class CorpusFn(beam.CombineFn):  # type: ignore[misc]
-    """Collects the labels, sample rates and channels of clips."""
-
-    def create_accumulator(self) -> tuple[set[str], Counter[int], Counter[int]]:
-        return set(), Counter(), Counter()
-
-    def add_input(self, accumulator: Any, placed: PlacedClips) -> Any:
-        labels, rates, channels = accumulator
-        labels.update(clip.label for clip in placed.clips if clip.label is not None)
-        rates.update(clip.sample_rate_hz for clip in placed.clips)
-        channels.update(clip.channels for clip in placed.clips)
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
-        labels, rates, channels = self.create_accumulator()
-        for some_labels, some_rates, some_channels in accumulators:
-            labels |= some_labels
-            rates += some_rates
-            channels += some_channels
-        return labels, rates, channels
-
-    def extract_output(self, accumulator: Any) -> Corpus:
-        labels, rates, channels = accumulator
-        return Corpus(tuple(sorted(labels)), dict(rates), dict(channels))
+def resolve_format(_: Any, corpora: Iterable[Corpus], recipe: Recipe) -> Format | None:
+    """The format of all buckets together; None where not one clip was accepted."""
+    labels: set[str] = set()
+    rates: Counter[int] = Counter()
+    channels: Counter[int] = Counter()
+    for corpus in corpora:
+        labels.update(corpus.labels)
+        rates.update(corpus.rates_hz)
+        channels.update(corpus.channels)
+    if not rates:
+        return None
+    return Format.of(Corpus(tuple(sorted(labels)), rates, channels), recipe)
 
 
 def lay_out(
-    _: None, counts: Mapping[BucketKey, int], form: Format | None, recipe: Recipe
+    _: Any, counts: Mapping[BucketKey, int], form: Format | None, recipe: Recipe
 ) -> dict[str, ShardLayout]:
     """How each split is cut into shards."""
     if form is None:
@@ -318,28 +297,21 @@ def cut_shards(
         yield shard.name, Batch([(shard, tuple(some))])
 
 
-def tally_segments(
-    _: str, pieces: Iterable[tuple[Shard, tuple[Segment, ...]]]
-) -> Iterator[tuple[TallyKey, tuple[int, int]]]:
-    """Counts (clips, windows) by split, class and sample rate."""
+def tally_bucket(
+    placed: PlacedClips, layouts: Mapping[str, ShardLayout]
+) -> dict[TallyKey, tuple[int, int]]:
+    """Counts (clips, windows) of a bucket by split, class and sample rate."""
+    total = layouts[placed.split].total
     clips: Counter[TallyKey] = Counter()
     windows: Counter[TallyKey] = Counter()
-    for shard, segments in pieces:
-        for clip, first, count, _position in segments:
-            key = (shard.split, clip.label or "", clip.sample_rate_hz)
-            clips[key] += first == 0
-            windows[key] += count
-    for key in windows:
-        yield key, (clips[key], windows[key])
-
-
-def sum_pairs(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Adds up (clips, windows)."""
-    clips = windows = 0
-    for some_clips, some_windows in pairs:
-        clips += some_clips
-        windows += some_windows
-    return clips, windows
+    index = placed.first_window
+    for clip in placed.clips:
+        kept = max(0, min(clip.windows, total - index))
+        key = (clip.split, clip.label or "", clip.sample_rate_hz)
+        clips[key] += kept > 0
+        windows[key] += kept
+        index += clip.windows
+    return {key: (clips[key], windows[key]) for key in windows}
 
 
 def make_task(
@@ -359,14 +331,21 @@ def make_manifest_part(
 
 
 def summarise(
-    _: None,
+    _: Any,
     listing: Listing,
     form: Format | None,
     layouts: Mapping[str, ShardLayout],
-    tally: Mapping[TallyKey, tuple[int, int]],
+    tallies: Iterable[Mapping[TallyKey, tuple[int, int]]],
 ) -> PlanSummary:
     """The plan in a few numbers."""
-    return PlanSummary(listing, form, dict(layouts), dict(sorted(tally.items())))
+    clips: Counter[TallyKey] = Counter()
+    windows: Counter[TallyKey] = Counter()
+    for tally in tallies:
+        for key, (some_clips, some_windows) in tally.items():
+            clips[key] += some_clips
+            windows[key] += some_windows
+    tally = {key: (clips[key], windows[key]) for key in sorted(windows)}
+    return PlanSummary(listing, form, dict(layouts), tally)
 
 
 @dataclass(eq=False)
@@ -444,34 +423,3 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         _counter("milliseconds").inc(round(1000 * seconds))
         yield PlacedRecords(place.shard, place.position, place.windows, records)
         Progress.add(place.windows, seconds)
-
-
-@dataclass(eq=False)
-class WriteMetadata(beam.PTransform):  # type: ignore[misc]
-    """Everything written and rejected -> ``metadata.json``, last of all.
-
-    The output is one text, the metadata's path.
-    """
-
-    output: str
-    work_folder: str
-    recipe: Recipe
-    max_rejected: str
-
-    def expand(
-        self,
-        parts: tuple[
-            beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection
-        ],
-    ) -> beam.PCollection:
-        infos, rejects, manifest, summary = parts
-        return summary | "FinishDataSet" >> beam.Map(
-            finish_data_set,
-            AsIter(infos),
-            AsIter(rejects),
-            AsIter(manifest),
-            output=self.output,
-            work_folder=self.work_folder,
-            recipe=self.recipe,
-            max_rejected=self.max_rejected,
-        )
