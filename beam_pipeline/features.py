@@ -242,6 +242,7 @@ def check_transform(
             description,
         )
     silence = np.zeros((2, *shape), np.float32)
+    silence.flags.writeable = False  # as the windows of a clip are
     try:
         values = np.asarray(apply_transform(transform, silence, sample_rate_hz or 0))
     except RecipeError as error:

@@ -114,12 +114,26 @@ def in_memory_pipeline() -> Iterator[beam.Pipeline]:
 
     Errors of ours come out as they were raised, without the step's name in the middle.
     """
-    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=_Options([]))
     yield pipeline
     try:
         pipeline.run().wait_until_finish()
     except Exception as error:
         raise original(error) from error
+
+
+class _Options(PipelineOptions):  # type: ignore[misc]
+    """Options that make each view of themselves once.
+
+    Beam asks for views hundreds of times while it builds a pipeline, and each makes an
+    argument parser: a quarter of the time that a small job takes.
+    """
+
+    def view_as(self, cls: type) -> Any:
+        views = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
 
 
 def original(error: BaseException) -> BaseException:

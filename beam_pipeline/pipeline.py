@@ -82,11 +82,11 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
     once = pipeline | "Once" >> beam.Create([job.inputs], reshuffle=False)
     listed = (
         once
-        | "ListSources" >> list_sources.with_outputs(LISTING, main="rows")  # [SourceRow]
+        | "ListSources" >> list_sources.with_outputs(LISTING, main="rows")  # key, rows
     )
     probed = (
         listed.rows
-        | "SpreadRows" >> beam.Reshuffle()
+        | "SpreadRows" >> beam.GroupByKey()  # key, [SourceRow]
         | "ProbeAudio" >> probe_audio.with_outputs(REJECTS, main="clips")  # [Clip]
     )
     placed, repeated, counts = (

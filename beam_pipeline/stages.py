@@ -75,7 +75,7 @@ class Progress:
 
 @dataclass(eq=False)
 class ListSources(beam.DoFn):  # type: ignore[misc]
-    """[Input] -> [SourceRow] in blocks; one Listing to the side."""
+    """[Input] -> blocks of [SourceRow], keyed to be spread; one Listing to the side."""
 
     label_from: str
 
@@ -89,10 +89,10 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
             clips += 1
             block.append(row)
             if len(block) == ROWS_PER_BLOCK:
-                yield Batch(block)
+                yield block[0].row, Batch(block)
                 block = []
         if block:
-            yield Batch(block)
+            yield block[0].row, Batch(block)
         _counter("clips_listed").inc(clips)
         _counter("files_ignored").inc(ignored)
         yield TaggedOutput(LISTING, Listing(clips, ignored))
@@ -160,13 +160,16 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
     def teardown(self) -> None:
         self._pool.shutdown()
 
-    def process(self, rows: Sequence[SourceRow]) -> Iterator[Any]:
+    def process(
+        self, keyed: tuple[int, Iterable[Sequence[SourceRow]]]
+    ) -> Iterator[Any]:
         clips = []
-        for probed in self._pool.map(self._probe_row, rows):
-            if isinstance(probed, Reject):
-                yield _rejected(probed)
-            else:
-                clips.append(probed)
+        for rows in keyed[1]:
+            for probed in self._pool.map(self._probe_row, rows):
+                if isinstance(probed, Reject):
+                    yield _rejected(probed)
+                else:
+                    clips.append(probed)
         yield Batch(clips)
 
     def _probe_row(self, row: SourceRow) -> Clip | Reject:
@@ -370,6 +373,9 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
 
     inputs: tuple[Input, ...]
     recipe: Recipe
+
+    def setup(self) -> None:
+        blocks.keep_freed_memory()
 
     def process(self, task: ShardTask) -> Iterator[FrameBlock | Lost]:
         yield from blocks.decode_blocks(task, self.inputs, self.recipe)

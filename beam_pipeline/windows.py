@@ -150,7 +150,8 @@ def cut_windows(
     Returns
     -------
     numpy.ndarray, shape (n, ..., length), float32
-        A view where the starts are evenly spaced, a copy elsewhere. Not to be written.
+        A view where the starts are evenly spaced, a copy elsewhere; read-only, because
+        windows may share frames.
     """
     first = int(starts[0]) - offset
     missing = int(starts[-1]) - offset + length - frames.shape[-1]
@@ -162,12 +163,15 @@ def cut_windows(
     steps = starts[1:] - starts[:-1]
     if count > 2 and (steps != steps[0]).any():
         at = starts - offset
-        return np.stack([frames[..., start : start + length] for start in at])
-    # Rows of a view: numpy checks that they lie inside the frames.
-    return np.ndarray(
-        (count, *frames.shape[:-1], length),
-        frames.dtype,
-        buffer=frames,
-        offset=first * item,
-        strides=(int(steps[0]) * item if count > 1 else item, *frames.strides),
-    )
+        windows = np.stack([frames[..., start : start + length] for start in at])
+    else:
+        # Rows of a view: numpy checks that they lie inside the frames.
+        windows = np.ndarray(
+            (count, *frames.shape[:-1], length),
+            frames.dtype,
+            buffer=frames,
+            offset=first * item,
+            strides=(int(steps[0]) * item if count > 1 else item, *frames.strides),
+        )
+    windows.flags.writeable = False
+    return windows
