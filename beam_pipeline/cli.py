@@ -89,7 +89,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
             for flag in action.choices[args.command]._option_string_actions  # type: ignore[index]
         ]
         word = unknown[0].split("=")[0]
-        close = difflib.get_close_matches(word, known, 1)
+        close = difflib.get_close_matches(word, known, 1, cutoff=0.75)
         hint = f"; did you mean {close[0]}?" if close else ""
         if word.startswith("--") and not close:
             hint = "; options of Beam stand after a lone --"

@@ -424,6 +424,8 @@ def decode_examples(
     """
     from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+    if not records:
+        return []
     batch = ExamplesToRecordBatchDecoder().DecodeBatch(list(records))
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
     missing = sorted(set(specs) - set(columns))

@@ -42,6 +42,8 @@ from beam_pipeline.stages import Progress
 # Below this much audio a second process costs more than it brings.
 SECONDS_PER_WRITER = 600.0
 POLL_S = 0.2
+PHASES = "phases"
+_STEP = "[while running "
 
 Watch = Callable[[int, float], None]
 
@@ -74,6 +76,8 @@ def run_local(
     AudioTFRecordsError
         What a phase raised, or WorkerDied.
     """
+    # Left by a run that was cut off; finished shards stay.
+    files.delete_below(files.join(job.work_folder, PHASES))
     with in_memory_pipeline() as pipeline:
         planned = plan_shards(pipeline, job)
         for name in Planned._fields:
@@ -137,13 +141,15 @@ class _Options(PipelineOptions):  # type: ignore[misc]
 
 
 def original(error: BaseException) -> BaseException:
-    """The error of ours that a runner has wrapped, or the error itself."""
+    """The error of ours that a runner has wrapped, or the error itself.
+
+    Beam raises a copy with the step's name in its first argument; ours is its context.
+    """
     seen: BaseException | None = error
     while seen is not None:
-        inner = seen.__context__ or seen.__cause__
-        if isinstance(seen, AudioTFRecordsError) and type(inner) is not type(seen):
+        if isinstance(seen, AudioTFRecordsError) and _STEP not in str(seen.args[0]):
             return seen
-        seen = inner
+        seen = seen.__cause__ or seen.__context__
     return error
 
 
@@ -168,7 +174,7 @@ class Keep(beam.DoFn):  # type: ignore[misc]
 
 
 def _folder(job: Job, name: str) -> str:
-    return files.join(job.work_folder, "phases", name)
+    return files.join(job.work_folder, PHASES, name)
 
 
 def keep(collection: beam.PCollection, job: Job, name: str) -> None:

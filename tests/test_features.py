@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -22,8 +22,11 @@ from beam_pipeline.features import (
 )
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.transforms import Chain, Identity, LogMel, PeakGain
+from tests.bugs import bug
 
 RATE = 8000
+
+
 INT_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 DTYPES = (
     *INT_DTYPES, "uint64", "float16", "float32", "float64", "complex64", "complex128",
@@ -121,6 +124,8 @@ def as_lists(specs, columns, i):
 @given(example_columns(allow_nan=False))
 def test_bytes_are_those_of_tensorflow(tf_example, drawn):
     count, specs, columns = drawn
+    # Python's protobuf puts a name before its own prefixes, C++'s after them.
+    assume(not any(a != b and a.startswith(b) for a in specs for b in specs))
     records = ExampleEncoder(specs.values()).encode(count, columns)
     wanted = [tf_example(as_lists(specs, columns, i)) for i in range(count)]
     assert records == [w.SerializeToString(deterministic=True) for w in wanted]
@@ -177,7 +182,9 @@ def test_every_dtype_comes_back(dtype, shape):
     spec = check_transform("x", "", lambda windows: values[:2], (9,), RATE)
     assert (spec.dtype, spec.shape) == (dtype, shape)
     records = ExampleEncoder([spec]).encode(3, {"x": values})
-    for example, value in zip(decode_examples(records, {"x": spec}), values):
+    for example, value in zip(
+        decode_examples(records, {"x": spec}), values, strict=True
+    ):
         expect_same(example["x"], value)
 
 
@@ -253,7 +260,9 @@ def test_views_and_byte_orders_are_stored_alike(values, encoding):
     records = ExampleEncoder([spec]).encode(len(values), {"x": values})
     plain = np.ascontiguousarray(values, "<f4")
     assert records == ExampleEncoder([spec]).encode(len(plain), {"x": plain})
-    for example, value in zip(decode_examples(records, {"x": spec}), plain):
+    for example, value in zip(
+        decode_examples(records, {"x": spec}), plain, strict=True
+    ):
         expect_same(example["x"], value)
 
 
@@ -268,12 +277,33 @@ def test_keys_are_in_order_of_their_bytes(names):
     assert ExampleEncoder(specs[::-1]).encode(1, columns) == [record]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "encoding", "value"),
+    [
+        ("int64", INT64_LIST, -1),
+        ("int64", INT64_LIST, 2**40),
+        ("bool", INT64_LIST, True),
+        ("string", BYTES_LIST, "sæ"),
+        ("string", BYTES_LIST, ""),
+    ],
+)
+def test_a_shared_value_is_stored_like_one_for_each(dtype, encoding, value):
+    spec = FeatureSpec("x", dtype, (), encoding)
+    encoder = ExampleEncoder([spec])
+    shared = encoder.encode(3, {"x": value})
+    assert shared == encoder.encode(3, {"x": np.array([value] * 3)})
+    assert [e["x"] for e in decode_examples(shared, {"x": spec})] == [value] * 3
+
+
 def test_each_example_is_the_same_alone_and_in_a_block():
     specs = [
         FeatureSpec("x", "float32", (5,), FLOAT_LIST),
         FeatureSpec("n", "int64", (), INT64_LIST),
     ]
-    columns = {"x": sample("float32", (7, 5)), "n": np.array([0, 1, 127, 128, -1, 5, 6])}
+    columns = {
+        "x": sample("float32", (7, 5)),
+        "n": np.array([0, 1, 127, 128, -1, 5, 6]),
+    }
     encoder = ExampleEncoder(specs)
     together = encoder.encode(7, columns)
     alone = [
@@ -283,6 +313,7 @@ def test_each_example_is_the_same_alone_and_in_a_block():
     assert together == alone
 
 
+@bug("encode(0, ...) fails in reshape(0, -1)")
 @pytest.mark.parametrize("encoding", [FLOAT_LIST, RAW, INT64_LIST])
 def test_no_windows_are_no_examples(encoding):
     specs = [FeatureSpec("x", RANGES[encoding][0], (2, 3), encoding)]
@@ -290,11 +321,14 @@ def test_no_windows_are_no_examples(encoding):
     assert ExampleEncoder(specs).encode(0, columns) == []
 
 
+@bug("a batch without records has no columns, which is taken for missing features")
 def test_no_records_are_no_examples():
     assert decode_examples([], {"x": FeatureSpec("x", "int64", (), INT64_LIST)}) == []
 
 
 def encode_one(spec, value):
+    if spec.dtype != "string":
+        value = value.astype(spec.dtype)
     return ExampleEncoder([spec]).encode(1, {spec.name: value})
 
 
@@ -302,37 +336,52 @@ FLOATS = FeatureSpec("x", "float32", (3,), FLOAT_LIST)
 WHOLE = FeatureSpec("x", "int64", (3,), INT64_LIST)
 PACKED = FeatureSpec("x", "int16", (3,), RAW)
 TEXT = FeatureSpec("x", "string", (), BYTES_LIST)
+(EMPTY,) = ExampleEncoder([]).encode(1, {})
 
 
 @pytest.mark.parametrize(
-    ("records", "spec", "words"),
+    ("records", "spec"),
     [
-        (encode_one(FLOATS, np.ones((1, 3), "f4")), FLOATS, None),
-        ([b"no example"], FLOATS, ""),
-        (encode_one(FLOATS, np.ones((1, 4), "f4")), FLOATS, "shape"),
-        (encode_one(PACKED, np.ones((1, 4), "i2")), PACKED, "shape"),
-        (encode_one(WHOLE, np.ones((1, 3), "i8")), PACKED, ""),
-        (encode_one(TEXT, "abc"), WHOLE, ""),
-        (encode_one(FLOATS, np.ones((1, 3), "f4")), WHOLE, ""),
-        (encode_one(WHOLE, np.ones((1, 3), "i8")), FLOATS, ""),
-        (ExampleEncoder([]).encode(1, {}), FLOATS, "lack x"),
-        (
-            encode_one(FLOATS, np.ones((1, 3), "f4")) + ExampleEncoder([]).encode(1, {}),
+        pytest.param(
+            [b"no example"],
             FLOATS,
-            "",
+            id="rubbish",
+            marks=bug("RuntimeError of tfx-bsl goes through"),
+        ),
+        pytest.param(encode_one(FLOATS, np.ones((1, 4))), FLOATS, id="longer"),
+        pytest.param(encode_one(FLOATS, np.ones((1, 2))), FLOATS, id="shorter"),
+        pytest.param(encode_one(PACKED, np.ones((1, 4))), PACKED, id="longer raw"),
+        pytest.param(encode_one(WHOLE, np.ones((1, 3))), PACKED, id="int as raw"),
+        pytest.param(encode_one(TEXT, "abc"), WHOLE, id="text as int"),
+        pytest.param(
+            encode_one(FLOATS, np.full((1, 3), 0.5)),
+            WHOLE,
+            id="float as int",
+            marks=bug("0.5 is read as 0"),
+        ),
+        pytest.param(
+            encode_one(WHOLE, np.full((1, 3), 2**53 + 1)),
+            FLOATS,
+            id="int as float",
+            marks=bug("the type of the list is not checked"),
+        ),
+        pytest.param([EMPTY], FLOATS, id="missing"),
+        pytest.param(
+            [*encode_one(FLOATS, np.ones((1, 3))), EMPTY],
+            FLOATS,
+            id="missing in the second",
+            marks=bug("AttributeError: 'NoneType' object has no attribute 'to_numpy'"),
         ),
     ],
-    ids=[
-        "good", "rubbish", "longer", "longer raw", "int as raw", "text as int",
-        "float as int", "int as float", "missing", "missing in the second",
-    ],
-)  # fmt: skip
-def test_records_that_are_not_what_the_spec_says(records, spec, words):
-    if words is None:
-        assert len(decode_examples(records, {"x": spec})) == 1
-        return
-    with pytest.raises(ValueError, match=words):
+)
+def test_records_that_are_not_what_the_spec_says(records, spec):
+    with pytest.raises(ValueError):  # noqa: PT011  (of numpy, pyarrow and ours)
         decode_examples(records, {"x": spec})
+
+
+def test_a_missing_feature_is_named():
+    with pytest.raises(ValueError, match="lack x"):
+        decode_examples([EMPTY], {"x": FLOATS})
 
 
 @pytest.mark.parametrize(
@@ -440,6 +489,7 @@ def test_a_transform_that_returns_what_cannot_be_stored(returned, words):
         check_transform("bad", "text", lambda windows: returned, (9,), RATE)
 
 
+@bug("float128 is 80 bits in 16 bytes on x86 and something else on other machines")
 def test_extended_precision_differs_between_machines_and_is_refused():
     if np.longdouble == np.float64:
         pytest.skip("this machine has no extended precision")
@@ -513,8 +563,16 @@ def on_sound(returned):
         (np.zeros((3, 4), "f8"), r"returned float64 \(3, 4\).*float32 \(3, 4\)"),
         (np.zeros((3, 4), "i4"), r"returned int32 \(3, 4\).*float32 \(3, 4\)"),
         (np.array(["a", "b", "c"]), r"returned <U1 \(3,\).*float32 \(3, 4\)"),
-        (None, r"returned object \(\).*float32 \(3, 4\)"),
-        (np.full((3, 4), None), r"returned object \(3, 4\).*float32 \(3, 4\)"),
+        pytest.param(
+            None,
+            r"returned object \(\).*float32 \(3, 4\)",
+            marks=bug("RecipeError without the clip, and the whole run ends"),
+        ),
+        pytest.param(
+            np.full((3, 4), None),
+            r"returned object \(3, 4\).*float32 \(3, 4\)",
+            marks=bug("RecipeError without the clip, and the whole run ends"),
+        ),
         (lambda w: w[:, 1000], "IndexError"),
         (lambda w: [[1], [1, 2]], "ValueError"),
     ],
@@ -527,7 +585,13 @@ def test_apply_names_the_clip_and_the_feature(returned, words):
         features.apply(noise(3), RATE, "sea/tug.wav")
 
 
-@pytest.mark.parametrize("returned", [np.zeros((3,), "f4"), None])
+@pytest.mark.parametrize(
+    "returned",
+    [
+        np.zeros(3, "f4"),
+        pytest.param(None, marks=bug("RecipeError without the clip")),
+    ],
+)
 def test_apply_where_texts_were_expected(returned):
     def transform(windows):
         return returned if windows.any() else np.array(["-"] * len(windows))

@@ -202,7 +202,7 @@ def test_the_same_examples_where_steps_are_not_fused(tmp_path: Path) -> None:
     recipe = Recipe(win_len=500, elements_per_file=7)
     fused = record(str(tmp_path / "in"), str(tmp_path / "fused"), recipe=recipe)
     inputs = tuple(resolve_inputs([str(tmp_path / "in")]))
-    job = Job(inputs, str(tmp_path / "out/"), str(tmp_path / "work"), recipe)
+    job = Job(inputs, f"{tmp_path}/out/", str(tmp_path / "work"), recipe)
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
         planned = plan_shards(pipeline, job)
         form = beam.pvalue.AsSingleton(planned.form)
@@ -218,7 +218,7 @@ def test_the_same_examples_where_steps_are_not_fused(tmp_path: Path) -> None:
             ).records
             | "break 3" >> beam.Reshuffle()
             | WriteToTFRecord(
-                str(tmp_path / "out" / ""),
+                job.output,
                 file_name_suffix=SUFFIX,
                 work_folder=job.work_folder,
             )

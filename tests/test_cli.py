@@ -1,0 +1,199 @@
+"""The command line as people use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from beam_pipeline import __version__
+from beam_pipeline.cli import main
+from beam_pipeline.metadata import Metadata
+from tests.sounds import write_corpus
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def run(*arguments: object, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    write_corpus(tmp_path / "in")
+    status = main(
+        f"record --input {tmp_path}/in --output {tmp_path}/out --win-len 500 "
+        "--elements-per-file 10".split()
+    )
+    assert status == 0
+    return tmp_path / "out"
+
+
+def test_record_prints_what_it_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in")
+    arguments = f"record --input {tmp_path}/in --output {tmp_path}/out --win-len 500"
+    assert main(arguments.split()) == 0
+    out = capsys.readouterr().out
+    assert "inputs: 12 clips, 0 rejected; 0 files ignored" in out
+    assert "complete" in out
+    metadata = Metadata.load(str(tmp_path / "out"))
+    assert f"{metadata.splits['records'].examples}" in out
+
+
+def test_plan_tells_the_same_as_record_and_writes_nothing(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(recorded.parent.rglob("*"))
+    arguments = ["--input", str(recorded.parent / "in"), "--win-len", "500"]
+    assert main(["plan", *arguments, "--elements-per-file", "10"]) == 0
+    printed = capsys.readouterr().out
+    split = Metadata.load(str(recorded)).splits["records"]
+    line = next(s for s in printed.splitlines() if s.startswith("records"))
+    assert line.split()[1:5] == [
+        str(split.examples),
+        "12",
+        f"{split.seconds / 3600:.2f}",
+        str(len(split.shards)),
+    ]
+    assert sorted(recorded.parent.rglob("*")) == before
+
+
+def test_show_prints_and_draws(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    picture = tmp_path / "examples.png"
+    assert main(["show", str(recorded), "-n", "2", "--plot", str(picture)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("filepath") == 2
+    assert "float32 (500,)" in printed
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert main(["show", str(recorded), "--split", "train"]) == 2
+    assert "only records" in capsys.readouterr().err
+
+
+def test_verify_finds_a_changed_byte_a_missing_and_a_foreign_shard(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(recorded)]) == 0
+    shards = sorted(recorded.glob("*.gz"))
+    content = bytearray(shards[0].read_bytes())
+    content[len(content) // 2] ^= 1
+    shards[0].write_bytes(content)
+    shards[1].unlink()
+    (recorded / "records-00007-of-00009.tfrecord.gz").write_bytes(b"")
+    assert main(["verify", str(recorded)]) == 4
+    err = capsys.readouterr().err
+    assert shards[0].name in err
+    assert f"{shards[1].name}: is missing" in err
+    assert "00007-of-00009.tfrecord.gz: a shard that the metadata do not know" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["record", "--win-lne", "5"], "did you mean --win-len"),
+        (["record", "--runner=DirectRunner"], "after a lone --"),
+        (["record", "--tail", "cut"], "invalid choice"),
+        (["record", "--shard-bytes", "many"], "128MiB"),
+        (["record", "--win-len", "x"], "invalid whole number value"),
+        (["recrod"], "invalid choice"),
+    ],
+)
+def test_wrong_usage_ends_with_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needed = ["--input", "x", "--output", "y"] if arguments[0] == "record" else []
+    with pytest.raises(SystemExit) as raised:
+        main([*arguments, *needed])
+    assert raised.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_errors_are_one_paragraph_with_their_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert main(["record", *places, "--win-len", "500"]) == 2
+    assert "no such file or folder" in capsys.readouterr().err
+    write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
+    assert main(["record", *places, "--win-len", "500"]) == 3
+    err = capsys.readouterr().err
+    assert "cat/bad.wav" in err
+    assert "--max-rejected 1" in err
+    assert "Traceback" not in err
+    assert main(["record", *places, "--win-len", "500", "--max-rejected", "1"]) == 0
+    assert main(["record", *places, "--win-len", "500", "--hop", "0"]) == 2
+    assert main(["show", str(tmp_path / "in")]) == 2
+    assert "no metadata.json" in capsys.readouterr().err
+    assert main(["plan", *places[:2], "--win-len", "500"]) == 3
+    assert "cat/bad.wav" in capsys.readouterr().out
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
+    result = run("plan", "--input", tmp_path / "no", "--win-len", "5", "--debug")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
+def test_a_recipe_from_a_file_and_from_a_data_set(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("win-len: 500\nelements_per_file: 10\n")
+    for number, path in enumerate((recipe, recorded / "metadata.json")):
+        out = tmp_path / f"again{number}"
+        places = ["--input", str(tmp_path / "in"), "--output", str(out)]
+        assert main(["record", *places, "--recipe", str(path)]) == 0
+        assert (out / "metadata.json").read_bytes() == (
+            recorded / "metadata.json"
+        ).read_bytes()
+    recipe.write_text("win_lne: 500\n")
+    out = str(tmp_path / "wrong")
+    places = ["--input", str(tmp_path / "in"), "--output", out]
+    assert main(["record", *places, "--recipe", str(recipe)]) == 2
+    assert "win_lne" in capsys.readouterr().err
+
+
+def test_a_transform_in_the_current_folder_is_found(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",))
+    (tmp_path / "mine.py").write_text("def half(windows):\n    return windows / 2\n")
+    places = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
+    result = run(
+        *["record", *places, "--win-len", "500", "--feature", "h=mine:half"],
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    assert (
+        "h" in json.loads((tmp_path / "out" / "metadata.json").read_text())["features"]
+    )
+
+
+def test_help_and_version_need_no_heavy_library(tmp_path: Path) -> None:
+    code = (
+        "import sys; from beam_pipeline.cli import main\n"
+        "try: main(['record', '--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('numpy', 'apache_beam', 'tensorflow') if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.rstrip().endswith("[]")
+    assert run("--version").stdout.strip() == __version__
+    for command in ("record", "plan", "show", "verify"):
+        assert "example:" in run(command, "--help").stdout
