@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline import files
-from beam_pipeline.audio import AudioInfo, ClipReader
+from beam_pipeline.audio import ClipReader
+from beam_pipeline.decoder import AudioInfo
 from beam_pipeline.errors import ClipError, InputError, RecipeError
 from beam_pipeline.features import ExampleEncoder, FeatureSet
 from beam_pipeline.plan import Clip, Corpus, Reject, Segment, Shard, ShardTask, clip_key

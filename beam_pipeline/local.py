@@ -265,7 +265,8 @@ def run_writers(job: Job, writers: int, shared: Any) -> None:
                 name=f"writer {writer}",
                 daemon=True,
             )
-            process.start()
+            with _hidden_main():
+                process.start()
             theirs.close()
             started.append((process, ours))
         for process, failure in _ended(started):
@@ -278,6 +279,22 @@ def run_writers(job: Job, writers: int, shared: Any) -> None:
             if process.is_alive():
                 process.kill()
             process.join()
+
+
+@contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Keeps a fresh interpreter from running the caller's script a second time.
+
+    Nothing in it is needed: transforms live in modules.
+    """
+    main = vars(sys.modules["__main__"])
+    hidden = {name: main.get(name) for name in ("__file__", "__spec__")}
+    main.pop("__file__", None)
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update({n: v for n, v in hidden.items() if v or n == "__spec__"})
 
 
 def _ended(started: list[Any]) -> Iterator[tuple[Any, BaseException | None]]:

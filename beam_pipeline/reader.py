@@ -1,13 +1,8 @@
-"""``replay``: a recorded data set as ``tf.data``, from its ``metadata.json`` alone.
+"""A recorded data set as ``tf.data``, from its ``metadata.json`` alone.
 
-Inflating GZIP takes most of the time, so several shards are always read at once::
-
-    in order          shards 0, 2, 4, ... -> read ahead \\
-                      shards 1, 3, 5, ... -> read ahead  > one example list, as on disk
-    shuffled, or in   one record each from up to 16 shards by turns
-    any order                                  -> shuffle buffer of serialised examples
-
-Records are batched while they are serialised, and parsed a batch at a time.
+Inflating takes most of the time, so several shards are always read at once: as streams
+that read ahead and take turns of a whole shard, which keeps the order on disk, or one
+record each by turns, which mixes them. Records are batched first and parsed together.
 """
 
 from __future__ import annotations

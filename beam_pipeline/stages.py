@@ -13,7 +13,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.pvalue import AsDict, TaggedOutput
 
 from beam_pipeline import blocks, files
-from beam_pipeline.audio import check_channel, output_frames, probe_audio
+from beam_pipeline.audio import output_frames
 from beam_pipeline.blocks import FeatureBlock, Format, FrameBlock, Lost, WindowBlock
 from beam_pipeline.errors import ClipError, ShortClip, UnreadableAudio
 from beam_pipeline.features import ExampleEncoder
@@ -36,6 +36,7 @@ from beam_pipeline.plan import (
     cut_segments,
     sort_bucket,
 )
+from beam_pipeline.probe import check_channel, probe_audio
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sink import PlacedRecords, find_finished
 from beam_pipeline.sources import Input, SourceRow, list_sources, locate

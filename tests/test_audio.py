@@ -1,4 +1,4 @@
-"""audio.py against whole-file decoding, edited headers and real files."""
+"""Probe, decoder and clip reader against whole-file decoding, edited headers and real files."""
 
 import csv
 import io
@@ -13,14 +13,8 @@ import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import audio
-from beam_pipeline.audio import (
-    ClipReader,
-    check_channel,
-    output_frames,
-    probe_audio,
-    resample_start,
-)
+from beam_pipeline.audio import ClipReader, output_frames, resample_start
+from beam_pipeline.decoder import AudioInfo
 from beam_pipeline.errors import (
     ClipError,
     EmptyAudio,
@@ -28,6 +22,7 @@ from beam_pipeline.errors import (
     TruncatedAudio,
     UnreadableAudio,
 )
+from beam_pipeline.probe import check_channel, probe_audio
 
 CORPORA = os.environ.get("AUDIO_CORPORA")
 needs_corpora = pytest.mark.skipif(
@@ -102,7 +97,7 @@ def put(data, offset, fmt, value):
 def test_probe_counts_what_decodes_and_names_what_is_cut(container, subtype):
     data = encode(noise(30_001, 2), 16000, format=container, subtype=subtype)
     info = probe(data)
-    expected = audio.AudioInfo(30_001, 16000, 2, container, subtype)
+    expected = AudioInfo(30_001, 16000, 2, container, subtype)
     assert info == expected
     assert len(decode(data)) == 30_001
 
@@ -321,7 +316,7 @@ def test_keep_has_an_axis_for_one_channel():
 
 @pytest.mark.parametrize("channels", [-1, "left", 1.0, None])
 def test_channels_that_mean_nothing(channels):
-    info = audio.AudioInfo(1, 8000, 2, "WAV", "PCM_16")
+    info = AudioInfo(1, 8000, 2, "WAV", "PCM_16")
     with pytest.raises(ValueError, match="got"):
         check_channel(info, channels, name="clip")
 

@@ -267,6 +267,31 @@ def test_a_dead_worker_ends_the_run_and_the_next_one_continues(tmp_path: Path) -
     assert not (tmp_path / "out" / "metadata.json").exists()
 
 
+def test_a_script_with_threads_and_no_main_guard_may_use_workers(
+    tmp_path: Path,
+) -> None:
+    write_corpus(tmp_path / "in")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import threading\n"
+        "from beam_pipeline import record\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        f"record({str(tmp_path / 'in')!r}, {str(tmp_path / 'out')!r}, win_len=500,\n"
+        "       elements_per_file=7, workers=2)\n"
+        "print('once')\n"
+    )
+    result = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    assert result.stdout == "once\n"
+    metadata = Metadata.load(str(tmp_path / "out"))
+    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+
+
 def test_finished_shards_are_not_written_again(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in")
     loud = tmp_path / "in" / "cat" / "cat_9.wav"

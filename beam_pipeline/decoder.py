@@ -1,0 +1,271 @@
+"""libsndfile on one open file, read forward: the only module that knows it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+import soundfile
+
+from beam_pipeline.errors import UnreadableAudio
+
+_T = TypeVar("_T")
+
+Source = str | BinaryIO
+"""A local path, or an open seekable binary file (remote stores)."""
+
+# Subtypes that store every sample in the same number of bytes.
+SAMPLE_BYTES = {
+    "PCM_S8": 1,
+    "PCM_U8": 1,
+    "PCM_16": 2,
+    "PCM_24": 3,
+    "PCM_32": 4,
+    "FLOAT": 4,
+    "DOUBLE": 8,
+    "ULAW": 1,
+    "ALAW": 1,
+}
+UNKNOWN_FRAMES = 1 << 62
+DecodingError: type[Exception] = soundfile.LibsndfileError
+SEEK_GAP = 1 << 14  # frames; shorter gaps are read and dropped
+
+_PCM_FORMATS = {"WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "NIST"}
+_INT16_SCALE = np.float32(1 / 32768)
+_RAW_SAMPLES = 1 << 15
+_BLOCK_SAMPLES = 1 << 17  # of all channels; 512 KiB of float32
+
+
+@dataclass(frozen=True, slots=True)
+class AudioInfo:
+    """What the probe found out about a file.
+
+    Attributes
+    ----------
+    frames
+        Frames that really decode, at the native rate.
+    sample_rate_hz
+        Native rate.
+    channels
+        Number of channels.
+    format, subtype
+        libsndfile's names, such as ``"WAV"`` and ``"PCM_16"``.
+    """
+
+    frames: int
+    sample_rate_hz: int
+    channels: int
+    format: str
+    subtype: str
+
+
+def is_pcm(info: AudioInfo) -> bool:
+    return info.format in _PCM_FORMATS and info.subtype in SAMPLE_BYTES
+
+
+@contextlib.contextmanager
+def opened(source: Source, name: str) -> Iterator[BinaryIO]:
+    """The source as an open file; file objects are left open.
+
+    Local files come unbuffered, so that libsndfile can share their descriptor.
+    """
+    if not isinstance(source, str):
+        yield source
+        return
+    try:
+        # Opening a pipe would wait for its writer.
+        if not stat.S_ISREG(os.stat(source).st_mode):
+            raise UnreadableAudio(name, "cannot be opened: not a regular file")
+        file = open(source, "rb", buffering=0)  # noqa: SIM115
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UnreadableAudio(name, f"cannot be opened: {reason}") from error
+    with file:
+        yield file
+
+
+class Decoder:
+    """libsndfile on an open file, read forward from its first frame."""
+
+    def __init__(
+        self, file: BinaryIO, name: str, probed: AudioInfo | None = None
+    ) -> None:
+        self.name = name
+        self._callbacks: _Callbacks | None = None
+        self.position = 0
+        self._sound: Any = None
+        self._sound = self._call("not readable as audio", self._open, file)
+        header = AudioInfo(
+            frames=self._sound.frames,
+            sample_rate_hz=self._sound.samplerate,
+            channels=self._sound.channels,
+            format=self._sound.format,
+            subtype=self._sound.subtype,
+        )
+        self.info = probed or header
+        if replace(header, frames=self.info.frames) != self.info:
+            self.close()
+            raise UnreadableAudio(
+                name, f"changed since it was probed: {self.info} is now {header}"
+            )
+        # libFLAC cannot seek in a file of unknown length. A seek in MP3 or Vorbis
+        # gives other samples (Vorbis: 13 % of seeks, and still 2 % with a lead of
+        # 65536 frames), and Opus promises nothing: those are read from their start.
+        self._seeks = is_pcm(header) or (
+            header.format == "FLAC" and header.frames < UNKNOWN_FRAMES
+        )
+        self._scratch: np.ndarray | None = None
+        self._raw: np.ndarray | None = None
+
+    @property
+    def scratch(self) -> np.ndarray:
+        """A buffer for one block, shape (frames, channels), for anyone's use."""
+        if self._scratch is None:
+            frames = max(1, _BLOCK_SAMPLES // self.info.channels)
+            self._scratch = np.empty((frames, self.info.channels), np.float32)
+        return self._scratch
+
+    def read_into(self, out: np.ndarray) -> int:
+        """Decode into C-ordered ``out``; fewer frames than asked mean the end."""
+        stop = self.position + len(out)
+        frames = self._call(
+            f"decoding failed in frames {self.position} to {stop}"
+            f" of {self.info.frames}",
+            self._decode,
+            out,
+        )
+        self.position += frames
+        return frames
+
+    def _decode(self, out: np.ndarray) -> int:
+        if self.info.subtype != "PCM_16":
+            return len(self._sound.read(len(out), out=out))
+        # numpy scales 16-bit samples three times as fast as libsndfile, and both do it
+        # exactly.
+        if self._raw is None:
+            frames = max(1, _RAW_SAMPLES // self.info.channels)
+            self._raw = np.empty((frames, self.info.channels), np.int16)
+        out = out.reshape(-1, self.info.channels)
+        done = 0
+        while done < len(out):
+            raw = self._sound.read(out=self._raw[: len(out) - done])
+            if len(raw) == 0:
+                break
+            np.multiply(raw, _INT16_SCALE, out=out[done : done + len(raw)])
+            done += len(raw)
+        return done
+
+    def fill(self, out: np.ndarray) -> None:
+        """Decode into all of ``out`` or raise ``UnreadableAudio``."""
+        if self.read_into(out) < len(out):
+            raise UnreadableAudio(
+                self.name,
+                f"decoding ended at frame {self.position} of {self.info.frames}",
+            )
+
+    def skip_to(self, frame: int) -> None:
+        """Move forward to ``frame``."""
+        if self._seeks and frame - self.position > SEEK_GAP:
+            self._call(f"cannot seek to frame {frame}", self._sound.seek, frame)
+            self.position = frame
+        while self.position < frame:
+            self.fill(self.scratch[: frame - self.position])
+
+    def holds_frame(self, frame: int) -> bool:
+        """Whether ``frame`` can be decoded; the decoder is of no more use then."""
+        try:
+            self._sound.seek(frame)
+            return len(self._sound.read(1, out=self.scratch[:1])) == 1
+        except soundfile.LibsndfileError:
+            return False
+
+    def close(self) -> None:
+        if self._sound is not None:
+            self._sound.close()
+
+    def __enter__(self) -> Decoder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, file: BinaryIO) -> Any:
+        if isinstance(file, io.FileIO):
+            os.lseek(file.fileno(), 0, os.SEEK_SET)
+            return _ForwardSoundFile(file.fileno(), closefd=False)
+        file.seek(0)
+        self._callbacks = _Callbacks(file)
+        return _ForwardSoundFile(self._callbacks)
+
+    def _call(self, failed: str, function: Callable[..., _T], *args: object) -> _T:
+        """Call into libsndfile; ``failed`` begins the reason if that goes wrong."""
+        failure: BaseException | None = None
+        try:
+            result = function(*args)
+        except (soundfile.SoundFileError, OSError) as error:
+            failure = error
+        if self._callbacks is not None and self._callbacks.failure is not None:
+            failure = self._callbacks.failure
+        if failure is None:
+            return result
+        if isinstance(failure, soundfile.LibsndfileError):
+            text = failure.error_string
+        elif isinstance(failure, soundfile.SoundFileError | OSError):
+            text = str(failure)
+        else:
+            raise failure
+        raise UnreadableAudio(self.name, f"{failed}: {text}") from failure
+
+
+class _ForwardSoundFile(soundfile.SoundFile):  # type: ignore[misc]
+    """A SoundFile that does not seek around each read.
+
+    SoundFile asks for the position before a read and seeks to it afterwards. In an
+    MP3 that seek changes the samples that follow; in FLAC it costs four times the
+    decoding for blocks of 1000 frames. It does neither for what cannot seek.
+    """
+
+    def seekable(self) -> bool:
+        return False
+
+
+class _Callbacks:
+    """A file object as libsndfile wants it: whole reads, and no exceptions.
+
+    cffi prints an exception of a callback and goes on as if it had returned 0, so
+    the first one is kept for the caller to raise.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.failure: BaseException | None = None
+
+    def read(self, count: int) -> bytes:
+        # A raw file may return less than it has, which libsndfile takes for the end.
+        data = self._guard(b"", self._file.read, count)
+        while 0 < len(data) < count:
+            more = self._guard(b"", self._file.read, count - len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._guard(-1, self._file.seek, offset, whence)
+
+    def tell(self) -> int:
+        return self._guard(-1, self._file.tell)
+
+    def _guard(self, otherwise: _T, function: Callable[..., _T], *args: int) -> _T:
+        if self.failure is None:
+            try:
+                return function(*args)
+            except BaseException as error:
+                self.failure = error
+        return otherwise
