@@ -88,7 +88,7 @@ def replay(
         Other order in every pass. True: a buffer of 128 MiB of examples, at least a
         batch; an int: a buffer of so many examples. It is filled from up to 16 shards
         by turns, because a shard holds the windows of one clip next to each other.
-        False: the order on disk.
+        False: the order on disk, holding up to 256 MiB that were read ahead.
     seed : int
         Of the shuffled order, together with ``tf.random.set_seed``.
     repeat : bool or int
@@ -290,9 +290,9 @@ def example_bytes(specs: Iterable[FeatureSpec]) -> int:
 def read_in_order(folder: str, pieces: Sequence[Piece], size: int) -> tf.data.Dataset:
     """Serialised examples as on disk, from several shards at once.
 
-    As many streams as there are cores deal the shards out among them, each reading
-    ahead, and give their examples by turns of a whole shard. Streams wait for the one
-    whose turn it is unless they may hold a shard, so large shards have fewer.
+    The shards are dealt out to streams, one a core, which all read ahead and take turns
+    of a whole shard. A stream that may not hold a shard until its turn gains little, so
+    large shards have fewer streams.
     """
     largest = size * max((piece.take for piece in pieces), default=1)
     streams = min(_cores(), max(READ_AHEAD_BYTES // largest, 2), max(len(pieces), 1))

@@ -155,18 +155,21 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         # Headers on an object store are all waiting; on a disk they are all computing.
-        remote = any(not files.is_local(entry.location) for entry in self.inputs)
-        self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS if remote else 1)
+        self._pool: ThreadPoolExecutor | None = None
+        if not all(files.is_local(entry.location) for entry in self.inputs):
+            self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
 
     def teardown(self) -> None:
-        self._pool.shutdown()
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def process(
         self, keyed: tuple[int, Iterable[Sequence[SourceRow]]]
     ) -> Iterator[Any]:
         clips = []
+        over = map if self._pool is None else self._pool.map
         for rows in keyed[1]:
-            for probed in self._pool.map(self._probe_row, rows):
+            for probed in over(self._probe_row, rows):
                 if isinstance(probed, Reject):
                     yield _rejected(probed)
                 else:

@@ -321,7 +321,6 @@ def test_no_windows_are_no_examples(encoding):
     assert ExampleEncoder(specs).encode(0, columns) == []
 
 
-@bug("a batch without records has no columns, which is taken for missing features")
 def test_no_records_are_no_examples():
     assert decode_examples([], {"x": FeatureSpec("x", "int64", (), INT64_LIST)}) == []
 
@@ -503,6 +502,15 @@ def test_a_transform_that_raises_is_named_with_its_error():
 
     with pytest.raises(RecipeError, match=r"feature x: fails .*KeyError: 'whiskers'"):
         check_transform("x", "my.module:broken", broken, (9,), RATE)
+
+
+def test_a_transform_that_writes_into_its_windows_is_refused():
+    def louder(windows):
+        windows *= 2
+        return windows
+
+    with pytest.raises(RecipeError, match=r"feature x: fails .*read-only"):
+        check_transform("x", "", louder, (9,), RATE)
 
 
 def test_a_recipe_error_of_a_transform_keeps_its_value():

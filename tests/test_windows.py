@@ -308,6 +308,13 @@ def test_evenly_spaced_windows_are_a_view():
     assert np.shares_memory(found, clip)
 
 
+@pytest.mark.parametrize("starts", [[0], [0, 3], [0, 3, 6], [0, 3, 7]])
+def test_windows_cannot_be_written(starts):
+    windows = cut_windows(noise(20), 0, np.array(starts), 5)
+    with pytest.raises(ValueError, match="read-only"):
+        windows[0, 0] = 1
+
+
 def test_strided_frames_are_cut_as_they_are():
     clip = noise(2, 100)
     np.testing.assert_array_equal(

@@ -1,0 +1,246 @@
+"""Which module may import which, by reading the source of all of them."""
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import beam_pipeline
+
+PACKAGE = Path(beam_pipeline.__file__).parent
+
+# Module -> the package's modules that it may import, at its top or within a function.
+# Each stands below those that it imports.
+ARROWS = {
+    "errors": "",
+    "files": "",
+    "recipe": "errors",
+    "containers": "",
+    "mel": "errors",
+    "sources": "errors files",
+    "decoder": "errors",
+    "probe": "errors containers decoder",
+    "audio": "decoder probe",
+    "windows": "recipe",
+    "transforms": "errors mel",
+    "expressions": "errors transforms",
+    "features": "errors recipe transforms expressions",
+    "tfrecord": "",
+    "plan": "recipe",
+    "metadata": "errors files recipe features plan",
+    "blocks": "errors files recipe sources decoder audio windows features plan",
+    "finish": "errors files recipe features plan metadata blocks",
+    "show": "errors files features plan metadata finish tfrecord",
+    "verify": "errors files metadata tfrecord",
+    "sink": "errors files plan tfrecord",
+    "stages": "errors files recipe sources decoder probe audio windows features plan "
+    "metadata blocks finish sink",
+    "pipeline": "recipe sources tfrecord finish sink stages",
+    "local": "errors files plan finish stages pipeline",
+    "recorder": "errors files recipe sources expressions plan metadata blocks finish "
+    "stages pipeline local",
+    "cli": "__init__ errors files recipe metadata finish show verify recorder",
+    "reader": "errors files features metadata",
+    # Lazily, whatever is asked for.
+    "__init__": "metadata reader recipe recorder sink transforms",
+    "__main__": "cli",
+}
+
+# Library -> the only modules that may import it, and whether only within functions.
+HOMES = {
+    "apache_beam": ("files recorder sink stages pipeline local", "files recorder"),
+    "tensorflow": ("reader", ""),
+    "soundfile": ("decoder", ""),
+    "soxr": ("audio", ""),
+    "tensorflow_metadata": ("metadata", "metadata"),
+    "tfx_bsl": ("features", "features"),
+    "pyarrow": ("metadata", "metadata"),
+    "isal": ("tfrecord metadata", ""),
+    "matplotlib": ("show", "show"),
+    "tqdm": ("cli", "cli"),
+    "yaml": ("cli", "cli"),
+    "scipy": ("mel", ""),
+}
+
+
+def imports_of(source):
+    """(what is imported, whether within a function), for each import of a source."""
+    found = []
+
+    def walk(node, inside):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                found.extend((alias.name, inside) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, "imports are absolute"
+                if child.module == "beam_pipeline":
+                    found.extend(
+                        (f"beam_pipeline.{alias.name}", inside) for alias in child.names
+                    )
+                else:
+                    found.append((child.module, inside))
+            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            typing_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(
+                child.test
+            )
+            walk(child, inside or function or typing_only)
+
+    walk(ast.parse(source), inside=False)
+    return found
+
+
+def violations(sources):
+    """Every import in ``{module: source}`` that no arrow and no home allows."""
+    bad = []
+    for module, source in sources.items():
+        if module not in ARROWS:
+            bad.append(f"{module} stands in no layer")
+            continue
+        for name, inside in imports_of(source):
+            root, _, rest = name.partition(".")
+            if root == "beam_pipeline":
+                # What is no module is a name of the package itself.
+                target = rest.split(".")[0]
+                target = target if target in sources else "__init__"
+                if target not in ARROWS[module].split():
+                    bad.append(f"{module} -> {target}")
+            elif root in HOMES:
+                homes, lazy = (text.split() for text in HOMES[root])
+                if module not in homes:
+                    bad.append(f"{module} -> {root}")
+                elif module in lazy and not inside:
+                    bad.append(f"{module} -> {root} at its top")
+    return bad
+
+
+def package_sources():
+    return {path.stem: path.read_text() for path in PACKAGE.glob("*.py")}
+
+
+def test_every_import_is_along_an_arrow():
+    sources = package_sources()
+    assert len(sources) > 20
+    assert violations(sources) == []
+
+
+def test_the_table_has_no_arrow_too_many():
+    sources = package_sources()
+    assert set(ARROWS) == set(sources)
+    for module, allowed in ARROWS.items():
+        imported = {
+            name.removeprefix("beam_pipeline.")
+            for name, _ in imports_of(sources[module])
+        }
+        unused = set(allowed.split()) - imported - {"__init__"}
+        assert unused == set(), module
+
+
+def test_arrows_point_downwards():
+    order = [name for name in ARROWS if name not in ("__init__", "__main__")]
+    for module in order:
+        for target in ARROWS[module].split():
+            if target != "__init__":
+                assert order.index(target) < order.index(module), (module, target)
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "bad"),
+    [
+        ("errors", "import beam_pipeline.recipe", "errors -> recipe"),
+        ("errors", "from beam_pipeline import recipe", "errors -> recipe"),
+        ("errors", "from beam_pipeline.recipe import Recipe", "errors -> recipe"),
+        ("plan", "def f():\n    from beam_pipeline import audio", "plan -> audio"),
+        ("plan", "from beam_pipeline import __version__", "plan -> __init__"),
+        ("plan", "try:\n    import apache_beam\nexcept E:\n    pass",
+         "plan -> apache_beam"),
+        ("files", "from apache_beam.io import x", "files -> apache_beam at its top"),
+        ("reader", "import apache_beam as beam", "reader -> apache_beam"),
+        ("stages", "class A:\n    def f(self):\n        import tensorflow as tf",
+         "stages -> tensorflow"),
+        ("blocks", "import soundfile, numpy", "blocks -> soundfile"),
+        ("utils", "", "utils stands in no layer"),
+    ],
+)  # fmt: skip
+def test_the_check_can_fail(module, source, bad):
+    assert violations({**package_sources(), module: source}) == [bad]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("files", "def f():\n    from apache_beam.io import filesystems"),
+        ("stages", "import apache_beam"),
+        ("recipe", "from beam_pipeline.errors import RecipeError\nimport numpy"),
+    ],
+)
+def test_the_check_can_pass(module, source):
+    assert violations({**package_sources(), module: source}) == []
+
+
+def loaded_after(code):
+    """The modules that a fresh interpreter has loaded after some code."""
+    script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True, text=True, check=True, cwd=PACKAGE.parent,
+    )  # fmt: skip
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    loaded = loaded_after("import beam_pipeline")
+    assert "beam_pipeline" in loaded
+    assert (
+        loaded & {"apache_beam", "tensorflow", "numpy", "soundfile", "scipy"} == set()
+    )
+    assert {name for name in loaded if name.startswith("beam_pipeline.")} == set()
+
+
+def test_writing_never_loads_tensorflow():
+    code = "import beam_pipeline.recorder, beam_pipeline.cli, beam_pipeline.local"
+    loaded = loaded_after(f"{code}\nfrom beam_pipeline import LogMel, record")
+    assert {"apache_beam", "beam_pipeline.stages"} <= loaded
+    assert "tensorflow" not in loaded
+
+
+def test_the_command_line_starts_without_beam():
+    loaded = loaded_after("import beam_pipeline.cli, beam_pipeline.recorder")
+    assert loaded & {"apache_beam", "tensorflow"} == set()
+
+
+def test_metadata_and_transforms_load_no_beam():
+    loaded = loaded_after("from beam_pipeline import Metadata, LogMel, Recipe")
+    assert loaded & {"apache_beam", "tensorflow", "soundfile"} == set()
+
+
+def test_reading_never_loads_beam():
+    loaded = loaded_after("from beam_pipeline import replay")
+    assert "tensorflow" in loaded
+    assert "apache_beam" not in loaded
+
+
+def test_public_names_are_sorted_and_resolve():
+    assert beam_pipeline.__all__ == sorted(set(beam_pipeline.__all__))
+    for name in beam_pipeline.__all__:
+        if name != "replay":  # above, where TensorFlow does not stay loaded
+            value = getattr(beam_pipeline, name)
+            assert value.__name__ == name
+            assert getattr(importlib.import_module(value.__module__), name) is value
+    assert set(beam_pipeline.__all__) < set(dir(beam_pipeline))
+    with pytest.raises(AttributeError, match="no attribute 'reocrd'"):
+        _ = beam_pipeline.reocrd
+
+
+def test_the_names_for_type_checkers_are_the_public_ones():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    names = [alias.asname for node in block.body for alias in node.names]
+    assert sorted(names) == beam_pipeline.__all__
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (PACKAGE / "py.typed").is_file()
