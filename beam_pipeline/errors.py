@@ -12,7 +12,7 @@
     │   ├── TruncatedAudio   its header declares more frames than it holds
     │   ├── NonFiniteAudio   it holds NaN or infinite samples
     │   ├── ShortClip        it is shorter than one window
-    │   ├── DuplicateClip    the same file was given before
+    │   ├── UnusableEntry    its name is not UTF-8, gives no class, or came before
     │   └── TransformError   a transform failed on its windows
     ├── TooManyRejected      more rejects than the run allows
     ├── IncompleteRun        what was written is not what was planned
@@ -92,8 +92,8 @@ class ShortClip(ClipError):
     """The clip is shorter than one window."""
 
 
-class DuplicateClip(ClipError):
-    """The same file was given before."""
+class UnusableEntry(ClipError):
+    """Its name is not UTF-8, or gives no class, or was listed before."""
 
 
 class TransformError(ClipError):

@@ -183,7 +183,8 @@ class FeatureSet:
                 filepath, f"feature {name}: {type(error).__name__}: {error}"
             ) from error
         expected = (len(windows), *spec.shape)
-        same_type = values.dtype == spec.dtype or _dtype_name(values) == spec.dtype
+        is_text = spec.dtype == "string"
+        same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
         if values.shape != expected or not same_type:
             raise TransformError(
                 filepath,
@@ -278,7 +279,8 @@ def check_transform(
 def _dtype_name(values: npt.NDArray[Any], field: str = "feature") -> str:
     if values.dtype.kind in "SU" and values.ndim == 1:
         return "string"
-    if values.dtype.kind not in "biufc" or values.dtype.itemsize > 16:
+    # Extended precision is another format on other machines.
+    if values.dtype.kind not in "biufc" or values.dtype.char in "gG":
         raise RecipeError(
             field,
             "returns a type that cannot be stored; return numbers, or one text each",
@@ -319,6 +321,8 @@ class ExampleEncoder:
         list of bytes
             Equal values give equal bytes: entries are in key order.
         """
+        if count == 0:
+            return []
         constant = bytearray()
         parts: list[bytes | list[bytes] | list[memoryview]] = []
         length = [0] * count
@@ -330,7 +334,7 @@ class ExampleEncoder:
                 continue
             if spec.encoding in (FLOAT_LIST, RAW):
                 arrays = _rows(value, count)
-                payload = arrays[0].nbytes if count else 0
+                payload = arrays[0].nbytes
                 constant += _array_prefix(spec, payload)
                 parts += [bytes(constant), arrays]
                 total += len(constant) + payload
@@ -426,11 +430,18 @@ def decode_examples(
 
     if not records:
         return []
-    batch = ExamplesToRecordBatchDecoder().DecodeBatch(list(records))
+    try:
+        batch = ExamplesToRecordBatchDecoder().DecodeBatch(list(records))
+    except RuntimeError as error:
+        raise ValueError(f"records are not examples: {error}") from error
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
-    missing = sorted(set(specs) - set(columns))
-    if missing:
-        raise ValueError(f"records lack {', '.join(missing)}")
+    for name, spec in specs.items():
+        column = columns.get(name)
+        if column is None or column.null_count:
+            raise ValueError(f"records lack {name}")
+        found = str(column.type.value_type)
+        if not found.endswith(_ARROW_TYPES[spec.encoding]):
+            raise ValueError(f"feature {name} is {found} and not {spec.encoding}")
     decoders = {name: _DECODERS[spec.encoding] for name, spec in specs.items()}
     return [
         {name: decoders[name](specs[name], columns[name], i) for name in specs}
@@ -454,6 +465,13 @@ def _decode_raw(spec: FeatureSpec, column: Any, i: int) -> npt.NDArray[Any]:
     return np.frombuffer(value, little).astype(spec.dtype).reshape(spec.shape)
 
 
+# How the types of tfx-bsl's columns end: large_binary on some versions.
+_ARROW_TYPES = {
+    FLOAT_LIST: "float",
+    INT64_LIST: "int64",
+    BYTES_LIST: "binary",
+    RAW: "binary",
+}
 _DECODERS: Mapping[str, Callable[[FeatureSpec, Any, int], Any]] = {
     FLOAT_LIST: _decode_numbers,
     INT64_LIST: _decode_numbers,

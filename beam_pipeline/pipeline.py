@@ -89,9 +89,9 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
         | "SpreadRows" >> beam.GroupByKey()  # key, [SourceRow]
         | "ProbeAudio" >> probe_audio.with_outputs(REJECTS, main="clips")  # [Clip]
     )
-    placed, repeated, counts = (
+    placed, counts = (
         probed.clips
-        | "IndexClips" >> IndexClips(recipe)  # PlacedClips, Reject, (bucket, windows)
+        | "IndexClips" >> IndexClips(recipe)  # PlacedClips; (bucket, windows)
     )
     corpora = placed | "DescribeBuckets" >> beam.Map(describe_bucket)  # Corpus
     form = (
@@ -124,8 +124,7 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
             AsSingleton(layouts), AsIter(tallies),
         )  # PlanSummary
     )
-    rejects = (probed[REJECTS], repeated) | "PlanRejects" >> beam.Flatten()  # Reject
-    return Planned(tasks, rejects, manifest, summary, form)
+    return Planned(tasks, probed[REJECTS], manifest, summary, form)
 
 
 def write_shards(tasks: beam.PCollection, form: beam.PCollection, job: Job) -> Written:

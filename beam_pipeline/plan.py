@@ -189,25 +189,9 @@ def bucket_of(clip: Clip, recipe: Recipe) -> int:
     return order_key(clip, recipe) >> (64 - BUCKET_BITS)
 
 
-def sort_bucket(
-    clips: Sequence[Clip], recipe: Recipe
-) -> tuple[list[Clip], list[Reject]]:
-    """A bucket's clips in order, and those that were given twice as rejects."""
-    ordered = sorted(clips, key=lambda clip: (order_key(clip, recipe), clip.row))
-    first: dict[tuple[int, str], int] = {}
-    kept, rejects = [], []
-    # Equal files have equal keys when shuffled; when listed, they may lie in two
-    # buckets, and only those in one are found.
-    for clip in ordered:
-        row = first.setdefault((clip.source, clip.filepath), clip.row)
-        if row == clip.row:
-            kept.append(clip)
-        else:
-            reason = f"was given before, as entry {row + 1} of the listing"
-            rejects.append(
-                Reject(clip.row, clip.filepath, "sources", "DuplicateClip", reason)
-            )
-    return kept, rejects
+def sort_bucket(clips: Iterable[Clip], recipe: Recipe) -> list[Clip]:
+    """A bucket's clips in order."""
+    return sorted(clips, key=lambda clip: (order_key(clip, recipe), clip.row))
 
 
 @dataclass(frozen=True, slots=True)

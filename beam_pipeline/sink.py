@@ -206,6 +206,12 @@ class _Stretch:
         return self._span == self._shard.examples
 
     def write(self, element: PlacedRecords) -> None:
+        end = element.position + element.span
+        if end > self._shard.examples:
+            raise IncompleteRun(
+                f"shard {self._shard.name}: record {end - 1} came, but it has "
+                f"{self._shard.examples}: the runner mixed two plans. Run the job again."
+            )
         for record in element.records:
             self._sink.write_record(self._file, record)
         self._span += element.span

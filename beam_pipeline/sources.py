@@ -134,11 +134,20 @@ def list_sources(
     label = Labeler(label_from)
     row = 0
     for source, entry in enumerate(inputs):
+        start, first = row, dict[str, int]()
         for filepath, taken in _list_input(entry):
             if not taken:
                 yield None
                 continue
-            yield label.row(row, source, filepath, entry.root)
+            found = label.row(row, source, filepath, entry.root)
+            # Only a list can name a file twice, and it is in memory anyway.
+            before = first.setdefault(filepath, row) if entry.kind == LIST else row
+            if before != row:
+                problem = (
+                    f"was listed before, as entry {before - start + 1} of the list"
+                )
+                found = found._replace(problem=problem)
+            yield found
             row += 1
 
 

@@ -15,7 +15,7 @@ from apache_beam.pvalue import AsDict, TaggedOutput
 from beam_pipeline import blocks, files
 from beam_pipeline.audio import output_frames
 from beam_pipeline.blocks import FeatureBlock, Format, FrameBlock, Lost, WindowBlock
-from beam_pipeline.errors import ClipError, ShortClip, UnreadableAudio
+from beam_pipeline.errors import ClipError, ShortClip, UnusableEntry
 from beam_pipeline.features import ExampleEncoder
 from beam_pipeline.finish import PlanSummary
 from beam_pipeline.metadata import manifest_part
@@ -103,7 +103,7 @@ def probe_row(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip |
     """What a listed file holds, from its header; or why it cannot be taken."""
     try:
         if row.problem is not None:
-            raise UnreadableAudio(row.filepath, row.problem)
+            raise UnusableEntry(row.filepath, row.problem)
         return _probe(row, inputs, recipe)
     except ClipError as error:
         stage = "sources" if row.problem is not None else "probe"
@@ -189,26 +189,21 @@ def _rejected(reject: Reject) -> TaggedOutput:
 class IndexClips(beam.PTransform):  # type: ignore[misc]
     """[Clip] -> PlacedClips: a prefix sum over buckets that no worker holds whole.
 
-    Returns the placed clips, the rejected duplicates, and the windows of each bucket.
+    Returns the placed clips, and the windows of each bucket.
     """
 
     recipe: Recipe
 
-    def expand(
-        self, clips: beam.PCollection
-    ) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection]:
-        sorted_ = (
+    def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
+        buckets = (
             clips
             | "KeyByBucket" >> beam.FlatMap(key_by_bucket, self.recipe)
             | "GroupBuckets" >> beam.GroupByKey()
-            | "SortBuckets"
-            >> beam.ParDo(SortBucket(self.recipe)).with_outputs(REJECTS, main="buckets")
+            | "SortBuckets" >> beam.Map(gather_bucket, self.recipe)
         )  # ((split, bucket), [Clip] in order)
-        counts = sorted_.buckets | "CountBuckets" >> beam.MapTuple(count_bucket)
-        placed = sorted_.buckets | "PlaceBuckets" >> beam.Map(
-            place_bucket, AsDict(counts)
-        )
-        return placed, sorted_[REJECTS], counts
+        counts = buckets | "CountBuckets" >> beam.MapTuple(count_bucket)
+        placed = buckets | "PlaceBuckets" >> beam.Map(place_bucket, AsDict(counts))
+        return placed, counts
 
 
 def key_by_bucket(
@@ -222,21 +217,13 @@ def key_by_bucket(
         yield key, Batch(some)
 
 
-@dataclass(eq=False)
-class SortBucket(beam.DoFn):  # type: ignore[misc]
-    """A bucket's blocks of clips -> its clips in order; duplicates to the side."""
-
-    recipe: Recipe
-
-    def process(
-        self, bucket: tuple[BucketKey, Iterable[Sequence[Clip]]]
-    ) -> Iterator[Any]:
-        key, lists = bucket
-        clips = [clip for block in lists for clip in block]
-        kept, rejects = sort_bucket(clips, self.recipe)
-        for reject in rejects:
-            yield _rejected(reject)
-        yield key, Batch(kept)
+def gather_bucket(
+    keyed: tuple[BucketKey, Iterable[Sequence[Clip]]], recipe: Recipe
+) -> tuple[BucketKey, Any]:
+    """A bucket's blocks of clips -> its clips in order."""
+    key, blocks_of_clips = keyed
+    clips = (clip for block in blocks_of_clips for clip in block)
+    return key, Batch(sort_bucket(clips, recipe))
 
 
 def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]:

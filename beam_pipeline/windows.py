@@ -109,9 +109,12 @@ def window_starts(
     last_whole = max(0, frames - plan.length)
     if plan.random_starts:
         windows = count_windows(frames, plan)
-        low: npt.NDArray[np.int64] = k * (last_whole + 1) // windows
+        # The products of a long clip with a tiny hop need more than 64 bits.
+        exact = k.astype(object) if windows * (last_whole + 1) >> 63 else k
+        low = (exact * (last_whole + 1) // windows).astype(np.int64)
+        high = ((exact + 1) * (last_whole + 1) // windows).astype(np.int64)
         # With tail = pad a short clip may have more windows than possible starts.
-        width = np.maximum(1, (k + 1) * (last_whole + 1) // windows - low)
+        width = np.maximum(1, high - low)
         low += (_hash64(key, k) % width.astype(np.uint64)).astype(np.int64)
         return low
     starts = k * plan.hop

@@ -33,11 +33,11 @@ ARROWS = {
     "plan": "recipe",
     "metadata": "errors files recipe features plan",
     "blocks": "errors files recipe sources decoder audio windows features plan",
-    "finish": "errors files recipe features plan metadata blocks",
+    "finish": "errors files recipe plan metadata blocks",
     "show": "errors files features plan metadata finish tfrecord",
-    "verify": "errors files metadata tfrecord",
+    "verify": "files metadata tfrecord",
     "sink": "errors files plan tfrecord",
-    "stages": "errors files recipe sources decoder probe audio windows features plan "
+    "stages": "errors files recipe sources probe audio windows features plan "
     "metadata blocks finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files plan finish stages pipeline",
