@@ -135,7 +135,9 @@ def _make_parser() -> argparse.ArgumentParser:
         commands, "show", _show, "look at examples", f"{PROGRAM} show records/ -n 3"
     )
     showing.add_argument("records", metavar="DIR", help="a data set")
-    showing.add_argument("-n", type=int, default=3, help="how many; default: 3")
+    showing.add_argument(
+        "-n", type=int, default=3, help="how many, spread over it; default: 3"
+    )
     showing.add_argument(
         "--split", default=None, help="which split; default: the first"
     )
@@ -389,15 +391,15 @@ def _plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 def _show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.metadata import Metadata
-    from beam_pipeline.show import describe_example, first_examples, plot_examples
+    from beam_pipeline.show import describe_example, plot_examples, some_examples
 
     _no_beam_args("show", beam_args)
     metadata = Metadata.load(args.records)
-    examples = list(first_examples(args.records, metadata, args.n, args.split))
-    for number, example in enumerate(examples):
-        print(f"example {number}\n{describe_example(example)}")
+    examples = dict(some_examples(args.records, metadata, args.n, args.split))
+    for place, example in examples.items():
+        print(f"example {place}\n{describe_example(example)}")
     if args.plot is not None:
-        plot_examples(examples, metadata, args.plot)
+        plot_examples(list(examples.values()), metadata, args.plot)
         print(f"drawn: {args.plot}")
     return 0
 

@@ -21,10 +21,12 @@ REJECTS_SHOWN = 20
 CLASSES_SHOWN = 50
 
 
-def first_examples(
+def some_examples(
     folder: str, metadata: Metadata, count: int, split: str | None = None
-) -> Iterator[dict[str, Any]]:
-    """The first examples of a split, as dicts of numpy arrays and texts.
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Examples spread evenly over a split, each with its place in it.
+
+    Neighbours are often windows of one clip; these show more of what there is.
 
     Raises
     ------
@@ -36,14 +38,20 @@ def first_examples(
         raise InputError(
             f"There is no split {name!r}, only {', '.join(metadata.splits)}."
         )
-    left = count
+    total = metadata.splits[name].examples
+    wanted = sorted({i * total // count for i in range(count)} if total else set())
+    first = 0
     for shard in metadata.splits[name].shards:
-        if left <= 0:
-            return
-        with files.open_read(files.join(files.absolute(folder), shard.file)) as file:
-            records = list(islice(read_records(file), left))
-        left -= len(records)
-        yield from decode_examples(records, metadata.features)
+        places = [i for i in wanted if first <= i < first + shard.examples]
+        if places:
+            path = files.join(files.absolute(folder), shard.file)
+            with files.open_read(path) as file:
+                records = islice(read_records(file), places[-1] - first + 1)
+                found = [r for i, r in enumerate(records, first) if i in places]
+            yield from zip(
+                places, decode_examples(found, metadata.features), strict=True
+            )
+        first += shard.examples
 
 
 def describe_example(example: Mapping[str, Any]) -> str:

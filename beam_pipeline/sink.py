@@ -209,8 +209,8 @@ class _Stretch:
         end = element.position + element.span
         if end > self._shard.examples:
             raise IncompleteRun(
-                f"shard {self._shard.name}: record {end - 1} came, but it has "
-                f"{self._shard.examples}: the runner mixed two plans. Run the job again."
+                f"shard {self._shard.name}: record {end - 1} came, but it holds only "
+                f"{self._shard.examples}: two plans were mixed. Run the job again."
             )
         for record in element.records:
             self._sink.write_record(self._file, record)

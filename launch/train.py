@@ -32,7 +32,9 @@ def main(records: str) -> None:
         ]
     )
     model.compile(
-        keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", ["accuracy"]
+        optimizer=keras.optimizers.Adam(0.01),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
     )
     history = model.fit(examples, epochs=EPOCHS, verbose=2)
     accuracy = history.history["accuracy"][-1]

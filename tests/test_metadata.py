@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import json
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import jsonschema
@@ -417,7 +417,7 @@ def test_the_same_clips_are_the_same_manifest(tmp_path):
 def test_rejects_are_one_line_each_by_row():
     first = Reject(2, "dög/2.wav", "probe", "EmptyAudio", "holds no frames")
     late = Reject(9, "a.wav", "decode", "UnreadableAudio", "x", "a", "s-1", "train", 3)
-    later = replace_shard(late, "s-2")
+    later = late._replace(shard="s-2")
     lines = rejects_text([later, late, first]).decode().splitlines()
     assert lines[0] == (
         '{"path": "dög/2.wav", "stage": "probe", "error": "EmptyAudio", '
@@ -433,10 +433,6 @@ def test_rejects_are_one_line_each_by_row():
     )
 
 
-def replace_shard(reject, shard):
-    return reject._replace(shard=shard)
-
-
 def test_no_rejects_are_no_lines():
     assert rejects_text([]) == b""
 
@@ -445,10 +441,3 @@ def test_a_reason_of_two_lines_stays_on_one():
     text = rejects_text([Reject(0, "a\nb", "transform", "X", "one\ntwo\u2028three")])
     assert text.count(b"\n") == 1
     assert json.loads(text)["reason"] == "one\ntwo\u2028three"
-
-
-def test_metadata_are_frozen():
-    metadata = some_metadata()
-    with pytest.raises(AttributeError):
-        metadata.clips = 3
-    assert replace(metadata, clips=3) != metadata

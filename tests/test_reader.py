@@ -210,13 +210,14 @@ class TestDtypes:
         specs.append(FeatureSpec("floats", "float32", shape, FLOAT_LIST))
         specs.append(FeatureSpec("text", "string", (), BYTES_LIST))
         columns |= {"floats": floats, "text": np.array(["a", "", "ü", "\n", "b" * 200])}
-        ds = replay(
-            make(tmp_path, specs, columns, {"all": (3, 2)}), batch_size=batch_size
-        )
+        folder = make(tmp_path, specs, columns, {"all": (3, 2)})
+        ds = replay(folder, batch_size=batch_size)
+        whole = replay(folder, batch_size=4, drop_remainder=True)
         for spec in specs[:-1]:
-            assert ds.element_spec[spec.name].dtype.name == spec.dtype
-            static = ds.element_spec[spec.name].shape
-            assert tuple(static)[batch_size is not None :] == spec.shape
+            static = ds.element_spec[spec.name]
+            assert static.dtype.name == spec.dtype
+            assert static.shape[batch_size is not None :] == spec.shape
+            assert whole.element_spec[spec.name].shape == (4, *spec.shape)
         rows = [
             values for e in ds.as_numpy_iterator() for values in unbatch(e, batch_size)
         ]
