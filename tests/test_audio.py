@@ -1,4 +1,4 @@
-"""Probe, decoder and clip reader against whole-file decoding, edited headers and real files."""
+"""Probe, decoder and clip reader against whole decoding, edited headers, real files."""
 
 import csv
 import io
