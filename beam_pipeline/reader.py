@@ -122,8 +122,8 @@ def replay(
     total = sum(piece.take for piece in pieces)
     size = example_bytes(metadata.features.values())
     if shuffle:
-        room = SHUFFLE_BYTES // size if shuffle is True else shuffle
-        room = min(max(room, batch_size or 1), max(total, 1))
+        room = max(SHUFFLE_BYTES // size, batch_size or 1)
+        room = min(room if shuffle is True else shuffle, max(total, 1))
         examples = read_mixed(folder, pieces, deterministic, seed)
         examples = examples.shuffle(room, seed, reshuffle_each_iteration=True)
     elif deterministic:

@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, and as much time for each as a busy machine needs.
+settings.register_profile("tests", derandomize=True, deadline=None)
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

@@ -307,7 +307,7 @@ class TestOrder:
 
     def test_any_order_is_complete(self, numbered):
         ds = replay(numbered, split="train", deterministic=False, batch_size=4)
-        assert not ds.options().deterministic
+        assert ds.options().deterministic is False
         assert sorted(numbers(ds)) == [*range(23)]
 
     @pytest.mark.parametrize("shuffle", [True, 1, 5])
@@ -334,6 +334,12 @@ class TestOrder:
         folder = make(tmp_path, [NUMBER], columns, {"all": (100,) * 4})
         order = numbers(replay(folder, shuffle=20))
         assert {number // 100 for number in order[:20]} == {0, 1, 2, 3}
+
+    def test_an_int_is_the_size_of_the_buffer(self, numbered):
+        order = numbers(
+            replay(numbered, split="test", shuffle=1, batch_size=4, repeat=9)
+        )
+        assert order == [0, 1, 2, 3] * 9
 
     def test_buffer_holds_a_batch(self, numbered, monkeypatch):
         monkeypatch.setattr("beam_pipeline.reader.SHUFFLE_BYTES", 1)

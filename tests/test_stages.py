@@ -52,7 +52,6 @@ from beam_pipeline.stages import (
     SkipFinished,
 )
 from beam_pipeline.tfrecord import SUFFIX
-from tests.bugs import bug
 from tests.sounds import RATE, write_sound
 
 
@@ -134,7 +133,7 @@ def test_probing_gives_clips_and_rejects(tmp_path):
         (5, "empty.wav", "probe", "UnreadableAudio"),
         (6, "link.wav", "probe", "UnreadableAudio"),
         (7, "folder.wav", "probe", "UnreadableAudio"),
-        (8, "good.wav", "sources", "UnreadableAudio"),
+        (8, "good.wav", "sources", "UnusableEntry"),
     ]
 
     def build(keyed):
@@ -146,7 +145,7 @@ def test_probing_gives_clips_and_rejects(tmp_path):
         return [(probed.clips | beam.FlatMap(list), clips), (short, rejects)]
 
     counters = run([(0, [rows[:3], rows[3:]])], build)
-    assert counters["rejected_UnreadableAudio"] == 5
+    assert counters["rejected_UnreadableAudio"] == 4
     assert counters["rejected_ShortClip"] == 1
 
 
@@ -217,8 +216,8 @@ def index(clips, recipe):
     counts = [((p.split, p.bucket), sum(c.windows for c in p.clips)) for p in placed]
 
     def build(blocks):
-        found, rejects, counted = blocks | IndexClips(recipe)
-        return [(found, placed), (rejects, []), (counted, counts)]
+        found, counted = blocks | IndexClips(recipe)
+        return [(found, placed), (counted, counts)]
 
     blocks = [Batch(clips[at : at + 7]) for at in range(0, len(clips), 7)]
     run([*blocks, Batch(())], build)
@@ -232,38 +231,6 @@ def test_shuffled_clips_are_indexed_as_by_one_process(count):
 def test_listed_clips_are_indexed_as_by_one_process():
     clips = some_clips(60, step=ROWS_PER_LISTED_BUCKET // 8)
     index(clips[::-1], Recipe(win_len=100, order="listed"))
-
-
-@pytest.mark.parametrize(
-    ("order", "again"),
-    [
-        ("shuffled", 1),
-        ("shuffled", ROWS_PER_LISTED_BUCKET),
-        ("listed", 1),
-        pytest.param(
-            "listed",
-            ROWS_PER_LISTED_BUCKET,
-            marks=bug(
-                "listed buckets are cut by row; duplicates in two are both taken"
-            ),
-        ),
-    ],
-)
-def test_a_file_that_was_given_twice_is_taken_once(order, again):
-    recipe = Recipe(win_len=100, order=order)
-    clips = [clip(0, 3), clip(again, 3, filepath="a/0.wav")]
-    wanted = [PlacedClips("records", bucket_of(clips[0], recipe), 0, (clips[0],))]
-
-    def build(blocks):
-        found, rejects, counts = blocks | IndexClips(recipe)
-        rows = rejects | beam.Map(lambda reject: (reject.row, reject.error))
-        return [
-            (found, wanted),
-            (rows, [(again, "DuplicateClip")]),
-            (counts | beam.Values(), [3]),
-        ]
-
-    assert run([Batch(clips)], build)["rejected_DuplicateClip"] == 1
 
 
 # From placed clips to tasks
@@ -304,7 +271,7 @@ def test_tasks_hold_every_window_once_in_order(per_file):
         return task.shard.name.split("/")[1][:-9], windows
 
     def build(blocks):
-        placed, _, _ = blocks | IndexClips(recipe)
+        placed, _ = blocks | IndexClips(recipe)
         tasks = (
             placed
             | beam.FlatMap(stages.cut_shards, layouts)
@@ -570,7 +537,7 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
     clips = [clip(0, 3), clip(1, 4)]
 
     def build(blocks):
-        placed, _, counts = blocks | IndexClips(recipe)
+        placed, counts = blocks | IndexClips(recipe)
         once = blocks.pipeline | "Once" >> beam.Create([None], reshuffle=False)
         corpora = placed | beam.Map(stages.describe_bucket)
         form = once | beam.Map(

@@ -15,7 +15,6 @@ from beam_pipeline.windows import (
     frames_of,
     window_starts,
 )
-from tests.bugs import bug
 
 
 @pytest.mark.parametrize(
@@ -233,13 +232,7 @@ def test_random_starts_never_change():
     ]
 
 
-@pytest.mark.parametrize(
-    "hours",
-    [
-        1,
-        pytest.param(100, marks=bug("k * (last_whole + 1) exceeds 64 bits, unseen")),
-    ],
-)
+@pytest.mark.parametrize("hours", [1, 100, 100_000])
 def test_long_clips_do_not_overflow(hours):
     frames = hours * 3600 * 48000
     plan = WindowPlan(48000, 1, "drop", None, True)
