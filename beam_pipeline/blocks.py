@@ -25,7 +25,8 @@ from beam_pipeline import files
 from beam_pipeline.audio import ClipReader
 from beam_pipeline.decoder import AudioInfo
 from beam_pipeline.errors import ClipError, InputError, RecipeError
-from beam_pipeline.features import ExampleEncoder, FeatureSet
+from beam_pipeline.examples import ExampleEncoder
+from beam_pipeline.features import FeatureSet
 from beam_pipeline.plan import Clip, Corpus, Reject, Segment, Shard, ShardTask, clip_key
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sources import Input, locate

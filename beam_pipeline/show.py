@@ -11,7 +11,8 @@ import numpy as np
 
 from beam_pipeline import files
 from beam_pipeline.errors import InputError
-from beam_pipeline.features import FeatureSpec, decode_examples
+from beam_pipeline.examples import decode_examples, example_bytes
+from beam_pipeline.features import FeatureSpec
 from beam_pipeline.finish import PlanSummary
 from beam_pipeline.metadata import Metadata
 from beam_pipeline.plan import Reject
@@ -98,7 +99,7 @@ def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
     form = summary.form
     if form is None:
         raise ValueError("a plan without clips")
-    size = form.features.example_bytes()
+    size = example_bytes(form.features)
     rows = []
     for name, layout in summary.layouts.items():
         clips = sum(n for key, (n, _) in summary.tally.items() if key[0] == name)

@@ -16,7 +16,7 @@ from beam_pipeline import blocks, files
 from beam_pipeline.audio import output_frames
 from beam_pipeline.blocks import FeatureBlock, Format, FrameBlock, Lost, WindowBlock
 from beam_pipeline.errors import ClipError, ShortClip, UnusableEntry
-from beam_pipeline.features import ExampleEncoder
+from beam_pipeline.examples import ExampleEncoder, example_bytes
 from beam_pipeline.finish import PlanSummary
 from beam_pipeline.metadata import manifest_part
 from beam_pipeline.plan import (
@@ -273,7 +273,7 @@ def lay_out(
     windows: Counter[str] = Counter()
     for (split, _bucket), count in counts.items():
         windows[split] += count
-    size = form.features.example_bytes()
+    size = example_bytes(form.features)
     return {
         split: ShardLayout.of(split, total, size, recipe)
         for split, total in sorted(windows.items())

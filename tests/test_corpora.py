@@ -14,7 +14,7 @@ import pytest
 import soundfile
 
 from beam_pipeline import Metadata, record, replay
-from beam_pipeline.features import decode_examples
+from beam_pipeline.examples import decode_examples
 from beam_pipeline.tfrecord import read_records
 from beam_pipeline.verify import find_problems
 

@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from beam_pipeline.errors import RecipeError, TransformError
+from beam_pipeline.examples import ExampleEncoder, decode_examples, example_bytes
 from beam_pipeline.features import (
     BYTES_LIST,
     FLOAT_LIST,
     INT64_LIST,
     RAW,
-    ExampleEncoder,
     FeatureSet,
     FeatureSpec,
     check_transform,
-    decode_examples,
 )
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.transforms import Chain, Identity, LogMel, PeakGain
@@ -598,4 +597,4 @@ def test_example_bytes_is_the_length_of_a_typical_example(win_len):
         "fs": 1 << 20,
     }
     (record,) = ExampleEncoder(features.specs.values()).encode(1, columns)
-    assert features.example_bytes() == len(record)
+    assert example_bytes(features) == len(record)

@@ -15,7 +15,8 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 import beam_pipeline
 from beam_pipeline import record
 from beam_pipeline.errors import InputError
-from beam_pipeline.features import ExampleEncoder, FeatureSet, FeatureSpec
+from beam_pipeline.examples import ExampleEncoder
+from beam_pipeline.features import FeatureSet, FeatureSpec
 from beam_pipeline.metadata import (
     FORMAT_VERSION,
     Metadata,

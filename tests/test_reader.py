@@ -12,12 +12,12 @@ import soundfile
 
 from beam_pipeline import record
 from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.examples import ExampleEncoder
 from beam_pipeline.features import (
     BYTES_LIST,
     FLOAT_LIST,
     INT64_LIST,
     RAW,
-    ExampleEncoder,
     FeatureSpec,
 )
 from beam_pipeline.metadata import Metadata, ShardEntry, SplitEntry

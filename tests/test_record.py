@@ -28,7 +28,7 @@ from beam_pipeline.errors import (
     TooManyRejected,
     WorkerDied,
 )
-from beam_pipeline.features import decode_examples
+from beam_pipeline.examples import decode_examples
 from beam_pipeline.metadata import writer_versions
 from beam_pipeline.pipeline import Job, plan_shards
 from beam_pipeline.recipe import Recipe

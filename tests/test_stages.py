@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import stages
 from beam_pipeline.blocks import Format
-from beam_pipeline.features import decode_examples
+from beam_pipeline.examples import decode_examples, example_bytes
 from beam_pipeline.plan import (
     ROWS_PER_LISTED_BUCKET,
     Batch,
@@ -547,7 +547,7 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
             stages.lay_out, AsDict(counts), AsSingleton(form), recipe
         )
         size = Format.of(Corpus(("a",), {RATE: 2}, {1: 2}), recipe)
-        wanted = ShardLayout.of("records", 7, size.features.example_bytes(), recipe)
+        wanted = ShardLayout.of("records", 7, example_bytes(size.features), recipe)
         return [(layouts, [{"records": wanted}])]
 
     run([Batch(clips)], build)
