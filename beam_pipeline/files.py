@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, cast
+
+from beam_pipeline.errors import InputError
 
 
 def is_local(path: str) -> bool:
@@ -173,13 +176,25 @@ def _walk(folder: str, prefix: str, inside: tuple[str, ...]) -> Iterator[str]:
     real = os.path.realpath(folder)
     if real in inside:
         return
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be listed: {error.strerror}. Nothing below it can be "
+            "read; change its permissions, or move it away."
+        ) from error
     for entry in found:
         if entry.is_dir():
             yield from _walk(entry.path, f"{prefix}{entry.name}/", (*inside, real))
         else:
             yield prefix + entry.name
+
+
+def glob_regex(pattern: str) -> re.Pattern[str]:
+    """A glob as Beam understands it: ``*`` stops at ``/``, ``**`` does not."""
+    local = _beam().get_filesystem("/")
+    return re.compile(local.translate_pattern(pattern))
 
 
 def match(pattern: str) -> list[Any]:

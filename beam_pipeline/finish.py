@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,17 +56,17 @@ def allowed_rejects(max_rejected: str, clips: int) -> int:
     """
     text = max_rejected.strip()
     try:
-        share = float(text[:-1]) / 100 if text.endswith("%") else None
-        number = int(share * clips + 1e-9) if share is not None else int(text)
+        value = float(text[:-1]) if text.endswith("%") else int(text)
     except ValueError as error:
         raise RecipeError(
             "max_rejected", "must be a number of clips or a percentage", max_rejected
         ) from error
-    if number < 0 or (share is not None and share > 1):
+    if not 0 <= value <= (100 if text.endswith("%") else math.inf):
         raise RecipeError(
             "max_rejected", "must not be negative, nor above 100%", max_rejected
         )
-    return number
+    # A share that is a whole number of clips may come out a little below it.
+    return int(value / 100 * clips + 1e-9) if isinstance(value, float) else value
 
 
 def check_rejects(

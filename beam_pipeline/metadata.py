@@ -17,7 +17,7 @@ from beam_pipeline import files
 from beam_pipeline.errors import InputError
 from beam_pipeline.features import BYTES_LIST, FLOAT_LIST, INT64_LIST, FeatureSpec
 from beam_pipeline.plan import PlacedClips, Reject, ShardInfo, ShardLayout
-from beam_pipeline.recipe import Recipe
+from beam_pipeline.recipe import Recipe, fingerprint
 
 FORMAT_VERSION = 1
 METADATA = "metadata.json"
@@ -127,6 +127,9 @@ class Metadata:
                 f"{METADATA} has format version {values.get('format_version')!r}; this "
                 f"version reads {FORMAT_VERSION}. Update {DISTRIBUTION}."
             )
+        # As it stands there: a later version may give a recipe more fields.
+        if fingerprint(values["recipe"]) != values["recipe_sha256"]:
+            raise ValueError("recipe and recipe_sha256 do not belong together")
         return cls(
             Recipe.from_json(values["recipe"]),
             {n: FeatureSpec.from_json(n, v) for n, v in values["features"].items()},

@@ -123,9 +123,12 @@ class Recipe:
         _check_ranges(self)
         _check_exclusive(self)
         _check_label_from(self.label_from)
+        _check_features(self.features)
+        # One value has one JSON: 1 second is 1.0, and the features are our own copy.
         object.__setattr__(self, "features", dict(self.features))
-        for name in self.features:
-            _check_feature_name(name)
+        for name in ("win_seconds", "hop_seconds"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, float(getattr(self, name)))
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as JSON values, every field, in field order."""
@@ -154,9 +157,14 @@ class Recipe:
         return dict(values)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the recipe's JSON with sorted keys, in hexadecimal."""
-        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        """The :func:`fingerprint` of the recipe's JSON."""
+        return fingerprint(self.to_json())
+
+
+def fingerprint(values: Mapping[str, Any]) -> str:
+    """SHA-256 of JSON values with sorted keys, in hexadecimal."""
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _check_choices(recipe: Recipe) -> None:
@@ -186,8 +194,14 @@ def _check_ranges(recipe: Recipe) -> None:
             raise RecipeError(name, "must be at least 1", value)
     for name in ("win_seconds", "hop_seconds"):
         value = getattr(recipe, name)
-        if value is not None and not (math.isfinite(value) and value > 0):
+        if value is None:
+            continue
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (is_number and math.isfinite(value) and value > 0):
             raise RecipeError(name, "must be a positive number of seconds", value)
+    for name in ("random_starts", "allow_truncated", "allow_nonfinite"):
+        if not isinstance(getattr(recipe, name), bool):
+            raise RecipeError(name, "must be True or False", getattr(recipe, name))
     if isinstance(recipe.seed, bool) or not isinstance(recipe.seed, int):
         raise RecipeError("seed", "must be a whole number", recipe.seed)
 
@@ -208,6 +222,8 @@ def _check_exclusive(recipe: Recipe) -> None:
 
 
 def _check_label_from(label_from: str) -> None:
+    if not isinstance(label_from, str):
+        raise RecipeError("label_from", "must be text", label_from)
     if label_from in LABEL_SOURCES:
         return
     try:
@@ -225,10 +241,16 @@ def _check_label_from(label_from: str) -> None:
         )
 
 
-def _check_feature_name(name: str) -> None:
-    if name in RESERVED_NAMES:
-        raise RecipeError(
-            "features", f"these names are taken: {', '.join(RESERVED_NAMES)}", name
-        )
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise RecipeError("features", "a name must be an identifier", name)
+def _check_features(features: Mapping[str, str]) -> None:
+    if not isinstance(features, Mapping):
+        raise RecipeError("features", "must map names to transforms", features)
+    for name, transform in features.items():
+        if name in RESERVED_NAMES:
+            raise RecipeError(
+                "features", f"these names are taken: {', '.join(RESERVED_NAMES)}", name
+            )
+        is_name = isinstance(name, str)
+        if not is_name or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise RecipeError("features", "a name must be an identifier", name)
+        if not isinstance(transform, str):
+            raise RecipeError("features", "a transform must be text", transform)

@@ -27,6 +27,8 @@ AUDIO_SUFFIXES = frozenset(f".{name}" for name in _AUDIO_NAMES.split())
 MANIFEST_SUFFIXES = frozenset([".csv", ".tsv", ".json", ".jsonl", ".parquet"])
 LIST_SUFFIX = ".txt"
 
+_WILDCARD = re.compile(r"[*?\[]")
+
 FOLDER, GLOB, FILE, LIST = "folder", "glob", "file", "list"
 
 
@@ -76,7 +78,7 @@ def resolve_input(text: str) -> Input:
     """
     path = files.absolute(text)
     suffix = os.path.splitext(path)[1].lower()
-    is_glob = re.search(r"[*?\[]", path) is not None
+    is_glob = _WILDCARD.search(path) is not None
     if not files.is_local(path) and is_glob:
         return Input(GLOB, path, _glob_root(path))
     if files.is_folder(path):
@@ -90,7 +92,7 @@ def resolve_input(text: str) -> Input:
             )
         return Input(LIST if suffix == LIST_SUFFIX else FILE, path, folder)
     if is_glob:
-        return Input(GLOB, path, _glob_root(path))
+        return Input(GLOB, path, _literal_root(path))
     raise InputError(f"{text}: there is no such file or folder. Check --input.")
 
 
@@ -107,15 +109,26 @@ def resolve_inputs(texts: Sequence[str]) -> list[Input]:
     inputs = [resolve_input(text) for text in texts]
     for i, outer in enumerate(inputs):
         for j, inner in enumerate(inputs):
-            if i == j or outer.kind != FOLDER or inner.kind == LIST:
+            if i == j or inner.kind == LIST != outer.kind:
                 continue
-            below = inner.location if inner.kind != GLOB else inner.root
-            if (below.rstrip("/") + "/").startswith(outer.location.rstrip("/") + "/"):
-                raise InputError(
-                    f"--input {texts[j]} lies inside --input {texts[i]}: its files "
-                    "would be taken twice. Give only one of the two."
-                )
+            if not _is_inside(inner, outer):
+                continue
+            raise InputError(
+                f"--input {texts[j]} lies inside --input {texts[i]}: its files would "
+                "be taken twice. Give only one of the two."
+            )
     return inputs
+
+
+def _is_inside(inner: Input, outer: Input) -> bool:
+    """Whether all files of one input are surely files of the other, too."""
+    if outer.kind != FOLDER:
+        return inner.location == outer.location
+    below = inner.root if inner.kind == GLOB else inner.location
+    folder = outer.location
+    if files.is_local(below) and files.is_local(folder):
+        below, folder = os.path.realpath(below), os.path.realpath(folder)
+    return (below.rstrip("/") + "/").startswith(folder.rstrip("/") + "/")
 
 
 def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:
@@ -132,21 +145,22 @@ def list_sources(
     are ignored. From globs, single files and lists: everything.
     """
     label = Labeler(label_from)
+    # Folders that do not overlap name a file once; what was put together by hand may
+    # not, and is small enough to be remembered.
+    by_hand = any(entry.kind != FOLDER for entry in inputs)
+    first: dict[str, int] = {}
     row = 0
     for source, entry in enumerate(inputs):
-        start, first = row, dict[str, int]()
         for filepath, taken in _list_input(entry):
             if not taken:
                 yield None
                 continue
             found = label.row(row, source, filepath, entry.root)
-            # Only a list can name a file twice, and it is in memory anyway.
-            before = first.setdefault(filepath, row) if entry.kind == LIST else row
-            if before != row:
-                problem = (
-                    f"was listed before, as entry {before - start + 1} of the list"
-                )
-                found = found._replace(problem=problem)
+            if by_hand:
+                before = first.setdefault(locate(inputs, source, filepath), row)
+                if before != row:
+                    problem = f"was listed before, as clip {before} from 0"
+                    found = found._replace(problem=problem)
             yield found
             row += 1
 
@@ -156,21 +170,26 @@ def _list_input(entry: Input) -> Iterator[tuple[str, bool]]:
         for name in files.list_files(entry.location):
             yield name, is_audio_name(name)
     elif entry.kind == GLOB:
-        found = sorted(m.path for m in files.match(entry.location))
-        for path in found:
-            yield (
-                os.path.relpath(path, entry.root)
-                if files.is_local(path)
-                else path[len(entry.root.rstrip("/")) + 1 :],
-                True,
-            )
+        for name in _match(entry):
+            yield name, True
     elif entry.kind == LIST:
         text = files.read_bytes(entry.location).decode("utf-8-sig", "surrogateescape")
-        for line in text.splitlines():
+        for line in text.split("\n"):
             if line.strip() and not line.lstrip().startswith("#"):
-                yield line.strip(), True
+                path = line.strip(" \t\r")
+                yield os.path.normpath(path) if files.is_local(path) else path, True
     else:
         yield entry.location.rpartition("/")[2], True
+
+
+def _match(entry: Input) -> list[str]:
+    """The files that a glob matches, relative to its root, sorted."""
+    below = len(entry.root.rstrip("/")) + 1
+    if not files.is_local(entry.location):
+        return sorted(found.path[below:] for found in files.match(entry.location))
+    # Not left to Beam: it would take the root for a part of the pattern.
+    matches = files.glob_regex(entry.location[below:]).fullmatch
+    return [name for name in files.list_files(entry.root) if matches(name)]
 
 
 def is_audio_name(name: str) -> bool:
@@ -245,6 +264,12 @@ class Labeler:
 
 def _glob_root(pattern: str) -> str:
     """The folder above the first wildcard."""
-    match = re.match(r"[^*?\[]*", pattern)
-    literal = match.group(0) if match else ""
-    return literal.rpartition("/")[0] or "/"
+    return _WILDCARD.split(pattern)[0].rpartition("/")[0] or "/"
+
+
+def _literal_root(pattern: str) -> str:
+    """The longest part of a local pattern that is a folder, or holds no wildcard."""
+    root = pattern.rpartition("/")[0]
+    while _WILDCARD.search(root) and not os.path.isdir(root):
+        root = root.rpartition("/")[0]
+    return root or "/"

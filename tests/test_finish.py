@@ -26,7 +26,6 @@ from beam_pipeline.finish import (
 from beam_pipeline.metadata import Metadata
 from beam_pipeline.plan import Corpus, Listing, Reject, ShardInfo, ShardLayout
 from beam_pipeline.recipe import Recipe
-from tests.bugs import bug
 
 RATE = 8000
 RECIPE = Recipe(win_len=100, elements_per_file=4)
@@ -68,8 +67,8 @@ def test_a_share_is_exact_in_tenths_of_percents(clips, tenths):
     "text",
     [
         "", "%", "lots", "1.5", "1e3", "5%%", "nan%", "-1", "100.1%", "101%", "inf",
-        pytest.param("-1%", marks=bug("int() rounds -0.99 up to 0")),
-        pytest.param("-50%", marks=bug("at launch, where clips is 0, -50% is 0")),
+        pytest.param("-1%"),
+        pytest.param("-50%"),
         "inf%",
     ],
 )  # fmt: skip
@@ -79,9 +78,7 @@ def test_what_is_no_number_of_rejects_is_refused_before_the_clips_are_known(text
     assert raised.value.args[2] == text
 
 
-@pytest.mark.parametrize(
-    "text", ["-50%", pytest.param("inf%", marks=bug("OverflowError of int(inf)"))]
-)
+@pytest.mark.parametrize("text", ["-50%", pytest.param("inf%")])
 def test_what_is_no_share_of_rejects_is_refused_after_too(text):
     with pytest.raises(RecipeError, match=r"^max_rejected: must .*; got "):
         allowed_rejects(text, 100)

@@ -17,7 +17,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 # Each stands below those that it imports.
 ARROWS = {
     "errors": "",
-    "files": "",
+    "files": "errors",
     "recipe": "errors",
     "containers": "",
     "mel": "errors",
@@ -29,16 +29,18 @@ ARROWS = {
     "transforms": "errors mel",
     "expressions": "errors transforms",
     "features": "errors recipe transforms expressions",
+    "examples": "features",
     "tfrecord": "",
     "plan": "recipe",
     "metadata": "errors files recipe features plan",
-    "blocks": "errors files recipe sources decoder audio windows features plan",
+    "blocks": "errors files recipe sources decoder audio windows features examples "
+    "plan",
     "finish": "errors files recipe plan metadata blocks",
-    "show": "errors files features plan metadata finish tfrecord",
+    "show": "errors files features examples plan metadata finish tfrecord",
     "verify": "files metadata tfrecord",
     "sink": "errors files plan tfrecord",
-    "stages": "errors files recipe sources probe audio windows features plan "
-    "metadata blocks finish sink",
+    "stages": "errors files recipe sources probe audio windows examples plan metadata "
+    "blocks finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files plan finish stages pipeline",
     "recorder": "errors files recipe sources expressions plan metadata blocks finish "
@@ -57,7 +59,7 @@ HOMES = {
     "soundfile": ("decoder", ""),
     "soxr": ("audio", ""),
     "tensorflow_metadata": ("metadata", "metadata"),
-    "tfx_bsl": ("features", "features"),
+    "tfx_bsl": ("examples", "examples"),
     "pyarrow": ("metadata", "metadata"),
     "isal": ("tfrecord metadata", ""),
     "matplotlib": ("show", "show"),
@@ -121,6 +123,12 @@ def package_sources():
     return {path.stem: path.read_text() for path in PACKAGE.glob("*.py")}
 
 
+def violations_of(module, source):
+    """Those of one module, if this were its source."""
+    bad = violations({**package_sources(), module: source})
+    return [line for line in bad if line.startswith(f"{module} ")]
+
+
 def test_every_import_is_along_an_arrow():
     sources = package_sources()
     assert len(sources) > 20
@@ -166,7 +174,7 @@ def test_arrows_point_downwards():
     ],
 )  # fmt: skip
 def test_the_check_can_fail(module, source, bad):
-    assert violations({**package_sources(), module: source}) == [bad]
+    assert violations_of(module, source) == [bad]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +186,7 @@ def test_the_check_can_fail(module, source, bad):
     ],
 )
 def test_the_check_can_pass(module, source):
-    assert violations({**package_sources(), module: source}) == []
+    assert violations_of(module, source) == []
 
 
 def loaded_after(code):
