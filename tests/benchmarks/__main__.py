@@ -224,6 +224,21 @@ def job_rows(corpus, name, keywords):
     ]
 
 
+def long_rows(bench):
+    """Ten times the signal job, against the same loop without Beam."""
+    corpus = bench.corpus(600, 60)
+    ours = {"corpus": corpus, "num_shards": 4, "workers": 1}
+    return [
+        Row("ours, 600 files, 1 worker", "ours", ours),
+        Row(
+            "loop without Beam, 600 files",
+            "baseline",
+            {"corpus": corpus, "job": "loop_signal"},
+            reference=True,
+        ),
+    ]
+
+
 def memory_rows(bench):
     """Corpora of all lengths, one worker."""
     rows = []
@@ -298,6 +313,7 @@ def replay_rows(bench):
 GROUPS = {
     "signal": signal_rows,
     "log_mel": log_mel_rows,
+    "long": long_rows,
     "memory": memory_rows,
     "startup": startup_rows,
     "scaling": scaling_rows,
@@ -414,7 +430,8 @@ COLUMNS = (
 )  # fmt: skip
 FOOT = """
 Medians. Ratio: time (memory: peak) relative to the reference of the group, which is
-plain Beam, the shortest file, `import apache_beam`, one worker, the best `tf.data`."""
+plain Beam, the loop, the shortest file, `import apache_beam`, one worker, the best
+`tf.data`."""
 
 
 def main(argv=None):
