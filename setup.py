@@ -47,7 +47,7 @@ setup(
             "matplotlib>=3.8",
             "mypy>=1.10",
             "pytest>=8",
-            "ruff>=0.6",
+            "ruff>=0.17,<0.18",  # another minor version formats otherwise
         ],
     },
     entry_points={"console_scripts": ["audio-tfrecords=beam_pipeline.cli:main"]},
