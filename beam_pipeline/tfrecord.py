@@ -19,7 +19,8 @@ from isal import igzip_lib, isal_zlib
 SUFFIX = ".tfrecord.gz"
 
 # Of ISA-L's levels this one compresses float audio and spectra as well as the others,
-# to 1-4 %, and up to twice as fast.
+# to 1-4 %, and up to twice as fast. And its bytes are the same on processors with and
+# without AVX-512, where those of level 3 differ.
 GZIP_LEVEL = 1
 _GZIP_WBITS = 31
 _MEMORY_LEVEL = 9
