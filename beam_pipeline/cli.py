@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import functools
 import os
 import sys
 import time
@@ -311,12 +312,15 @@ def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.recorder import quiet_beam, record
 
     started = time.monotonic()
-    with contextlib.nullcontext() if args.debug else quiet_beam():
+    with contextlib.ExitStack() as stack:
+        if not args.debug:
+            stack.enter_context(quiet_beam())
+        bar = functools.partial(watch_terminal, stack)
         metadata = record(
             args.input,
             args.output,
             beam_args=beam_args,
-            watch=watch_terminal if sys.stderr.isatty() else watch_lines,
+            watch=bar if sys.stderr.isatty() else watch_lines,
             **_options(args),
         )
     seconds = time.monotonic() - started
@@ -327,8 +331,10 @@ def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     return 0
 
 
-def watch_terminal(totals: Any) -> Callable[[int, float], None]:
-    """A progress bar: windows, hours of audio, rate, time left."""
+def watch_terminal(
+    stack: contextlib.ExitStack, totals: Any
+) -> Callable[[int, float], None]:
+    """A progress bar, closed by ``stack``: windows, hours of audio, rate, time left."""
     from tqdm import tqdm
 
     bar = tqdm(
@@ -338,12 +344,11 @@ def watch_terminal(totals: Any) -> Callable[[int, float], None]:
         bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} windows, {rate_fmt}, "
         "{remaining} left{postfix}",
     )
+    stack.callback(bar.close)
 
     def tell(examples: int, seconds: float) -> None:
         bar.set_postfix_str(f"{seconds / 3600:.2f} h of audio", refresh=False)
         bar.update(examples - bar.n)
-        if examples >= totals.examples:
-            bar.close()
 
     return tell
 

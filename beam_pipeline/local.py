@@ -22,7 +22,7 @@ import threading
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from multiprocessing.connection import Connection, wait
@@ -86,11 +86,15 @@ def run_local(
     totals = totals_of(summary)
     writers = writers_for(summary, workers)
     shared = multiprocessing.RawArray("d", 2 * writers)
-    with reporting(watch(totals) if watch is not None else None, shared):
-        if writers == 1:
-            write_phase(job, 0, 1, shared)
+    with ExitStack() as running:
+        if writers > 1:
+            processes = running.enter_context(writer_processes(job, writers, shared))
+        # Only now, because it starts a thread, and forking does not go with threads.
+        running.enter_context(reporting(watch, totals, shared))
+        if writers > 1:
+            wait_for(processes)
         else:
-            run_writers(job, writers, shared)
+            write_phase(job, 0, 1, shared)
     finish_data_set(
         summary,
         kept(job, "infos"),
@@ -240,16 +244,9 @@ def write_phase(job: Job, writer: int, writers: int, shared: Any) -> None:
         Progress.watched = None
 
 
-def run_writers(job: Job, writers: int, shared: Any) -> None:
-    """Runs the writers as processes and waits; the first failure ends them all.
-
-    Raises
-    ------
-    AudioTFRecordsError
-        What a writer raised.
-    WorkerDied
-        If a writer ended without a word.
-    """
+@contextmanager
+def writer_processes(job: Job, writers: int, shared: Any) -> Iterator[list[Any]]:
+    """The writers as (process, pipe for its failure), alive no longer than the block."""
     # A fork takes milliseconds and a fresh interpreter seconds, but only a process
     # without threads, and without libraries that have some, can be forked safely.
     can_fork = sys.platform == "linux" and threading.active_count() == 1
@@ -269,16 +266,29 @@ def run_writers(job: Job, writers: int, shared: Any) -> None:
                 process.start()
             theirs.close()
             started.append((process, ours))
-        for process, failure in _ended(started):
-            if failure is not None:
-                raise failure
-            if process.exitcode != 0:
-                raise WorkerDied(_obituary(process))
+        yield started
     finally:
         for process, _ in started:
             if process.is_alive():
                 process.kill()
             process.join()
+
+
+def wait_for(processes: list[Any]) -> None:
+    """Waits for all writers to end well.
+
+    Raises
+    ------
+    AudioTFRecordsError
+        What the first to fail has raised.
+    WorkerDied
+        If one ended without a word.
+    """
+    for process, failure in _ended(processes):
+        if failure is not None:
+            raise failure
+        if process.exitcode != 0:
+            raise WorkerDied(_obituary(process))
 
 
 @contextmanager
@@ -347,11 +357,14 @@ def _die_with_parent() -> None:
 
 
 @contextmanager
-def reporting(report: Watch | None, shared: Any) -> Iterator[None]:
-    """Calls ``report`` with the sums of the shared numbers while the block runs."""
-    if report is None:
+def reporting(
+    watch: Callable[[Totals], Watch] | None, totals: Totals, shared: Any
+) -> Iterator[None]:
+    """Tells the watcher the sums of the shared numbers while the block runs."""
+    if watch is None:
         yield
         return
+    report = watch(totals)
     done = threading.Event()
 
     def tell() -> None:
