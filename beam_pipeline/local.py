@@ -246,7 +246,7 @@ def write_phase(job: Job, writer: int, writers: int, shared: Any) -> None:
 
 @contextmanager
 def writer_processes(job: Job, writers: int, shared: Any) -> Iterator[list[Any]]:
-    """The writers as (process, pipe for its failure), alive no longer than the block."""
+    """The writers, as (process, pipe of its failure); they end with the block."""
     # A fork takes milliseconds and a fresh interpreter seconds, but only a process
     # without threads, and without libraries that have some, can be forked safely.
     can_fork = sys.platform == "linux" and threading.active_count() == 1
