@@ -121,6 +121,11 @@ def size(path: str) -> int:
     return int(found[0].size_in_bytes) if found else -1
 
 
+def modified_ns(path: str) -> int:
+    """When a file was last changed; 0 on object stores, where it costs a request."""
+    return os.stat(path).st_mtime_ns if is_local(path) else 0
+
+
 def is_folder(path: str) -> bool:
     """Whether a path is a folder. On object stores: whether files lie below it."""
     if is_local(path):

@@ -49,6 +49,9 @@ class Clip(NamedTuple):
         What is recorded of it: the output rate, and its length at that rate.
     windows : int
         How many windows it has, at least one.
+    modified_ns : int
+        When its file was last changed, so that a run that continues does not take
+        shards of what the file was before.
     """
 
     row: int
@@ -64,6 +67,7 @@ class Clip(NamedTuple):
     sample_rate_hz: int
     frames: int
     windows: int
+    modified_ns: int = 0
 
 
 class Reject(NamedTuple):

@@ -112,8 +112,9 @@ def probe_row(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip |
 
 
 def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
+    path = locate(inputs, row.source, row.filepath)
     info = probe_audio(
-        blocks.open_source(locate(inputs, row.source, row.filepath)),
+        blocks.open_source(path),
         name=row.filepath,
         allow_truncated=recipe.allow_truncated,
         allow_nonfinite=recipe.allow_nonfinite,
@@ -143,6 +144,7 @@ def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
         rate,
         frames,
         windows,
+        files.modified_ns(path),
     )
 
 

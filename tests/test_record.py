@@ -320,6 +320,21 @@ def test_finished_shards_are_not_written_again(tmp_path: Path) -> None:
     assert list(find_problems(str(tmp_path / "out"), metadata)) == []
 
 
+def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(
+    tmp_path: Path,
+) -> None:
+    sounds = write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
+    places = str(tmp_path / "in"), str(tmp_path / "out")
+    options = {"win_len": 500, "elements_per_file": 7}
+    with pytest.raises(TooManyRejected):
+        record(*places, **options)
+    path = tmp_path / "in" / "dog" / "dog_1.wav"
+    sounds["dog/dog_1.wav"] = write_sound(path, len(sounds["dog/dog_1.wav"]), seed=99)
+    metadata = record(*places, max_rejected=1, **options)
+    expect_complete(examples_of(tmp_path / "out", metadata), sounds, 500, 500)
+
+
 def test_a_clip_that_breaks_in_the_middle_leaves_whole_examples(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in", classes=("cat",))
     path = tmp_path / "in" / "cat" / "long.flac"

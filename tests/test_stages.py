@@ -122,9 +122,10 @@ def test_probing_gives_clips_and_rejects(tmp_path):
     rows.append(SourceRow(8, 0, "good.wav", None, "has no class"))
     recipe = Recipe(win_len=100)
     form = ("WAV", "PCM_16", RATE)
+    good, fits = ((tmp_path / f"{n}.wav").stat().st_mtime_ns for n in ("good", "fits"))
     clips = [
-        Clip(0, 0, "good.wav", "a", "records", 1050, RATE, 2, *form, 1050, 10),
-        Clip(2, 0, "fits.wav", "a", "records", 100, RATE, 1, *form, 100, 1),
+        Clip(0, 0, "good.wav", "a", "records", 1050, RATE, 2, *form, 1050, 10, good),
+        Clip(2, 0, "fits.wav", "a", "records", 100, RATE, 1, *form, 100, 1, fits),
     ]
     rejects = [
         (1, "short.wav", "probe", "ShortClip"),
