@@ -27,6 +27,7 @@ setup(
         "google-crc32c>=1.5",  # the checksum of TFRecord, in C
         "isal>=1.7",  # GZIP, several times as fast as zlib
         "numpy>=1.26",
+        "obstore>=0.12",  # gs:// and s3://, with range reads and retries
         "pyarrow>=15",  # manifest.parquet
         "pyyaml>=6",  # recipes in YAML
         "scipy>=1.11",  # float32 FFTs
@@ -41,10 +42,12 @@ setup(
         "aws": ["apache-beam[aws]>=2.77"],  # s3://
         "plot": ["matplotlib>=3.8"],  # show --plot
         "dev": [
+            "boto3>=1.34",  # an independent client of S3
             "hypothesis>=6.100",  # properties
             "jsonschema>=4.20",  # the metadata against their schema
             "librosa>=0.10",  # the reference of log_mel
             "matplotlib>=3.8",
+            "moto[server]>=5.1",  # an object store on loopback
             "mypy>=1.10",
             "pytest>=8",
             "ruff>=0.17,<0.18",  # another minor version formats otherwise

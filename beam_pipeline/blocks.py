@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline import files
 from beam_pipeline.audio import ClipReader
-from beam_pipeline.decoder import AudioInfo
+from beam_pipeline.decoder import SAMPLE_BYTES, AudioInfo
 from beam_pipeline.errors import ClipError, InputError, RecipeError
 from beam_pipeline.examples import ExampleEncoder
 from beam_pipeline.features import FeatureSet
@@ -34,6 +35,12 @@ from beam_pipeline.windows import WindowPlan, cut_windows, window_starts
 
 # Sixteen one-second windows at 16 kHz: what the transforms run fastest on.
 BLOCK_BYTES = 1 << 20
+
+# The first bytes of so many clips are on their way from an object store while one is
+# decoded: short clips would else wait for an answer each.
+CLIPS_AHEAD = 16
+
+Starts = npt.NDArray[np.int64]
 
 # From glibc's malloc.h; the second may be 32 MiB at most.
 _M_TRIM_THRESHOLD = -1
@@ -175,22 +182,51 @@ def decode_blocks(
     task: ShardTask, inputs: Sequence[Input], recipe: Recipe
 ) -> Iterator[FrameBlock | Lost]:
     """Decodes what a shard needs, in the order of its places."""
+    ahead: deque[tuple[Segment, Starts, str | BinaryIO]] = deque()
     for segment in task.segments:
-        yield from _decode_segment(task.shard, segment, inputs, recipe)
+        starts = _starts_of(segment, recipe)
+        ahead.append((segment, starts, _begin_read(segment, starts, inputs, recipe)))
+        if len(ahead) > CLIPS_AHEAD:
+            yield from _decode_segment(task.shard, *ahead.popleft(), recipe)
+    while ahead:
+        yield from _decode_segment(task.shard, *ahead.popleft(), recipe)
 
 
-def _decode_segment(
-    shard: Shard, segment: Segment, inputs: Sequence[Input], recipe: Recipe
-) -> Iterator[FrameBlock | Lost]:
+def _starts_of(segment: Segment, recipe: Recipe) -> Starts:
     clip = segment.clip
-    plan = WindowPlan.of(recipe, clip.sample_rate_hz)
-    starts = window_starts(
+    return window_starts(
         clip.frames,
-        plan,
+        WindowPlan.of(recipe, clip.sample_rate_hz),
         segment.first,
         segment.windows,
         clip_key(recipe.seed, clip.filepath, clip.source),
     )
+
+
+def _begin_read(
+    segment: Segment, starts: Starts, inputs: Sequence[Input], recipe: Recipe
+) -> str | BinaryIO:
+    """Opens a segment's file, telling a store which part of it will be read."""
+    clip = segment.clip
+    length = WindowPlan.of(recipe, clip.sample_rate_hz).length
+    share = min(1.0, (int(starts[-1]) + length) / clip.frames)
+    samples = share * clip.native_frames * clip.channels
+    sample_bytes = SAMPLE_BYTES.get(clip.subtype, 2)
+    # What begins in the middle is sought, after a look at the header.
+    expected = int(samples * sample_bytes) + 4096 if starts[0] == 0 else 0
+    path = locate(inputs, clip.source, clip.filepath)
+    return files.begin_read(path, expected, share)
+
+
+def _decode_segment(
+    shard: Shard,
+    segment: Segment,
+    starts: Starts,
+    source: str | BinaryIO,
+    recipe: Recipe,
+) -> Iterator[FrameBlock | Lost]:
+    clip = segment.clip
+    plan = WindowPlan.of(recipe, clip.sample_rate_hz)
     channels = clip.channels if recipe.channels == "keep" else 1
     budget = max(plan.length, BLOCK_BYTES // (4 * channels))
     done = 0
@@ -202,7 +238,7 @@ def _decode_segment(
 
     try:
         with ClipReader(
-            open_source(locate(inputs, clip.source, clip.filepath)),
+            source,
             AudioInfo(
                 clip.native_frames,
                 clip.native_rate_hz,
@@ -230,6 +266,9 @@ def _decode_segment(
                 done = until
     except ClipError as error:
         yield lose(place(len(starts)), "decode", error)
+    finally:
+        if not isinstance(source, str):
+            source.close()
 
 
 def keep_freed_memory() -> None:
@@ -242,11 +281,6 @@ def keep_freed_memory() -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
         ctypes.CDLL("libc.so.6").mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-
-
-def open_source(path: str) -> Any:
-    """What the decoder opens: a local path as it is, a remote file opened."""
-    return path if files.is_local(path) else files.open_read(path)
 
 
 def lose(place: Place, stage: str, error: ClipError) -> Lost:

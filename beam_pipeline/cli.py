@@ -1,4 +1,4 @@
-"""The command line: ``audio-tfrecords record | plan | show | verify``.
+"""The command line: ``audio-tfrecords record | plan | show | verify | status``.
 
 Only what a command needs is imported, and that inside it: help comes at once.
 """
@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -28,6 +28,7 @@ from beam_pipeline.recipe import Recipe
 
 PROGRAM = "audio-tfrecords"
 SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_LOOKS = 2.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -154,6 +155,20 @@ def _make_parser() -> argparse.ArgumentParser:
         f"{PROGRAM} verify records/",
     )
     verifying.add_argument("records", metavar="DIR", help="a data set")
+
+    asking = _command(
+        commands,
+        "status",
+        _status,
+        "how far a run is, on whatever machines",
+        f"{PROGRAM} status --watch gs://bucket/records",
+    )
+    asking.add_argument(
+        "run_folder", metavar="DIR", help="the output or the work folder of a run"
+    )
+    asking.add_argument(
+        "--watch", action="store_true", help="a progress bar, until the run ends"
+    )
     return parser
 
 
@@ -321,6 +336,7 @@ def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             args.output,
             beam_args=beam_args,
             watch=bar if sys.stderr.isatty() else watch_lines,
+            counted=_print_counters,
             **_options(args),
         )
     seconds = time.monotonic() - started
@@ -329,6 +345,11 @@ def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     print(describe_metadata(metadata))
     print(f"{args.output}: complete, {seconds:.1f} s")
     return 0
+
+
+def _print_counters(counts: Mapping[str, int]) -> None:
+    words = ", ".join(f"{name} {count}" for name, count in counts.items())
+    print(f"counted by the runner: {words}", file=sys.stderr)
 
 
 def watch_terminal(
@@ -424,6 +445,33 @@ def _verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     print(
         f"{args.records}: {examples} examples in {shards} shards are as they should be"
     )
+    return 0
+
+
+def _status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.progress import find_run, read_progress
+    from beam_pipeline.show import describe_progress
+
+    _no_beam_args("status", beam_args)
+    with contextlib.ExitStack() as stack:
+        tell: Callable[[int, float], None] | None = None
+        while True:
+            work = find_run(args.run_folder)
+            if work is None:
+                break
+            seen = read_progress(work)
+            if seen.error is not None:
+                raise seen.error
+            if not args.watch:
+                print(describe_progress(seen))
+                return 0
+            if seen.totals.examples and tell is None:
+                bar = functools.partial(watch_terminal, stack)
+                tell = (bar if sys.stderr.isatty() else watch_lines)(seen.totals)
+            if tell is not None:
+                tell(seen.examples, seen.seconds)
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+    print(f"{args.run_folder}: complete")
     return 0
 
 

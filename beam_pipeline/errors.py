@@ -16,6 +16,7 @@
     │   └── TransformError   a transform failed on its windows
     ├── TooManyRejected      more rejects than the run allows
     ├── IncompleteRun        what was written is not what was planned
+    ├── StoreError           an object store gives no answer, or a wrong one
     ├── WorkerDied           a worker process ended before its work did
     └── VerificationError    a data set is not what its metadata says
 
@@ -108,6 +109,17 @@ class TooManyRejected(AudioTFRecordsError):
 
 class IncompleteRun(AudioTFRecordsError):
     """``IncompleteRun(message)``: names the shards that differ from the plan."""
+
+
+class StoreError(AudioTFRecordsError):
+    """``StoreError(path, reason)``: it is not the file's fault."""
+
+    def __str__(self) -> str:
+        path, reason = self.args
+        return (
+            f"{path}: {reason}. What is finished is kept: give the same command again "
+            "to continue."
+        )
 
 
 class WorkerDied(AudioTFRecordsError):

@@ -1,15 +1,21 @@
-"""Files on any Beam file system. Local paths never import Beam."""
+"""Files wherever they are: on this machine, in an object store, or on Beam's systems.
+
+Local paths import neither Beam nor a store's client.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, cast
 
+from beam_pipeline import beam_files, stores
 from beam_pipeline.errors import InputError
+
+MOST_BEGUN_BYTES = 1 << 20
 
 
 def is_local(path: str) -> bool:
@@ -17,26 +23,22 @@ def is_local(path: str) -> bool:
     return "://" not in path
 
 
-def _beam() -> Any:
-    from apache_beam.io.filesystems import FileSystems
-
-    return FileSystems
-
-
-def _uncompressed() -> str:
-    from apache_beam.io.filesystem import CompressionTypes
-
-    return cast(str, CompressionTypes.UNCOMPRESSED)
+def _remote(path: str) -> Any:
+    """The module that knows a remote path's file system."""
+    return stores if stores.is_in_store(path) else beam_files
 
 
 def join(folder: str, *names: str) -> str:
-    """Joins path segments; an absolute name replaces what stands before it."""
+    """Joins path segments; an absolute name replaces what stands before it.
+
+    As ``os.path.join``: an empty last one makes the path end in a separator.
+    """
     if is_local(folder):
         return os.path.join(folder, *names)
     for name in names:
         if not is_local(name) or name.startswith("/"):
             folder = name
-        elif name:
+        else:
             folder = f"{folder.rstrip('/')}/{name}"
     return folder
 
@@ -50,15 +52,38 @@ def open_read(path: str) -> BinaryIO:
     """Opens a file for reading bytes; seekable on every file system."""
     if is_local(path):
         return open(path, "rb")
-    return cast(BinaryIO, _beam().open(path, compression_type=_uncompressed()))
+    if stores.is_in_store(path):
+        return cast(BinaryIO, stores.StoreReader(path))
+    return beam_files.open_read(path)
 
 
-def open_write(path: str) -> BinaryIO:
-    """Opens a new file for writing bytes, making its folder first."""
-    if is_local(path):
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        return open(path, "wb")
-    return cast(BinaryIO, _beam().create(path, compression_type=_uncompressed()))
+def begin_read(
+    path: str, expected_bytes: int = 0, share: float = 1.0
+) -> str | BinaryIO:
+    """What a decoder takes: a local path as it is, a remote file opened.
+
+    In an object store the first request is sent, and its answer not waited for.
+
+    Parameters
+    ----------
+    expected_bytes : int
+        About how much will be read without a gap, from the start.
+    share : float
+        How much of the file will be read, from its start.
+    """
+    if not stores.is_in_store(path):
+        return path if is_local(path) else beam_files.open_read(path)
+    first = min(max(stores.FIRST_BYTES, expected_bytes), MOST_BEGUN_BYTES)
+    reader = stores.StoreReader(path, first, share)
+    reader.begin()
+    return cast(BinaryIO, reader)
+
+
+def modified_ns(source: str | BinaryIO) -> int:
+    """When what :func:`begin_read` returned was last changed; 0 where nobody knows."""
+    if isinstance(source, str):
+        return os.stat(source).st_mtime_ns
+    return int(getattr(source, "modified_ns", 0))
 
 
 def read_bytes(path: str) -> bytes:
@@ -68,37 +93,50 @@ def read_bytes(path: str) -> bytes:
 
 
 def write_bytes(path: str, content: bytes) -> None:
-    """Writes a whole file under a temporary name, then renames it: all or nothing."""
+    """Writes a whole file: all or nothing."""
+    if not is_local(path):
+        _remote(path).write(path, content)
+        return
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     temporary = f"{path}.tmp-{os.getpid()}"
-    with open_write(temporary) as file:
+    with open(temporary, "wb") as file:
         file.write(content)
-    move(temporary, path)
+    os.replace(temporary, path)
 
 
-def move(source: str, target: str) -> None:
-    """Renames a file, over an existing one; copies where renaming is not possible."""
-    if is_local(source) and is_local(target):
-        os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
-        try:
-            os.replace(source, target)
-        except OSError:  # another device: copy beside the target, then rename
-            shutil.copyfile(source, f"{target}.tmp")
-            os.replace(f"{target}.tmp", target)
-            os.remove(source)
+def draft_path(folder: str, name: str) -> str:
+    """A local path to write a new file at, which :func:`move` then gives its name.
+
+    In the folder itself where that is local, so that moving costs nothing; else it is
+    this machine's temporary one, and moving uploads the file once, under its last name:
+    most object stores cannot rename.
+    """
+    if is_local(folder):
+        os.makedirs(folder, exist_ok=True)
+        return os.path.join(folder, name)
+    return os.path.join(tempfile.gettempdir(), f"audio-tfrecords-{name}")
+
+
+def move(draft: str, target: str) -> None:
+    """Gives a local file its name, over an existing one, wherever that is."""
+    if not is_local(target):
+        _remote(target).upload(draft, target)
+        os.remove(draft)
         return
-    if is_local(source) != is_local(target):
-        with open_read(source) as reader, open_write(target) as writer:
-            shutil.copyfileobj(reader, writer, 1 << 20)
-        delete([source])
-        return
-    _beam().rename([source], [target])
+    os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
+    try:
+        os.replace(draft, target)
+    except OSError:  # another device: copy beside the target, then rename
+        shutil.copyfile(draft, f"{target}.tmp")
+        os.replace(f"{target}.tmp", target)
+        os.remove(draft)
 
 
-def concatenate(paths: Iterable[str], target: str) -> tuple[int, str]:
+def concatenate(paths: Iterable[str], draft: str) -> tuple[int, str]:
     """Writes files one after the other; returns the bytes and their SHA-256."""
     sha256 = hashlib.sha256()
     size = 0
-    with open_write(target) as writer:
+    with open(draft, "wb") as writer:
         for path in paths:
             with open_read(path) as reader:
                 while block := reader.read(1 << 20):
@@ -109,72 +147,55 @@ def concatenate(paths: Iterable[str], target: str) -> tuple[int, str]:
 
 
 def exists(path: str) -> bool:
-    """Whether a file or a folder is there."""
-    return os.path.exists(path) if is_local(path) else bool(_beam().exists(path))
+    """Whether a file is there; locally also a folder."""
+    return os.path.exists(path) if is_local(path) else _remote(path).size(path) >= 0
 
 
 def size(path: str) -> int:
     """A file's length in bytes, or -1 where there is none."""
     if is_local(path):
         return os.path.getsize(path) if os.path.isfile(path) else -1
-    found = match(path)
-    return int(found[0].size_in_bytes) if found else -1
-
-
-def modified_ns(path: str) -> int:
-    """When a file was last changed; 0 on object stores, where it costs a request."""
-    return os.stat(path).st_mtime_ns if is_local(path) else 0
+    return int(_remote(path).size(path))
 
 
 def is_folder(path: str) -> bool:
-    """Whether a path is a folder. On object stores: whether files lie below it."""
+    """Whether a path is a folder; remotely, whether files lie below it."""
     if is_local(path):
         return os.path.isdir(path)
     return next(list_files(path), None) is not None
 
 
-def make_folder(path: str) -> None:
-    """Makes a folder and those above it; object stores have none."""
-    if is_local(path):
-        os.makedirs(path, exist_ok=True)
-
-
 def delete(paths: Iterable[str]) -> None:
-    """Deletes files and whole folders; what is not there is no error."""
+    """Deletes files; what is not there is no error."""
     remote = []
     for path in paths:
         if not is_local(path):
             remote.append(path)
-        elif os.path.isdir(path):
-            shutil.rmtree(path)
         elif os.path.lexists(path):
             os.remove(path)
     if remote:
-        _beam().delete(remote)
+        _remote(remote[0]).delete(remote)
 
 
 def delete_below(folder: str) -> None:
     """Deletes a folder and everything below it."""
-    if is_local(folder):
-        delete([folder])
-        return
-    found = [m.path for m in match(folder.rstrip("/") + "/**")]
-    if found:
-        _beam().delete(found)
+    if not is_local(folder):
+        delete(join(folder, name) for name in list_files(folder))
+    elif os.path.isdir(folder):
+        shutil.rmtree(folder)
 
 
 def list_files(folder: str) -> Iterator[str]:
     """Every file below a folder, as ``/``-separated names relative to it, sorted.
 
-    Sorted by folder, then by name, one folder in memory at a time. Links to folders
-    are followed, but never back into a folder that the walk is already inside.
+    In the order of the names as text, which is the order of object stores, so that the
+    same files come in the same order wherever they are; one folder in memory at a time.
+    Links to folders are followed, but never back into a folder that the walk is
+    already inside.
     """
     if is_local(folder):
-        yield from _walk(folder, "", ())
-        return
-    root = folder.rstrip("/") + "/"
-    names = [m.path[len(root) :] for m in match(root + "**")]
-    yield from sorted((n for n in names if n), key=lambda name: name.split("/"))
+        return _walk(folder, "", ())
+    return cast(Iterator[str], _remote(folder).list_files(folder))
 
 
 def _walk(folder: str, prefix: str, inside: tuple[str, ...]) -> Iterator[str]:
@@ -183,25 +204,14 @@ def _walk(folder: str, prefix: str, inside: tuple[str, ...]) -> Iterator[str]:
         return
     try:
         with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
+            found = [(f"{e.name}/" if e.is_dir() else e.name, e.path) for e in entries]
     except OSError as error:
         raise InputError(
             f"{folder} cannot be listed: {error.strerror}. Nothing below it can be "
             "read; change its permissions, or move it away."
         ) from error
-    for entry in found:
-        if entry.is_dir():
-            yield from _walk(entry.path, f"{prefix}{entry.name}/", (*inside, real))
+    for name, path in sorted(found):
+        if name.endswith("/"):
+            yield from _walk(path, prefix + name, (*inside, real))
         else:
-            yield prefix + entry.name
-
-
-def glob_regex(pattern: str) -> re.Pattern[str]:
-    """A glob as Beam understands it: ``*`` stops at ``/``, ``**`` does not."""
-    local = _beam().get_filesystem("/")
-    return re.compile(local.translate_pattern(pattern))
-
-
-def match(pattern: str) -> list[Any]:
-    """Metadata (``path``, ``size_in_bytes``) of the files that a glob matches."""
-    return list(_beam().match([pattern])[0].metadata_list)
+            yield prefix + name

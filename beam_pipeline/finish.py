@@ -12,6 +12,7 @@ from beam_pipeline.blocks import Format
 from beam_pipeline.errors import IncompleteRun, InputError, RecipeError, TooManyRejected
 from beam_pipeline.metadata import Metadata, SplitEntry
 from beam_pipeline.plan import Listing, Reject, ShardInfo, ShardLayout, TallyKey
+from beam_pipeline.progress import keeping_verdict
 from beam_pipeline.recipe import Recipe
 
 NAMED_IN_ERRORS = 5
@@ -212,9 +213,10 @@ def finish_data_set(
     infos, rejects = list(infos), list(rejects)
     rejected = metadata.rejects_text(rejects)
     files.write_bytes(files.join(output, metadata.REJECTED), rejected)
-    check_any_accepted(summary, rejects)
-    check_complete(summary, infos, rejects)
-    check_rejects(summary.listing, rejects, max_rejected)
+    with keeping_verdict(work_folder):
+        check_any_accepted(summary, rejects)
+        check_complete(summary, infos, rejects)
+        check_rejects(summary.listing, rejects, max_rejected)
     described = assemble_metadata(summary, infos, rejects, recipe)
     files.write_bytes(
         files.join(output, metadata.SCHEMA), metadata.schema_text(described.features)

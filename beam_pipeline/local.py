@@ -13,11 +13,13 @@ it takes seconds to start, waits for ever for a worker that died, and loses reco
 
 from __future__ import annotations
 
+import glob
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 import uuid
@@ -26,7 +28,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -37,22 +39,17 @@ from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
 from beam_pipeline.finish import PlanSummary, finish_data_set
 from beam_pipeline.pipeline import Job, Planned, plan_shards, write_shards
 from beam_pipeline.plan import ShardTask
+from beam_pipeline.progress import Totals
 from beam_pipeline.stages import Progress
 
 # Below this much audio a second process costs more than it brings.
 SECONDS_PER_WRITER = 600.0
 POLL_S = 0.2
 PHASES = "phases"
+THREADED = {"tensorflow", "obstore"}  # have threads that Python does not know of
 _STEP = "[while running "
 
 Watch = Callable[[int, float], None]
-
-
-class Totals(NamedTuple):
-    """What there is to write."""
-
-    examples: int
-    seconds: float
 
 
 def run_local(
@@ -76,44 +73,59 @@ def run_local(
     AudioTFRecordsError
         What a phase raised, or WorkerDied.
     """
-    # Left by a run that was cut off; finished shards stay.
-    files.delete_below(files.join(job.work_folder, PHASES))
-    with in_memory_pipeline() as pipeline:
-        planned = plan_shards(pipeline, job)
-        for name in Planned._fields:
-            keep(getattr(planned, name), job, name)
-    summary: PlanSummary = next(kept(job, "summary"))
-    totals = totals_of(summary)
-    writers = writers_for(summary, workers)
-    shared = multiprocessing.RawArray("d", 2 * writers)
-    with ExitStack() as running:
-        if writers > 1:
-            processes = running.enter_context(writer_processes(job, writers, shared))
-        # Only now, because it starts a thread, and forking does not go with threads.
-        running.enter_context(reporting(watch, totals, shared))
-        if writers > 1:
-            wait_for(processes)
-        else:
-            write_phase(job, 0, 1, shared)
-    finish_data_set(
-        summary,
-        kept(job, "infos"),
-        chain(kept(job, "rejects"), kept(job, "lost")),
-        kept(job, "manifest"),
-        output=job.output,
-        work_folder=job.work_folder,
-        recipe=job.recipe,
-        max_rejected=job.max_rejected,
-    )
+    with phase_folder(job) as folder:
+        with in_memory_pipeline() as pipeline:
+            planned = plan_shards(pipeline, job)
+            for name in Planned._fields:
+                keep(getattr(planned, name), folder, name)
+        summary: PlanSummary = next(kept(folder, "summary"))
+        totals = totals_of(summary)
+        writers = writers_for(summary, workers)
+        shared = multiprocessing.RawArray("d", 2 * writers)
+        with ExitStack() as running:
+            if writers > 1:
+                processes = running.enter_context(
+                    writer_processes(job, folder, writers, shared)
+                )
+            # Only now: it starts a thread, and forking does not go with threads.
+            running.enter_context(reporting(watch, totals, shared))
+            if writers > 1:
+                wait_for(processes)
+            else:
+                write_phase(job, folder, 0, 1, shared)
+        finish_data_set(
+            summary,
+            kept(folder, "infos"),
+            chain(kept(folder, "rejects"), kept(folder, "lost")),
+            kept(folder, "manifest"),
+            output=job.output,
+            work_folder=job.work_folder,
+            recipe=job.recipe,
+            max_rejected=job.max_rejected,
+        )
 
 
 def plan_local(job: Job) -> tuple[PlanSummary, list[Any]]:
     """The plan and the rejects by header; writes into the work folder alone."""
-    with in_memory_pipeline() as pipeline:
-        planned = plan_shards(pipeline, job)
-        keep(planned.summary, job, "summary")
-        keep(planned.rejects, job, "rejects")
-    return next(kept(job, "summary")), list(kept(job, "rejects"))
+    with phase_folder(job) as folder:
+        with in_memory_pipeline() as pipeline:
+            planned = plan_shards(pipeline, job)
+            keep(planned.summary, folder, "summary")
+            keep(planned.rejects, folder, "rejects")
+        return next(kept(folder, "summary")), list(kept(folder, "rejects"))
+
+
+@contextmanager
+def phase_folder(job: Job) -> Iterator[str]:
+    """An empty folder on this machine for what phases hand on to each other."""
+    if not files.is_local(job.work_folder):
+        with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as folder:
+            yield folder
+        return
+    folder = files.join(job.work_folder, PHASES)
+    # Left by a run that was cut off; finished shards stay.
+    files.delete_below(folder)
+    yield folder
 
 
 @contextmanager
@@ -167,8 +179,8 @@ class Keep(beam.DoFn):  # type: ignore[misc]
     folder: str
 
     def start_bundle(self) -> None:
-        path = files.join(self.folder, uuid.uuid4().hex)
-        self._file = files.open_write(path)
+        os.makedirs(self.folder, exist_ok=True)
+        self._file = open(os.path.join(self.folder, uuid.uuid4().hex), "wb")  # noqa: SIM115
 
     def process(self, element: Any) -> None:
         pickle.dump(element, self._file, pickle.HIGHEST_PROTOCOL)
@@ -177,27 +189,22 @@ class Keep(beam.DoFn):  # type: ignore[misc]
         self._file.close()
 
 
-def _folder(job: Job, name: str) -> str:
-    return files.join(job.work_folder, PHASES, name)
+def keep(collection: beam.PCollection, folder: str, name: str) -> None:
+    """Keeps a collection for another phase."""
+    collection | f"Keep {name}" >> beam.ParDo(Keep(os.path.join(folder, name)))
 
 
-def keep(collection: beam.PCollection, job: Job, name: str) -> None:
-    """Keeps a collection in the work folder for another phase."""
-    collection | f"Keep {name}" >> beam.ParDo(Keep(_folder(job, name)))
-
-
-def kept(job: Job, name: str) -> Iterator[Any]:
+def kept(folder: str, name: str) -> Iterator[Any]:
     """The elements that earlier phases of this run have kept."""
-    folder = _folder(job, name)
-    for file_name in files.list_files(folder) if files.is_folder(folder) else ():
-        with files.open_read(files.join(folder, file_name)) as file:
-            while file.peek(1):  # type: ignore[attr-defined]
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), name, "*"))):
+        with open(path, "rb") as file:
+            while file.peek(1):
                 yield pickle.load(file)
 
 
-def kept_tasks(writer: int, job: Job, writers: int) -> Iterator[ShardTask]:
+def kept_tasks(writer: int, folder: str, writers: int) -> Iterator[ShardTask]:
     """Every ``writers``-th shard of the plan."""
-    for task in kept(job, "tasks"):
+    for task in kept(folder, "tasks"):
         if task.shard.number % writers == writer:
             yield task
 
@@ -224,7 +231,7 @@ def writers_for(summary: PlanSummary, workers: int | None) -> int:
     return max(1, min(workers, shards))
 
 
-def write_phase(job: Job, writer: int, writers: int, shared: Any) -> None:
+def write_phase(job: Job, folder: str, writer: int, writers: int, shared: Any) -> None:
     """Writes every ``writers``-th shard of the kept plan."""
     Progress.watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
     try:
@@ -232,25 +239,27 @@ def write_phase(job: Job, writer: int, writers: int, shared: Any) -> None:
             tasks = (
                 pipeline
                 | "Writer" >> beam.Create([writer], reshuffle=False)
-                | "MyShards" >> beam.FlatMap(kept_tasks, job, writers)
+                | "MyShards" >> beam.FlatMap(kept_tasks, folder, writers)
             )
             form = pipeline | "Format" >> beam.Create(
-                list(kept(job, "form")), reshuffle=False
+                list(kept(folder, "form")), reshuffle=False
             )
             written = write_shards(tasks, form, job)
-            keep(written.infos, job, "infos")
-            keep(written.rejects, job, "lost")
+            keep(written.infos, folder, "infos")
+            keep(written.rejects, folder, "lost")
     finally:
         Progress.watched = None
 
 
 @contextmanager
-def writer_processes(job: Job, writers: int, shared: Any) -> Iterator[list[Any]]:
+def writer_processes(
+    job: Job, folder: str, writers: int, shared: Any
+) -> Iterator[list[Any]]:
     """The writers, as (process, pipe of its failure); they end with the block."""
     # A fork takes milliseconds and a fresh interpreter seconds, but only a process
     # without threads, and without libraries that have some, can be forked safely.
     can_fork = sys.platform == "linux" and threading.active_count() == 1
-    method = "fork" if can_fork and "tensorflow" not in sys.modules else "spawn"
+    method = "fork" if can_fork and not THREADED & set(sys.modules) else "spawn"
     context: Any = multiprocessing.get_context(method)
     started = []
     try:
@@ -258,7 +267,7 @@ def writer_processes(job: Job, writers: int, shared: Any) -> Iterator[list[Any]]
             ours, theirs = context.Pipe(duplex=False)
             process = context.Process(
                 target=_writer_main,
-                args=(job, writer, writers, shared, theirs),
+                args=(job, folder, writer, writers, shared, theirs),
                 name=f"writer {writer}",
                 daemon=True,
             )
@@ -334,13 +343,13 @@ def _obituary(process: Any) -> str:
 
 
 def _writer_main(
-    job: Job, writer: int, writers: int, shared: Any, pipe: Connection
+    job: Job, folder: str, writer: int, writers: int, shared: Any, pipe: Connection
 ) -> None:
     """One writer: ends with its parent, and sends home what it raises."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
-        write_phase(job, writer, writers, shared)
+        write_phase(job, folder, writer, writers, shared)
     except AudioTFRecordsError as error:
         pipe.send(error)
         sys.exit(1)

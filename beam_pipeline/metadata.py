@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -308,11 +309,9 @@ def write_manifest(path: str, parts: Iterable[tuple[str, int, bytes]]) -> None:
     import pyarrow.parquet as pq
 
     schema = pa.schema([(n, getattr(pa, k)()) for n, k in _MANIFEST_FIELDS.items()])
-    temporary = f"{path}.tmp"
-    with (
-        files.open_write(temporary) as file,
-        pq.ParquetWriter(file, schema, compression="zstd") as writer,
-    ):
+    folder, _, name = path.rpartition("/")
+    draft = files.draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
+    with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         rows: list[Sequence[Any]] = []
         for _, _, part in sorted(parts):
             rows += json.loads(isal_zlib.decompress(part))
@@ -321,7 +320,7 @@ def write_manifest(path: str, parts: Iterable[tuple[str, int, bytes]]) -> None:
                 rows = []
         if rows:
             writer.write_table(_table(rows, schema))
-    files.move(temporary, path)
+    files.move(draft, path)
 
 
 def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:

@@ -24,6 +24,7 @@ from beam_pipeline.stages import (
     ListSources,
     ProbeAudio,
     SkipFinished,
+    announce_plan,
     cut_shards,
     describe_bucket,
     lay_out,
@@ -96,7 +97,8 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
     corpora = placed | "DescribeBuckets" >> beam.Map(describe_bucket)  # Corpus
     form = (
         once
-        | "ResolveFormat" >> beam.Map(resolve_format, AsIter(corpora), recipe)  # Format
+        | "ResolveFormat"
+        >> beam.Map(resolve_format, AsIter(corpora), recipe, job.work_folder)  # Format
     )
     layouts = (
         once
@@ -123,6 +125,7 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
             summarise, AsSingleton(listed[LISTING]), AsSingleton(form),
             AsSingleton(layouts), AsIter(tallies),
         )  # PlanSummary
+        | "AnnouncePlan" >> beam.Map(announce_plan, job.work_folder)
     )
     return Planned(tasks, probed[REJECTS], manifest, summary, form)
 

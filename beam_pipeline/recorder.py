@@ -7,15 +7,17 @@ import logging
 import os
 import re
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipeline import files
 from beam_pipeline.blocks import Format
-from beam_pipeline.errors import InputError, OutputError, RecipeError
+from beam_pipeline.errors import IncompleteRun, InputError, OutputError, RecipeError
 from beam_pipeline.expressions import format_transform
 from beam_pipeline.finish import PlanSummary, allowed_rejects
 from beam_pipeline.metadata import (
@@ -28,12 +30,22 @@ from beam_pipeline.metadata import (
     writer_versions,
 )
 from beam_pipeline.plan import Clip, Corpus, Reject
+from beam_pipeline.progress import (
+    JOB_FILE,
+    PLAN_FILE,
+    VERDICT_FILE,
+    WORK_FOLDER,
+    read_progress,
+    read_verdict,
+)
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sources import Input, list_sources, resolve_inputs
 
-WORK_FOLDER = "_work"
-JOB_FILE = "job.json"
+if TYPE_CHECKING:
+    from beam_pipeline.pipeline import Job
+
 FIRST_ROWS = 20
+WATCH_S = 2.0
 
 _SHARD_NAME = re.compile(r"([^/]+/)?[^/]+-\d{5}-of-\d{5}\.tfrecord\.gz")
 
@@ -82,6 +94,7 @@ def record(
     *,
     recipe: Recipe | None = None,
     watch: Callable[..., Any] | None = None,
+    counted: Callable[[Mapping[str, int]], Any] | None = None,
     **options: Any,
 ) -> Metadata:
     """Records audio as sharded GZIP TFRecords of ``tf.train.Example``.
@@ -101,8 +114,10 @@ def record(
     recipe : Recipe, optional
         Starting point for the fields of :class:`Recipe` given as keywords.
     watch : callable, optional
-        Progress on this machine: called with the totals, returns what is called with
-        the examples and seconds done.
+        Progress: called with the totals, returns what is called with the examples and
+        seconds done.
+    counted : callable, optional
+        Called with the counters of a runner of Beam when its job is done.
     **options
         Fields of :class:`Recipe`, where values of ``features`` may also be transforms,
         and of :class:`RunOptions`.
@@ -121,8 +136,8 @@ def record(
     IncompleteRun, WorkerDied
         If the runner failed; the same call continues.
     """
-    from beam_pipeline.local import original, run_local
-    from beam_pipeline.pipeline import Job, build_pipeline
+    from beam_pipeline.local import run_local
+    from beam_pipeline.pipeline import Job
 
     recipe, run = split_options(recipe, options)
     inputs = resolve_inputs([input] if isinstance(input, str) else list(input))
@@ -138,18 +153,83 @@ def record(
         tuple(inputs), files.join(output, ""), work, recipe, str(run.max_rejected)
     )
     if run.has_runner():
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-
-        pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
-        build_pipeline(pipeline, job)
-        try:
-            pipeline.run().wait_until_finish()
-        except Exception as error:
-            raise original(error) from error
+        with watching(work, watch):
+            counts = run_on_engine(job, run.beam_args)
+        if counted is not None:
+            counted(counts)
     else:
         run_local(job, run.workers, watch)
     return Metadata.load(output)
+
+
+def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
+    """Runs the job on a runner of Beam and waits for it; returns its counters.
+
+    Raises
+    ------
+    AudioTFRecordsError
+        What a worker has raised, wherever that was, or IncompleteRun if the runner
+        ended the job without a word.
+    """
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.runner import PipelineState
+
+    from beam_pipeline.local import original
+    from beam_pipeline.pipeline import build_pipeline
+
+    pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
+    build_pipeline(pipeline, job)
+    try:
+        result = pipeline.run()
+        state = result.wait_until_finish() or result.state
+    except Exception as error:
+        raise read_verdict(job.work_folder) or original(error) from error
+    if state != PipelineState.DONE:
+        raise read_verdict(job.work_folder) or IncompleteRun(
+            f"The runner ended the job as {state}. Shards that were finished are kept: "
+            "give the same command again to continue."
+        )
+    return read_counters(result)
+
+
+def read_counters(result: Any) -> dict[str, int]:
+    """The job's counters, which have the same names on every runner."""
+    from apache_beam.metrics import MetricsFilter
+
+    from beam_pipeline.sink import COUNTERS
+
+    found = result.metrics().query(MetricsFilter().with_namespace(COUNTERS))
+    counts: Counter[str] = Counter()
+    for counter in found["counters"]:
+        counts[counter.key.metric.name] += counter.result
+    return dict(sorted(counts.items()))
+
+
+@contextmanager
+def watching(work: str, watch: Callable[..., Any] | None) -> Iterator[None]:
+    """Tells the watcher what stands in the work folder, while the block runs."""
+    if watch is None:
+        yield
+        return
+    done = threading.Event()
+
+    def keep_telling() -> None:
+        report = None
+        while not done.wait(WATCH_S):
+            seen = read_progress(work)
+            if seen.totals.examples and report is None:
+                report = watch(seen.totals)
+            if report is not None:
+                report(seen.examples, seen.seconds)
+
+    thread = threading.Thread(target=keep_telling, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def plan(
@@ -271,6 +351,8 @@ def claim_output(
     claimed = files.exists(job_file)
     if claimed and METADATA not in held:
         if json.loads(files.read_bytes(job_file)) == json.loads(json.dumps(stamp)):
+            # What the run before has planned and how it failed is history.
+            files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
             return
         if not overwrite:
             raise OutputError(

@@ -16,6 +16,7 @@ from beam_pipeline.features import FeatureSpec
 from beam_pipeline.finish import PlanSummary
 from beam_pipeline.metadata import Metadata
 from beam_pipeline.plan import Reject
+from beam_pipeline.progress import Progress
 from beam_pipeline.tfrecord import read_records
 
 REJECTS_SHOWN = 20
@@ -236,3 +237,15 @@ def _label_axis(
     if values is None:
         values = described["start"] + described["step"] * np.arange(size)
     axis.set_ticks(places, [f"{values[place]:.4g}" for place in places])
+
+
+def describe_progress(seen: Progress) -> str:
+    """One line on how far a run is."""
+    if not seen.totals.examples:
+        return "planning: the headers are being read"
+    share = 100 * seen.examples // seen.totals.examples
+    return (
+        f"writing: {seen.shards_done} of {seen.shards} shards, {seen.examples} of "
+        f"{seen.totals.examples} windows ({share}%), {seen.seconds / 3600:.2f} of "
+        f"{seen.totals.seconds / 3600:.2f} h of audio"
+    )

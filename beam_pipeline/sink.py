@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder, Coder
 from apache_beam.io import filesystem, tfrecordio
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline import files
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.plan import Shard, ShardInfo
+from beam_pipeline.progress import receipt_path
 from beam_pipeline.tfrecord import GzipWriter, frame_record
 
 CompressionTypes = filesystem.CompressionTypes
+
+# The namespace of this package's counters.
+COUNTERS = "audio_tfrecords"
+
+# In the work folder.
+PARTS = "parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +131,9 @@ compression_type, triggering_frequency
         target = (self._prefix, self._suffix, self._work_folder)
         written = pcoll | "WriteShards" >> beam.ParDo(
             _WriteShards(self._sink, *target)
-        ).with_outputs("parts", main="whole")
+        ).with_outputs(PARTS, main="whole")
         joined = (
-            written.parts
+            written[PARTS]
             | "KeyByShard" >> beam.Map(_key_by_shard)
             | "GroupParts" >> beam.GroupByKey()
             | "JoinParts" >> beam.Map(join_parts, *target)
@@ -155,10 +164,10 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
             stretch = None
         if stretch is None:
             name = element.shard.name.replace("/", ".")
-            path = files.join(
-                self._work_folder, "parts", f"{name}-{uuid.uuid4().hex}{self._suffix}"
+            path = files.draft_path(
+                files.join(self._work_folder, PARTS),
+                f"{name}-{uuid.uuid4().hex}{self._suffix}",
             )
-            files.make_folder(path.rpartition("/")[0])
             stretch = _Stretch(self._sink, element.shard, element.position, path)
         stretch.write(element)
         self._stretch = stretch
@@ -168,22 +177,26 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 
     def finish_bundle(self) -> Iterator[Any]:
         if self._stretch is not None:
+            window = GlobalWindow()
+            part = self._keep(self._stretch.close())
             yield beam.pvalue.TaggedOutput(
-                "parts",
-                WindowedValue(
-                    self._stretch.close(),
-                    GlobalWindow().max_timestamp(),
-                    [GlobalWindow()],
-                ),
+                PARTS, WindowedValue(part, window.max_timestamp(), [window])
             )
 
     def _finish(self, stretch: _Stretch) -> Any:
         part = stretch.close()
         if part.span < part.shard.examples:
-            return beam.pvalue.TaggedOutput("parts", part)
+            return beam.pvalue.TaggedOutput(PARTS, self._keep(part))
         file = part.shard.name + self._suffix
         info = ShardInfo(part.shard, file, part.examples, part.bytes, part.sha256)
         return _commit(part.path, self._prefix, info, self._work_folder)
+
+    def _keep(self, part: _Part) -> _Part:
+        """Puts a part where every worker can read it."""
+        path = files.join(self._work_folder, PARTS, os.path.basename(part.path))
+        if path != part.path:
+            files.move(part.path, path)
+        return replace(part, path=path)
 
 
 class _Stretch:
@@ -258,7 +271,9 @@ def join_parts(
         )
     examples = sum(part.examples for part in ordered)
     # The parts stay where they are: a runner may run this again after it has finished.
-    whole = files.join(work_folder, "parts", f"{uuid.uuid4().hex}{suffix}")
+    whole = files.draft_path(
+        files.join(work_folder, PARTS), f"{uuid.uuid4().hex}{suffix}"
+    )
     size, sha256 = files.concatenate([part.path for part in ordered], whole)
     info = ShardInfo(shard, name + suffix, examples, size, sha256)
     return _commit(whole, prefix, info, work_folder)
@@ -270,23 +285,21 @@ def _commit(path: str, prefix: str, info: ShardInfo, work_folder: str) -> ShardI
     A shard that lost windows gets no receipt: another run tries them again.
     """
     files.move(path, prefix + info.file)
+    Metrics.counter(COUNTERS, "shards").inc()
+    Metrics.counter(COUNTERS, "bytes").inc(info.bytes)
     if info.examples == info.shard.examples:
         content = json.dumps({**info._asdict(), "shard": info.shard._asdict()}).encode()
-        files.write_bytes(_receipt_path(info.shard, work_folder), content)
+        files.write_bytes(receipt_path(info.shard.name, work_folder), content)
     return info
 
 
 def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | None:
     """The receipt of exactly this shard, if an earlier run has finished it."""
-    path = _receipt_path(shard, work_folder)
-    if not files.exists(path):
+    path = receipt_path(shard.name, work_folder)
+    try:
+        values = json.loads(files.read_bytes(path))
+    except FileNotFoundError:
         return None
-    values = json.loads(files.read_bytes(path))
     info = ShardInfo(Shard(**values.pop("shard")), **values)
     whole = info.shard == shard and files.size(prefix + info.file) == info.bytes
     return info if whole else None
-
-
-def _receipt_path(shard: Shard, work_folder: str) -> str:
-    name = shard.name.replace("/", ".")
-    return files.join(work_folder, "receipts", f"{name}.json")

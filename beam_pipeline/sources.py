@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from beam_pipeline import files
+from beam_pipeline.beam_files import glob_regex
 from beam_pipeline.errors import InputError
 
 # What libsndfile may decode, and what people keep beside it and would miss in silence:
@@ -182,14 +183,12 @@ def _list_input(entry: Input) -> Iterator[tuple[str, bool]]:
         yield entry.location.rpartition("/")[2], True
 
 
-def _match(entry: Input) -> list[str]:
-    """The files that a glob matches, relative to its root, sorted."""
+def _match(entry: Input) -> Iterator[str]:
+    """The files that a glob matches, relative to its root, in order."""
     below = len(entry.root.rstrip("/")) + 1
-    if not files.is_local(entry.location):
-        return sorted(found.path[below:] for found in files.match(entry.location))
     # Not left to Beam: it would take the root for a part of the pattern.
-    matches = files.glob_regex(entry.location[below:]).fullmatch
-    return [name for name in files.list_files(entry.root) if matches(name)]
+    matches = glob_regex(entry.location[below:]).fullmatch
+    return (name for name in files.list_files(entry.root) if matches(name))
 
 
 def is_audio_name(name: str) -> bool:

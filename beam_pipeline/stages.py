@@ -37,14 +37,15 @@ from beam_pipeline.plan import (
     sort_bucket,
 )
 from beam_pipeline.probe import check_channel, probe_audio
+from beam_pipeline.progress import keeping_verdict, write_totals
 from beam_pipeline.recipe import Recipe
-from beam_pipeline.sink import PlacedRecords, find_finished
+from beam_pipeline.sink import COUNTERS, PlacedRecords, find_finished
 from beam_pipeline.sources import Input, SourceRow, list_sources, locate
 from beam_pipeline.windows import WindowPlan, count_windows
 
 # Rows travel in blocks of this many, so that a step costs less than its work.
 ROWS_PER_BLOCK = 256
-REMOTE_PROBE_THREADS = 16
+REMOTE_PROBE_THREADS = 32
 
 REJECTS = "rejects"
 LISTING = "listing"
@@ -55,7 +56,7 @@ BucketKey = tuple[str, int]
 
 def _counter(name: str) -> Any:
     """One of the job's counters; the same names on every runner."""
-    return Metrics.counter("audio_tfrecords", name)
+    return Metrics.counter(COUNTERS, name)
 
 
 class Progress:
@@ -113,12 +114,16 @@ def probe_row(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip |
 
 def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
     path = locate(inputs, row.source, row.filepath)
+    source = files.begin_read(path)
     info = probe_audio(
-        blocks.open_source(path),
+        source,
         name=row.filepath,
         allow_truncated=recipe.allow_truncated,
         allow_nonfinite=recipe.allow_nonfinite,
     )
+    modified_ns = files.modified_ns(source)
+    if not isinstance(source, str):
+        source.close()
     check_channel(info, recipe.channels, name=row.filepath)
     rate = recipe.sample_rate or info.sample_rate_hz
     frames = output_frames(info.frames, info.sample_rate_hz, recipe.sample_rate)
@@ -144,7 +149,7 @@ def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
         rate,
         frames,
         windows,
-        files.modified_ns(path),
+        modified_ns,
     )
 
 
@@ -176,6 +181,7 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
                     yield _rejected(probed)
                 else:
                     clips.append(probed)
+        _counter("clips").inc(len(clips))
         yield Batch(clips)
 
     def _probe_row(self, row: SourceRow) -> Clip | Reject:
@@ -252,7 +258,9 @@ def describe_bucket(placed: PlacedClips) -> Corpus:
     )
 
 
-def resolve_format(_: Any, corpora: Iterable[Corpus], recipe: Recipe) -> Format | None:
+def resolve_format(
+    _: Any, corpora: Iterable[Corpus], recipe: Recipe, work_folder: str
+) -> Format | None:
     """The format of all buckets together; None where not one clip was accepted."""
     labels: set[str] = set()
     rates: Counter[int] = Counter()
@@ -263,7 +271,8 @@ def resolve_format(_: Any, corpora: Iterable[Corpus], recipe: Recipe) -> Format 
         channels.update(corpus.channels)
     if not rates:
         return None
-    return Format.of(Corpus(tuple(sorted(labels)), rates, channels), recipe)
+    with keeping_verdict(work_folder):
+        return Format.of(Corpus(tuple(sorted(labels)), rates, channels), recipe)
 
 
 def lay_out(
@@ -344,6 +353,13 @@ def summarise(
     return PlanSummary(listing, form, dict(layouts), tally)
 
 
+def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
+    """Passes the plan on, once its totals stand in the work folder."""
+    seconds = {split: summary.seconds(split) for split in summary.layouts}
+    write_totals(summary.layouts, seconds, work_folder)
+    return summary
+
+
 @dataclass(eq=False)
 class SkipFinished(beam.DoFn):  # type: ignore[misc]
     """Lets the shards pass that no earlier run has finished; the others to the side."""
@@ -419,6 +435,6 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         records = blocks.encode_block(block, self._encoder, self._targets)
         seconds = place.windows * form.win_len / place.clip.sample_rate_hz
         _counter("windows").inc(place.windows)
-        _counter("milliseconds").inc(round(1000 * seconds))
+        _counter("audio_milliseconds").inc(round(1000 * seconds))
         yield PlacedRecords(place.shard, place.position, place.windows, records)
         Progress.add(place.windows, seconds)

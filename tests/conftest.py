@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from beam_pipeline import stores
+from tests import loopback
 
 # The same examples in every run, and as much time for each as a busy machine needs.
 settings.register_profile("tests", derandomize=True, deadline=None)
@@ -20,3 +25,29 @@ def corpora() -> Path:
     if not folder:
         pytest.skip("set AUDIO_CORPORA to a folder of real recordings")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def store_port() -> Iterator[int]:
+    """The port of an object store on loopback."""
+    pytest.importorskip("moto", reason="pip install -e '.[dev]' brings moto")
+    with loopback.store_server() as port:
+        yield port
+
+
+@pytest.fixture
+def proxy(store_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[loopback.Proxy]:
+    """What is between s3:// and gs:// and the store on loopback."""
+    with loopback.proxy_to(store_port) as state:
+        loopback.point_at(state.port, monkeypatch)
+        yield state
+        stores._client.cache_clear()
+
+
+@pytest.fixture
+def bucket(store_port: int, proxy: loopback.Proxy) -> str:
+    """The name of an empty bucket."""
+    # The client for Google escapes all but letters and digits, which moto takes as is.
+    name = f"bucket{uuid.uuid4().hex[:12]}"
+    loopback.put(store_port, f"/{name}")
+    return name

@@ -17,11 +17,13 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 # Each stands below those that it imports.
 ARROWS = {
     "errors": "",
-    "files": "errors",
+    "stores": "errors",
+    "beam_files": "",
+    "files": "errors stores beam_files",
     "recipe": "errors",
     "containers": "",
     "mel": "errors",
-    "sources": "errors files",
+    "sources": "errors files beam_files",
     "decoder": "errors",
     "probe": "errors containers decoder",
     "audio": "decoder probe",
@@ -35,17 +37,18 @@ ARROWS = {
     "metadata": "errors files recipe features plan",
     "blocks": "errors files recipe sources decoder audio windows features examples "
     "plan",
-    "finish": "errors files recipe plan metadata blocks",
-    "show": "errors files features examples plan metadata finish tfrecord",
+    "progress": "errors files plan metadata",
+    "finish": "errors files recipe plan metadata progress blocks",
+    "show": "errors files features examples plan metadata progress finish tfrecord",
     "verify": "files metadata tfrecord",
-    "sink": "errors files plan tfrecord",
+    "sink": "errors files plan progress tfrecord",
     "stages": "errors files recipe sources probe audio windows examples plan metadata "
-    "blocks finish sink",
+    "blocks progress finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
-    "local": "errors files plan finish stages pipeline",
-    "recorder": "errors files recipe sources expressions plan metadata blocks finish "
-    "stages pipeline local",
-    "cli": "__init__ errors files recipe metadata finish show verify recorder",
+    "local": "errors files plan progress finish stages pipeline",
+    "recorder": "errors files recipe sources expressions plan metadata progress blocks "
+    "finish sink stages pipeline local",
+    "cli": "__init__ errors files recipe metadata progress finish show verify recorder",
     "reader": "errors files features metadata",
     # Lazily, whatever is asked for.
     "__init__": "metadata reader recipe recorder sink transforms",
@@ -54,7 +57,12 @@ ARROWS = {
 
 # Library -> the only modules that may import it, and whether only within functions.
 HOMES = {
-    "apache_beam": ("files recorder sink stages pipeline local", "files recorder"),
+    "apache_beam": (
+        "beam_files recorder sink stages pipeline local",
+        "beam_files recorder",
+    ),
+    "obstore": ("stores", "stores"),
+    "boto3": ("stores", "stores"),
     "tensorflow": ("reader", ""),
     "soundfile": ("decoder", ""),
     "soxr": ("audio", ""),
@@ -165,7 +173,8 @@ def test_arrows_point_downwards():
         ("plan", "from beam_pipeline import __version__", "plan -> __init__"),
         ("plan", "try:\n    import apache_beam\nexcept E:\n    pass",
          "plan -> apache_beam"),
-        ("files", "from apache_beam.io import x", "files -> apache_beam at its top"),
+        ("beam_files", "from apache_beam.io import x",
+         "beam_files -> apache_beam at its top"),
         ("reader", "import apache_beam as beam", "reader -> apache_beam"),
         ("stages", "class A:\n    def f(self):\n        import tensorflow as tf",
          "stages -> tensorflow"),
@@ -180,7 +189,7 @@ def test_the_check_can_fail(module, source, bad):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("files", "def f():\n    from apache_beam.io import filesystems"),
+        ("beam_files", "def f():\n    from apache_beam.io import filesystems"),
         ("stages", "import apache_beam"),
         ("recipe", "from beam_pipeline.errors import RecipeError\nimport numpy"),
     ],

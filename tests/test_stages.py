@@ -318,10 +318,10 @@ def test_the_corpus_is_what_all_buckets_hold():
         stages.describe_bucket(PlacedClips("records", 0, 0, tuple(some)))
         for some in (clips[:2], clips[2:])
     ]
-    form = stages.resolve_format(None, corpora, recipe)
+    form = stages.resolve_format(None, corpora, recipe, "unused")
     assert form.classes == ("a", "b")
     assert form.rates_hz == {RATE: 3}
-    assert stages.resolve_format(None, [], recipe) is None
+    assert stages.resolve_format(None, [], recipe, "unused") is None
 
 
 @pytest.mark.parametrize("splits", [(), ("records",), ("eval", "train")])
@@ -482,7 +482,7 @@ def test_examples_are_the_windows_of_the_files(tmp_path):
 
     counters = run([task_of(clips)], build)
     assert counters["windows"] == len(wanted) == 13
-    assert counters["milliseconds"] == 1000 * 13 * LENGTH // RATE
+    assert counters["audio_milliseconds"] == 1000 * 13 * LENGTH // RATE
 
 
 def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
@@ -542,7 +542,7 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
         once = blocks.pipeline | "Once" >> beam.Create([None], reshuffle=False)
         corpora = placed | beam.Map(stages.describe_bucket)
         form = once | beam.Map(
-            stages.resolve_format, beam.pvalue.AsIter(corpora), recipe
+            stages.resolve_format, beam.pvalue.AsIter(corpora), recipe, "unused"
         )
         layouts = once | "LayOut" >> beam.Map(
             stages.lay_out, AsDict(counts), AsSingleton(form), recipe

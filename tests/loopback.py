@@ -1,0 +1,181 @@
+"""An object store on loopback, and a proxy before it that counts, delays and fails."""
+
+import contextlib
+import http.client
+import http.server
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from dataclasses import dataclass, field
+
+from beam_pipeline import stores
+
+# Both stores speak the same protocol (Google calls it its XML API), so that one server
+# does for both. It takes the credential's scope for the name of the service.
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_REGION": "us-east-1",
+    "GOOGLE_BEARER_TOKEN": "Credential=test/20260101/us-east-1/s3/aws4_request",
+}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def store_server():
+    """A server of moto's in a process of its own; yields its port."""
+    port = free_port()
+    # Proxy settings and keys of whoever runs the tests are not for this server.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(300):
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            time.sleep(0.1)
+        else:
+            raise TimeoutError("the store's server did not start within 30 s")
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def put(port, path, **headers):
+    """One unsigned request, as whoever owns the server may send it."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("PUT", path, headers=headers)
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+@dataclass
+class Proxy:
+    """What went through, and what shall go wrong."""
+
+    port: int = 0
+    requests: list[tuple[str, str, str]] = field(default_factory=list)
+    bytes_sent: int = 0
+    delay_s: float = 0.0
+    refuse: int = 0  # so many requests are answered by 503
+    cut: int = 0  # so many answers end in the middle
+    at_once: int = 0  # the most requests that were under way together
+
+    def count(self, method):
+        return sum(1 for request in self.requests if request[0] == method)
+
+    def reset(self):
+        self.requests.clear()
+        self.bytes_sent = self.at_once = 0
+
+
+@contextlib.contextmanager
+def proxy_to(port):
+    """A proxy on loopback before the server at ``port``."""
+    state = Proxy()
+    lock = threading.Lock()
+    running = 0
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def forward(self):
+            nonlocal running
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            with lock:
+                running += 1
+                state.at_once = max(state.at_once, running)
+                state.requests.append(
+                    (
+                        self.command,
+                        urllib.parse.unquote(self.path),
+                        self.headers.get("Range") or "",
+                    )
+                )
+                refuse, state.refuse = state.refuse > 0, max(0, state.refuse - 1)
+            try:
+                time.sleep(state.delay_s)
+                if refuse:
+                    self.send_response(503)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                self.answer(body)
+            finally:
+                with lock:
+                    running -= 1
+
+        def answer(self, body):
+            upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            try:
+                headers = {k: v for k, v in self.headers.items() if k != "Connection"}
+                upstream.request(self.command, self.path, body, headers)
+                answer = upstream.getresponse()
+                content = answer.read()
+            finally:
+                upstream.close()
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("connection", "transfer-encoding", "server",
+                                        "date", "content-length"):  # fmt: skip
+                    self.send_header(name, value)
+            length = answer.getheader("Content-Length") or str(len(content))
+            self.send_header("Content-Length", length)
+            self.end_headers()
+            with lock:
+                cut = state.cut > 0 and len(content) > 1000
+                state.cut -= cut
+                sent = content[: len(content) // 2] if cut else content
+                state.bytes_sent += len(sent)
+            self.wfile.write(sent)
+            if cut:
+                self.close_connection = True
+                self.wfile.flush()
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815
+
+        def log_message(self, *_):
+            pass
+
+    class Server(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+        def handle_error(self, request, client_address):
+            pass  # clients that go away are what the tests are about
+
+    server = Server(("127.0.0.1", 0), Handler)
+    state.port = server.server_port
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def point_at(port, monkeypatch):
+    """Sends both schemes to a port of this machine, whatever the environment says."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "GOOGLE_", "STORAGE_EMULATOR")):
+            monkeypatch.delenv(name)
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_ENDPOINT_URL", "GOOGLE_BASE_URL"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+    stores._client.cache_clear()
