@@ -10,14 +10,20 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline import files
 from beam_pipeline.blocks import Format
-from beam_pipeline.errors import IncompleteRun, InputError, OutputError, RecipeError
+from beam_pipeline.errors import (
+    IncompleteRun,
+    InputError,
+    OutputError,
+    RecipeError,
+    StoreError,
+)
 from beam_pipeline.expressions import format_transform
 from beam_pipeline.finish import PlanSummary, allowed_rejects
 from beam_pipeline.metadata import (
@@ -35,6 +41,7 @@ from beam_pipeline.progress import (
     PLAN_FILE,
     VERDICT_FILE,
     WORK_FOLDER,
+    Totals,
     read_progress,
     read_verdict,
 )
@@ -213,15 +220,17 @@ def watching(work: str, watch: Callable[..., Any] | None) -> Iterator[None]:
         yield
         return
     done = threading.Event()
+    started: list[tuple[Totals, Callable[[int, float], Any]]] = []
 
     def keep_telling() -> None:
-        report = None
         while not done.wait(WATCH_S):
-            seen = read_progress(work)
-            if seen.totals.examples and report is None:
-                report = watch(seen.totals)
-            if report is not None:
-                report(seen.examples, seen.seconds)
+            # The folder goes at the end, and a look that fails is made again.
+            with suppress(OSError, InputError, StoreError):
+                seen = read_progress(work)
+                if seen.totals.examples:
+                    if not started:
+                        started.append((seen.totals, watch(seen.totals)))
+                    started[0][1](seen.examples, seen.seconds)
 
     thread = threading.Thread(target=keep_telling, daemon=True)
     thread.start()
@@ -230,6 +239,8 @@ def watching(work: str, watch: Callable[..., Any] | None) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+    for totals, report in started:
+        report(*totals)
 
 
 def plan(

@@ -435,6 +435,6 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         records = blocks.encode_block(block, self._encoder, self._targets)
         seconds = place.windows * form.win_len / place.clip.sample_rate_hz
         _counter("windows").inc(place.windows)
-        _counter("audio_milliseconds").inc(round(1000 * seconds))
+        _counter("audio_microseconds").inc(round(1e6 * seconds))
         yield PlacedRecords(place.shard, place.position, place.windows, records)
         Progress.add(place.windows, seconds)

@@ -482,7 +482,7 @@ def test_examples_are_the_windows_of_the_files(tmp_path):
 
     counters = run([task_of(clips)], build)
     assert counters["windows"] == len(wanted) == 13
-    assert counters["audio_milliseconds"] == 1000 * 13 * LENGTH // RATE
+    assert counters["audio_microseconds"] == 1_000_000 * 13 * LENGTH // RATE
 
 
 def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
