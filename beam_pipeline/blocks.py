@@ -2,7 +2,7 @@
 
 ::
 
-    ShardTask -> FrameBlock -> WindowBlock -> FeatureBlock -> serialised examples
+    ShardWork -> FrameBlock -> WindowBlock -> FeatureBlock -> serialised examples
               decode        cut           transform        encode
 
 A block is windows of one clip, small enough for the processor's cache, and is all that
@@ -17,7 +17,7 @@ import ctypes
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,8 +50,9 @@ _KEPT_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which windows a block holds and where they go."""
+    """Which windows a block holds, and where and in which form they go."""
 
+    form: Format
     shard: Shard
     position: int
     clip: Clip
@@ -168,6 +169,17 @@ class Format:
         )
 
 
+class ShardWork(NamedTuple):
+    """All that it takes to write a shard.
+
+    The format travels along, instead of being a side input of each step: runners end a
+    fused stage where a step has side inputs, and would move the audio between stages.
+    """
+
+    task: ShardTask
+    form: Format
+
+
 def _the_one(counts: Mapping[int, int]) -> int | None:
     return next(iter(counts)) if len(counts) == 1 else None
 
@@ -179,17 +191,17 @@ def _listed(counts: Mapping[int, int], unit: str) -> str:
 
 
 def decode_blocks(
-    task: ShardTask, inputs: Sequence[Input], recipe: Recipe
+    work: ShardWork, inputs: Sequence[Input], recipe: Recipe
 ) -> Iterator[FrameBlock | Lost]:
     """Decodes what a shard needs, in the order of its places."""
     ahead: deque[tuple[Segment, Starts, str | BinaryIO]] = deque()
-    for segment in task.segments:
+    for segment in work.task.segments:
         starts = _starts_of(segment, recipe)
         ahead.append((segment, starts, _begin_read(segment, starts, inputs, recipe)))
         if len(ahead) > CLIPS_AHEAD:
-            yield from _decode_segment(task.shard, *ahead.popleft(), recipe)
+            yield from _decode_segment(work, *ahead.popleft(), recipe)
     while ahead:
-        yield from _decode_segment(task.shard, *ahead.popleft(), recipe)
+        yield from _decode_segment(work, *ahead.popleft(), recipe)
 
 
 def _starts_of(segment: Segment, recipe: Recipe) -> Starts:
@@ -219,7 +231,7 @@ def _begin_read(
 
 
 def _decode_segment(
-    shard: Shard,
+    work: ShardWork,
     segment: Segment,
     starts: Starts,
     source: str | BinaryIO,
@@ -233,7 +245,12 @@ def _decode_segment(
 
     def place(until: int) -> Place:
         return Place(
-            shard, segment.position + done, clip, segment.first + done, until - done
+            work.form,
+            work.task.shard,
+            segment.position + done,
+            clip,
+            segment.first + done,
+            until - done,
         )
 
     try:
@@ -305,15 +322,16 @@ def lose(place: Place, stage: str, error: ClipError) -> Lost:
     return Lost(place, reject)
 
 
-def cut_block(block: FrameBlock, win_len: int) -> WindowBlock:
+def cut_block(block: FrameBlock) -> WindowBlock:
     """Cuts a block's windows out of its frames."""
+    win_len = block.place.form.win_len
     windows = cut_windows(block.frames, block.offset, block.starts, win_len)
     return WindowBlock(block.place, block.starts, windows)
 
 
-def transform_block(block: WindowBlock, features: FeatureSet) -> FeatureBlock | Lost:
+def transform_block(block: WindowBlock) -> FeatureBlock | Lost:
     """Applies every transform to a block's windows."""
-    clip = block.place.clip
+    clip, features = block.place.clip, block.place.form.features
     try:
         values = features.apply(block.windows, clip.sample_rate_hz, clip.filepath)
     except ClipError as error:

@@ -35,10 +35,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline import files
+from beam_pipeline.blocks import ShardWork
 from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
 from beam_pipeline.finish import PlanSummary, finish_data_set
 from beam_pipeline.pipeline import Job, Planned, plan_shards, write_shards
-from beam_pipeline.plan import ShardTask
 from beam_pipeline.progress import Totals
 from beam_pipeline.stages import Progress
 
@@ -202,11 +202,11 @@ def kept(folder: str, name: str) -> Iterator[Any]:
                 yield pickle.load(file)
 
 
-def kept_tasks(writer: int, folder: str, writers: int) -> Iterator[ShardTask]:
+def kept_work(writer: int, folder: str, writers: int) -> Iterator[ShardWork]:
     """Every ``writers``-th shard of the plan."""
-    for task in kept(folder, "tasks"):
-        if task.shard.number % writers == writer:
-            yield task
+    for work in kept(folder, "work"):
+        if work.task.shard.number % writers == writer:
+            yield work
 
 
 def totals_of(summary: PlanSummary) -> Totals:
@@ -236,15 +236,12 @@ def write_phase(job: Job, folder: str, writer: int, writers: int, shared: Any) -
     Progress.watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
     try:
         with in_memory_pipeline() as pipeline:
-            tasks = (
+            work = (
                 pipeline
                 | "Writer" >> beam.Create([writer], reshuffle=False)
-                | "MyShards" >> beam.FlatMap(kept_tasks, folder, writers)
+                | "MyShards" >> beam.FlatMap(kept_work, folder, writers)
             )
-            form = pipeline | "Format" >> beam.Create(
-                list(kept(folder, "form")), reshuffle=False
-            )
-            written = write_shards(tasks, form, job)
+            written = write_shards(work, job)
             keep(written.infos, folder, "infos")
             keep(written.rejects, folder, "lost")
     finally:

@@ -51,11 +51,10 @@ class Job:
 class Planned(NamedTuple):
     """The plan, as collections."""
 
-    tasks: beam.PCollection  # ShardTask
+    work: beam.PCollection  # ShardWork
     rejects: beam.PCollection  # Reject
     manifest: beam.PCollection  # (split, bucket, part of the manifest)
     summary: beam.PCollection  # one PlanSummary
-    form: beam.PCollection  # one Format
 
 
 class Written(NamedTuple):
@@ -71,7 +70,7 @@ class Written(NamedTuple):
 def build_pipeline(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
     """From inputs to ``metadata.json``; returns its path."""
     planned = plan_shards(pipeline, job)
-    written = write_shards(planned.tasks, planned.form, job)
+    written = write_shards(planned.work, job)
     return finish(planned, written, job)
 
 
@@ -105,11 +104,11 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
         | "LayOutShards"
         >> beam.Map(lay_out, AsDict(counts), AsSingleton(form), recipe)  # split: Layout
     )
-    tasks = (
+    work = (
         placed
         | "CutShards" >> beam.FlatMap(cut_shards, AsSingleton(layouts))  # name, pieces
         | "GroupShards" >> beam.GroupByKey()
-        | "MakeTasks" >> beam.Map(make_task, salt)  # ShardTask
+        | "MakeTasks" >> beam.Map(make_task, AsSingleton(form), salt)  # ShardWork
     )
     manifest = (
         placed
@@ -127,23 +126,22 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
         )  # PlanSummary
         | "AnnouncePlan" >> beam.Map(announce_plan, job.work_folder)
     )
-    return Planned(tasks, probed[REJECTS], manifest, summary, form)
+    return Planned(work, probed[REJECTS], manifest, summary)
 
 
-def write_shards(tasks: beam.PCollection, form: beam.PCollection, job: Job) -> Written:
+def write_shards(work: beam.PCollection, job: Job) -> Written:
     """Decodes, cuts, transforms, encodes and writes; one shard is one worker's work."""
     skip_finished = beam.ParDo(SkipFinished(job.output, job.work_folder))
-    encode_examples = beam.ParDo(EncodeExamples(), AsSingleton(form))
+    encode_examples = beam.ParDo(EncodeExamples())
     checked = (
-        tasks
-        | "SkipFinished" >> skip_finished.with_outputs(FINISHED, main="tasks")
-    )  # ShardTask; ShardInfo
+        work
+        | "SkipFinished" >> skip_finished.with_outputs(FINISHED, main="work")
+    )  # ShardWork; ShardInfo
     encoded = (
-        checked.tasks
+        checked.work
         | "DecodeAudio" >> beam.ParDo(DecodeAudio(job.inputs, job.recipe))  # FrameBlock
-        | "CutWindows" >> beam.ParDo(CutWindows(job.recipe))  # WindowBlock
-        | "ApplyTransforms"
-        >> beam.ParDo(ApplyTransforms(), AsSingleton(form))  # FeatureBlock
+        | "CutWindows" >> beam.ParDo(CutWindows())  # WindowBlock
+        | "ApplyTransforms" >> beam.ParDo(ApplyTransforms())  # FeatureBlock
         | "EncodeExamples"
         >> encode_examples.with_outputs(REJECTS, main="records")  # PlacedRecords
     )

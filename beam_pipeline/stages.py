@@ -14,7 +14,14 @@ from apache_beam.pvalue import AsDict, TaggedOutput
 
 from beam_pipeline import blocks, files
 from beam_pipeline.audio import output_frames
-from beam_pipeline.blocks import FeatureBlock, Format, FrameBlock, Lost, WindowBlock
+from beam_pipeline.blocks import (
+    FeatureBlock,
+    Format,
+    FrameBlock,
+    Lost,
+    ShardWork,
+    WindowBlock,
+)
 from beam_pipeline.errors import ClipError, ShortClip, UnusableEntry
 from beam_pipeline.examples import ExampleEncoder, example_bytes
 from beam_pipeline.finish import PlanSummary
@@ -320,12 +327,14 @@ def tally_bucket(
 
 
 def make_task(
-    keyed: tuple[str, Iterable[Batch[tuple[Shard, tuple[Segment, ...]]]]], salt: str
+    keyed: tuple[str, Iterable[Batch[tuple[Shard, tuple[Segment, ...]]]]],
+    form: Format,
+    salt: str,
 ) -> Any:
     """All of a shard's segments -> the work to be done."""
     pieces = [piece for batch in keyed[1] for piece in batch]
     segments = [segment for _, some in pieces for segment in some]
-    return ShardTask.of(pieces[0][0], segments, salt)
+    return ShardWork(ShardTask.of(pieces[0][0], segments, salt), form)
 
 
 def make_manifest_part(
@@ -367,10 +376,10 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
     prefix: str
     work_folder: str
 
-    def process(self, task: ShardTask) -> Iterator[Any]:
-        info = find_finished(task.shard, self.prefix, self.work_folder)
+    def process(self, work: ShardWork) -> Iterator[Any]:
+        info = find_finished(work.task.shard, self.prefix, self.work_folder)
         if info is None:
-            yield task
+            yield work
         else:
             Progress.add(info.examples, 0.0)
             yield TaggedOutput(FINISHED, info)
@@ -378,7 +387,7 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class DecodeAudio(beam.DoFn):  # type: ignore[misc]
-    """ShardTask -> FrameBlock | Lost, in order, one block in memory at a time."""
+    """ShardWork -> FrameBlock | Lost, in order, one block in memory at a time."""
 
     inputs: tuple[Input, ...]
     recipe: Recipe
@@ -386,34 +395,22 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
     def setup(self) -> None:
         blocks.keep_freed_memory()
 
-    def process(self, task: ShardTask) -> Iterator[FrameBlock | Lost]:
-        yield from blocks.decode_blocks(task, self.inputs, self.recipe)
+    def process(self, work: ShardWork) -> Iterator[FrameBlock | Lost]:
+        yield from blocks.decode_blocks(work, self.inputs, self.recipe)
 
 
-@dataclass(eq=False)
 class CutWindows(beam.DoFn):  # type: ignore[misc]
     """FrameBlock -> WindowBlock."""
 
-    recipe: Recipe
-
     def process(self, block: FrameBlock | Lost) -> Iterator[WindowBlock | Lost]:
-        if isinstance(block, Lost):
-            yield block
-            return
-        plan = WindowPlan.of(self.recipe, block.place.clip.sample_rate_hz)
-        yield blocks.cut_block(block, plan.length)
+        yield block if isinstance(block, Lost) else blocks.cut_block(block)
 
 
 class ApplyTransforms(beam.DoFn):  # type: ignore[misc]
     """WindowBlock -> FeatureBlock."""
 
-    def process(
-        self, block: WindowBlock | Lost, form: Format
-    ) -> Iterator[FeatureBlock | Lost]:
-        if isinstance(block, Lost):
-            yield block
-        else:
-            yield blocks.transform_block(block, form.features)
+    def process(self, block: WindowBlock | Lost) -> Iterator[FeatureBlock | Lost]:
+        yield block if isinstance(block, Lost) else blocks.transform_block(block)
 
 
 class EncodeExamples(beam.DoFn):  # type: ignore[misc]
@@ -422,8 +419,8 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
     def start_bundle(self) -> None:
         self._form: Format | None = None
 
-    def process(self, block: FeatureBlock | Lost, form: Format) -> Iterator[Any]:
-        place = block.place
+    def process(self, block: FeatureBlock | Lost) -> Iterator[Any]:
+        place, form = block.place, block.place.form
         if isinstance(block, Lost):
             yield _rejected(block.reject)
             yield PlacedRecords(place.shard, place.position, place.windows, ())

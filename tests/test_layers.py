@@ -45,7 +45,7 @@ ARROWS = {
     "stages": "errors files recipe sources probe audio windows examples plan metadata "
     "blocks progress finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
-    "local": "errors files plan progress finish stages pipeline",
+    "local": "errors files progress blocks finish stages pipeline",
     "recorder": "errors files recipe sources expressions plan metadata progress blocks "
     "finish sink stages pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show verify recorder",

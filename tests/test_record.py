@@ -205,16 +205,15 @@ def test_the_same_examples_where_steps_are_not_fused(tmp_path: Path) -> None:
     job = Job(inputs, f"{tmp_path}/out/", str(tmp_path / "work"), recipe)
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
         planned = plan_shards(pipeline, job)
-        form = beam.pvalue.AsSingleton(planned.form)
         _ = (
             (
-                planned.tasks
+                planned.work
                 | beam.ParDo(stages.DecodeAudio(inputs, recipe))
                 | "break 1" >> beam.Reshuffle()
-                | beam.ParDo(stages.CutWindows(recipe))
-                | beam.ParDo(stages.ApplyTransforms(), form)
+                | beam.ParDo(stages.CutWindows())
+                | beam.ParDo(stages.ApplyTransforms())
                 | "break 2" >> beam.Reshuffle()
-                | beam.ParDo(stages.EncodeExamples(), form).with_outputs(main="records")
+                | beam.ParDo(stages.EncodeExamples()).with_outputs(main="records")
             ).records
             | "break 3" >> beam.Reshuffle()
             | WriteToTFRecord(

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import stages
-from beam_pipeline.blocks import Format
+from beam_pipeline.blocks import Format, ShardWork
 from beam_pipeline.examples import decode_examples, example_bytes
 from beam_pipeline.plan import (
     ROWS_PER_LISTED_BUCKET,
@@ -260,8 +260,9 @@ def test_tasks_hold_every_window_once_in_order(per_file):
             for k, name in enumerate(names)
         ]
 
-    def spell_out(task):
-        at, windows = 0, []
+    def spell_out(work):
+        assert work.form == "its form"
+        task, at, windows = work.task, 0, []
         for segment in task.segments:
             assert segment.position == at
             at += segment.windows
@@ -277,7 +278,7 @@ def test_tasks_hold_every_window_once_in_order(per_file):
             placed
             | beam.FlatMap(stages.cut_shards, layouts)
             | beam.GroupByKey()
-            | beam.Map(stages.make_task, "salt")
+            | beam.Map(stages.make_task, "its form", "salt")
         )
         return [(tasks | beam.Map(spell_out), wanted)]
 
@@ -346,10 +347,13 @@ def test_tallies_of_all_buckets_add_up():
 
 
 def test_finished_shards_step_aside(tmp_path):
-    prefix, work = f"{tmp_path}/out/", f"{tmp_path}/work"
-    tasks = [
-        ShardTask.of(
-            Shard(f"records-{k}", "records", k, 2), [Segment(clip(k), 0, 2, 0)], ""
+    prefix, folder = f"{tmp_path}/out/", f"{tmp_path}/work"
+    work = [
+        ShardWork(
+            ShardTask.of(
+                Shard(f"records-{k}", "records", k, 2), [Segment(clip(k), 0, 2, 0)], ""
+            ),
+            None,
         )
         for k in range(3)
     ]
@@ -357,22 +361,22 @@ def test_finished_shards_step_aside(tmp_path):
     def write(source):
         blocks = source | beam.Map(lambda s: PlacedRecords(s, 0, 2, [b"x", b"y"]))
         infos = blocks | WriteToTFRecord(
-            prefix, file_name_suffix=SUFFIX, work_folder=work
+            prefix, file_name_suffix=SUFFIX, work_folder=folder
         )
         return [(infos | beam.Map(lambda info: info.shard), shards)]
 
-    shards = [task.shard for task in tasks[:2]]
+    shards = [some.task.shard for some in work[:2]]
     run(shards, write)
-    changed = ShardTask.of(tasks[1].shard, tasks[1].segments, "another recipe")
+    changed = ShardWork(ShardTask.of(*work[1].task, "another recipe"), None)
 
     def build(source):
-        skipped = source | beam.ParDo(SkipFinished(prefix, work)).with_outputs(
-            FINISHED, main="tasks"
+        skipped = source | beam.ParDo(SkipFinished(prefix, folder)).with_outputs(
+            FINISHED, main="work"
         )
-        info = find_finished(tasks[0].shard, prefix, work)
-        return [(skipped.tasks, [changed, tasks[2]]), (skipped[FINISHED], [info])]
+        info = find_finished(work[0].task.shard, prefix, folder)
+        return [(skipped.work, [changed, work[2]]), (skipped[FINISHED], [info])]
 
-    run([tasks[0], changed, tasks[2]], build)
+    run([work[0], changed, work[2]], build)
 
 
 # From tasks to records
@@ -381,14 +385,15 @@ FRAMES = 700_000
 LENGTH, HOP = 90_000, 60_000
 
 
-def task_of(clips, first=0):
+def work_of(clips, form, first=0):
     """One shard with every window of the clips, from one window of the first on."""
     segments, at = [], 0
     for c in clips:
         segments.append(Segment(c, first, c.windows - first, at))
         at += c.windows - first
         first = 0
-    return ShardTask.of(Shard("records-0", "records", 0, at), segments, "")
+    task = ShardTask.of(Shard("records-0", "records", 0, at), segments, "")
+    return ShardWork(task, form)
 
 
 def probed(folder, recipe):
@@ -397,14 +402,14 @@ def probed(folder, recipe):
     return inputs, [stages.probe_row(row, inputs, recipe) for row in rows]
 
 
-def encode(source, inputs, recipe, form):
+def encode(source, inputs, recipe):
     """The steps from tasks to records."""
     return (
         source
         | beam.ParDo(DecodeAudio(inputs, recipe))
-        | beam.ParDo(CutWindows(recipe))
-        | beam.ParDo(ApplyTransforms(), form)
-        | beam.ParDo(EncodeExamples(), form).with_outputs(REJECTS, main="records")
+        | beam.ParDo(CutWindows())
+        | beam.ParDo(ApplyTransforms())
+        | beam.ParDo(EncodeExamples()).with_outputs(REJECTS, main="records")
     )
 
 
@@ -425,8 +430,8 @@ def starts_of(samples, first=0):
 
 
 def test_blocks_hold_the_frames_of_their_windows(tmp_path):
-    sounds, recipe, inputs, clips, _ = write_two(tmp_path)
-    task = task_of(clips, first=2)
+    sounds, recipe, inputs, clips, form = write_two(tmp_path)
+    work = work_of(clips, form, first=2)
 
     def spell_out(block):
         samples = sounds[block.place.clip.filepath]
@@ -449,8 +454,8 @@ def test_blocks_hold_the_frames_of_their_windows(tmp_path):
         blocks = source | beam.ParDo(DecodeAudio(inputs, recipe))
         return [(blocks | beam.FlatMap(spell_out), wanted)]
 
-    run([task], build)
-    assert len(wanted) == task.shard.examples == 9 + 2
+    run([work], build)
+    assert len(wanted) == work.task.shard.examples == 9 + 2
 
 
 def test_examples_are_the_windows_of_the_files(tmp_path):
@@ -474,13 +479,13 @@ def test_examples_are_the_windows_of_the_files(tmp_path):
         return range(block.position, block.position + block.span)
 
     def build(source):
-        encoded = encode(source, inputs, recipe, form)
+        encoded = encode(source, inputs, recipe)
         return [
             (encoded.records | beam.FlatMap(compare), list(range(len(wanted)))),
             (encoded[REJECTS], []),
         ]
 
-    counters = run([task_of(clips)], build)
+    counters = run([work_of(clips, form)], build)
     assert counters["windows"] == len(wanted) == 13
     assert counters["audio_microseconds"] == 1_000_000 * 13 * LENGTH // RATE
 
@@ -488,11 +493,11 @@ def test_examples_are_the_windows_of_the_files(tmp_path):
 def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
     _, recipe, inputs, clips, form = write_two(tmp_path)
     (tmp_path / "a" / "long.wav").write_bytes(b"gone since the probe")
-    task = task_of(clips)
+    work = work_of(clips, form)
     lost = clips[0].windows
 
     def build(source):
-        encoded = encode(source, inputs, recipe, form)
+        encoded = encode(source, inputs, recipe)
         places = encoded.records | beam.Map(
             lambda r: (r.position, r.span, len(r.records))
         )
@@ -501,10 +506,10 @@ def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
         )
         return [
             (places, [(0, lost, 0), (lost, 2, 2)]),
-            (rejects, [(0, "a/long.wav", "decode", task.shard.name, lost, "a")]),
+            (rejects, [(0, "a/long.wav", "decode", work.task.shard.name, lost, "a")]),
         ]
 
-    run([task], build)
+    run([work], build)
 
 
 def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
@@ -512,10 +517,10 @@ def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
     _, recipe, inputs, clips, form = write_two(tmp_path, features=features)
     silent = np.zeros(LENGTH + HOP, np.int16)
     soundfile.write(tmp_path / "b" / "short.wav", silent, RATE)
-    task = task_of(clips)
+    work = work_of(clips, form)
 
     def build(source):
-        encoded = encode(source, inputs, recipe, form)
+        encoded = encode(source, inputs, recipe)
         whole = encoded.records | beam.FlatMap(
             lambda r: [(r.position + i, bool(r.records)) for i in range(r.span)]
         )
@@ -529,7 +534,7 @@ def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
             (lost, [(("a/long.wav", "transform", "TransformError"), 11)]),
         ]
 
-    run([task], build)
+    run([work], build)
 
 
 def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
