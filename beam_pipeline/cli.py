@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import difflib
 import functools
+import itertools
 import os
 import sys
 import time
@@ -324,8 +325,16 @@ def _read_recipe(path: str) -> dict[str, Any]:
 
 
 def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
-    from beam_pipeline.recorder import quiet_beam, record
+    from beam_pipeline.recorder import quiet_beam, record, write_template
 
+    template = _beam_option(beam_args, "--template_location")
+    if template is not None:
+        with contextlib.nullcontext() if args.debug else quiet_beam():
+            write_template(
+                args.input, args.output, beam_args=beam_args, **_options(args)
+            )
+        print(f"{template}: describes the job, which a service has yet to start")
+        return 0
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         if not args.debug:
@@ -345,6 +354,15 @@ def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     print(describe_metadata(metadata))
     print(f"{args.output}: complete, {seconds:.1f} s")
     return 0
+
+
+def _beam_option(beam_args: Sequence[str], name: str) -> str | None:
+    """The value of an option of Beam, written as one word or as two."""
+    for word, following in itertools.pairwise([*beam_args, ""]):
+        key, equals, value = word.partition("=")
+        if key == name:
+            return value if equals else following
+    return None
 
 
 def _print_counters(counts: Mapping[str, int]) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from beam_pipeline import files
 from beam_pipeline.blocks import Format
 from beam_pipeline.errors import (
+    AudioTFRecordsError,
     IncompleteRun,
     InputError,
     OutputError,
@@ -54,6 +55,11 @@ if TYPE_CHECKING:
 FIRST_ROWS = 20
 WATCH_S = 2.0
 
+_SECRET = re.compile("secret|password|token|access_key", re.IGNORECASE)
+_ENDED = (
+    "The runner ended the job as {}. Shards that were finished are kept: give the same "
+    "command again to continue."
+)
 _SHARD_NAME = re.compile(r"([^/]+/)?[^/]+-\d{5}-of-\d{5}\.tfrecord\.gz")
 
 
@@ -89,10 +95,28 @@ class RunOptions:
             raise RecipeError(
                 "options of Beam", "name no --runner to give them to", self.beam_args
             )
+        for text in self.beam_args:
+            name = text.partition("=")[0]
+            if _SECRET.search(name):
+                # Without its value: errors are logged.
+                raise RecipeError(
+                    "options of Beam",
+                    "would write a secret into the job and its logs; set it in the "
+                    "environment of the workers, as AWS_SECRET_ACCESS_KEY and the like",
+                    name,
+                )
 
     def has_runner(self) -> bool:
         """Whether the job goes to a runner of Beam, instead of this machine."""
-        return any(text.split("=")[0] == "--runner" for text in self.beam_args)
+        return self.has("--runner")
+
+    def is_template(self) -> bool:
+        """Whether the job is only described, to be started by a service later."""
+        return self.has("--template_location")
+
+    def has(self, name: str) -> bool:
+        """Whether an option of Beam is given."""
+        return any(text.partition("=")[0] == name for text in self.beam_args)
 
 
 def record(
@@ -144,9 +168,52 @@ def record(
         If the runner failed; the same call continues.
     """
     from beam_pipeline.local import run_local
-    from beam_pipeline.pipeline import Job
 
     recipe, run = split_options(recipe, options)
+    if run.is_template():
+        raise RecipeError(
+            "--template_location", "records nothing; see write_template", run.beam_args
+        )
+    job = claim_job(input, output, recipe, run)
+    if run.has_runner():
+        with watching(job.work_folder, watch):
+            counts = run_on_engine(job, run.beam_args)
+        if counted is not None:
+            counted(counts)
+    else:
+        run_local(job, run.workers, watch)
+    return Metadata.load(job.output)
+
+
+def write_template(
+    input: str | Sequence[str],
+    output: str,
+    *,
+    recipe: Recipe | None = None,
+    **options: Any,
+) -> None:
+    """Describes the job of :func:`record` in a file, for a service to start it later.
+
+    ``beam_args`` name the runner that does so and the file, by ``--template_location``.
+    """
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from beam_pipeline.pipeline import build_pipeline
+
+    recipe, run = split_options(recipe, options)
+    job = claim_job(input, output, recipe, run)
+    pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
+    build_pipeline(pipeline, job)
+    pipeline.run()
+
+
+def claim_job(
+    input: str | Sequence[str], output: str, recipe: Recipe, run: RunOptions
+) -> Job:
+    """Checks everything that can be checked before, and claims the output folder."""
+    from beam_pipeline.pipeline import Job
+
     inputs = resolve_inputs([input] if isinstance(input, str) else list(input))
     check_transforms(recipe, inputs)
     output = files.absolute(output)
@@ -156,17 +223,9 @@ def record(
         else files.join(output, WORK_FOLDER)
     )
     claim_output(output, work, recipe, inputs, run.overwrite)
-    job = Job(
+    return Job(
         tuple(inputs), files.join(output, ""), work, recipe, str(run.max_rejected)
     )
-    if run.has_runner():
-        with watching(work, watch):
-            counts = run_on_engine(job, run.beam_args)
-        if counted is not None:
-            counted(counts)
-    else:
-        run_local(job, run.workers, watch)
-    return Metadata.load(output)
 
 
 def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
@@ -187,16 +246,22 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
 
     pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
     build_pipeline(pipeline, job)
+    result = None
     try:
         result = pipeline.run()
         state = result.wait_until_finish() or result.state
     except Exception as error:
-        raise read_verdict(job.work_folder) or original(error) from error
+        ours = read_verdict(job.work_folder) or original(error)
+        if isinstance(ours, AudioTFRecordsError):
+            raise ours from error
+        state = "never started" if result is None else result.state
+        # Of a worker's traceback, what it ends with.
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise IncompleteRun(_ENDED.format(f"{state} ({lines[-1]})")) from error
     if state != PipelineState.DONE:
-        raise read_verdict(job.work_folder) or IncompleteRun(
-            f"The runner ended the job as {state}. Shards that were finished are kept: "
-            "give the same command again to continue."
-        )
+        raise read_verdict(job.work_folder) or IncompleteRun(_ENDED.format(state))
+    if not files.exists(files.join(job.output, METADATA)):
+        raise IncompleteRun(_ENDED.format(f"{state}, yet there is no {METADATA}"))
     return read_counters(result)
 
 
