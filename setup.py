@@ -38,17 +38,21 @@ setup(
         "tqdm>=4.65",  # the progress bar
     ],
     extras_require={
-        "gcp": ["apache-beam[gcp]>=2.77"],  # gs://, Dataflow
-        "aws": ["apache-beam[aws]>=2.77"],  # s3://
+        "gcp": ["apache-beam[gcp]>=2.77"],  # Dataflow
+        "aws": ["boto3>=1.34"],  # credentials in the files of the AWS command line
         "plot": ["matplotlib>=3.8"],  # show --plot
         "dev": [
+            "apache-beam[gcp]>=2.77",  # the real Dataflow runner, against a fake service
             "boto3>=1.34",  # an independent client of S3
+            "build>=1",  # what Beam builds --setup_file with
+            "cryptography>=42",  # a service account's key, made up
             "hypothesis>=6.100",  # properties
             "jsonschema>=4.20",  # the metadata against their schema
             "librosa>=0.10",  # the reference of log_mel
             "matplotlib>=3.8",
             "moto[server]>=5.1",  # an object store on loopback
             "mypy>=1.10",
+            "packaging>=23",  # versions in the image against those here
             "pytest>=8",
             "ruff>=0.17,<0.18",  # another minor version formats otherwise
         ],

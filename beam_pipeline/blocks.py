@@ -25,7 +25,7 @@ import numpy.typing as npt
 from beam_pipeline import files
 from beam_pipeline.audio import ClipReader
 from beam_pipeline.decoder import SAMPLE_BYTES, AudioInfo
-from beam_pipeline.errors import ClipError, InputError, RecipeError
+from beam_pipeline.errors import ClipError, InputError, RecipeError, UnreadableAudio
 from beam_pipeline.examples import ExampleEncoder
 from beam_pipeline.features import FeatureSet
 from beam_pipeline.plan import Clip, Corpus, Reject, Segment, Shard, ShardTask, clip_key
@@ -267,6 +267,8 @@ def _decode_segment(
             sample_rate_hz=recipe.sample_rate,
             channels=recipe.channels,
         ) as reader:
+            if files.modified_ns(source) != clip.modified_ns:
+                raise UnreadableAudio(clip.filepath, "was changed since it was probed")
             while done < len(starts):
                 # Neither the windows nor the stretch that they lie in may be large.
                 offset = int(starts[done])

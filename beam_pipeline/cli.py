@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     ours, beam_args = _split_at_dashes(arguments)
-    args = _parse(ours)
+    args = parse_flags(ours)
     try:
         return int(args.run(args, beam_args))
     except AudioTFRecordsError as error:
@@ -55,6 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(
             "Interrupted. Shards that were finished are kept: give the same command "
             "again to continue."
+            if not beam_args
+            else "Interrupted; on an engine of its own the job goes on. See how far by "
+            f"{PROGRAM} status, and end it there before you give the command again."
         )
         return 1
     except BrokenPipeError:
@@ -82,7 +85,8 @@ def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
+def parse_flags(arguments: list[str]) -> argparse.Namespace:
+    """Our own arguments, those left of ``--``; ends the process if they are wrong."""
     parser = _make_parser()
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -281,7 +285,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
+def recipe_options(args: argparse.Namespace) -> dict[str, Any]:
     """The given flags of the recipe and the run, as keywords of ``record``."""
     own = {"command", "run", "debug", "input", "output", "recipe"}
     options = {name: value for name, value in vars(args).items() if name not in own}
@@ -308,7 +312,7 @@ def _read_recipe(path: str) -> dict[str, Any]:
     from beam_pipeline import files
 
     location = files.absolute(path)
-    if not files.exists(location):
+    if files.size(location) < 0:
         raise InputError(f"{path}: there is no such file. Check --recipe.")
     import yaml
 
@@ -331,7 +335,7 @@ def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     if template is not None:
         with contextlib.nullcontext() if args.debug else quiet_beam():
             write_template(
-                args.input, args.output, beam_args=beam_args, **_options(args)
+                args.input, args.output, beam_args=beam_args, **recipe_options(args)
             )
         print(f"{template}: describes the job, which a service has yet to start")
         return 0
@@ -346,7 +350,7 @@ def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             beam_args=beam_args,
             watch=bar if sys.stderr.isatty() else watch_lines,
             counted=_print_counters,
-            **_options(args),
+            **recipe_options(args),
         )
     seconds = time.monotonic() - started
     from beam_pipeline.show import describe_metadata
@@ -419,7 +423,7 @@ def _plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.recorder import plan, quiet_beam
     from beam_pipeline.show import describe_plan
 
-    options = _options(args)
+    options = recipe_options(args)
     with contextlib.nullcontext() if args.debug else quiet_beam():
         summary, rejects = plan(args.input, **options)
     check_any_accepted(summary, rejects)

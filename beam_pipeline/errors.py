@@ -123,7 +123,10 @@ class StoreError(AudioTFRecordsError):
 
 
 class WorkerDied(AudioTFRecordsError):
-    """``WorkerDied(message)``."""
+    """``WorkerDied(message[, traceback])``."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class VerificationError(AudioTFRecordsError):

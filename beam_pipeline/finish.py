@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from beam_pipeline import files, metadata
 from beam_pipeline.blocks import Format
-from beam_pipeline.errors import IncompleteRun, InputError, RecipeError, TooManyRejected
+from beam_pipeline.errors import IncompleteRun, RecipeError, TooManyRejected
 from beam_pipeline.metadata import Metadata, SplitEntry
 from beam_pipeline.plan import Listing, Reject, ShardInfo, ShardLayout, TallyKey
-from beam_pipeline.progress import keeping_verdict
+from beam_pipeline.progress import clear_work, keeping_verdict
 from beam_pipeline.recipe import Recipe
 
 NAMED_IN_ERRORS = 5
@@ -85,9 +85,11 @@ def check_rejects(
 
 
 def check_any_accepted(summary: PlanSummary, rejects: Sequence[Reject]) -> None:
-    """Raises InputError if there is nothing to record."""
-    if summary.form is None:
-        raise InputError(
+    """Raises TooManyRejected if there is nothing to record, however many may be."""
+    lost = sum(reject.windows for reject in rejects)
+    planned = sum(layout.total for layout in summary.layouts.values())
+    if summary.form is None or lost >= planned:
+        raise TooManyRejected(
             f"Not one of {summary.listing.clips} clips can be recorded:\n"
             f"{_named(rejects)}"
         )
@@ -207,7 +209,7 @@ def finish_data_set(
 
     Raises
     ------
-    InputError, IncompleteRun, TooManyRejected
+    IncompleteRun, TooManyRejected
         Then there is no ``metadata.json``; ``rejected.jsonl`` is there in any case.
     """
     infos, rejects = list(infos), list(rejects)
@@ -224,5 +226,5 @@ def finish_data_set(
     metadata.write_manifest(files.join(output, metadata.MANIFEST), manifest)
     path = files.join(output, metadata.METADATA)
     files.write_bytes(path, metadata.to_text(described.to_json()))
-    files.delete_below(work_folder)
+    clear_work(work_folder)
     return path

@@ -39,13 +39,12 @@ from beam_pipeline.blocks import ShardWork
 from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
 from beam_pipeline.finish import PlanSummary, finish_data_set
 from beam_pipeline.pipeline import Job, Planned, plan_shards, write_shards
-from beam_pipeline.progress import Totals
+from beam_pipeline.progress import PHASES, Totals
 from beam_pipeline.stages import Progress
 
 # Below this much audio a second process costs more than it brings.
 SECONDS_PER_WRITER = 600.0
 POLL_S = 0.2
-PHASES = "phases"
 THREADED = {"tensorflow", "obstore"}  # have threads that Python does not know of
 _STEP = "[while running "
 
@@ -292,7 +291,8 @@ def wait_for(processes: list[Any]) -> None:
     """
     for process, failure in _ended(processes):
         if failure is not None:
-            raise failure
+            details = failure.args[1:] if isinstance(failure, WorkerDied) else ()
+            raise failure from RuntimeError(*details) if details else None
         if process.exitcode != 0:
             raise WorkerDied(_obituary(process))
 
@@ -350,8 +350,19 @@ def _writer_main(
     except AudioTFRecordsError as error:
         pipe.send(error)
         sys.exit(1)
-    except Exception:  # sent home, where it is raised again
-        pipe.send(WorkerDied(f"writer {writer} failed:\n{traceback.format_exc()}"))
+    except Exception as error:  # sent home, where it is raised again
+        first = error
+        while first.__cause__ is not None:  # what runners wrap is the cause
+            first = first.__cause__  # type: ignore[assignment]
+        lines = str(first).strip().splitlines() or [""]
+        reason = f"{type(first).__name__}: {lines[-1]}"
+        pipe.send(
+            WorkerDied(
+                f"A worker failed (writer {writer}, {reason}). The shards that were "
+                "finished are kept: give the same command again to continue.",
+                traceback.format_exc(),
+            )
+        )
         sys.exit(1)
 
 

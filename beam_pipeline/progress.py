@@ -5,18 +5,22 @@
     job.json         what is recorded, from the submitter
     plan.json        how much there is to do, once the headers are read
     receipts/        one file for each shard that is finished
+    parts/           unfinished shards, on a file system
+    phases/          what phases on one machine hand on to each other
     verdict.json     why the job could not end well
 
-The folder goes when the data set is complete.
+All of it goes when the data set is complete, and nothing else that lies there.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from beam_pipeline import errors, files
@@ -29,6 +33,9 @@ JOB_FILE = "job.json"
 PLAN_FILE = "plan.json"
 VERDICT_FILE = "verdict.json"
 RECEIPTS = "receipts"
+PARTS = "parts"
+PHASES = "phases"
+OURS = (JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES)
 
 
 class Totals(NamedTuple):
@@ -84,6 +91,27 @@ def write_totals(
     }
     content = json.dumps({"splits": splits}, indent=2).encode()
     files.write_bytes(files.join(work_folder, PLAN_FILE), content)
+
+
+def foreign_file(work_folder: str) -> str | None:
+    """A file in a work folder that no run of ours has put there."""
+    if not files.is_folder(work_folder):
+        return None
+    names = islice(files.list_files(work_folder), 100_000)
+    return next((n for n in names if n.partition("/")[0] not in OURS), None)
+
+
+def clear_work(work_folder: str) -> None:
+    """Deletes what a run has left in its work folder; the folder, if it is empty."""
+    for name in OURS:
+        path = files.join(work_folder, name)
+        if "." in name:
+            files.delete([path])
+        else:
+            files.delete_below(path)
+    if files.is_local(work_folder):
+        with suppress(OSError):  # somebody else's files, or nothing there
+            os.rmdir(work_folder)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from typing import Any
 
 from beam_pipeline.errors import RecipeError
 
+# A bat detector has half a million, an ADC for ultrasound some ten.
+MAX_RATE_HZ = 100_000_000
 TAILS = ("drop", "pad", "overlap")
 ORDERS = ("shuffled", "listed")
 DTYPES = ("float32", "int16")
@@ -192,6 +194,10 @@ def _check_ranges(recipe: Recipe) -> None:
             raise RecipeError(name, "must be a whole number", value)
         if value < 1:
             raise RecipeError(name, "must be at least 1", value)
+    if recipe.sample_rate is not None and recipe.sample_rate > MAX_RATE_HZ:
+        raise RecipeError(
+            "sample_rate", f"must be at most {MAX_RATE_HZ} Hz", recipe.sample_rate
+        )
     for name in ("win_seconds", "hop_seconds"):
         value = getattr(recipe, name)
         if value is None:

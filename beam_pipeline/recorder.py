@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import re
+import sys
 import tempfile
 import threading
 from collections import Counter
@@ -25,7 +27,7 @@ from beam_pipeline.errors import (
     RecipeError,
     StoreError,
 )
-from beam_pipeline.expressions import format_transform
+from beam_pipeline.expressions import format_transform, parse_transform
 from beam_pipeline.finish import PlanSummary, allowed_rejects
 from beam_pipeline.metadata import (
     MANIFEST,
@@ -43,14 +45,19 @@ from beam_pipeline.progress import (
     VERDICT_FILE,
     WORK_FOLDER,
     Totals,
+    clear_work,
+    foreign_file,
     read_progress,
     read_verdict,
 )
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sources import Input, list_sources, resolve_inputs
+from beam_pipeline.transforms import Chain
 
 if TYPE_CHECKING:
     from beam_pipeline.pipeline import Job
+
+PathLike = str | os.PathLike[str]
 
 FIRST_ROWS = 20
 WATCH_S = 2.0
@@ -75,7 +82,7 @@ class RunOptions:
         Replace the data set that is in the output folder.
     workers : int, optional
         Processes on this machine. Default: one a core, if the job is large enough.
-    work_dir : str, optional
+    work_dir : path, optional
         Where unfinished shards lie. Default: ``_work`` in the output folder.
     beam_args : sequence of str
         Options of Beam; with a ``--runner`` among them the job goes there.
@@ -84,13 +91,18 @@ class RunOptions:
     max_rejected: int | str = 0
     overwrite: bool = False
     workers: int | None = None
-    work_dir: str | None = None
+    work_dir: PathLike | None = None
     beam_args: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         allowed_rejects(str(self.max_rejected), 0)
-        if self.workers is not None and self.workers < 1:
-            raise RecipeError("workers", "must be at least 1", self.workers)
+        if not isinstance(self.overwrite, bool):
+            raise RecipeError("overwrite", "must be True or False", self.overwrite)
+        if self.workers is not None:
+            if isinstance(self.workers, bool) or not isinstance(self.workers, int):
+                raise RecipeError("workers", "must be a whole number", self.workers)
+            if self.workers < 1:
+                raise RecipeError("workers", "must be at least 1", self.workers)
         if self.beam_args and not self.has_runner():
             raise RecipeError(
                 "options of Beam", "name no --runner to give them to", self.beam_args
@@ -120,8 +132,8 @@ class RunOptions:
 
 
 def record(
-    input: str | Sequence[str],
-    output: str,
+    input: PathLike | Sequence[PathLike],
+    output: PathLike,
     *,
     recipe: Recipe | None = None,
     watch: Callable[..., Any] | None = None,
@@ -137,9 +149,9 @@ def record(
 
     Parameters
     ----------
-    input : str or sequence of str
+    input : path or sequence of paths
         Folders, globs, audio files, or text files of paths; on any Beam file system.
-    output : str
+    output : path
         A folder: empty, not there yet, or with an unfinished run of the same recipe,
         which is continued.
     recipe : Recipe, optional
@@ -174,20 +186,20 @@ def record(
         raise RecipeError(
             "--template_location", "records nothing; see write_template", run.beam_args
         )
-    job = claim_job(input, output, recipe, run)
-    if run.has_runner():
-        with watching(job.work_folder, watch):
-            counts = run_on_engine(job, run.beam_args)
-        if counted is not None:
-            counted(counts)
-    else:
-        run_local(job, run.workers, watch)
-    return Metadata.load(job.output)
+    with claimed_job(input, output, recipe, run) as job:
+        if run.has_runner():
+            with watching(job.work_folder, watch):
+                counts = run_on_engine(job, run.beam_args)
+            if counted is not None:
+                counted(counts)
+        else:
+            run_local(job, run.workers, watch)
+        return Metadata.load(job.output)
 
 
 def write_template(
-    input: str | Sequence[str],
-    output: str,
+    input: PathLike | Sequence[PathLike],
+    output: PathLike,
     *,
     recipe: Recipe | None = None,
     **options: Any,
@@ -202,30 +214,94 @@ def write_template(
     from beam_pipeline.pipeline import build_pipeline
 
     recipe, run = split_options(recipe, options)
-    job = claim_job(input, output, recipe, run)
-    pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
-    build_pipeline(pipeline, job)
-    pipeline.run()
+    with claimed_job(input, output, recipe, run) as job:
+        pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
+        build_pipeline(pipeline, job)
+        pipeline.run()
 
 
-def claim_job(
-    input: str | Sequence[str], output: str, recipe: Recipe, run: RunOptions
-) -> Job:
-    """Checks everything that can be checked before, and claims the output folder."""
+@contextmanager
+def claimed_job(
+    input: PathLike | Sequence[PathLike],
+    output: PathLike,
+    recipe: Recipe,
+    run: RunOptions,
+) -> Iterator[Job]:
+    """Checks what can be checked before, and claims the output for the block."""
     from beam_pipeline.pipeline import Job
 
-    inputs = resolve_inputs([input] if isinstance(input, str) else list(input))
+    inputs = _resolve(input)
     check_transforms(recipe, inputs)
-    output = files.absolute(output)
-    work = (
-        files.absolute(run.work_dir)
-        if run.work_dir
-        else files.join(output, WORK_FOLDER)
-    )
-    claim_output(output, work, recipe, inputs, run.overwrite)
-    return Job(
-        tuple(inputs), files.join(output, ""), work, recipe, str(run.max_rejected)
-    )
+    if not os.fspath(output):
+        raise InputError("--output is empty. Give a folder.")
+    output = files.absolute(os.fspath(output))
+    work = files.join(output, WORK_FOLDER)
+    if run.work_dir is not None:
+        work = files.absolute(os.fspath(run.work_dir))
+        check_work_folder(work, output, inputs)
+    with locked(work):
+        claim_output(output, work, recipe, inputs, run.overwrite)
+        yield Job(
+            tuple(inputs), files.join(output, ""), work, recipe, str(run.max_rejected)
+        )
+
+
+def _resolve(input: PathLike | Sequence[PathLike]) -> list[Input]:
+    several = [input] if isinstance(input, str | os.PathLike) else input
+    return resolve_inputs([os.fspath(entry) for entry in several])
+
+
+@contextmanager
+def locked(work: str) -> Iterator[None]:
+    """Keeps a second run on this machine out of a work folder while the block runs.
+
+    Raises
+    ------
+    OutputError
+        If there is one already.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    name = hashlib.blake2b(work.encode(errors="surrogateescape"), digest_size=8)
+    path = f"audio-tfrecords-{os.getuid()}-{name.hexdigest()}.lock"
+    with open(os.path.join(tempfile.gettempdir(), path), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OutputError(
+                f"Another run on this machine is writing into {work}. Wait for it, or "
+                "give another --output."
+            ) from error
+        yield
+
+
+def check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
+    """Makes sure that a work folder of the user's choice is one of its own.
+
+    Raises
+    ------
+    OutputError
+        If it lies in an input or in the output, holds one, or holds other files.
+    """
+    for what, other in [
+        ("--output", output),
+        *(("--input", entry.location) for entry in inputs),
+    ]:
+        a, b = f"{work.rstrip('/')}/", f"{other.rstrip('/')}/"
+        if a.startswith(b) or b.startswith(a):
+            raise OutputError(
+                f"--work-dir {work} and {what} {other} lie one in the other. Give a "
+                "folder of its own: it is emptied when the data set is complete."
+            )
+    foreign = foreign_file(work)
+    if foreign is not None:
+        raise OutputError(
+            f"--work-dir {work} holds files that are not of a run, such as {foreign}. "
+            "Give a new or empty folder."
+        )
 
 
 def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
@@ -254,14 +330,21 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
         ours = read_verdict(job.work_folder) or original(error)
         if isinstance(ours, AudioTFRecordsError):
             raise ours from error
-        state = "never started" if result is None else result.state
+        state = "never started"
+        if result is not None:
+            state = "FAILED"  # unless it can still be asked
+            with suppress(Exception):
+                state = result.state
         # Of a worker's traceback, what it ends with.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise IncompleteRun(_ENDED.format(f"{state} ({lines[-1]})")) from error
     if state != PipelineState.DONE:
         raise read_verdict(job.work_folder) or IncompleteRun(_ENDED.format(state))
     if not files.exists(files.join(job.output, METADATA)):
-        raise IncompleteRun(_ENDED.format(f"{state}, yet there is no {METADATA}"))
+        cause = "its workers must see --input and --output, and write there"
+        raise IncompleteRun(
+            _ENDED.format(f"{state}, yet there is no {METADATA} ({cause})")
+        )
     return read_counters(result)
 
 
@@ -274,7 +357,7 @@ def read_counters(result: Any) -> dict[str, int]:
     found = result.metrics().query(MetricsFilter().with_namespace(COUNTERS))
     counts: Counter[str] = Counter()
     for counter in found["counters"]:
-        counts[counter.key.metric.name] += counter.result
+        counts[counter.key.metric.name] += counter.result or 0
     return dict(sorted(counts.items()))
 
 
@@ -309,7 +392,7 @@ def watching(work: str, watch: Callable[..., Any] | None) -> Iterator[None]:
 
 
 def plan(
-    input: str | Sequence[str],
+    input: PathLike | Sequence[PathLike],
     *,
     recipe: Recipe | None = None,
     **options: Any,
@@ -327,7 +410,7 @@ def plan(
     from beam_pipeline.pipeline import Job
 
     recipe, run = split_options(recipe, options)
-    inputs = resolve_inputs([input] if isinstance(input, str) else list(input))
+    inputs = _resolve(input)
     check_transforms(recipe, inputs)
     with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
         job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
@@ -412,6 +495,7 @@ def claim_output(
         "recipe": recipe.to_json(),
         "inputs": [asdict(entry) for entry in inputs],
         "writer": writer_versions(),
+        "code": code_of(recipe),
     }
     if files.is_local(output) and os.path.isfile(output):
         raise OutputError(f"{output} is a file; --output must be a folder.")
@@ -426,15 +510,15 @@ def claim_output(
     held = list(islice(_held_files(output, work), 100_000))
     claimed = files.exists(job_file)
     if claimed and METADATA not in held:
-        if json.loads(files.read_bytes(job_file)) == json.loads(json.dumps(stamp)):
+        if _read_stamp(job_file) == json.loads(json.dumps(stamp)):
             # What the run before has planned and how it failed is history.
             files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
             return
         if not overwrite:
             raise OutputError(
-                f"{output} holds an unfinished run of another recipe, other inputs or "
-                "other library versions. Give its command again to finish it, or give "
-                "--overwrite to replace it, or another --output."
+                f"{output} holds an unfinished run of another recipe, other inputs, "
+                "other library versions or other code of a transform. Give its command "
+                "again to finish it, or --overwrite to replace it, or another --output."
             )
     if held:
         foreign = [name for name in held if not _is_ours(name)]
@@ -450,8 +534,32 @@ def claim_output(
         for name in sorted(held, key=lambda name: name != METADATA):
             files.delete([files.join(output, name)])
     if claimed:
-        files.delete_below(work)
+        clear_work(work)
     files.write_bytes(job_file, to_text(stamp))
+
+
+def _read_stamp(job_file: str) -> Any:
+    try:
+        return json.loads(files.read_bytes(job_file))
+    except ValueError:  # cut off with the machine: nobody knows whose run it was
+        return None
+
+
+def code_of(recipe: Recipe) -> dict[str, str]:
+    """SHA-256 of each module that transforms of the user's own come from.
+
+    A run that continues must not mix what they did before and what they do now.
+    """
+    code = {}
+    for expression in recipe.features.values():
+        transform = parse_transform(expression)
+        for step in transform.steps if isinstance(transform, Chain) else (transform,):
+            name = getattr(step, "__module__", None) or type(step).__module__
+            source = getattr(sys.modules.get(name), "__file__", None)
+            if source is not None and name.partition(".")[0] != __package__:
+                with open(source, "rb") as file:
+                    code[name] = hashlib.sha256(file.read()).hexdigest()
+    return code
 
 
 def _held_files(output: str, work: str) -> Iterator[str]:

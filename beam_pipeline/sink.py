@@ -20,16 +20,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_pipeline import files
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.plan import Shard, ShardInfo
-from beam_pipeline.progress import receipt_path
+from beam_pipeline.progress import PARTS, receipt_path
 from beam_pipeline.tfrecord import GzipWriter, frame_record
 
 CompressionTypes = filesystem.CompressionTypes
 
 # The namespace of this package's counters.
 COUNTERS = "audio_tfrecords"
-
-# In the work folder.
-PARTS = "parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,8 +295,8 @@ def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | No
     path = receipt_path(shard.name, work_folder)
     try:
         values = json.loads(files.read_bytes(path))
-    except FileNotFoundError:
+        info = ShardInfo(Shard(**values.pop("shard")), **values)
+    except (FileNotFoundError, ValueError):  # none, or cut off with the machine
         return None
-    info = ShardInfo(Shard(**values.pop("shard")), **values)
     whole = info.shard == shard and files.size(prefix + info.file) == info.bytes
     return info if whole else None

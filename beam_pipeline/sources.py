@@ -77,6 +77,8 @@ def resolve_input(text: str) -> Input:
     InputError
         If nothing is there, or it is a manifest.
     """
+    if not text:
+        raise InputError("--input is empty. Give a folder, a glob or a file.")
     path = files.absolute(text)
     suffix = os.path.splitext(path)[1].lower()
     is_glob = _WILDCARD.search(path) is not None

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from beam_pipeline.blocks import Format
 from beam_pipeline.errors import (
     IncompleteRun,
-    InputError,
     RecipeError,
     TooManyRejected,
 )
@@ -221,7 +220,9 @@ def test_only_the_first_rejects_are_named_by_row(count):
 
 
 def test_nothing_to_record_says_why():
-    with pytest.raises(InputError, match=r"(?s)Not one of 1 clips.*a/0\.wav: holds no"):
+    with pytest.raises(
+        TooManyRejected, match=r"(?s)Not one of 1 clips.*a/0\.wav: holds no"
+    ):
         check_any_accepted(PlanSummary(Listing(1, 0), None, {}, {}), [early(0)])
     check_any_accepted(summary_of(train=1), [early(0)])
 
@@ -309,7 +310,7 @@ def test_seconds_of_a_plan(split):
 
 def finish(folder, summary, infos, rejects, max_rejected="0"):
     (folder / "work").mkdir(parents=True, exist_ok=True)
-    (folder / "work" / "plan").touch()
+    (folder / "work" / "plan.json").touch()
     return finish_data_set(
         summary, iter(infos), iter(rejects), iter([]), output=f"{folder}/",
         work_folder=str(folder / "work"), recipe=RECIPE, max_rejected=max_rejected,
@@ -333,7 +334,11 @@ def test_a_finished_data_set_has_its_metadata_and_no_work_folder(tmp_path):
 
 @pytest.mark.parametrize(
     ("wrong", "error"),
-    [("shard", IncompleteRun), ("reject", TooManyRejected), ("nothing", InputError)],
+    [
+        ("shard", IncompleteRun),
+        ("reject", TooManyRejected),
+        ("nothing", TooManyRejected),
+    ],
 )
 def test_an_unfinished_one_has_its_rejects_alone(tmp_path, wrong, error):
     summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)

@@ -46,8 +46,8 @@ ARROWS = {
     "blocks progress finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files progress blocks finish stages pipeline",
-    "recorder": "errors files recipe sources expressions plan metadata progress blocks "
-    "finish sink stages pipeline local",
+    "recorder": "errors files recipe sources transforms expressions plan metadata "
+    "progress blocks finish sink stages pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show verify recorder",
     "reader": "errors files features metadata",
     # Lazily, whatever is asked for.

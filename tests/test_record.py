@@ -30,8 +30,10 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.examples import decode_examples
 from beam_pipeline.metadata import writer_versions
-from beam_pipeline.pipeline import Job, plan_shards
+from beam_pipeline.pipeline import Job, finish, plan_shards, write_shards
+from beam_pipeline.progress import clear_work
 from beam_pipeline.recipe import Recipe
+from beam_pipeline.recorder import locked
 from beam_pipeline.sink import WriteToTFRecord
 from beam_pipeline.sources import resolve_inputs
 from beam_pipeline.tfrecord import SUFFIX, read_records
@@ -536,7 +538,7 @@ def test_inputs_that_are_not_there(tmp_path: Path) -> None:
         record(str(tmp_path / "nowhere"), str(tmp_path / "out"), win_len=1000)
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "x.wav").write_text("no sound")
-    with pytest.raises(InputError, match=r"Not one of 1 clips.*\n.*x.wav"):
+    with pytest.raises(TooManyRejected, match=r"Not one of 1 clips.*\n.*x.wav"):
         record(str(tmp_path / "bad"), str(tmp_path / "out"), win_len=1000)
 
 
@@ -636,3 +638,125 @@ def test_a_data_set_repeats_itself(tmp_path: Path) -> None:
 
 def test_errors_are_all_of_one_family() -> None:
     assert issubclass(WorkerDied, AudioTFRecordsError)
+
+
+class TestWorkFolder:
+    """Nothing of the user's is deleted with it."""
+
+    def refused(self, tmp_path: Path, work: Path, match: str, out: str = "out") -> None:
+        before = digests(tmp_path)
+        with pytest.raises(OutputError, match=match):
+            record(tmp_path / "in", tmp_path / out, win_len=500, work_dir=work)
+        assert digests(tmp_path) == before
+
+    def test_with_other_files_it_is_refused(self, tmp_path: Path) -> None:
+        write_corpus(tmp_path / "in", clips=1)
+        (tmp_path / "precious" / "deep").mkdir(parents=True)
+        (tmp_path / "precious" / "deep" / "thesis.txt").write_text("years")
+        self.refused(tmp_path, tmp_path / "precious", r"such as deep/thesis\.txt")
+
+    def test_in_or_around_the_data_it_is_refused(self, tmp_path: Path) -> None:
+        write_corpus(tmp_path / "in", clips=1)
+        for work in ("in", "in/work", "."):
+            self.refused(tmp_path, tmp_path / work, "--input .* one in the other|--out")
+        for work in ("a/out", "a/out/work", "a"):
+            self.refused(tmp_path, tmp_path / work, "--output .* one in", out="a/out")
+
+    def test_an_empty_one_is_used_and_gone(self, tmp_path: Path) -> None:
+        write_corpus(tmp_path / "in", clips=1)
+        (tmp_path / "work").mkdir()
+        record(
+            tmp_path / "in", tmp_path / "out", win_len=500, work_dir=tmp_path / "work"
+        )
+        assert not (tmp_path / "work").exists()
+
+    def test_what_others_put_there_meanwhile_stays(self, tmp_path: Path) -> None:
+        work = tmp_path / "work"
+        (work / "receipts").mkdir(parents=True)
+        (work / "receipts" / "x.json").touch()
+        (work / "mine.txt").touch()
+        clear_work(str(work))
+        assert [path.name for path in work.iterdir()] == ["mine.txt"]
+
+
+def test_a_second_run_into_the_same_folder_is_kept_out(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    with (
+        locked(str(tmp_path / "out" / "_work")),
+        pytest.raises(OutputError, match="Another run on this machine"),
+    ):
+        record(tmp_path / "in", tmp_path / "out", win_len=500)
+    assert not (tmp_path / "out").exists()
+    record(tmp_path / "in", tmp_path / "out", win_len=500)
+
+
+def test_a_changed_transform_does_not_continue_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "in")
+    (tmp_path / "code").mkdir()
+    code = tmp_path / "code" / "gains_of_mine.py"
+    code.write_text(
+        "from tests.sounds import die\ndef f(windows):\n    return die(windows)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+    options = {"win_len": 500, "features": {"x": "gains_of_mine:f"}, "workers": 2}
+    options["num_shards"] = 4
+    places = tmp_path / "in", tmp_path / "out"
+    with pytest.raises(WorkerDied):
+        record(*places, **options)
+    code.write_text("def f(windows):\n    return 3 * windows\n")
+    with pytest.raises(OutputError, match="other code of a transform"):
+        record(*places, **options)
+
+
+def test_a_file_that_changes_during_the_run_is_not_recorded(tmp_path: Path) -> None:
+    sounds = write_corpus(tmp_path / "in")
+    recipe = Recipe(win_len=500, num_shards=3)
+    inputs = tuple(resolve_inputs([str(tmp_path / "in")]))
+    job = Job(inputs, f"{tmp_path}/out/", str(tmp_path / "work"), recipe, "100%")
+    with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
+        planned = plan_shards(pipeline, job)
+        changed = planned.work | beam.Map(change_cats, str(tmp_path / "in"))
+        _ = finish(planned, write_shards(changed, job), job)
+    metadata = Metadata.load(str(tmp_path / "out"))
+    assert metadata.rejected == 4
+    lines = rejected(tmp_path / "out")
+    assert {line["path"] for line in lines} == {f"cat/cat_{i}.wav" for i in range(4)}
+    assert all("was changed since it was probed" in line["reason"] for line in lines)
+    assert len(sounds) == 12
+
+
+def change_cats(work, folder):
+    for path in Path(folder, "cat").iterdir():
+        os.utime(path, ns=(0, 1))
+    return work
+
+
+def test_empty_names_are_not_the_current_folder(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    with pytest.raises(InputError, match="--input is empty"):
+        record("", tmp_path / "out", win_len=500)
+    with pytest.raises(InputError, match="--output is empty"):
+        record(tmp_path / "in", "", win_len=500)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("overwrite", "no"), ("workers", "2"), ("workers", True), ("sample_rate", 10**11)],
+)
+def test_values_of_a_wrong_kind_are_named(
+    tmp_path: Path, name: str, value: object
+) -> None:
+    with pytest.raises(RecipeError, match=name):
+        record(tmp_path / "in", tmp_path / "out", win_len=500, **{name: value})
+
+
+def test_a_damaged_work_folder_is_no_dead_end(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    work = tmp_path / "out" / "_work"
+    work.mkdir(parents=True)
+    (work / "job.json").touch()
+    with pytest.raises(OutputError, match="--overwrite to replace it"):
+        record(tmp_path / "in", tmp_path / "out", win_len=500)
+    record(tmp_path / "in", tmp_path / "out", win_len=500, overwrite=True)

@@ -1,5 +1,6 @@
 """stages.py: each step in Beam's in-memory runner, against a loop in one process."""
 
+import os
 from collections import Counter
 from itertools import groupby
 
@@ -517,6 +518,7 @@ def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
     _, recipe, inputs, clips, form = write_two(tmp_path, features=features)
     silent = np.zeros(LENGTH + HOP, np.int16)
     soundfile.write(tmp_path / "b" / "short.wav", silent, RATE)
+    os.utime(tmp_path / "b" / "short.wav", ns=(0, clips[1].modified_ns))
     work = work_of(clips, form)
 
     def build(source):

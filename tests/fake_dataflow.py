@@ -1,0 +1,366 @@
+"""The Dataflow service on loopback: takes jobs, and ends them as it is told.
+
+::
+
+    python -m tests.fake_dataflow 9100     runs every job it is given on this machine
+    audio-tfrecords record ... -- --runner=DataflowRunner --no_auth --project=any \
+        --region=any --dataflow_endpoint=http://localhost:9100 \
+        --temp_location=/tmp/any --staging_location=/tmp/any
+
+The host must be written ``localhost``: Beam speaks HTTP to that name alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PENDING = "JOB_STATE_PENDING"
+DONE = "JOB_STATE_DONE"
+RUNNING = "JOB_STATE_RUNNING"
+FAILED = "JOB_STATE_FAILED"
+CANCELLED = "JOB_STATE_CANCELLED"
+_CANCELLED_NUMBER = 5  # as clients that send numbers for names spell it
+_CREDENTIALS_PATH = "/token"
+_WORKER_SECONDS = 120
+
+_JOBS = re.compile(r"/v1b3/projects/([^/]+)/locations/([^/]+)/jobs(?:/([^/]+))?(/\w+)?")
+
+
+class Counter(NamedTuple):
+    """One counter of a job; ``step`` is the transform's key in the pipeline."""
+
+    step: str
+    namespace: str
+    name: str
+    value: int
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a job ends: its state, what it complains about, what it has counted."""
+
+    state: str = DONE
+    errors: Sequence[str] = ()
+    counters: Sequence[Counter] = ()
+
+
+@dataclass
+class Job:
+    """A job as it was posted, and how far it is."""
+
+    id: str
+    project: str
+    region: str
+    posted: dict[str, Any]
+    state: str = RUNNING
+    ending: Ending = field(default_factory=Ending)
+
+    @property
+    def pool(self) -> dict[str, Any]:
+        """Its only worker pool."""
+        (pool,) = self.posted["environment"]["workerPools"]
+        return dict(pool)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of Beam that its workers are given."""
+        return dict(self.posted["environment"]["sdkPipelineOptions"]["options"])
+
+    @property
+    def staged(self) -> str:
+        """The folder of its pipeline and its packages."""
+        return str(self.options["pipelineUrl"]).rpartition("/")[0]
+
+
+class FakeDataflow:
+    """Jobs that were created, and every request.
+
+    Parameters
+    ----------
+    run : callable
+        Called with each :class:`Job`, in a thread; returns its ending. A job that was
+        cancelled meanwhile stays so.
+    refuse : int, optional
+        The HTTP status that creating a job is answered with.
+    """
+
+    def __init__(self, run: Callable[[Job], Ending], refuse: int | None = None):
+        self.jobs: list[Job] = []
+        self.requests: list[str] = []
+        self.endpoint = ""
+        self._run = run
+        self._refuse = refuse
+        self._threads: list[threading.Thread] = []
+
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
+        """A request -> HTTP status and JSON."""
+        self.requests.append(f"{method} {path}")
+        if path == _CREDENTIALS_PATH:
+            return 200, {"access_token": "any", "expires_in": 3600}
+        found = _JOBS.fullmatch(path)
+        if found is None:
+            return _refusal(404, f"there is nothing at {path}")
+        project, region, name, part = found.groups()
+        if name is None:
+            if method != "POST":
+                return 200, {"jobs": [_to_json(job) for job in self.jobs]}
+            if self._refuse is not None:
+                return _refusal(self._refuse, "this project may create no jobs")
+            created = self._create(project, region, json.loads(body))
+            # However soon it ends, the service answers before it has begun.
+            return 200, {**_to_json(created), "currentState": PENDING}
+        job = next((job for job in self.jobs if job.id == name), None)
+        if job is None:
+            return _refusal(404, f"there is no job {name}")
+        if part == "/messages":
+            return 200, _messages(job)
+        if part == "/metrics":
+            return 200, _metrics(job)
+        if method == "PUT":
+            wanted = json.loads(body).get("requestedState")
+            if wanted in (_CANCELLED_NUMBER, CANCELLED) and job.state == RUNNING:
+                job.state = CANCELLED
+        return 200, _to_json(job)
+
+    def join(self) -> None:
+        """Waits for what runs."""
+        for thread in self._threads:
+            thread.join(_WORKER_SECONDS)
+
+    def _create(self, project: str, region: str, posted: dict[str, Any]) -> Job:
+        job = Job(f"fake-{len(self.jobs)}", project, region, posted)
+        self.jobs.append(job)
+        thread = threading.Thread(target=self._end, args=(job,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return job
+
+    def _end(self, job: Job) -> None:
+        try:
+            ending = self._run(job)
+        except Exception:
+            ending = Ending(FAILED, (traceback.format_exc(),))
+        job.ending = ending
+        if job.state == RUNNING:
+            job.state = ending.state
+
+
+def _refusal(status: int, message: str) -> tuple[int, Any]:
+    return status, {"error": {"code": status, "message": message}}
+
+
+def _to_json(job: Job) -> dict[str, Any]:
+    # A summary, as the service answers unless it is asked for everything.
+    return {
+        "id": job.id,
+        "name": job.posted.get("name"),
+        "projectId": job.project,
+        "location": job.region,
+        "clientRequestId": job.posted.get("clientRequestId"),
+        "currentState": job.state,
+    }
+
+
+def _messages(job: Job) -> dict[str, Any]:
+    errors = job.ending.errors if job.state == FAILED else ()
+    now = datetime.now(timezone.utc).isoformat()
+    return {
+        "jobMessages": [
+            {
+                "id": f"{job.id}-{number}",
+                "time": now,
+                "messageText": text,
+                "messageImportance": "JOB_MESSAGE_ERROR",
+            }
+            for number, text in enumerate(errors)
+        ]
+    }
+
+
+def _metrics(job: Job) -> dict[str, Any]:
+    # Beam looks up every counter twice: as it is, and as it was committed.
+    return {
+        "metrics": [
+            {
+                "name": {
+                    "origin": "user",
+                    "name": counter.name,
+                    "context": {
+                        "namespace": counter.namespace,
+                        "step": counter.step,
+                        **stage,
+                    },
+                },
+                "scalar": counter.value,
+            }
+            for counter in job.ending.counters
+            for stage in ({}, {"tentative": "true"})
+        ]
+    }
+
+
+@contextlib.contextmanager
+def fake_dataflow(
+    run: Callable[[Job], Ending] = lambda job: Ending(),
+    refuse: int | None = None,
+    port: int = 0,
+) -> Iterator[FakeDataflow]:
+    """Serves until the block is left; ``endpoint`` is what Beam is to be given."""
+    service = FakeDataflow(run, refuse)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 60
+
+        def handle_any(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            path = self.path.partition("?")[0]
+            status, content = service.answer(self.command, path, body)
+            data = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PUT = handle_any  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    service.endpoint = f"http://localhost:{server.server_port}"
+    try:
+        yield service
+    finally:
+        service.join()
+        server.shutdown()
+        server.server_close()
+
+
+def run_staged(pipeline_proto: bytes) -> Ending:
+    """Runs a pipeline that was staged for Dataflow on this machine, in this process."""
+    from apache_beam.metrics import MetricsFilter
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.portability import python_urns
+    from apache_beam.portability.api import beam_runner_api_pb2
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+    pipeline = beam_runner_api_pb2.Pipeline.FromString(pipeline_proto)
+    for environment in pipeline.components.environments.values():
+        # An interpreter like this one, in place of a container.
+        environment.urn = python_urns.EMBEDDED_PYTHON
+        environment.payload = b""
+        del environment.dependencies[:]
+    try:
+        result = FnApiRunner().run_via_runner_api(pipeline, PipelineOptions([]))
+        result.wait_until_finish()
+    except Exception:
+        return Ending(FAILED, (traceback.format_exc(),))
+    keys = {
+        transform.unique_name: key
+        for key, transform in pipeline.components.transforms.items()
+    }
+    counters = result.metrics().query(MetricsFilter())["counters"]
+    return Ending(
+        counters=[
+            Counter(
+                keys[counter.key.step],
+                counter.key.metric.namespace,
+                counter.key.metric.name,
+                counter.committed,
+            )
+            for counter in counters
+            if counter.key.step in keys
+        ]
+    )
+
+
+def run_here(job: Job) -> Ending:
+    """Runs a job as a worker with this very environment would."""
+    return run_staged(read_staged(job, "pipeline.pb"))
+
+
+def run_apart(job: Job, environment: Mapping[str, str] | None = None) -> Ending:
+    """Runs a job in a process that has the package as it was staged, if it was."""
+    with tempfile.TemporaryDirectory(prefix="fake-dataflow-") as name:
+        folder = Path(name)
+        (folder / "pipeline.pb").write_bytes(read_staged(job, "pipeline.pb"))
+        packages = {package["name"] for package in job.pool.get("packages", [])}
+        path = [os.environ.get("PYTHONPATH", "")]
+        if "workflow.tar.gz" in packages:
+            archive = folder / "workflow.tar.gz"
+            archive.write_bytes(read_staged(job, archive.name))
+            with tarfile.open(archive) as tar:
+                tar.extractall(folder / "package", filter="data")
+            path = [str(found) for found in (folder / "package").iterdir()]
+        done = subprocess.run(
+            [sys.executable, __file__, "--worker", str(folder / "pipeline.pb")],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_WORKER_SECONDS,
+            cwd=folder,
+            env={**os.environ, **(environment or {}), "PYTHONPATH": ":".join(path)},
+        )
+    if done.returncode != 0:
+        return Ending(FAILED, (done.stderr,))
+    values = json.loads(done.stdout.splitlines()[-1])
+    counters = [Counter(*counter) for counter in values["counters"]]
+    return Ending(values["state"], values["errors"], counters)
+
+
+def read_staged(job: Job, name: str) -> bytes:
+    """A file that was staged for a job's workers, wherever that was."""
+    from apache_beam.io.filesystem import CompressionTypes
+    from apache_beam.io.filesystems import FileSystems
+
+    with FileSystems.open(
+        f"{job.staged}/{name}", compression_type=CompressionTypes.UNCOMPRESSED
+    ) as file:
+        return bytes(file.read())
+
+
+def _work(path: str) -> None:
+    ending = run_staged(Path(path).read_bytes())
+    print(
+        json.dumps(
+            {
+                "state": ending.state,
+                "errors": list(ending.errors),
+                "counters": list(ending.counters),
+            }
+        )
+    )
+
+
+def _serve(port: int) -> None:
+    with fake_dataflow(run_apart, port=port) as service:
+        print(f"--dataflow_endpoint={service.endpoint}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--worker":
+        _work(sys.argv[2])
+    else:
+        _serve(int(sys.argv[1]))
