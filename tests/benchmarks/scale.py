@@ -9,6 +9,7 @@ to ``metadata.json``. Every size is a process of its own.
 
 import argparse
 import io
+import itertools
 import json
 import os
 import resource
@@ -26,7 +27,7 @@ import numpy as np
 
 RATE = 4000
 CLASSES = 100
-SHARDS = 40
+CLIPS_PER_SHARD = 2500
 FOLDER = "/simulated"
 
 
@@ -144,23 +145,23 @@ def measure(clips, workers):
                 out,
                 win_len=RATE,
                 max_windows=2,
-                num_shards=SHARDS,
+                elements_per_file=CLIPS_PER_SHARD,
                 features={"loudness": "tests.benchmarks.scale:loudness"},
                 workers=workers,
             )
         seconds = time.perf_counter() - started
-        for root, _, names in os.walk(out):
-            written += [
-                os.stat(os.path.join(root, n)).st_mtime
-                for n in names
-                if n.endswith(".gz")
-            ]
+        for path in Path(out).glob("*.gz"):
+            number = int(path.name.split("-")[1])
+            written.append((number % workers, path.stat().st_mtime))
     finally:
         shutil.rmtree(out)
     assert metadata.splits["records"].clips == clips
-    written.sort()
-    # Writers alternate: a shard takes as long as since the writer's one before.
-    took = [b - a for a, b in zip(written, written[workers:], strict=False)]
+    # A shard took as long as since the one before of the same writer; the first and
+    # the last of each writer are other than the rest.
+    took = []
+    for writer in range(workers):
+        ends = sorted(at for number, at in written if number == writer)
+        took += [b - a for a, b in itertools.pairwise(ends[:-1])]
     return {
         "clips": clips,
         "examples": metadata.splits["records"].examples,
