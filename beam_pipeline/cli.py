@@ -261,7 +261,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--max-rejected",
         default=argparse.SUPPRESS,
-        metavar="N|P%%",
+        metavar="N|P%",
         help="how many clips may be rejected; default: 0",
     )
     group.add_argument(
