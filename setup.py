@@ -42,7 +42,7 @@ setup(
         "aws": ["boto3>=1.34"],  # credentials in the files of the AWS command line
         "plot": ["matplotlib>=3.8"],  # show --plot
         "dev": [
-            "apache-beam[gcp]>=2.77",  # the real Dataflow runner, against a fake service
+            "apache-beam[gcp]>=2.77",  # the real runner of Dataflow
             "boto3>=1.34",  # an independent client of S3
             "build>=1",  # what Beam builds --setup_file with
             "cryptography>=42",  # a service account's key, made up

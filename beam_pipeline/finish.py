@@ -99,7 +99,9 @@ def _named(rejects: Sequence[Reject]) -> str:
     first = sorted(rejects, key=lambda reject: reject.row)
     lines = [f"  {r.filepath}: {r.reason}" for r in first[:NAMED_IN_ERRORS]]
     if len(first) > NAMED_IN_ERRORS:
-        lines.append(f"  ... and {len(first) - NAMED_IN_ERRORS} more in {metadata.REJECTED}")
+        lines.append(
+            f"  ... and {len(first) - NAMED_IN_ERRORS} more in {metadata.REJECTED}"
+        )
     return "\n".join(lines)
 
 

@@ -335,9 +335,7 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
             state = "FAILED"  # unless it can still be asked
             with suppress(Exception):
                 state = result.state
-        # Of a worker's traceback, what it ends with.
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise IncompleteRun(_ENDED.format(f"{state} ({lines[-1]})")) from error
+        raise IncompleteRun(_ENDED.format(f"{state} ({_reason(error)})")) from error
     if state != PipelineState.DONE:
         raise read_verdict(job.work_folder) or IncompleteRun(_ENDED.format(state))
     if not files.exists(files.join(job.output, METADATA)):
@@ -346,6 +344,14 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
             _ENDED.format(f"{state}, yet there is no {METADATA} ({cause})")
         )
     return read_counters(result)
+
+
+def _reason(error: Exception) -> str:
+    """One line: of a worker's traceback what it ends with, of gRPC's what it says."""
+    details = getattr(error, "details", None)
+    text = str(details()) if callable(details) else str(error)
+    lines = text.strip().splitlines() or [type(error).__name__]
+    return lines[-1].strip()
 
 
 def read_counters(result: Any) -> dict[str, int]:

@@ -260,3 +260,17 @@ def test_the_whole_job_is_one_pipeline_for_an_engine(tmp_path):
     build_pipeline(pipeline, job)
     shuffles = str(pipeline.to_runner_api()).count("beam:transform:group_by_key:v1")
     assert shuffles == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("Traceback:\n  line 1\nMemoryError: of a worker\n"),
+         "MemoryError: of a worker"),
+        (RuntimeError(), "RuntimeError"),
+        (type("RpcError", (Exception,), {"details": lambda self: "Socket closed"})("<\n>"),
+         "Socket closed"),
+    ],
+)  # fmt: skip
+def test_the_reason_of_an_engine_is_one_line(error, reason):
+    assert recorder._reason(error) == reason
