@@ -22,10 +22,7 @@ make_flink() {
     echo beam >jars
     echo "Flink $1, job server of Beam $beam" >version
   else
-    # A job server sends its jars with each job, which takes longer than the job, but for
-    # those in a folder of this name. The cluster gets them here, once, and so can keep
-    # a Python worker from one step to the next.
-    echo beam/gradle/wrapper >jars
+    echo "$unsent" >jars
     parts_of_beam "flink-$minor" "$2" "$PWD/$(cat jars)" || return
     echo "Flink $1, parts of Beam $2 (for Beam $beam no job server is published)" >version
   fi
@@ -58,14 +55,20 @@ fetch_spark() {
 }
 
 make_spark() {
-  parts_of_beam spark-3 "$2" "$PWD/beam" || return
+  mkdir -p "$unsent/spark"
+  parts_of_beam spark-3 "$2" "$PWD/$unsent/beam" || return
+  rm "$unsent"/beam/slf4j-* # Spark has a newer one
   from_index "pyspark==$1" || return
-  mkdir home
-  unpack_into home
-  cp -r home/*/deps/. home/
-  rm -rf home/pyspark-*
+  unpack_into .
+  mv pyspark-*/deps/* "$unsent/spark"
+  rm -rf pyspark-*
   echo "Spark $1, parts of Beam $2" >version
 }
+
+# A job server sends its jars with each job, which takes longer than the job, but for those
+# below a folder of this name. The clusters here have them from the beginning, and so keep
+# a Python worker from one step to the next.
+unsent=gradle/wrapper
 
 copy_plugin=org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 

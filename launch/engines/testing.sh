@@ -61,7 +61,7 @@ same_bytes() {
 
 submit_and_wait() {
   timeout 300 "${submit[@]}" "${recipe[@]}" --output "$out" "${more[@]}" >"$out.log" 2>&1 || {
-    grep ^audio-tfrecords: "$out.log" || tail -n 5 "$out.log"
+    grep -o 'audio-tfrecords: .*' "$out.log" || tail -n 5 "$out.log"
     return 1
   }
 }

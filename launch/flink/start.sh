@@ -29,8 +29,8 @@ settings=(
   # What is lost with a TaskManager or a Python worker is done again, after the worker that
   # died is forgotten (see environment_cache_millis).
   restart-strategy.type=fixed-delay
-  restart-strategy.fixed-delay.attempts=3
-  restart-strategy.fixed-delay.delay=10s
+  restart-strategy.fixed-delay.attempts=2
+  restart-strategy.fixed-delay.delay=7s
 )
 
 ready() { curl -s localhost:8081/overview | grep -q '"taskmanagers":2'; }
