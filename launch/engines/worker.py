@@ -39,8 +39,12 @@ def main() -> None:
         WORKER_ID=args.id,
         PIPELINE_OPTIONS=json_format.MessageToJson(info.pipeline_options),
         RUNNER_CAPABILITIES=" ".join(info.runner_capabilities),
-        LOGGING_API_SERVICE_DESCRIPTOR=text_format.MessageToString(info.logging_endpoint),
-        CONTROL_API_SERVICE_DESCRIPTOR=text_format.MessageToString(info.control_endpoint),
+        LOGGING_API_SERVICE_DESCRIPTOR=text_format.MessageToString(
+            info.logging_endpoint
+        ),
+        CONTROL_API_SERVICE_DESCRIPTOR=text_format.MessageToString(
+            info.control_endpoint
+        ),
     )
     sdk_worker_main.main([])
 
