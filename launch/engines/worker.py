@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What an engine starts for its Python work: ``--environment_type=PROCESS``.
 
-It takes the place of ``/opt/apache/beam/boot`` in Beam's containers where the package is
-already installed: it asks the engine for the options of the job, and works for it until
-the engine hangs up.
+It takes the place of ``/opt/apache/beam/boot`` in Beam's containers where the package
+is already installed: it asks the engine for the options of the job, and works for it
+until the engine hangs up.
 """
 
 import argparse
