@@ -37,11 +37,11 @@ ready() { curl -s localhost:8081/overview | grep -q '"taskmanagers":2'; }
 
 export FLINK_HOME=$flink/home FLINK_CONF_DIR=$flink/home/conf FLINK_LOG_DIR=$run/flink
 mkdir -p "$FLINK_LOG_DIR/conf"
+printf '%s\n' "${settings[@]/=/: }" >"$FLINK_LOG_DIR/conf/config.yaml"
 # A worker stays for the next step, which else starts Python anew.
 options=(--runner=PortableRunner --job_endpoint=localhost:8099 --parallelism=2 --environment_cache_millis=5000)
 if [ "${1:-}" = embedded ]; then
   master='[local]'
-  printf '%s\n' "${settings[@]/=/: }" >"$FLINK_LOG_DIR/conf/config.yaml"
   PATH=$environment/bin:$PATH begin flink/pool "$python" -m \
     apache_beam.runners.worker.worker_pool_main --service_port=50000
   options+=(--environment_type=EXTERNAL --environment_config=localhost:50000)
