@@ -19,7 +19,7 @@ setup(
     long_description=(HERE / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=["beam_pipeline"],
+    packages=["beam_pipeline", "beam_pipeline.transforms"],
     package_data={"beam_pipeline": ["py.typed", "metadata.schema.json"]},
     python_requires=">=3.10",
     install_requires=[

@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from beam_pipeline.recipe import Recipe as Recipe
     from beam_pipeline.recorder import record as record
     from beam_pipeline.sink import WriteToTFRecord as WriteToTFRecord
-    from beam_pipeline.transforms import Identity as Identity
-    from beam_pipeline.transforms import LogMel as LogMel
-    from beam_pipeline.transforms import PeakGain as PeakGain
-    from beam_pipeline.transforms import RmsGain as RmsGain
+    from beam_pipeline.transforms.base import Identity as Identity
+    from beam_pipeline.transforms.levels import PeakGain as PeakGain
+    from beam_pipeline.transforms.levels import RmsGain as RmsGain
+    from beam_pipeline.transforms.spectral import LogMel as LogMel
 
 # Looked up on first use: writing never loads TensorFlow, and reading never Beam.
 _HOME = {
-    "Identity": "transforms",
-    "LogMel": "transforms",
+    "Identity": "transforms.base",
+    "LogMel": "transforms.spectral",
     "Metadata": "metadata",
-    "PeakGain": "transforms",
+    "PeakGain": "transforms.levels",
     "Recipe": "recipe",
-    "RmsGain": "transforms",
+    "RmsGain": "transforms.levels",
     "WriteToTFRecord": "sink",
     "record": "recorder",
     "replay": "reader",

@@ -22,21 +22,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms import (
-    Chain,
-    Identity,
-    LogMel,
-    PeakGain,
-    RmsGain,
-    Transform,
-)
-
-BUILT_IN: dict[str, type[Any]] = {
-    "identity": Identity,
-    "log_mel": LogMel,
-    "peak_gain": PeakGain,
-    "rms_gain": RmsGain,
-}
+from beam_pipeline.transforms.base import Chain, Transform
+from beam_pipeline.transforms.catalogue import BUILT_IN
 
 _NAME = re.compile(r"\s*([^\W\d][\w.]*(?::[^\W\d][\w.]*)?)\s*")
 _ADVICE = (

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from beam_pipeline.errors import RecipeError, TransformError
 from beam_pipeline.expressions import parse_transform
 from beam_pipeline.recipe import Recipe
-from beam_pipeline.transforms import (
+from beam_pipeline.transforms.base import (
     Chain,
     Identity,
     Transform,

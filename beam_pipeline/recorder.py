@@ -52,7 +52,7 @@ from beam_pipeline.progress import (
 )
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sources import Input, list_sources, resolve_inputs
-from beam_pipeline.transforms import Chain
+from beam_pipeline.transforms.base import Chain
 
 if TYPE_CHECKING:
     from beam_pipeline.pipeline import Job

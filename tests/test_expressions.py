@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.expressions import format_transform, parse_transform
-from beam_pipeline.transforms import Chain, Identity, LogMel, PeakGain, RmsGain
+from beam_pipeline.transforms.base import Chain, Identity
+from beam_pipeline.transforms.levels import PeakGain, RmsGain
+from beam_pipeline.transforms.spectral import LogMel
 
 MODULE = '''
 import abc, dataclasses, enum, functools

@@ -20,7 +20,9 @@ from beam_pipeline.features import (
     check_transform,
 )
 from beam_pipeline.recipe import Recipe
-from beam_pipeline.transforms import Chain, Identity, LogMel, PeakGain
+from beam_pipeline.transforms.base import Chain, Identity
+from beam_pipeline.transforms.levels import PeakGain
+from beam_pipeline.transforms.spectral import LogMel
 
 RATE = 8000
 

@@ -11,19 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import mel
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.mel import mel_filter_bank
-from beam_pipeline.transforms import (
+from beam_pipeline.transforms import mel
+from beam_pipeline.transforms.base import (
     Chain,
     Identity,
-    LogMel,
-    PeakGain,
-    RmsGain,
-    _rms,
     apply_transform,
     needs_sample_rate,
 )
+from beam_pipeline.transforms.levels import PeakGain, RmsGain, _rms
+from beam_pipeline.transforms.mel import mel_filter_bank
+from beam_pipeline.transforms.spectral import LogMel
 
 RATE = 16000
 

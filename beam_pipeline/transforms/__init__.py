@@ -1,0 +1,1 @@
+"""Transforms: what turns a block of windows into a block of features."""
