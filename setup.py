@@ -48,11 +48,13 @@ setup(
             "cryptography>=42",  # a service account's key, made up
             "hypothesis>=6.100",  # properties
             "jsonschema>=4.20",  # the metadata against their schema
-            "librosa>=0.10",  # the reference of log_mel
+            "kaldi-native-fbank>=1.20",  # the reference of kaldi_fbank
+            "librosa>=0.10",  # the reference of most spectral features
             "matplotlib>=3.8",
             "moto[server]>=5.1",  # an object store on loopback
             "mypy>=1.10",
             "packaging>=23",  # versions in the image against those here
+            "pyloudnorm>=0.1",  # the reference of loudness
             "pytest>=8",
             "ruff>=0.17,<0.18",  # another minor version formats otherwise
         ],

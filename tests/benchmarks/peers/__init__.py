@@ -1,0 +1,1 @@
+"""What other libraries do instead of each transform; see ``transforms``."""
