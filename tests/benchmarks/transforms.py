@@ -8,21 +8,13 @@ in one process, and the fastest of many runs counts. A ratio above 1 says how ma
 as long the other takes.
 """
 
-import os
-
-for name in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
-    os.environ[f"{name}_NUM_THREADS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
-
 import argparse
 import importlib
 import pkgutil
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+import threadpoolctl
 
 import tests.benchmarks.peers as peers
 from beam_pipeline.expressions import parse_transform
@@ -33,18 +25,6 @@ WINDOWS = 64
 BLOCK = 16
 ROUNDS = 7
 LEAST_S = 0.05
-
-
-@dataclass(frozen=True)
-class Case:
-    """A transform, and by their names functions of (windows, rate) that do the same.
-
-    ``one_by_one`` are those that take a single window, so that a loop is their way.
-    """
-
-    expression: str
-    others: Mapping[str, Callable] = field(default_factory=dict)
-    one_by_one: Mapping[str, Callable] = field(default_factory=dict)
 
 
 def find_cases():
@@ -67,7 +47,7 @@ def sounds():
 def fastest(functions, windows):
     """By name, the least seconds that each needs for the windows; they alternate."""
     best = dict.fromkeys(functions, np.inf)
-    for name, function in functions.items():
+    for function in functions.values():
         function(windows)  # compiles, plans, imports
     for _ in range(ROUNDS):
         for name, function in functions.items():
@@ -109,7 +89,8 @@ def main():
     for case in find_cases():
         if not case.expression.startswith(names):
             continue
-        best = fastest(functions_of(case), windows)
+        with threadpoolctl.threadpool_limits(1):
+            best = fastest(functions_of(case), windows)
         ours = best.pop("ours")
         ratios = ", ".join(f"{name} {t / ours:.1f}" for name, t in best.items())
         print(f"| `{case.expression}` | {1e6 * ours / WINDOWS:.1f} | {ratios} |")

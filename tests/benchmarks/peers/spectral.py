@@ -4,7 +4,7 @@ import librosa
 import numpy as np
 import tensorflow as tf
 
-from tests.benchmarks.transforms import Case
+from tests.benchmarks.peers import Case
 
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.config.threading.set_inter_op_parallelism_threads(1)
