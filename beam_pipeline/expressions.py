@@ -1,4 +1,4 @@
-"""Expressions: transforms as text, ``peak_gain(level_db=-1.0)|log_mel(n_mels=64)``.
+"""Expressions: steps as text, ``peak_gain(level_db=-1.0)|log_mel(n_mels=64)``.
 
 ::
 
@@ -7,7 +7,8 @@
     argument   = parameter "=" literal
     name       = a built-in's, or package.module:qualified.name of your own
 
-Text is never evaluated: arguments are Python literals, and names are looked up.
+Text is never evaluated: arguments are Python literals, and names are looked up, those
+without a module in the table of their kind: transforms, augmentations, selections.
 """
 
 from __future__ import annotations
@@ -15,21 +16,91 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import functools
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.streams import STREAM_STEPS
+from beam_pipeline.transforms.augment import AUGMENTATIONS, Augmentation
 from beam_pipeline.transforms.base import Chain, Transform
 from beam_pipeline.transforms.catalogue import BUILT_IN
+from beam_pipeline.transforms.selection import SELECTIONS, Selection
 
 _NAME = re.compile(r"\s*([^\W\d][\w.]*(?::[^\W\d][\w.]*)?)\s*")
-_ADVICE = (
-    "use a function or a frozen dataclass at the top level of a module that can be "
-    "imported"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of steps.
+
+    Attributes
+    ----------
+    noun, field : str
+        What a step is called, and the recipe's field that errors name.
+    table : mapping
+        The built-in ones, by name.
+    example : str
+        An expression, for those who wrote none.
+    method, lacks : str
+        What a step must have, and what is said of one that has not.
+    own : str
+        What your own can be.
+    """
+
+    noun: str
+    field: str
+    table: Mapping[str, type[Any]]
+    example: str
+    method: str
+    lacks: str
+    own: str = "a frozen dataclass"
+
+    @property
+    def advice(self) -> str:
+        return f"use {self.own} at the top level of a module that can be imported"
+
+
+TRANSFORM = Kind(
+    noun="transform",
+    field="feature",
+    table=BUILT_IN,
+    example="peak_gain(level_db=-1)|log_mel(n_mels=64)",
+    method="__call__",
+    lacks="cannot be called on windows",
+    own="a function or a frozen dataclass",
 )
+AUGMENTATION = Kind(
+    noun="augmentation",
+    field="augment",
+    table=AUGMENTATIONS,
+    example="random_gain(low_db=-3)|noise()",
+    method="augment",
+    lacks="has no method augment(windows, keys, sample_rate_hz)",
+)
+SELECTION = Kind(
+    noun="selection",
+    field="keep",
+    table=SELECTIONS,
+    example="energy(above_db=-50)|peak()",
+    method="keep",
+    lacks="has no method keep(windows, sample_rate_hz)",
+)
+STREAM = Kind(
+    noun="step for streams",
+    field="stream",
+    table=STREAM_STEPS,
+    example="high_pass(cutoff_hz=50)|clip_gain(kind='peak')",
+    method="context",
+    lacks="lacks context(sample_rate_hz) and on_stream(frames, sample_rate_hz)",
+)
+
+# The recipe's fields that are steps in text.
+STEP_FIELDS = {kind.field: kind for kind in (STREAM, SELECTION, AUGMENTATION)}
 
 
 def parse_transform(expression: str) -> Transform:
@@ -49,11 +120,8 @@ def parse_transform(expression: str) -> Transform:
     >>> parse_transform("peak_gain()|identity(dtype='int16')")
     Chain(steps=(PeakGain(level_db=0.0), Identity(dtype='int16')))
     """
-    steps = [
-        _make_step(name, arguments, expression)
-        for name, arguments in _split_steps(expression)
-    ]
-    return steps[0] if len(steps) == 1 else Chain(tuple(steps))
+    steps = parse_steps(expression, TRANSFORM)
+    return steps[0] if len(steps) == 1 else Chain(steps)
 
 
 def format_transform(transform: Transform | str) -> str:
@@ -75,42 +143,110 @@ def format_transform(transform: Transform | str) -> str:
     """
     if isinstance(transform, str):
         transform = parse_transform(transform)
-    if isinstance(transform, Chain):
-        return "|".join(format_transform(step) for step in transform.steps)
-    if isinstance(transform, type):
+    steps = transform.steps if isinstance(transform, Chain) else (transform,)
+    return format_steps(steps, TRANSFORM)
+
+
+def parse_augment(expression: str) -> tuple[Augmentation, ...]:
+    """The augmentations that an expression stands for, in their order.
+
+    Raises
+    ------
+    RecipeError
+        As ``parse_transform``; your own must have a method ``augment``.
+
+    Examples
+    --------
+    >>> parse_augment("random_polarity|time_shift(max_s=0.5)")
+    (RandomPolarity(), TimeShift(max_s=0.5, wrap=False))
+    """
+    return parse_steps(expression, AUGMENTATION)
+
+
+def parse_selection(expression: str) -> tuple[Selection, ...]:
+    """The selections that an expression stands for; a window must pass them all.
+
+    Raises
+    ------
+    RecipeError
+        As ``parse_transform``; your own must have a method ``keep``.
+
+    Examples
+    --------
+    >>> parse_selection("energy(above_db=-50)|peak")
+    (Energy(above_db=-50.0), Peak(above_db=-40.0))
+    """
+    return parse_steps(expression, SELECTION)
+
+
+@functools.cache
+def parse_stream(expression: str) -> tuple[Any, ...]:
+    """The steps on a clip's samples that an expression stands for.
+
+    Raises
+    ------
+    RecipeError
+        As ``parse_transform``; your own must have ``context`` and ``on_stream``.
+    """
+    return parse_steps(expression, STREAM)
+
+
+def parse_steps(expression: str, kind: Kind) -> tuple[Any, ...]:
+    """The steps that an expression stands for, each checked to be of the kind."""
+    return tuple(
+        _make_step(name, arguments, expression, kind)
+        for name, arguments in _split_steps(expression, kind)
+    )
+
+
+def format_steps(steps: Iterable[Any] | str, kind: Kind) -> str:
+    """The canonical expression of steps of a kind; see ``format_transform``.
+
+    Examples
+    --------
+    >>> format_steps("energy|peak()", SELECTION)
+    'energy(above_db=-60.0)|peak(above_db=-40.0)'
+    """
+    if isinstance(steps, str):
+        steps = parse_steps(steps, kind)
+    return "|".join(_format_step(step, kind) for step in steps)
+
+
+def _format_step(step: Any, kind: Kind) -> str:
+    if isinstance(step, type):
         raise RecipeError(
-            "feature",
-            f"is a class; make an instance, {transform.__name__}()",
-            transform,
+            kind.field, f"is a class; make an instance, {step.__name__}()", step
         )
-    if not dataclasses.is_dataclass(transform):
-        return _name_of(transform, transform)
-    cls = type(transform)
-    built_in = {cls: name for name, cls in BUILT_IN.items()}
-    name = built_in.get(cls) or _name_of(cls, transform)
-    parameters = [f.name for f in dataclasses.fields(transform) if f.init]
-    arguments = [f"{p}={_literal(transform, p)}" for p in parameters]
+    if not dataclasses.is_dataclass(step):
+        return _name_of(step, step, kind)
+    cls = type(step)
+    built_in = {cls: name for name, cls in kind.table.items()}
+    name = built_in.get(cls) or _name_of(cls, step, kind)
+    parameters = [f.name for f in dataclasses.fields(step) if f.init]
+    arguments = [f"{p}={_literal(step, p, kind)}" for p in parameters]
     return f"{name}({','.join(arguments)})"
 
 
-def _split_steps(expression: str) -> Iterator[tuple[str, list[ast.keyword] | None]]:
+def _split_steps(
+    expression: str, kind: Kind
+) -> Iterator[tuple[str, list[ast.keyword] | None]]:
     """Each step's name and arguments; None where it has no parentheses."""
     rest = expression
     while True:
         match = _NAME.match(rest)
         if match is None:
             raise RecipeError(
-                "feature",
-                "must be steps like peak_gain(level_db=-1)|log_mel(n_mels=64)",
+                kind.field,
+                f"must be steps like {kind.example}",
                 expression,
             )
         rest = rest[match.end() :]
         arguments = None
         if rest.startswith("("):
-            call, rest = _split_call(rest, match[1], expression)
+            call, rest = _split_call(rest, match[1], expression, kind)
             if call.args or any(keyword.arg is None for keyword in call.keywords):
                 raise RecipeError(
-                    "feature",
+                    kind.field,
                     f"name every argument of {match[1]}, like {match[1]}(x=1)",
                     expression,
                 )
@@ -121,12 +257,14 @@ def _split_steps(expression: str) -> Iterator[tuple[str, list[ast.keyword] | Non
             return
         if not rest.startswith("|"):
             raise RecipeError(
-                "feature", f"put | between steps, before {rest!r}", expression
+                kind.field, f"put | between steps, before {rest!r}", expression
             )
         rest = rest[1:]
 
 
-def _split_call(text: str, name: str, expression: str) -> tuple[ast.Call, str]:
+def _split_call(
+    text: str, name: str, expression: str, kind: Kind
+) -> tuple[ast.Call, str]:
     """Splits ``(x=1)|more`` after the shortest prefix that is a Python call.
 
     Python's own parser decides where it ends, so that parentheses and bars within
@@ -142,35 +280,35 @@ def _split_call(text: str, name: str, expression: str) -> tuple[ast.Call, str]:
         if isinstance(tree.body, ast.Call):
             return tree.body, text[closing.end() :]
     raise RecipeError(
-        "feature",
+        kind.field,
         f"cannot read the arguments of {name}; write them like {name}(x=1, y='text')",
         expression,
     ) from problem
 
 
 def _make_step(
-    name: str, arguments: list[ast.keyword] | None, expression: str
-) -> Transform:
-    target = _find(name, expression)
+    name: str, arguments: list[ast.keyword] | None, expression: str, kind: Kind
+) -> Any:
+    target = _find(name, expression, kind)
     if isinstance(target, type):
-        return _instantiate(target, name, arguments or [], expression)
+        return _instantiate(target, name, arguments or [], expression, kind)
     if arguments is not None:
         raise RecipeError(
-            "feature", f"{name} is not a class, so it takes no arguments", expression
+            kind.field, f"{name} is not a class, so it takes no arguments", expression
         )
-    return _check_callable(target, name, expression)
+    return _check_step(target, name, expression, kind)
 
 
-def _find(name: str, expression: str) -> Any:
-    if name in BUILT_IN:
-        return BUILT_IN[name]
+def _find(name: str, expression: str, kind: Kind) -> Any:
+    if name in kind.table:
+        return kind.table[name]
     module_name, colon, qualified = name.partition(":")
     if not colon:
-        close = difflib.get_close_matches(name, BUILT_IN, n=1)
+        close = difflib.get_close_matches(name, kind.table, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise RecipeError(
-            "feature",
-            f"there is no transform {name}; {hint}There are {', '.join(BUILT_IN)}; "
+            kind.field,
+            f"there is no {kind.noun} {name}; {hint}There are {', '.join(kind.table)}; "
             "your own are written package.module:name",
             expression,
         )
@@ -178,22 +316,22 @@ def _find(name: str, expression: str) -> Any:
         target: Any = importlib.import_module(module_name)
     except Exception as error:  # the module's own code may raise anything
         raise RecipeError(
-            "feature",
+            kind.field,
             f"cannot import {module_name} ({type(error).__name__}: {error})",
             expression,
         ) from error
     for attribute in qualified.split("."):
         if not hasattr(target, attribute):
             raise RecipeError(
-                "feature", f"{module_name} has no {qualified}", expression
+                kind.field, f"{module_name} has no {qualified}", expression
             )
         target = getattr(target, attribute)
     return target
 
 
 def _instantiate(
-    cls: type[Any], name: str, arguments: list[ast.keyword], expression: str
-) -> Transform:
+    cls: type[Any], name: str, arguments: list[ast.keyword], expression: str, kind: Kind
+) -> Any:
     try:
         known = list(inspect.signature(cls).parameters)
     except (TypeError, ValueError):  # compiled classes may have no signature
@@ -204,73 +342,71 @@ def _instantiate(
         if parameter not in known:
             has = f"only {', '.join(known)}" if known else "none at all"
             raise RecipeError(
-                "feature", f"{name} has no parameter {parameter}, {has}", expression
+                kind.field, f"{name} has no parameter {parameter}, {has}", expression
             )
         if parameter in values:
-            raise RecipeError("feature", f"{parameter} is given twice", expression)
+            raise RecipeError(kind.field, f"{parameter} is given twice", expression)
         try:
             values[parameter] = ast.literal_eval(keyword.value)
         except (ValueError, TypeError) as error:
             raise RecipeError(
-                "feature",
+                kind.field,
                 f"{parameter}={ast.unparse(keyword.value)} is not a literal; text "
                 "needs quotes, and only numbers, text, True, False, None and tuples or "
                 "lists of them are taken",
                 expression,
             ) from error
     try:
-        transform = cls(**values)
+        step = cls(**values)
     except RecipeError:
         raise
     except Exception as error:  # the class's own code may raise anything
         raise RecipeError(
-            "feature",
+            kind.field,
             f"cannot make {name} ({type(error).__name__}: {error})",
             expression,
         ) from error
-    return _check_callable(transform, name, expression)
+    return _check_step(step, name, expression, kind)
 
 
-def _check_callable(target: Any, name: str, expression: str) -> Transform:
-    if not callable(target):
+def _check_step(step: Any, name: str, expression: str, kind: Kind) -> Any:
+    if not callable(getattr(step, kind.method, None)):
         raise RecipeError(
-            "feature",
-            f"{name} is of type {type(target).__name__}, which cannot be called on "
-            "windows",
+            kind.field,
+            f"{name} is of type {type(step).__name__}, which {kind.lacks}",
             expression,
         )
-    transform: Transform = target
-    return transform
+    return step
 
 
-def _name_of(target: Any, transform: Any) -> str:
+def _name_of(target: Any, step: Any, kind: Kind) -> str:
     """``module:qualname``, checked to lead back to the same object."""
     module = getattr(target, "__module__", None)
     qualified = getattr(target, "__qualname__", None)
     if module is None or qualified is None:
-        raise RecipeError("feature", f"has no name; {_ADVICE}", transform)
+        raise RecipeError(kind.field, f"has no name; {kind.advice}", step)
     if module == "__main__":
         raise RecipeError(
-            "feature",
+            kind.field,
             f"{qualified} is defined in the script that runs, where workers cannot "
-            f"find it; {_ADVICE}",
-            transform,
+            f"find it; {kind.advice}",
+            step,
         )
     name = f"{module}:{qualified}"
     if "<" in qualified:
         raise RecipeError(
-            "feature", f"{name} is a lambda or a local object; {_ADVICE}", transform
+            kind.field, f"{name} is a lambda or a local object; {kind.advice}", step
         )
-    if _find(name, name) is not target:
+    if _find(name, name, kind) is not target:
         raise RecipeError(
-            "feature", f"{name} is now another object; {_ADVICE}", transform
+            kind.field, f"{name} is now another object; {kind.advice}", step
         )
     return name
 
 
-def _literal(transform: Any, parameter: str) -> str:
+def _literal(step: Any, parameter: str, kind: Kind) -> str:
     """A parameter's value as text that gives the same value and type back."""
-    value = getattr(transform, parameter)
+    value = getattr(step, parameter)
     text = repr(value)
     try:
         tree = ast.parse(text, mode="eval")
@@ -282,9 +418,9 @@ def _literal(transform: Any, parameter: str) -> str:
         same = False
     if not same:
         raise RecipeError(
-            "feature",
+            kind.field,
             f"{parameter}={text} ({type(value).__name__}) cannot be written down; use "
             "numbers, text, True, False, None, or tuples of them",
-            transform,
+            step,
         )
     return text

@@ -32,7 +32,10 @@ ARROWS = {
     "transforms.mel": "errors",
     "transforms.spectral": "errors transforms.base transforms.mel",
     "transforms.catalogue": "transforms.base transforms.levels transforms.spectral",
-    "expressions": "errors transforms.base transforms.catalogue",
+    "transforms.selection": "errors transforms.base",
+    "transforms.augment": "errors transforms.base transforms.selection windows",
+    "expressions": "errors transforms.augment transforms.base transforms.catalogue "
+    "transforms.selection",
     "features": "errors recipe transforms.base expressions",
     "examples": "features",
     "tfrecord": "",
@@ -77,7 +80,7 @@ HOMES = {
     "matplotlib": ("show", "show"),
     "tqdm": ("cli", "cli"),
     "yaml": ("cli", "cli"),
-    "scipy": ("transforms.mel", ""),
+    "scipy": ("transforms.augment transforms.mel", ""),
 }
 
 

@@ -1,0 +1,469 @@
+"""Augmentations: random changes of windows before features are made of them.
+
+Each window comes with a random key of 64 bits, and everything random about it is
+arithmetic on that key, SplitMix64 in whole numbers: the same on every machine, with any
+version of numpy, and whichever windows are beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.base import FloatArray, as_float32, check_choice, real
+from beam_pipeline.transforms.selection import mean_square
+from beam_pipeline.windows import frames_of, hash64
+
+Keys = npt.NDArray[np.uint64]
+
+MAX_DB = 100.0
+
+# Samples that are made at a time; what they are made of stays in the cache.
+_PIECE = 2**16
+
+# Pink noise is a sum of so many octaves; below the last it is flat.
+_OCTAVES = 12
+
+# Speeds are whole multiples of 1 / _GRID.
+_GRID = 100
+_MIN_SPEED, _MAX_SPEED = 0.5, 2.0
+
+# A Kaiser window with 48 zero crossings of the sinc on each side and this beta is
+# 67 dB down from 0.044 above the cutoff on (Kaiser, 1974), in half the sample rate.
+_CROSSINGS = 48
+_BETA = 6.4
+_CUTOFF = 1 - 0.044
+
+
+class Augmentation(Protocol):
+    """``augmentation.augment(windows, keys, sample_rate_hz)`` gives changed windows.
+
+    ``windows`` is float32 of shape (n, frames), or (n, channels, frames), and
+    read-only; ``keys`` is uint64 of shape (n,), a random number for each window. The
+    result is float32 of the same shape. A window's result may depend on nothing but
+    that window and its key. A frozen dataclass at the top level of a module can be
+    named in a recipe.
+    """
+
+    def augment(
+        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
+    ) -> FloatArray: ...
+
+
+def uniforms(keys: Keys) -> npt.NDArray[np.float64]:
+    """Random numbers in [0, 1), one for each key.
+
+    ``u = floor(hash64(0, key) / 2**11) / 2**53``
+
+    Parameters
+    ----------
+    keys : numpy.ndarray, uint64
+
+    Examples
+    --------
+    >>> uniforms(np.array([1, 2], np.uint64)).round(3).tolist()
+    [0.432, 0.026]
+    """
+    words = hash64(0, keys.view(np.int64)) >> np.uint64(11)
+    return words.astype(np.float64) * 2.0**-53
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomGain:
+    """Scales each window by a random gain.
+
+    ``y = x * 10**(gain_db / 20)``, ``gain_db`` uniform from ``low_db`` to ``high_db``.
+    Channels of a window share it. Silence stays silence; nothing is clipped.
+
+    Attributes
+    ----------
+    low_db, high_db : float
+        dB, -100 to 100.
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range, or ``high_db`` is below ``low_db``.
+
+    Examples
+    --------
+    >>> windows, keys = np.ones((2, 3), np.float32), np.array([1, 2], np.uint64)
+    >>> RandomGain(low_db=6, high_db=6).augment(windows, keys, 16000).round(3)[0]
+    array([1.995, 1.995, 1.995], dtype=float32)
+    """
+
+    low_db: float = -6.0
+    high_db: float = 6.0
+
+    def __post_init__(self) -> None:
+        _check_range(self, "low_db", "high_db", -MAX_DB, MAX_DB)
+
+    def augment(
+        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
+    ) -> FloatArray:
+        windows = as_float32(windows)
+        gains_db = _between(self.low_db, self.high_db, keys)
+        return windows * _per_window(10 ** (gains_db / 20), windows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomPolarity:
+    """Inverts every other window, at random.
+
+    ``y = -x`` or ``y = x``, each as likely. Channels of a window share it.
+
+    Examples
+    --------
+    >>> windows, keys = np.ones((3, 1), np.float32), np.arange(3, dtype=np.uint64)
+    >>> RandomPolarity().augment(windows, keys, 16000).ravel().tolist()
+    [-1.0, 1.0, 1.0]
+    """
+
+    def augment(
+        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
+    ) -> FloatArray:
+        windows = as_float32(windows)
+        return windows * _per_window(np.where(uniforms(keys) < 0.5, 1, -1), windows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeShift:
+    """Shifts each window by a random time, forward or backward.
+
+    ``y[t] = x[t - shift]``, ``shift`` a whole number of frames, each as likely from
+    ``-max_s`` to ``max_s``. Zeros come in, or with ``wrap`` what went out at the other
+    end. Channels of a window share it. Silence stays silence.
+
+    Attributes
+    ----------
+    max_s : float
+        Seconds; rounded to frames, halves up.
+    wrap : bool
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range; in a call, if ``max_s`` is not shorter than the
+        window.
+
+    Examples
+    --------
+    >>> windows, keys = np.float32([[1, 2, 3, 4]]), np.array([5], np.uint64)
+    >>> TimeShift(max_s=3).augment(windows, keys, 1)
+    array([[2., 3., 4., 0.]], dtype=float32)
+    """
+
+    max_s: float = 0.1
+    wrap: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_s", real("max_s", self.max_s))
+        if self.max_s < 0:
+            raise RecipeError("max_s", "must not be negative", self.max_s)
+        if not isinstance(self.wrap, bool):
+            raise RecipeError("wrap", "must be True or False", self.wrap)
+
+    def augment(
+        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
+    ) -> FloatArray:
+        windows = as_float32(windows)
+        frames = windows.shape[-1]
+        most = frames_of(self.max_s, sample_rate_hz)
+        if most >= frames:
+            raise RecipeError(
+                "max_s",
+                f"must be shorter than the window's {frames} frames at "
+                f"{sample_rate_hz} Hz",
+                self.max_s,
+            )
+        out = np.zeros(windows.shape, np.float32)
+        shifts = np.floor(uniforms(keys) * (2 * most + 1)).astype(np.int64) - most
+        for window, shifted, shift in zip(windows, out, shifts.tolist(), strict=True):
+            start = shift % frames
+            if shift >= 0 or self.wrap:
+                shifted[..., start:] = window[..., : frames - start]
+            if shift < 0 or self.wrap:
+                shifted[..., :start] = window[..., frames - start :]
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Adds noise to each window, at a random signal-to-noise ratio.
+
+    ::
+
+        y = x + n * rms(x) / rms(n) * 10**(-snr_db / 20)
+
+    with ``rms`` over all the window's frames and channels, and ``snr_db`` uniform from
+    ``low_snr_db`` to ``high_snr_db``. Channels of a window share the ratio and the
+    noise's level, and each has noise of its own. Silence stays silence.
+
+    A white sample is the sum of the four 16-bit parts of a word of SplitMix64: whole
+    numbers, so exact on every machine, which a logarithm and a cosine are not. Its
+    density is nearly normal (kurtosis 2.7, a normal one's is 3) and ends at 3.46
+    standard deviations. A pink sample is a sum of 12 such numbers, of which the one of
+    octave ``k = 0 .. 11`` is held for ``2**k`` frames (Voss and Clarke). The density of
+    its power is within 1 dB of a constant over ``f`` from a 1000th to half of the
+    sample rate, and flat below a 10 000th.
+
+    Attributes
+    ----------
+    low_snr_db, high_snr_db : float
+        dB, -100 to 100.
+    color : str
+        ``white`` or ``pink``.
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range, or ``high_snr_db`` is below ``low_snr_db``.
+
+    References
+    ----------
+    R. F. Voss, J. Clarke, "1/f noise" in music: Music from 1/f noise, Journal of the
+    Acoustical Society of America 63, 1978.
+
+    Examples
+    --------
+    >>> windows, keys = np.ones((1, 1000), np.float32), np.array([1], np.uint64)
+    >>> noise = Noise(low_snr_db=20, high_snr_db=20).augment(windows, keys, 16000) - 1
+    >>> print(f"{np.sqrt(np.mean(noise**2)):.4f}")
+    0.1000
+    """
+
+    low_snr_db: float = 10.0
+    high_snr_db: float = 40.0
+    color: str = "white"
+
+    def __post_init__(self) -> None:
+        _check_range(self, "low_snr_db", "high_snr_db", -MAX_DB, MAX_DB)
+        check_choice("color", self.color, tuple(_COLORS))
+
+    def augment(
+        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
+    ) -> FloatArray:
+        windows = as_float32(windows)
+        out = np.empty(windows.shape, np.float32)
+        ratios = 10 ** (_between(self.low_snr_db, self.high_snr_db, keys) / -20)
+        for window, noisy, key, ratio in zip(windows, out, keys, ratios, strict=True):
+            _fill_noise(noisy, int(key), _COLORS[self.color])
+            power = mean_square(noisy)
+            # A single sample may happen to be zero.
+            gain = ratio * (mean_square(window) / power) ** 0.5 if power else 0.0
+            noisy *= np.float32(gain)
+            noisy += window
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Plays each window faster or slower, which changes its pitch and its tempo.
+
+    ``y(t) = x(speed * t)``, ``speed`` a whole number of hundredths, each as likely
+    from ``low`` to ``high``. The length stays: a faster window is followed by zeros,
+    and of a slower one the middle is kept. Channels of a window share it. Silence
+    stays silence, and at speed 1 a window stays as it is.
+
+    The signal between the samples is that of a sinc with a Kaiser window, 48 zero
+    crossings on each side. It is flat within 0.01 dB up to 0.91 of half the sample
+    rate (of ``1 / speed`` of that, if faster), and what would alias, or is an image, is
+    more than 60 dB down. Beyond its ends a window is taken for zero.
+
+    Attributes
+    ----------
+    low, high : float
+        Ratios, 0.5 to 2, in whole hundredths.
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range, or ``high`` is below ``low``.
+
+    References
+    ----------
+    J. O. Smith, P. Gossett, A flexible sampling-rate conversion method, ICASSP 1984.
+    T. Ko, V. Peddinti, D. Povey, S. Khudanpur, Audio augmentation for speech
+    recognition, Interspeech 2015.
+
+    Examples
+    --------
+    >>> windows, keys = np.ones((1, 400), np.float32), np.array([1], np.uint64)
+    >>> fast = Speed(low=2, high=2).augment(windows, keys, 16000)
+    >>> fast[0, [100, 250]].round(3).tolist()
+    [1.0, 0.0]
+    """
+
+    low: float = 0.9
+    high: float = 1.1
+
+    def __post_init__(self) -> None:
+        _check_range(self, "low", "high", _MIN_SPEED, _MAX_SPEED)
+        for name in ("low", "high"):
+            hundredths = getattr(self, name) * _GRID
+            if abs(hundredths - round(hundredths)) > 1e-9:
+                raise RecipeError(
+                    name, "must be a whole number of hundredths", getattr(self, name)
+                )
+
+    def augment(
+        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
+    ) -> FloatArray:
+        windows = as_float32(windows)
+        out = np.zeros(windows.shape, np.float32)
+        low, high = round(self.low * _GRID), round(self.high * _GRID)
+        steps = low + np.floor(uniforms(keys) * (high - low + 1)).astype(np.int64)
+        for window, played, step in zip(windows, out, steps.tolist(), strict=True):
+            if step == _GRID:
+                played[...] = window
+                continue
+            frames = window.shape[-1]
+            pairs = zip(
+                window.reshape(-1, frames), played.reshape(-1, frames), strict=True
+            )
+            for channel, result in pairs:
+                _resample(channel, step, result)
+        return out
+
+
+AUGMENTATIONS: dict[str, type[Any]] = {
+    "noise": Noise,
+    "random_gain": RandomGain,
+    "random_polarity": RandomPolarity,
+    "speed": Speed,
+    "time_shift": TimeShift,
+}
+
+
+def _check_range(
+    augmentation: Any, low_name: str, high_name: str, least: float, most: float
+) -> None:
+    for name in (low_name, high_name):
+        value = real(name, getattr(augmentation, name))
+        if not least <= value <= most:
+            raise RecipeError(name, f"must lie between {least:g} and {most:g}", value)
+        object.__setattr__(augmentation, name, value)
+    low, high = getattr(augmentation, low_name), getattr(augmentation, high_name)
+    if high < low:
+        raise RecipeError(high_name, f"must not be below {low_name}, {low:g}", high)
+
+
+def _between(low: float, high: float, keys: Keys) -> npt.NDArray[np.float64]:
+    return low + (high - low) * uniforms(keys)
+
+
+def _per_window(factors: npt.NDArray[Any], windows: FloatArray) -> FloatArray:
+    """Factors in the shape that multiplies windows.
+
+    In float32, which hides the last bit of a power that another machine may round in
+    another way.
+    """
+    return factors.astype(np.float32).reshape(-1, *[1] * (windows.ndim - 1))
+
+
+def _white(key: int, start: int, stop: int) -> FloatArray:
+    """Samples ``start .. stop - 1`` of a key's white noise, whole numbers of mean 0."""
+    words = hash64(key, np.arange(start, stop, dtype=np.int64))
+    parts = words.astype("<u8", copy=False).view("<u2").reshape(-1, 4)
+    # At most 18 bits, which float32 holds exactly.
+    total = parts[:, 0].astype(np.float32)
+    for part in parts.T[1:]:
+        total += part
+    total -= np.float32(2 * 65535)
+    return total
+
+
+def _pink(key: int, start: int, stop: int) -> FloatArray:
+    """Samples ``start .. stop - 1`` of a key's pink noise, whole numbers of mean 0.
+
+    From the longest octave down, each value is that of its octave plus that of the
+    octave above, which lasts twice as long. A random offset keeps the places where
+    many octaves change at once from lying at the start of every window.
+    """
+    keys = hash64(key, np.arange(_OCTAVES + 1, dtype=np.int64)).tolist()
+    offset = keys[_OCTAVES] % 2 ** (_OCTAVES - 1)
+    first, last = start + offset, stop - 1 + offset
+    top = _OCTAVES - 1
+    total = _white(keys[top], first >> top, (last >> top) + 1)
+    for octave in reversed(range(top)):
+        low, high = first >> octave, last >> octave
+        held = np.repeat(total, 2)[low & 1 :][: high - low + 1]
+        # Sums of 22 bits at most, exact in float32 too.
+        total = _white(keys[octave], low, high + 1)
+        total += held
+    return total
+
+
+_COLORS: dict[str, Callable[[int, int, int], FloatArray]] = {
+    "white": _white,
+    "pink": _pink,
+}
+
+
+def _fill_noise(
+    out: FloatArray, key: int, color: Callable[[int, int, int], FloatArray]
+) -> None:
+    """Fills (frames,) or (channels, frames) with a key's noise, each channel's own."""
+    frames = out.shape[-1]
+    channels = out.reshape(-1, frames)
+    keys = hash64(key, np.arange(len(channels), dtype=np.int64)).tolist()
+    for channel, own_key in zip(channels, keys, strict=True):
+        for start in range(0, frames, _PIECE):
+            stop = min(start + _PIECE, frames)
+            channel[start:stop] = color(own_key, start, stop)
+
+
+def _resample(signal: FloatArray, step: int, out: FloatArray) -> None:
+    """Fills ``out`` with the signal at every ``step / _GRID``-th frame.
+
+    Every ``_GRID`` samples of the result begin ``step`` frames later, and are the same
+    sums of the frames from there. So rows of frames ``step`` apart, times a banded
+    matrix, are the result. Weights and samples are float32 and their products exact in
+    float64, so that sums are rounded alike whether a machine fuses them or not.
+    """
+    frames = len(signal)
+    bank, before = _sinc_bank(step)
+    start = max(0, frames - -(-frames * step // _GRID)) // 2
+    count = min(frames, 1 + (frames - 1 - start) * _GRID // step)
+    several = max(1, _PIECE // _GRID)
+    for block in range(0, count, several * _GRID):
+        rows = min(several, -(-(count - block) // _GRID))
+        low = start + block // _GRID * step - before
+        high = low + (rows - 1) * step + bank.shape[1]
+        part = np.zeros(high - low)
+        inside = signal[max(low, 0) : max(high, 0)]
+        part[max(-low, 0) :][: len(inside)] = inside
+        framed = np.lib.stride_tricks.sliding_window_view(part, bank.shape[1])[::step]
+        values = bank @ np.ascontiguousarray(framed.T)
+        target = out[block : min(block + rows * _GRID, count)]
+        target[...] = values.T.reshape(-1)[: len(target)]
+
+
+@functools.lru_cache(maxsize=64)
+def _sinc_bank(step: int) -> tuple[Any, int]:
+    """Weights of ``_GRID`` samples over the frames, and how many frames lie before 0.
+
+    Each sample's weights add up to 1, so that a constant stays one. They are rounded
+    to float32, which hides the last bit of another machine's sine.
+    """
+    # Distances in hundredths of a frame, whole numbers: the window ends with a step,
+    # and rounding must not decide what lies within.
+    half = _CROSSINGS * max(_GRID, step)
+    reach = -(-half // _GRID)
+    positions = np.arange(_GRID) * step
+    frames = np.arange(-reach, positions[-1] // _GRID + reach + 1) * _GRID
+    away = frames - positions[:, np.newaxis]
+    inside = np.abs(away) < half
+    taper = np.i0(_BETA * np.sqrt(np.where(inside, 1 - (away / half) ** 2, 0)))
+    sinc = np.sinc(away * (_CUTOFF / max(_GRID, step)))
+    weights = np.where(inside, sinc * taper, 0.0)
+    weights /= weights.sum(axis=1, keepdims=True)
+    rounded = weights.astype(np.float32).astype(np.float64)
+    return scipy.sparse.csr_array(rounded), reach

@@ -1,0 +1,217 @@
+"""Selections: which windows are kept.
+
+A selection looks at one window at a time, so that a window is kept or left out
+whichever windows are beside it. Levels are computed in float64 from fixed pieces, and a
+decision is the same in any block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.base import FloatArray, as_float32, real, whole
+
+BoolArray = npt.NDArray[np.bool_]
+
+MAX_LEVEL_DB = 200.0
+
+# Samples that are squared at a time; their float64 squares stay in the cache.
+_PIECE = 2**16
+
+
+class Selection(Protocol):
+    """``selection.keep(windows, sample_rate_hz)`` tells which windows are kept.
+
+    ``windows`` is float32 of shape (n, frames), or (n, channels, frames), and
+    read-only; the result is boolean of shape (n,). A window's answer may depend on
+    nothing but that window. A frozen dataclass at the top level of a module can be
+    named in a recipe.
+    """
+
+    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Energy:
+    """Keeps a window whose root mean square is at a level, or above.
+
+    ``10 log10(mean(x**2)) >= above_db``, the mean over all the window's frames and
+    channels. 0 dB is an RMS of 1, so that a sine of full scale is at -3.01 dB. Silence
+    is left out at any level.
+
+    Attributes
+    ----------
+    above_db : float
+        dB relative to an RMS of 1, -200 to 200.
+
+    Raises
+    ------
+    RecipeError
+        If the level is out of its range.
+
+    Examples
+    --------
+    >>> Energy().keep(np.array([[0.1, -0.1], [0, 0]], np.float32), 16000)
+    array([ True, False])
+    """
+
+    above_db: float = -60.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "above_db", _level(self.above_db))
+
+    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
+        least = 10 ** (self.above_db / 10)
+        return _each(windows, lambda window: mean_square(window) >= least)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """Keeps a window whose peak is at a level, or above.
+
+    ``20 log10(max|x|) >= above_db``, the maximum over all the window's frames and
+    channels. Silence is left out at any level.
+
+    Attributes
+    ----------
+    above_db : float
+        dB relative to full scale, which is 1; -200 to 200.
+
+    Raises
+    ------
+    RecipeError
+        If the level is out of its range.
+
+    Examples
+    --------
+    >>> Peak(above_db=-6).keep(np.array([[0.1, -0.6], [0.1, 0.2]], np.float32), 16000)
+    array([ True, False])
+    """
+
+    above_db: float = -40.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "above_db", _level(self.above_db))
+
+    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
+        least = 10 ** (self.above_db / 20)
+        return _each(
+            windows,
+            lambda window: max(float(window.max()), -float(window.min())) >= least,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Active:
+    """Keeps a window that is above a level for a share of its time.
+
+    The window is cut into frames side by side. A frame is active where
+    ``10 log10(mean(x**2)) >= above_db``, the mean over its samples in all channels; the
+    window is kept where ``active / frames >= share``. Samples after the last whole
+    frame are not looked at. Silence is left out at any level.
+
+    Attributes
+    ----------
+    above_db : float
+        dB relative to an RMS of 1, -200 to 200.
+    share : float
+        Above 0, at most 1.
+    frame : int
+        Length of a frame, in frames of the signal.
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range; in a call, if a frame is longer than the window.
+
+    Examples
+    --------
+    >>> window = np.array([[0.1, 0.1, 0, 0, 0, 0, 0, 0]], np.float32)
+    >>> Active(share=0.25, frame=2).keep(window, 16000)
+    array([ True])
+    >>> Active(share=0.26, frame=2).keep(window, 16000)
+    array([False])
+    """
+
+    above_db: float = -50.0
+    share: float = 0.1
+    frame: int = 512
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "above_db", _level(self.above_db))
+        object.__setattr__(self, "share", real("share", self.share))
+        object.__setattr__(self, "frame", whole("frame", self.frame))
+        if not 0 < self.share <= 1:
+            raise RecipeError("share", "must be above 0 and at most 1", self.share)
+
+    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
+        frames = windows.shape[-1]
+        if self.frame > frames:
+            raise RecipeError(
+                "frame", f"must not exceed the window's {frames} frames", self.frame
+            )
+        return _each(windows, self._keep_one)
+
+    def _keep_one(self, window: FloatArray) -> bool:
+        active = self._frame_powers(window) >= 10 ** (self.above_db / 10)
+        # A quotient rounds to the number that a share's text does: of 100 frames 7 are
+        # 0.07, but 0.07 * 100 is more than 7.
+        return int(np.count_nonzero(active)) / len(active) >= self.share
+
+    def _frame_powers(self, window: FloatArray) -> npt.NDArray[np.float64]:
+        """Mean square of each whole frame, over its samples in all channels."""
+        channels = window.reshape(-1, window.shape[-1])
+        count = window.shape[-1] // self.frame
+        several = max(1, _PIECE // self.frame)
+        powers = np.zeros(count)
+        for channel in channels:
+            for first in range(0, count, several):
+                last = min(first + several, count)
+                framed = channel[first * self.frame : last * self.frame]
+                squares = np.square(framed, dtype=np.float64)
+                powers[first:last] += squares.reshape(-1, self.frame).sum(axis=1)
+        powers /= self.frame * len(channels)
+        return powers
+
+
+SELECTIONS: dict[str, type[Any]] = {
+    "active": Active,
+    "energy": Energy,
+    "peak": Peak,
+}
+
+
+def mean_square(window: FloatArray) -> float:
+    """Mean of the squares of a window's samples, in float64.
+
+    Channel by channel, in pieces whose length is the same in any block: their order
+    decides how the sum is rounded.
+    """
+    pieces = (
+        channel[start : start + _PIECE]
+        for channel in window.reshape(-1, window.shape[-1])
+        for start in range(0, window.shape[-1], _PIECE)
+    )
+    total = sum(float(np.square(piece, dtype=np.float64).sum()) for piece in pieces)
+    return total / window.size
+
+
+def _each(windows: FloatArray, decide: Callable[[FloatArray], bool]) -> BoolArray:
+    windows = as_float32(windows)
+    return np.fromiter((decide(window) for window in windows), bool, len(windows))
+
+
+def _level(value: Any) -> float:
+    level = real("above_db", value)
+    if math.fabs(level) > MAX_LEVEL_DB:
+        raise RecipeError(
+            "above_db", f"must lie within {MAX_LEVEL_DB:g} dB of 0", level
+        )
+    return level
