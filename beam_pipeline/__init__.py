@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from beam_pipeline.recorder import record as record
     from beam_pipeline.sink import WriteToTFRecord as WriteToTFRecord
     from beam_pipeline.transforms.base import Identity as Identity
+    from beam_pipeline.transforms.base import per_window as per_window
     from beam_pipeline.transforms.levels import PeakGain as PeakGain
     from beam_pipeline.transforms.levels import RmsGain as RmsGain
     from beam_pipeline.transforms.spectral import LogMel as LogMel
@@ -25,6 +26,7 @@ _HOME = {
     "Recipe": "recipe",
     "RmsGain": "transforms.levels",
     "WriteToTFRecord": "sink",
+    "per_window": "transforms.base",
     "record": "recorder",
     "replay": "reader",
 }

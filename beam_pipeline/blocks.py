@@ -3,7 +3,7 @@
 ::
 
     ShardWork -> FrameBlock -> WindowBlock -> FeatureBlock -> serialised examples
-              decode        cut           transform        encode
+              decode        cut, treat    transform        encode
 
 A block is windows of one clip, small enough for the processor's cache, and is all that
 is ever in memory. Where a block cannot be made, a :class:`Lost` travels in its place,
@@ -27,10 +27,13 @@ from beam_pipeline.audio import ClipReader
 from beam_pipeline.decoder import SAMPLE_BYTES, AudioInfo
 from beam_pipeline.errors import ClipError, InputError, RecipeError, UnreadableAudio
 from beam_pipeline.examples import ExampleEncoder
+from beam_pipeline.expressions import parse_stream
 from beam_pipeline.features import FeatureSet
 from beam_pipeline.plan import Clip, Corpus, Reject, Segment, Shard, ShardTask, clip_key
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sources import Input, locate
+from beam_pipeline.streams import SteppedReader, measure_factors, with_factors
+from beam_pipeline.treatment import Treatment, copies_in, example_numbers
 from beam_pipeline.windows import WindowPlan, cut_windows, window_starts
 
 # Sixteen one-second windows at 16 kHz: what the transforms run fastest on.
@@ -40,7 +43,7 @@ BLOCK_BYTES = 1 << 20
 # decoded: short clips would else wait for an answer each.
 CLIPS_AHEAD = 16
 
-Starts = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
 
 # From glibc's malloc.h; the second may be 32 MiB at most.
 _M_TRIM_THRESHOLD = -1
@@ -50,7 +53,7 @@ _KEPT_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which windows a block holds, and where and in which form they go."""
+    """Which examples a block holds, and where and in which form they go."""
 
     form: Format
     shard: Shard
@@ -62,30 +65,40 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FrameBlock:
-    """A stretch of a clip that covers some windows; ``frames`` begin at ``offset``."""
+    """A stretch of a clip that covers some windows; ``frames`` begin at ``offset``.
+
+    ``starts`` and ``copies`` tell each example's window and which copy it is of it.
+    """
 
     place: Place
-    starts: npt.NDArray[np.int64]
+    starts: Integers
+    copies: Integers
     offset: int
     frames: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class WindowBlock:
-    """Windows, shape ``(n, frames)`` or ``(n, channels, frames)``."""
+    """Windows, shape ``(n, frames)`` or ``(n, channels, frames)``.
+
+    ``n`` is less than the place has where windows were left out.
+    """
 
     place: Place
-    starts: npt.NDArray[np.int64]
+    starts: Integers
+    copies: Integers
     windows: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureBlock:
-    """Every feature of some windows, each of shape ``(n, ...)``."""
+    """Every feature of some windows, each of shape ``(n, ...)``, and the windows."""
 
     place: Place
-    starts: npt.NDArray[np.int64]
+    starts: Integers
+    copies: Integers
     values: Mapping[str, npt.NDArray[Any]]
+    windows: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,7 @@ class Format:
     """
 
     features: FeatureSet
+    treatment: Treatment
     classes: tuple[str, ...]
     win_len: int
     hop: int
@@ -144,7 +158,9 @@ class Format:
                     _listed(corpus.channels, "channels"),
                 )
         windows = WindowPlan.of(recipe, rate or 1)
+        shape = (windows.length,) if channels is None else (channels, windows.length)
         try:
+            treatment = Treatment.of(recipe, shape, rate)
             features = FeatureSet.of(
                 recipe,
                 sample_rate_hz=rate,
@@ -160,6 +176,7 @@ class Format:
             raise RecipeError(field, problem, value) from error
         return cls(
             features,
+            treatment,
             corpus.labels,
             windows.length,
             windows.hop,
@@ -194,29 +211,36 @@ def decode_blocks(
     work: ShardWork, inputs: Sequence[Input], recipe: Recipe
 ) -> Iterator[FrameBlock | Lost]:
     """Decodes what a shard needs, in the order of its places."""
-    ahead: deque[tuple[Segment, Starts, str | BinaryIO]] = deque()
+    ahead: deque[tuple[Segment, Integers, Integers, str | BinaryIO]] = deque()
     for segment in work.task.segments:
-        starts = _starts_of(segment, recipe)
-        ahead.append((segment, starts, _begin_read(segment, starts, inputs, recipe)))
+        starts, copies = _examples_of(segment, recipe)
+        source = _begin_read(segment, starts, inputs, recipe)
+        ahead.append((segment, starts, copies, source))
         if len(ahead) > CLIPS_AHEAD:
             yield from _decode_segment(work, *ahead.popleft(), recipe)
     while ahead:
         yield from _decode_segment(work, *ahead.popleft(), recipe)
 
 
-def _starts_of(segment: Segment, recipe: Recipe) -> Starts:
+def _examples_of(segment: Segment, recipe: Recipe) -> tuple[Integers, Integers]:
+    """Where the window of each example starts, and which copy of it each is."""
     clip = segment.clip
-    return window_starts(
+    windows, copies = example_numbers(
+        segment.first, segment.windows, copies_in(recipe, clip.split)
+    )
+    first = int(windows[0])
+    starts = window_starts(
         clip.frames,
         WindowPlan.of(recipe, clip.sample_rate_hz),
-        segment.first,
-        segment.windows,
+        first,
+        int(windows[-1]) - first + 1,
         clip_key(recipe.seed, clip.filepath, clip.source),
     )
+    return starts[windows - first], copies
 
 
 def _begin_read(
-    segment: Segment, starts: Starts, inputs: Sequence[Input], recipe: Recipe
+    segment: Segment, starts: Integers, inputs: Sequence[Input], recipe: Recipe
 ) -> str | BinaryIO:
     """Opens a segment's file, telling a store which part of it will be read."""
     clip = segment.clip
@@ -233,7 +257,8 @@ def _begin_read(
 def _decode_segment(
     work: ShardWork,
     segment: Segment,
-    starts: Starts,
+    starts: Integers,
+    copies: Integers,
     source: str | BinaryIO,
     recipe: Recipe,
 ) -> Iterator[FrameBlock | Lost]:
@@ -254,19 +279,8 @@ def _decode_segment(
         )
 
     try:
-        with ClipReader(
-            source,
-            AudioInfo(
-                clip.native_frames,
-                clip.native_rate_hz,
-                clip.channels,
-                clip.format,
-                clip.subtype,
-            ),
-            name=clip.filepath,
-            sample_rate_hz=recipe.sample_rate,
-            channels=recipe.channels,
-        ) as reader:
+        with open_clip(source, clip, recipe) as decoder:
+            reader = step_clip(decoder, clip, recipe)
             if files.modified_ns(source) != clip.modified_ns:
                 raise UnreadableAudio(clip.filepath, "was changed since it was probed")
             while done < len(starts):
@@ -281,13 +295,64 @@ def _decode_segment(
                 block = starts[done:until]
                 stop = min(int(block[-1]) + plan.length, clip.frames)
                 frames = reader.read(offset, stop)
-                yield FrameBlock(place(until), block, offset, frames)
+                yield FrameBlock(
+                    place(until), block, copies[done:until], offset, frames
+                )
                 done = until
     except ClipError as error:
         yield lose(place(len(starts)), "decode", error)
     finally:
         if not isinstance(source, str):
             source.close()
+
+
+def open_clip(source: str | BinaryIO, clip: Clip, recipe: Recipe) -> ClipReader:
+    """A reader of a clip's frames at the output rate."""
+    info = AudioInfo(
+        clip.native_frames,
+        clip.native_rate_hz,
+        clip.channels,
+        clip.format,
+        clip.subtype,
+    )
+    return ClipReader(
+        source,
+        info,
+        name=clip.filepath,
+        sample_rate_hz=recipe.sample_rate,
+        channels=recipe.channels,
+    )
+
+
+def step_clip(
+    decoder: ClipReader, clip: Clip, recipe: Recipe
+) -> ClipReader | SteppedReader:
+    """A reader of a clip's frames after the recipe's steps on its stream."""
+    if not recipe.stream:
+        return decoder
+    steps = with_factors(parse_stream(recipe.stream), clip.factors)
+    return SteppedReader(decoder, steps, clip.frames, clip.sample_rate_hz)
+
+
+def measure_clip(clip: Clip, inputs: Sequence[Input], recipe: Recipe) -> Clip:
+    """The clip with the factors that the recipe's clip gains need."""
+    path = locate(inputs, clip.source, clip.filepath)
+
+    @contextlib.contextmanager
+    def open_reader() -> Iterator[ClipReader]:
+        source = files.begin_read(path)
+        try:
+            with open_clip(source, clip, recipe) as reader:
+                yield reader
+        finally:
+            if not isinstance(source, str):
+                source.close()
+
+    steps = parse_stream(recipe.stream)
+    factors = measure_factors(
+        steps, open_reader, clip.frames, clip.sample_rate_hz, clip.filepath
+    )
+    return clip._replace(factors=factors)
 
 
 def keep_freed_memory() -> None:
@@ -328,17 +393,45 @@ def cut_block(block: FrameBlock) -> WindowBlock:
     """Cuts a block's windows out of its frames."""
     win_len = block.place.form.win_len
     windows = cut_windows(block.frames, block.offset, block.starts, win_len)
-    return WindowBlock(block.place, block.starts, windows)
+    return WindowBlock(block.place, block.starts, block.copies, windows)
+
+
+def treat_block(block: WindowBlock) -> WindowBlock | Lost:
+    """Leaves windows out and augments copies, as the recipe says."""
+    treatment, clip = block.place.form.treatment, block.place.clip
+    starts, copies, windows = block.starts, block.copies, block.windows
+    numbers = np.arange(block.place.first, block.place.first + len(starts))
+    rate = clip.sample_rate_hz
+    try:
+        if treatment.selections:
+            kept = treatment.chosen(windows, rate, clip.filepath)
+            if not kept.all():
+                starts, copies, numbers = starts[kept], copies[kept], numbers[kept]
+                windows = windows[kept]
+        made = np.flatnonzero(copies)
+        if made.size:
+            windows = windows.copy()
+            windows[made] = treatment.augmented(
+                windows[made], numbers[made], rate, clip.filepath, clip.source
+            )
+            windows.flags.writeable = False
+    except ClipError as error:
+        return lose(block.place, "treat", error)
+    return WindowBlock(block.place, starts, copies, windows)
 
 
 def transform_block(block: WindowBlock) -> FeatureBlock | Lost:
     """Applies every transform to a block's windows."""
     clip, features = block.place.clip, block.place.form.features
+    values: dict[str, npt.NDArray[Any]] = {}
     try:
-        values = features.apply(block.windows, clip.sample_rate_hz, clip.filepath)
+        if len(block.windows):
+            values = features.apply(
+                block.windows, clip.sample_rate_hz, clip.filepath, block.starts
+            )
     except ClipError as error:
         return lose(block.place, "transform", error)
-    return FeatureBlock(block.place, block.starts, values)
+    return FeatureBlock(block.place, block.starts, block.copies, values, block.windows)
 
 
 def encode_block(
@@ -352,8 +445,9 @@ def encode_block(
         "index": clip.row,
         "fs": clip.sample_rate_hz,
         "win_start_idx": block.starts,
+        "copy": block.copies,
     }
     if clip.label is not None:
         columns["class"] = clip.label
         columns["target"] = targets[clip.label]
-    return encoder.encode(block.place.windows, columns)
+    return encoder.encode(len(block.starts), columns)

@@ -23,6 +23,8 @@ from beam_pipeline.transforms.base import (
     needs_sample_rate,
 )
 
+FloatArray = npt.NDArray[np.float32]
+
 FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW = (
     "float_list",
     "int64_list",
@@ -38,6 +40,7 @@ _DESCRIPTIONS = {
     "index": "the clip's place in the listing of the inputs",
     "win_start_idx": "first frame of the window in the clip, at the output rate",
     "fs": "output sample rate, Hz",
+    "copy": "0: the window as it is; k: its k-th augmented copy",
 }
 
 
@@ -133,53 +136,74 @@ class FeatureSet:
             specs.append(
                 FeatureSpec(name, "string", (), BYTES_LIST, _DESCRIPTIONS[name])
             )
-        numbers = ("target", "index", "win_start_idx", "fs")
-        for name in numbers if classes else numbers[1:]:
+        numbers = ["index", "win_start_idx", "fs"]
+        numbers += ["target"] if classes else []
+        numbers += ["copy"] if recipe.copies else []
+        for name in numbers:
             specs.append(
                 FeatureSpec(name, "int64", (), INT64_LIST, _DESCRIPTIONS[name])
             )
         return cls(transforms, {s.name: s for s in sorted(specs, key=lambda s: s.name)})
 
     def apply(
-        self, windows: npt.NDArray[np.float32], sample_rate_hz: int, filepath: str
+        self,
+        windows: FloatArray,
+        sample_rate_hz: int,
+        filepath: str,
+        starts: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[Any]]:
         """Every feature of a block of windows, each of shape ``(n, *spec.shape)``.
 
         Raises
         ------
         TransformError
-            If a transform raises, or returns what its spec does not say.
+            If a transform raises, or returns what its spec does not say; it names the
+            feature and where the window starts.
         """
-        return {
-            name: self._apply(name, transform, windows, sample_rate_hz, filepath)
-            for name, transform in self.transforms.items()
-        }
+        values = {}
+        for name, transform in self.transforms.items():
+            try:
+                values[name] = self._apply(name, transform, windows, sample_rate_hz)
+            except Exception as error:  # a person's code: whatever it raises is told
+                at = self._first_failure(name, transform, windows, sample_rate_hz)
+                where = (
+                    f"the window at frame {starts[at]}"
+                    if at is not None
+                    else (
+                        f"the windows from frame {starts[0]} to {starts[-1]} together"
+                    )
+                )
+                raise TransformError(
+                    filepath,
+                    f"feature {name}, {where}: {type(error).__name__}: {error}",
+                ) from error
+        return values
 
     def _apply(
-        self,
-        name: str,
-        transform: Transform,
-        windows: npt.NDArray[np.float32],
-        sample_rate_hz: int,
-        filepath: str,
+        self, name: str, transform: Transform, windows: FloatArray, sample_rate_hz: int
     ) -> npt.NDArray[Any]:
         spec = self.specs[name]
-        try:
-            values = np.asarray(apply_transform(transform, windows, sample_rate_hz))
-        except Exception as error:  # a person's code: whatever it raises is told
-            raise TransformError(
-                filepath, f"feature {name}: {type(error).__name__}: {error}"
-            ) from error
+        values = np.asarray(apply_transform(transform, windows, sample_rate_hz))
         expected = (len(windows), *spec.shape)
         is_text = spec.dtype == "string"
         same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
         if values.shape != expected or not same_type:
-            raise TransformError(
-                filepath,
-                f"feature {name}: returned {values.dtype} {values.shape}, but on a "
-                f"silent window it was {spec.dtype} {expected}",
+            raise ValueError(
+                f"returned {values.dtype} {values.shape}, but on a silent window it "
+                f"was {spec.dtype} {expected}",
             )
         return values
+
+    def _first_failure(
+        self, name: str, transform: Transform, windows: FloatArray, sample_rate_hz: int
+    ) -> int | None:
+        """Which window of a block fails alone."""
+        for at in range(len(windows)):
+            try:
+                self._apply(name, transform, windows[at : at + 1], sample_rate_hz)
+            except Exception:  # that it does is all that is asked
+                return at
+        return None
 
 
 def resolve_transforms(recipe: Recipe) -> dict[str, Transform]:

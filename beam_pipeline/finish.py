@@ -9,8 +9,14 @@ from dataclasses import dataclass
 
 from beam_pipeline import files, metadata
 from beam_pipeline.blocks import Format
-from beam_pipeline.errors import IncompleteRun, RecipeError, TooManyRejected
+from beam_pipeline.errors import (
+    IncompleteRun,
+    InputError,
+    RecipeError,
+    TooManyRejected,
+)
 from beam_pipeline.metadata import Metadata, SplitEntry
+from beam_pipeline.observations import Observations, Seen
 from beam_pipeline.plan import Listing, Reject, ShardInfo, ShardLayout, TallyKey
 from beam_pipeline.progress import clear_work, keeping_verdict
 from beam_pipeline.recipe import Recipe
@@ -84,14 +90,29 @@ def check_rejects(
         )
 
 
-def check_any_accepted(summary: PlanSummary, rejects: Sequence[Reject]) -> None:
-    """Raises TooManyRejected if there is nothing to record, however many may be."""
+def check_any_accepted(
+    summary: PlanSummary, rejects: Sequence[Reject], infos: Sequence[ShardInfo] = ()
+) -> None:
+    """Raises if there is nothing to record, however many clips may be rejected.
+
+    Raises
+    ------
+    TooManyRejected
+        Because every clip was rejected.
+    InputError
+        Because no window has passed ``--keep``.
+    """
     lost = sum(reject.windows for reject in rejects)
     planned = sum(layout.total for layout in summary.layouts.values())
     if summary.form is None or lost >= planned:
         raise TooManyRejected(
             f"Not one of {summary.listing.clips} clips can be recorded:\n"
             f"{_named(rejects)}"
+        )
+    left_out = sum(info.left_out for info in infos)
+    if left_out and lost + left_out == planned:
+        raise InputError(
+            f"Not one of {left_out} windows has passed --keep. Lower its threshold."
         )
 
 
@@ -121,7 +142,7 @@ def check_complete(
         if reject.shard is not None:
             lost[reject.shard] += reject.windows
     written = Counter(info.shard.name for info in infos)
-    examples = {info.shard.name: info.examples for info in infos}
+    filled = {info.shard.name: info.examples + info.left_out for info in infos}
     problems = []
     for layout in summary.layouts.values():
         for k in range(layout.shards):
@@ -129,9 +150,9 @@ def check_complete(
             name = shard.name
             if written[name] != 1:
                 problems.append(f"{name}: written {written[name]} times")
-            elif examples[name] + lost[name] != shard.examples:
+            elif filled[name] + lost[name] != shard.examples:
                 problems.append(
-                    f"{name}: {examples[name]} examples and {lost[name]} lost of "
+                    f"{name}: {filled[name]} examples and {lost[name]} lost of "
                     f"{shard.examples} planned"
                 )
     if problems:
@@ -148,6 +169,7 @@ def assemble_metadata(
     summary: PlanSummary,
     infos: Sequence[ShardInfo],
     rejects: Sequence[Reject],
+    observed: Mapping[str, Observations],
     recipe: Recipe,
 ) -> Metadata:
     """The metadata of what was written; counts are the true ones."""
@@ -161,21 +183,29 @@ def assemble_metadata(
         clips[_tally_key(reject)] -= 1
     for reject in late:
         windows[_tally_key(reject)] -= reject.windows
+    for seen in observed.values():
+        windows.subtract(seen.left_out)
     splits = {}
     for split in summary.layouts:
         shards = sorted(
             (info for info in infos if info.shard.split == split),
             key=lambda info: info.shard.name,
         )
-        per_class = Counter(dict.fromkeys(form.classes, 0))
-        for key, n in windows.items():
-            if key[0] == split and form.classes:
-                per_class[key[1]] += n
+        by_class = {
+            label: [(key, n) for key, n in windows.items() if key[1] == label]
+            for label in form.classes
+        }
         splits[split] = SplitEntry(
             sum(info.examples for info in shards),
             sum(n for key, n in clips.items() if key[0] == split),
             _seconds(form, windows.items(), split),
-            dict(per_class),
+            sum(info.left_out for info in shards),
+            {
+                label: sum(n for key, n in some if key[0] == split)
+                for label, some in by_class.items()
+            },
+            {label: _seconds(form, some, split) for label, some in by_class.items()},
+            observed[split].statistics.to_json() if split in observed else {},
             tuple(metadata.shard_entry(info) for info in shards),
         )
     return Metadata(
@@ -190,6 +220,20 @@ def assemble_metadata(
     )
 
 
+def merge_observed(
+    observed: Iterable[tuple[str, Seen]],
+) -> dict[str, Observations]:
+    """What was observed in each split."""
+    merged: dict[str, Observations] = {}
+    for split, state in observed:
+        seen = Observations.from_state(state)
+        if split in merged:
+            merged[split].merge(seen)
+        else:
+            merged[split] = seen
+    return merged
+
+
 def _tally_key(reject: Reject) -> TallyKey:
     return reject.split or "", reject.label or "", reject.sample_rate_hz
 
@@ -199,6 +243,7 @@ def finish_data_set(
     infos: Iterable[ShardInfo],
     rejects: Iterable[Reject],
     manifest: Iterable[tuple[str, int, bytes]],
+    observed: Iterable[tuple[str, Seen]],
     *,
     output: str,
     work_folder: str,
@@ -215,13 +260,14 @@ def finish_data_set(
         Then there is no ``metadata.json``; ``rejected.jsonl`` is there in any case.
     """
     infos, rejects = list(infos), list(rejects)
+    seen = merge_observed(observed)
     rejected = metadata.rejects_text(rejects)
     files.write_bytes(files.join(output, metadata.REJECTED), rejected)
     with keeping_verdict(work_folder):
-        check_any_accepted(summary, rejects)
+        check_any_accepted(summary, rejects, infos)
         check_complete(summary, infos, rejects)
         check_rejects(summary.listing, rejects, max_rejected)
-    described = assemble_metadata(summary, infos, rejects, recipe)
+    described = assemble_metadata(summary, infos, rejects, seen, recipe)
     files.write_bytes(
         files.join(output, metadata.SCHEMA), metadata.schema_text(described.features)
     )

@@ -13,6 +13,8 @@ it takes seconds to start, waits for ever for a worker that died, and loses reco
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import glob
 import multiprocessing
 import os
@@ -24,7 +26,7 @@ import threading
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from multiprocessing.connection import Connection, wait
@@ -73,10 +75,8 @@ def run_local(
         What a phase raised, or WorkerDied.
     """
     with phase_folder(job) as folder:
-        with in_memory_pipeline() as pipeline:
-            planned = plan_shards(pipeline, job)
-            for name in Planned._fields:
-                keep(getattr(planned, name), folder, name)
+        plan_phase(job, folder)
+        give_back_memory()
         summary: PlanSummary = next(kept(folder, "summary"))
         totals = totals_of(summary)
         writers = writers_for(summary, workers)
@@ -97,11 +97,27 @@ def run_local(
             kept(folder, "infos"),
             chain(kept(folder, "rejects"), kept(folder, "lost")),
             kept(folder, "manifest"),
+            kept(folder, "observed"),
             output=job.output,
             work_folder=job.work_folder,
             recipe=job.recipe,
             max_rejected=job.max_rejected,
         )
+
+
+def plan_phase(job: Job, folder: str) -> None:
+    """Makes the plan and keeps it for the other phases."""
+    with in_memory_pipeline() as pipeline:
+        planned = plan_shards(pipeline, job)
+        for name in Planned._fields:
+            keep(getattr(planned, name), folder, name)
+
+
+def give_back_memory() -> None:
+    """Frees what the in-memory runner held, before writers inherit it."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # elsewhere than with glibc
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def plan_local(job: Job) -> tuple[PlanSummary, list[Any]]:
@@ -243,6 +259,7 @@ def write_phase(job: Job, folder: str, writer: int, writers: int, shared: Any) -
             written = write_shards(work, job)
             keep(written.infos, folder, "infos")
             keep(written.rejects, folder, "lost")
+            keep(written.observed, folder, "observed")
     finally:
         Progress.watched = None
 
@@ -258,6 +275,8 @@ def writer_processes(
     method = "fork" if can_fork and not THREADED & set(sys.modules) else "spawn"
     context: Any = multiprocessing.get_context(method)
     started = []
+    # What is here now is no garbage of theirs: a collection would copy all of it.
+    gc.freeze()
     try:
         for writer in range(writers):
             ours, theirs = context.Pipe(duplex=False)
@@ -271,8 +290,10 @@ def writer_processes(
                 process.start()
             theirs.close()
             started.append((process, ours))
+        gc.unfreeze()
         yield started
     finally:
+        gc.unfreeze()
         for process, _ in started:
             if process.is_alive():
                 process.kill()

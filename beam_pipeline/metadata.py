@@ -43,12 +43,18 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class SplitEntry:
-    """One split: what is in it, and its shards in order."""
+    """One split: what is in it, and its shards in order.
+
+    ``statistics`` are of what :mod:`statistics` gathers, as JSON values.
+    """
 
     examples: int
     clips: int
     seconds: float
+    left_out: int = 0
     examples_per_class: Mapping[str, int] = field(default_factory=dict)
+    seconds_per_class: Mapping[str, float] = field(default_factory=dict)
+    statistics: Mapping[str, Any] = field(default_factory=dict)
     shards: tuple[ShardEntry, ...] = ()
 
 
@@ -99,7 +105,10 @@ class Metadata:
                     "examples": split.examples,
                     "clips": split.clips,
                     "seconds": split.seconds,
+                    "left_out": split.left_out,
                     "examples_per_class": dict(split.examples_per_class),
+                    "seconds_per_class": dict(split.seconds_per_class),
+                    "statistics": dict(split.statistics),
                     "shards": [
                         {
                             "file": shard.file,
@@ -140,7 +149,10 @@ class Metadata:
                     split["examples"],
                     split["clips"],
                     split["seconds"],
+                    split["left_out"],
                     split["examples_per_class"],
+                    split["seconds_per_class"],
+                    split["statistics"],
                     tuple(ShardEntry(**shard) for shard in split["shards"]),
                 )
                 for name, split in values["splits"].items()

@@ -15,6 +15,7 @@ from beam_pipeline.sources import Input
 from beam_pipeline.stages import (
     FINISHED,
     LISTING,
+    OBSERVED,
     REJECTS,
     ApplyTransforms,
     CutWindows,
@@ -22,8 +23,10 @@ from beam_pipeline.stages import (
     EncodeExamples,
     IndexClips,
     ListSources,
+    MergeObservations,
     ProbeAudio,
     SkipFinished,
+    TreatWindows,
     announce_plan,
     cut_shards,
     describe_bucket,
@@ -31,6 +34,7 @@ from beam_pipeline.stages import (
     make_manifest_part,
     make_task,
     resolve_format,
+    split_info,
     summarise,
     tally_bucket,
 )
@@ -62,6 +66,7 @@ class Written(NamedTuple):
 
     infos: beam.PCollection  # ShardInfo
     rejects: beam.PCollection  # Reject
+    observed: beam.PCollection  # (split, what was observed of its windows)
 
 
 # Each step stands on a line of its own, with what comes out of it.
@@ -141,6 +146,7 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
         checked.work
         | "DecodeAudio" >> beam.ParDo(DecodeAudio(job.inputs, job.recipe))  # FrameBlock
         | "CutWindows" >> beam.ParDo(CutWindows())  # WindowBlock
+        | "TreatWindows" >> beam.ParDo(TreatWindows())  # WindowBlock
         | "ApplyTransforms" >> beam.ParDo(ApplyTransforms())  # FeatureBlock
         | "EncodeExamples"
         >> encode_examples.with_outputs(REJECTS, main="records")  # PlacedRecords
@@ -151,8 +157,16 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
             job.output, file_name_suffix=SUFFIX, work_folder=job.work_folder
         )  # ShardInfo
     )
-    infos = (checked[FINISHED], written) | "AllShards" >> beam.Flatten()  # ShardInfo
-    return Written(infos, encoded[REJECTS])
+    infos = (
+        (checked[FINISHED], written)
+        | "AllShards" >> beam.Flatten()
+        | "SplitInfo" >> beam.FlatMap(split_info).with_outputs(OBSERVED, main="infos")
+    )  # ShardInfo; (split, observations)
+    observed = (
+        infos[OBSERVED]
+        | "MergeObservations" >> beam.CombinePerKey(MergeObservations())  # split, all
+    )
+    return Written(infos.infos, encoded[REJECTS], observed)
 
 
 def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
@@ -162,7 +176,8 @@ def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
         planned.summary
         | "FinishDataSet" >> beam.Map(
             finish_data_set, AsIter(written.infos), AsIter(rejects),
-            AsIter(planned.manifest), output=job.output, work_folder=job.work_folder,
-            recipe=job.recipe, max_rejected=job.max_rejected,
+            AsIter(planned.manifest), AsIter(written.observed), output=job.output,
+            work_folder=job.work_folder, recipe=job.recipe,
+            max_rejected=job.max_rejected,
         )  # path of metadata.json
     )

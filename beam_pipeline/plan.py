@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from beam_pipeline.recipe import Recipe
 
@@ -48,10 +48,12 @@ class Clip(NamedTuple):
     sample_rate_hz, frames : int
         What is recorded of it: the output rate, and its length at that rate.
     windows : int
-        How many windows it has, at least one.
+        How many examples it gives, at least one: its windows and their copies.
     modified_ns : int
         When its file was last changed, so that a run that continues does not take
         shards of what the file was before.
+    factors : tuple of float
+        What the recipe's clip gains scale it by.
     """
 
     row: int
@@ -68,6 +70,7 @@ class Clip(NamedTuple):
     frames: int
     windows: int
     modified_ns: int = 0
+    factors: tuple[float, ...] = ()
 
 
 class Reject(NamedTuple):
@@ -126,13 +129,23 @@ class ShardTask(NamedTuple):
 
 
 class ShardInfo(NamedTuple):
-    """A shard as it was written. ``examples`` is short of the plan by what was lost."""
+    """A shard as it was written.
+
+    ``examples`` is short of the plan by what was lost and by what was left out;
+    ``seen`` is what was observed of its windows, see :mod:`observations`.
+    """
 
     shard: Shard
     file: str
     examples: int
     bytes: int
     sha256: str
+    left_out: int = 0
+    seen: Mapping[str, Any] | None = None
+
+    def is_whole(self) -> bool:
+        """Whether every place holds an example or was left out on purpose."""
+        return self.examples + self.left_out == self.shard.examples
 
 
 class PlacedClips(NamedTuple):

@@ -36,6 +36,13 @@ _STAT_THREADS = 32
 _DECODED_AS = {"uint32": "int32", "uint64": "int64"}
 
 
+class Scale(NamedTuple):
+    """``(x - mean) * factor``; each for the whole feature or for its last axis."""
+
+    mean: np.ndarray
+    factor: np.ndarray
+
+
 class Piece(NamedTuple):
     """Consecutive examples of one shard."""
 
@@ -57,6 +64,7 @@ def replay(
     repeat: bool | int = False,
     shard: tuple[int, int] | None = None,
     deterministic: bool = True,
+    normalize: bool | Sequence[str] = False,
 ) -> tf.data.Dataset:
     """Reads a recorded data set as ``tf.data``.
 
@@ -100,6 +108,10 @@ def replay(
     deterministic : bool
         False: whichever example is ready first. That helps where files are on storage
         of uneven speed; ``shuffle`` is then not repeatable.
+    normalize : bool or sequence of str
+        True: every floating-point feature of transforms becomes ``(x - mean) / std``
+        with the statistics of the split ``train`` (or of the only one), bin by bin
+        where there are such; names: only these. What is constant becomes 0.
 
     Raises
     ------
@@ -116,6 +128,7 @@ def replay(
     metadata = load_metadata(folder)
     entry = choose_split(metadata, split)
     specs = choose_features(metadata, features, as_supervised)
+    scales = choose_scales(metadata, specs, normalize)
     pieces = cut_shards(entry.shards, *(shard or (0, 1)))
     check_files(folder, [piece.shard for piece in pieces])
 
@@ -133,7 +146,7 @@ def replay(
     examples = examples.apply(tf.data.experimental.assert_cardinality(total))
 
     batches = examples.batch(batch_size or PARSED_TOGETHER, drop_remainder).map(
-        make_parser(specs, len(metadata.classes), as_supervised),
+        make_parser(specs, scales, len(metadata.classes), as_supervised),
         num_parallel_calls=min(_cores(), PARSING_THREADS),
         deterministic=deterministic,
     )
@@ -229,6 +242,43 @@ def choose_features(
                 "Leave it out of features."
             ) from error
     return specs
+
+
+def choose_scales(
+    metadata: Metadata,
+    specs: Mapping[str, FeatureSpec],
+    normalize: bool | Sequence[str],
+) -> dict[str, Scale]:
+    """What to subtract from features, and what to multiply the rest by."""
+    if normalize is False:
+        return {}
+    splits = metadata.splits
+    name = "train" if "train" in splits or len(splits) > 1 else next(iter(splits))
+    if name not in splits:
+        raise InputError(
+            f"normalize: the data set has no split train, only {', '.join(splits)}."
+        )
+    statistics = splits[name].statistics.get("features", {})
+    floats = ("float16", "float32", "float64")
+    if normalize is True:
+        chosen = [n for n in specs if n in statistics and specs[n].dtype in floats]
+    else:
+        chosen = [normalize] if isinstance(normalize, str) else list(normalize)
+    scales = {}
+    for feature in chosen:
+        _check_name("feature", feature, specs)
+        if feature not in statistics or specs[feature].dtype not in floats:
+            raise InputError(
+                f"normalize: feature {feature} is of {specs[feature].dtype}, which has "
+                "no mean to subtract."
+            )
+        of = statistics[feature].get("bins") or statistics[feature]
+        mean, std = (np.array(of[key], np.float64) for key in ("mean", "std"))
+        # A constant differs from its mean by no more than rounding.
+        constant = std <= 1e-7 * np.abs(mean)
+        factor = np.where(constant, 0.0, 1 / np.where(constant, 1.0, std))
+        scales[feature] = Scale(mean, factor)
+    return scales
 
 
 def _check_name(kind: str, name: str, known: Iterable[str]) -> None:
@@ -347,6 +397,7 @@ def _read(path: Any, skip: Any, take: Any) -> tf.data.Dataset:
 
 def make_parser(
     specs: Mapping[str, FeatureSpec],
+    scales: Mapping[str, Scale],
     num_classes: int,
     as_supervised: tuple[str, str] | None,
 ) -> Callable[[Any], Any]:
@@ -361,6 +412,9 @@ def make_parser(
     def parse(serialised: Any) -> Any:
         values = tf.io.parse_example(serialised, stored)
         example = {name: _restore(spec, values[name]) for name, spec in specs.items()}
+        for name, (mean, factor) in scales.items():
+            dtype = specs[name].dtype
+            example[name] = (example[name] - mean.astype(dtype)) * factor.astype(dtype)
         if as_supervised is not None:
             return tuple(example[name] for name in as_supervised)
         if num_classes and _NUM_CLASSES not in specs:

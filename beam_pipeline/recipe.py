@@ -20,7 +20,9 @@ DTYPES = ("float32", "int16")
 LABEL_SOURCES = ("folder", "name", "none")
 
 # What every example holds besides its features. A feature cannot take these names.
-CLIP_FEATURES = ("class", "target", "filepath", "index", "win_start_idx", "fs")
+CLIP_FEATURES = (
+    "class", "target", "filepath", "index", "win_start_idx", "fs", "copy",
+)  # fmt: skip
 RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
 
 
@@ -76,6 +78,11 @@ class Recipe:
         parse_channels,
     )
     dtype: str = _option("float32", "stored type of the signal", choices=DTYPES)
+    stream: str = _option(
+        "",
+        "steps for each clip's samples before windows are cut: "
+        "high_pass(cutoff_hz=50)|clip_gain(kind='peak',level_db=-1)",
+    )
     win_len: int | None = _option(None, "frames in a window", int)
     win_seconds: float | None = _option(None, "or: seconds in a window", float)
     hop: int | None = _option(
@@ -92,6 +99,16 @@ class Recipe:
     random_starts: bool = _option(
         False,
         "draw each window's start at random (seeded) from its equal part of the clip",
+    )
+    keep: str = _option(
+        "",
+        "only windows that pass, energy(above_db=-50); those left out are counted",
+    )
+    copies: int = _option(
+        0, "so many more examples of each window, augmented; not of eval or test", int
+    )
+    augment: str = _option(
+        "", "what is done to copies, by seed: random_gain(low_db=-6)|noise()"
     )
     features: Mapping[str, str] = field(
         default_factory=dict,
@@ -208,6 +225,12 @@ def _check_ranges(recipe: Recipe) -> None:
     for name in ("random_starts", "allow_truncated", "allow_nonfinite"):
         if not isinstance(getattr(recipe, name), bool):
             raise RecipeError(name, "must be True or False", getattr(recipe, name))
+    for name in ("stream", "keep", "augment"):
+        if not isinstance(getattr(recipe, name), str):
+            raise RecipeError(name, "must be text", getattr(recipe, name))
+    copies = recipe.copies
+    if isinstance(copies, bool) or not isinstance(copies, int) or copies < 0:
+        raise RecipeError("copies", "must be a whole number, 0 or more", copies)
     if isinstance(recipe.seed, bool) or not isinstance(recipe.seed, int):
         raise RecipeError("seed", "must be a whole number", recipe.seed)
 
@@ -225,6 +248,12 @@ def _check_exclusive(recipe: Recipe) -> None:
             raise RecipeError(
                 " or ".join(names), "give one: how long is a window?", None
             )
+    if bool(recipe.copies) != bool(recipe.augment):
+        raise RecipeError(
+            "copies and augment",
+            "belong together: how many copies, and what is done to them",
+            (recipe.copies, recipe.augment),
+        )
 
 
 def _check_label_from(label_from: str) -> None:

@@ -27,7 +27,13 @@ from beam_pipeline.errors import (
     RecipeError,
     StoreError,
 )
-from beam_pipeline.expressions import format_transform, parse_transform
+from beam_pipeline.expressions import (
+    STEP_FIELDS,
+    TRANSFORM,
+    format_steps,
+    format_transform,
+    parse_steps,
+)
 from beam_pipeline.finish import PlanSummary, allowed_rejects
 from beam_pipeline.metadata import (
     MANIFEST,
@@ -52,7 +58,6 @@ from beam_pipeline.progress import (
 )
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sources import Input, list_sources, resolve_inputs
-from beam_pipeline.transforms.base import Chain
 
 if TYPE_CHECKING:
     from beam_pipeline.pipeline import Job
@@ -449,10 +454,22 @@ def split_options(
             name: format_transform(transform)
             for name, transform in sorted(changes["features"].items())
         }
+    for name, kind in STEP_FIELDS.items():
+        steps = changes.get(name)
+        if steps and not isinstance(steps, str):
+            several = steps if isinstance(steps, list | tuple) else [steps]
+            changes[name] = format_steps(several, kind)
     made = Recipe(**changes) if recipe is None else replace(recipe, **changes)
-    canonical = {n: format_transform(t) for n, t in sorted(made.features.items())}
+    canonical: dict[str, Any] = {
+        name: format_steps(getattr(made, name), kind)
+        for name, kind in STEP_FIELDS.items()
+        if getattr(made, name)
+    }
+    canonical["features"] = {
+        n: format_transform(t) for n, t in sorted(made.features.items())
+    }
     run = RunOptions(**{n: v for n, v in options.items() if n in run_names})
-    return replace(made, features=canonical), run
+    return replace(made, **canonical), run
 
 
 def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
@@ -557,9 +574,10 @@ def code_of(recipe: Recipe) -> dict[str, str]:
     A run that continues must not mix what they did before and what they do now.
     """
     code = {}
-    for expression in recipe.features.values():
-        transform = parse_transform(expression)
-        for step in transform.steps if isinstance(transform, Chain) else (transform,):
+    expressions = [(text, TRANSFORM) for text in recipe.features.values()]
+    expressions += [(getattr(recipe, name), k) for name, k in STEP_FIELDS.items()]
+    for expression, kind in expressions:
+        for step in parse_steps(expression, kind) if expression else ():
             name = getattr(step, "__module__", None) or type(step).__module__
             source = getattr(sys.modules.get(name), "__file__", None)
             if source is not None and name.partition(".")[0] != __package__:

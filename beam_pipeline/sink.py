@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline import files
 from beam_pipeline.errors import IncompleteRun
+from beam_pipeline.observations import merge_seen
 from beam_pipeline.plan import Shard, ShardInfo
 from beam_pipeline.progress import PARTS, receipt_path
 from beam_pipeline.tfrecord import GzipWriter, frame_record
@@ -33,13 +35,16 @@ COUNTERS = "audio_tfrecords"
 class PlacedRecords:
     """Records for places ``position .. position + span - 1`` of a shard.
 
-    There are fewer records than places where windows were lost.
+    There are fewer records than places where windows were lost, or ``left_out``.
+    ``seen`` comes now and then: what was observed of the shard's windows since.
     """
 
     shard: Shard
     position: int
     span: int
     records: Sequence[bytes]
+    left_out: int = 0
+    seen: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class _Part:
     position: int
     span: int
     examples: int
+    left_out: int
+    seen: Mapping[str, Any] | None
     path: str
     bytes: int
     sha256: str
@@ -185,7 +192,15 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
         if part.span < part.shard.examples:
             return beam.pvalue.TaggedOutput(PARTS, self._keep(part))
         file = part.shard.name + self._suffix
-        info = ShardInfo(part.shard, file, part.examples, part.bytes, part.sha256)
+        info = ShardInfo(
+            part.shard,
+            file,
+            part.examples,
+            part.bytes,
+            part.sha256,
+            part.left_out,
+            part.seen,
+        )
         return _commit(part.path, self._prefix, info, self._work_folder)
 
     def _keep(self, part: _Part) -> _Part:
@@ -206,6 +221,8 @@ class _Stretch:
         self._path = path
         self._span = 0
         self._examples = 0
+        self._left_out = 0
+        self._seen: Mapping[str, Any] | None = None
         self._file = sink.open(path)
 
     def continued_by(self, element: PlacedRecords) -> bool:
@@ -226,6 +243,8 @@ class _Stretch:
             self._sink.write_record(self._file, record)
         self._span += element.span
         self._examples += len(element.records)
+        self._left_out += element.left_out
+        self._seen = merge_seen(self._seen, element.seen)
 
     def close(self) -> _Part:
         self._sink.close(self._file)
@@ -234,6 +253,8 @@ class _Stretch:
             self._position,
             self._span,
             self._examples,
+            self._left_out,
+            self._seen,
             self._path,
             self._file.bytes_written,
             self._file.sha256(),
@@ -272,7 +293,9 @@ def join_parts(
         files.join(work_folder, PARTS), f"{uuid.uuid4().hex}{suffix}"
     )
     size, sha256 = files.concatenate([part.path for part in ordered], whole)
-    info = ShardInfo(shard, name + suffix, examples, size, sha256)
+    seen = functools.reduce(merge_seen, (part.seen for part in ordered))
+    left_out = sum(part.left_out for part in ordered)
+    info = ShardInfo(shard, name + suffix, examples, size, sha256, left_out, seen)
     return _commit(whole, prefix, info, work_folder)
 
 
@@ -284,7 +307,7 @@ def _commit(path: str, prefix: str, info: ShardInfo, work_folder: str) -> ShardI
     files.move(path, prefix + info.file)
     Metrics.counter(COUNTERS, "shards").inc()
     Metrics.counter(COUNTERS, "bytes").inc(info.bytes)
-    if info.examples == info.shard.examples:
+    if info.is_whole():
         content = json.dumps({**info._asdict(), "shard": info.shard._asdict()}).encode()
         files.write_bytes(receipt_path(info.shard.name, work_folder), content)
     return info

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import AsDict, TaggedOutput
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline import blocks, files
 from beam_pipeline.audio import output_frames
@@ -26,6 +29,7 @@ from beam_pipeline.errors import ClipError, ShortClip, UnusableEntry
 from beam_pipeline.examples import ExampleEncoder, example_bytes
 from beam_pipeline.finish import PlanSummary
 from beam_pipeline.metadata import manifest_part
+from beam_pipeline.observations import Observations, merge_seen
 from beam_pipeline.plan import (
     DEFAULT_SPLIT,
     Batch,
@@ -36,6 +40,7 @@ from beam_pipeline.plan import (
     Reject,
     Segment,
     Shard,
+    ShardInfo,
     ShardLayout,
     ShardTask,
     TallyKey,
@@ -48,6 +53,7 @@ from beam_pipeline.progress import keeping_verdict, write_totals
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sink import COUNTERS, PlacedRecords, find_finished
 from beam_pipeline.sources import Input, SourceRow, list_sources, locate
+from beam_pipeline.treatment import copies_in
 from beam_pipeline.windows import WindowPlan, count_windows
 
 # Rows travel in blocks of this many, so that a step costs less than its work.
@@ -57,6 +63,7 @@ REMOTE_PROBE_THREADS = 32
 REJECTS = "rejects"
 LISTING = "listing"
 FINISHED = "finished"
+OBSERVED = "observed"
 
 BucketKey = tuple[str, int]
 
@@ -132,6 +139,7 @@ def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
     if not isinstance(source, str):
         source.close()
     check_channel(info, recipe.channels, name=row.filepath)
+    copies = copies_in(recipe, DEFAULT_SPLIT)
     rate = recipe.sample_rate or info.sample_rate_hz
     frames = output_frames(info.frames, info.sample_rate_hz, recipe.sample_rate)
     plan = WindowPlan.of(recipe, rate)
@@ -142,7 +150,7 @@ def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
             f"is shorter than one window: {frames} frames, but a window has "
             f"{plan.length}; use a shorter window or --tail pad",
         )
-    return Clip(
+    clip = Clip(
         row.row,
         row.source,
         row.filepath,
@@ -155,9 +163,10 @@ def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
         info.subtype,
         rate,
         frames,
-        windows,
+        windows * (1 + copies),
         modified_ns,
     )
+    return blocks.measure_clip(clip, inputs, recipe) if recipe.stream else clip
 
 
 @dataclass(eq=False)
@@ -406,6 +415,13 @@ class CutWindows(beam.DoFn):  # type: ignore[misc]
         yield block if isinstance(block, Lost) else blocks.cut_block(block)
 
 
+class TreatWindows(beam.DoFn):  # type: ignore[misc]
+    """WindowBlock -> WindowBlock, some left out, copies augmented."""
+
+    def process(self, block: WindowBlock | Lost) -> Iterator[WindowBlock | Lost]:
+        yield block if isinstance(block, Lost) else blocks.treat_block(block)
+
+
 class ApplyTransforms(beam.DoFn):  # type: ignore[misc]
     """WindowBlock -> FeatureBlock."""
 
@@ -414,24 +430,87 @@ class ApplyTransforms(beam.DoFn):  # type: ignore[misc]
 
 
 class EncodeExamples(beam.DoFn):  # type: ignore[misc]
-    """FeatureBlock -> PlacedRecords; a Reject to the side for what was lost."""
+    """FeatureBlock -> PlacedRecords; a Reject to the side for what was lost.
+
+    What is observed of a shard's windows goes with its last records, or, where a
+    runner ends a bundle in the middle of it, with records of no span.
+    """
 
     def start_bundle(self) -> None:
         self._form: Format | None = None
+        self._observed: Observations | None = None
+        self._end: tuple[Shard, int] | None = None  # where the block before ended
 
     def process(self, block: FeatureBlock | Lost) -> Iterator[Any]:
-        place, form = block.place, block.place.form
+        place = block.place
+        if self._end != (place.shard, place.position):
+            yield from self._observations()
+        if place.form is not self._form:
+            self._form = place.form
+            self._encoder = ExampleEncoder(place.form.features.specs.values())
+            self._targets = {label: i for i, label in enumerate(place.form.classes)}
+        if self._observed is None:
+            features = place.form.features
+            self._observed = Observations.of(
+                features.specs[name] for name in features.transforms
+            )
+        records: Sequence[bytes] = ()
+        left_out = 0
         if isinstance(block, Lost):
             yield _rejected(block.reject)
-            yield PlacedRecords(place.shard, place.position, place.windows, ())
-            return
-        if form is not self._form:
-            self._form = form
-            self._encoder = ExampleEncoder(form.features.specs.values())
-            self._targets = {label: i for i, label in enumerate(form.classes)}
-        records = blocks.encode_block(block, self._encoder, self._targets)
-        seconds = place.windows * form.win_len / place.clip.sample_rate_hz
-        _counter("windows").inc(place.windows)
+        else:
+            records = blocks.encode_block(block, self._encoder, self._targets)
+            left_out = place.windows - len(records)
+            self._observed.add(block)
+            self._count(block, left_out)
+        self._end = place.shard, place.position + place.windows
+        seen = None
+        if self._end[1] == place.shard.examples:
+            seen, self._observed = self._observed.state(), None
+        yield PlacedRecords(
+            place.shard, place.position, place.windows, records, left_out, seen
+        )
+
+    def finish_bundle(self) -> Iterator[Any]:
+        window = GlobalWindow()
+        for records in self._observations():
+            yield WindowedValue(records, window.max_timestamp(), [window])
+
+    def _observations(self) -> Iterator[PlacedRecords]:
+        """What was observed of a shard that did not come to its end here."""
+        if self._observed is not None and self._end is not None:
+            shard, position = self._end
+            yield PlacedRecords(shard, position, 0, (), 0, self._observed.state())
+        self._observed = None
+
+    def _count(self, block: FeatureBlock, left_out: int) -> None:
+        place = block.place
+        seconds = len(block.starts) * place.form.win_len / place.clip.sample_rate_hz
+        _counter("windows").inc(len(block.starts))
+        if left_out:
+            _counter("windows_left_out").inc(left_out)
         _counter("audio_microseconds").inc(round(1e6 * seconds))
-        yield PlacedRecords(place.shard, place.position, place.windows, records)
         Progress.add(place.windows, seconds)
+
+
+def split_info(info: ShardInfo) -> Iterator[Any]:
+    """A shard's facts; to the side, by split, what was observed of its windows."""
+    yield info._replace(seen=None)
+    if info.seen is not None:
+        yield TaggedOutput(OBSERVED, (info.shard.split, info.seen))
+
+
+class MergeObservations(beam.CombineFn):  # type: ignore[misc]
+    """Merges what was observed, in any order with the same result."""
+
+    def create_accumulator(self) -> Any:
+        return None
+
+    def add_input(self, merged: Any, seen: Any) -> Any:
+        return merge_seen(merged, seen)
+
+    def merge_accumulators(self, several: Iterable[Any]) -> Any:
+        return reduce(merge_seen, several, None)
+
+    def extract_output(self, merged: Any) -> Any:
+        return merged

@@ -115,7 +115,7 @@ def window_starts(
         high = ((exact + 1) * (last_whole + 1) // windows).astype(np.int64)
         # With tail = pad a short clip may have more windows than possible starts.
         width = np.maximum(1, high - low)
-        low += (_hash64(key, k) % width.astype(np.uint64)).astype(np.int64)
+        low += (hash64(key, k) % width.astype(np.uint64)).astype(np.int64)
         return low
     starts = k * plan.hop
     if plan.tail == "overlap":
@@ -123,7 +123,7 @@ def window_starts(
     return starts
 
 
-def _hash64(key: int, k: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def hash64(key: int, k: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     """The k-th output of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) seeded by key."""
     z: npt.NDArray[np.uint64] = np.uint64(key) + (
         k.astype(np.uint64) + np.uint64(1)

@@ -502,6 +502,8 @@ def test_a_recipe_error_of_a_transform_keeps_its_value():
 
 # apply
 
+STARTS = np.arange(0, 900, 100)
+
 
 def noise(count=3, frames=100):
     rng = np.random.default_rng(0)
@@ -520,14 +522,14 @@ def one_feature(transform, frames=100):
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_apply_gives_what_the_transform_gives(transform, count):
     windows = noise(count)
-    (found,) = one_feature(transform).apply(windows, RATE, "a.wav").values()
+    (found,) = one_feature(transform).apply(windows, RATE, "a.wav", STARTS).values()
     wanted = transform(windows, RATE) if isinstance(transform, Chain) else None
     expect_same(found, transform(windows) if wanted is None else wanted)
 
 
 def test_texts_may_be_longer_than_on_silence():
     features = one_feature(lambda w: np.array(["loud" if x.any() else "-" for x in w]))
-    found = features.apply(noise(2), RATE, "a.wav")
+    found = features.apply(noise(2), RATE, "a.wav", STARTS)
     assert found["mine"].tolist() == ["loud", "loud"]
 
 
@@ -545,14 +547,14 @@ def on_sound(returned):
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
-        (np.zeros((3, 5), "f4"), r"returned float32 \(3, 5\).*float32 \(3, 4\)"),
-        (np.zeros((2, 4), "f4"), r"returned float32 \(2, 4\).*float32 \(3, 4\)"),
-        (np.zeros((4, 4), "f4"), r"returned float32 \(4, 4\).*float32 \(3, 4\)"),
-        (np.zeros((3, 4), "f8"), r"returned float64 \(3, 4\).*float32 \(3, 4\)"),
-        (np.zeros((3, 4), "i4"), r"returned int32 \(3, 4\).*float32 \(3, 4\)"),
-        (np.array(["a", "b", "c"]), r"returned <U1 \(3,\).*float32 \(3, 4\)"),
-        (None, r"returned object \(\).*float32 \(3, 4\)"),
-        (np.full((3, 4), None), r"returned object \(3, 4\).*float32 \(3, 4\)"),
+        (np.zeros((3, 5), "f4"), r"ValueError: returned float32 \(3, 5\).*4\)"),
+        (np.zeros((2, 4), "f4"), r"ValueError: returned float32 \(2, 4\).*4\)"),
+        (np.zeros((4, 4), "f4"), r"ValueError: returned float32 \(4, 4\).*4\)"),
+        (np.zeros((3, 4), "f8"), r"ValueError: returned float64 \(3, 4\).*4\)"),
+        (np.zeros((3, 4), "i4"), r"ValueError: returned int32 \(3, 4\).*4\)"),
+        (np.array(["a", "b", "c"]), r"ValueError: returned <U1 \(3,\).*4\)"),
+        (None, r"ValueError: returned object \(\).*4\)"),
+        (np.full((3, 4), None), r"ValueError: returned object \(3, 4\).*4\)"),
         (lambda w: w[:, 1000], "IndexError"),
         (lambda w: [[1], [1, 2]], "ValueError"),
     ],
@@ -561,8 +563,9 @@ def on_sound(returned):
 )  # fmt: skip
 def test_apply_names_the_clip_and_the_feature(returned, words):
     features = one_feature(on_sound(returned))
-    with pytest.raises(TransformError, match=rf"^sea/tug\.wav: feature mine: {words}"):
-        features.apply(noise(3), RATE, "sea/tug.wav")
+    words = rf"^sea/tug\.wav: feature mine, the window at frame 0: {words}"
+    with pytest.raises(TransformError, match=words):
+        features.apply(noise(3), RATE, "sea/tug.wav", STARTS)
 
 
 @pytest.mark.parametrize("returned", [np.zeros(3, "f4"), None])
@@ -571,8 +574,33 @@ def test_apply_where_texts_were_expected(returned):
         return returned if windows.any() else np.array(["-"] * len(windows))
 
     features = one_feature(transform)
-    with pytest.raises(TransformError, match=r"^a\.wav: feature mine: returned"):
-        features.apply(noise(3), RATE, "a.wav")
+    with pytest.raises(TransformError, match=r"^a\.wav: feature mine, .*: returned"):
+        features.apply(noise(3), RATE, "a.wav", STARTS)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_apply_names_the_window_that_fails(bad):
+    def picky(windows):
+        if (windows[:, 0] == 7).any():
+            raise ValueError("seven")
+        return windows[:, :4]
+
+    windows = noise(3)
+    windows[bad, 0] = 7
+    words = rf"feature mine, the window at frame {100 * bad}: ValueError: seven"
+    with pytest.raises(TransformError, match=words):
+        one_feature(picky).apply(windows, RATE, "a.wav", STARTS)
+
+
+def test_apply_names_the_block_where_no_window_fails_alone():
+    def lonely(windows):
+        if len(windows) > 2:
+            raise ValueError("crowd")
+        return windows[:, :4]
+
+    words = r"the windows from frame 0 to 200 together: ValueError: crowd"
+    with pytest.raises(TransformError, match=words):
+        one_feature(lonely).apply(noise(3), RATE, "a.wav", STARTS[:3])
 
 
 def test_apply_gives_the_rate_to_those_that_take_it():
@@ -580,7 +608,10 @@ def test_apply_gives_the_rate_to_those_that_take_it():
         return np.full(len(windows), sample_rate_hz)
 
     features = one_feature(rate_of)
-    assert features.apply(noise(2), 44100, "a")["mine"].tolist() == [44100, 44100]
+    assert features.apply(noise(2), 44100, "a", STARTS)["mine"].tolist() == [
+        44100,
+        44100,
+    ]
 
 
 # the size that shards are cut by

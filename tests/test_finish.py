@@ -244,7 +244,9 @@ def test_counts_without_losses():
         train=10,
         eval=4,
     )
-    metadata = assemble_metadata(summary, infos_of(summary)[::-1], [early(9)], RECIPE)
+    metadata = assemble_metadata(
+        summary, infos_of(summary)[::-1], [early(9)], {}, RECIPE
+    )
     assert (metadata.clips, metadata.rejected, metadata.ignored) == (20, 1, 3)
     assert metadata.classes == ("a", "b")
     train, evaluation = metadata.splits["train"], metadata.splits["eval"]
@@ -273,7 +275,7 @@ def test_counts_with_windows_lost_in_several_shards():
     ]
     infos = infos_of(summary, {first: 2, second: 1, third: 1})
     check_complete(summary, infos, rejects)
-    metadata = assemble_metadata(summary, infos, rejects, RECIPE)
+    metadata = assemble_metadata(summary, infos, rejects, {}, RECIPE)
     train = metadata.splits["train"]
     assert (train.examples, train.clips) == (6, 1)
     assert train.examples_per_class == {"a": 3, "b": 3}
@@ -284,7 +286,7 @@ def test_counts_with_windows_lost_in_several_shards():
 
 def test_a_data_set_without_classes_counts_none():
     summary = summary_of(tally(("train", "", RATE, 3, 10)), labels=(), train=10)
-    metadata = assemble_metadata(summary, infos_of(summary), [], RECIPE)
+    metadata = assemble_metadata(summary, infos_of(summary), [], {}, RECIPE)
     assert metadata.splits["train"].examples_per_class == {}
     assert metadata.classes == ()
 
@@ -312,7 +314,7 @@ def finish(folder, summary, infos, rejects, max_rejected="0"):
     (folder / "work").mkdir(parents=True, exist_ok=True)
     (folder / "work" / "plan.json").touch()
     return finish_data_set(
-        summary, iter(infos), iter(rejects), iter([]), output=f"{folder}/",
+        summary, iter(infos), iter(rejects), iter([]), iter([]), output=f"{folder}/",
         work_folder=str(folder / "work"), recipe=RECIPE, max_rejected=max_rejected,
     )  # fmt: skip
 

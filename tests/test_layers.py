@@ -34,25 +34,29 @@ ARROWS = {
     "transforms.catalogue": "transforms.base transforms.levels transforms.spectral",
     "transforms.selection": "errors transforms.base",
     "transforms.augment": "errors transforms.base transforms.selection windows",
-    "expressions": "errors transforms.augment transforms.base transforms.catalogue "
-    "transforms.selection",
+    "streams": "errors transforms.base transforms.catalogue transforms.loudness",
+    "expressions": "errors streams transforms.augment transforms.base "
+    "transforms.catalogue transforms.selection",
     "features": "errors recipe transforms.base expressions",
     "examples": "features",
     "tfrecord": "",
     "plan": "recipe",
     "metadata": "errors files recipe features plan",
-    "blocks": "errors files recipe sources decoder audio windows features examples "
-    "plan",
+    "treatment": "errors recipe windows expressions plan",
+    "blocks": "errors files recipe sources decoder audio windows streams expressions "
+    "features examples plan treatment",
+    "statistics": "features",
+    "observations": "features plan blocks statistics",
     "progress": "errors files plan metadata",
-    "finish": "errors files recipe plan metadata progress blocks",
+    "finish": "errors files recipe plan metadata progress blocks observations",
     "show": "errors files features examples plan metadata progress finish tfrecord",
     "verify": "files metadata tfrecord",
-    "sink": "errors files plan progress tfrecord",
+    "sink": "errors files plan progress observations tfrecord",
     "stages": "errors files recipe sources probe audio windows examples plan metadata "
-    "blocks progress finish sink",
+    "treatment blocks observations progress finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files progress blocks finish stages pipeline",
-    "recorder": "errors files recipe sources transforms.base expressions plan metadata "
+    "recorder": "errors files recipe sources expressions plan metadata "
     "progress blocks finish sink stages pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show verify recorder",
     "reader": "errors files features metadata",
@@ -76,7 +80,7 @@ HOMES = {
     "tensorflow_metadata": ("metadata", "metadata"),
     "tfx_bsl": ("examples", "examples"),
     "pyarrow": ("metadata", "metadata"),
-    "isal": ("tfrecord metadata", ""),
+    "isal": ("tfrecord metadata statistics", ""),
     "matplotlib": ("show", "show"),
     "tqdm": ("cli", "cli"),
     "yaml": ("cli", "cli"),

@@ -51,6 +51,19 @@ def features_of(recipe, classes=True):
     ).specs
 
 
+SOME_STATISTICS = {
+    "windows": {"silent_windows": 1, "clipped_windows": 0, "clipped_share": 0.0},
+    "features": {
+        "x": {
+            "count": 8, "nonfinite_share": 0.2, "mean": -1.5, "std": 0.5,
+            "min": -2.0, "max": -1.0, "quantiles": {"0.5": -1.5},
+            "bins": {"mean": [None], "std": [None], "min": [None], "max": [None]},
+        },
+        "none": {"count": 0, "nonfinite_share": 1.0, "mean": None, "std": None},
+    },
+}  # fmt: skip
+
+
 def some_metadata(**changes):
     recipe = Recipe(win_len=100, features=FEATURES, elements_per_file=2)
     shards = tuple(
@@ -61,7 +74,18 @@ def some_metadata(**changes):
         "recipe": recipe,
         "features": features_of(recipe),
         "classes": ("cat", "dög"),
-        "splits": {"train": SplitEntry(4, 2, 0.05, {"cat": 3, "dög": 1}, shards)},
+        "splits": {
+            "train": SplitEntry(
+                4,
+                2,
+                0.05,
+                3,
+                {"cat": 3, "dög": 1},
+                {"cat": 0.04, "dög": 0.01},
+                SOME_STATISTICS,
+                shards,
+            )
+        },
         "clips": 5,
         "rejected": 2,
         "ignored": 1,

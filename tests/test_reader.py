@@ -87,7 +87,7 @@ def make(folder, specs, columns, splits, classes=()):
                 writer.close()
             shards.append(ShardEntry(file, size, path.stat().st_size, writer.sha256()))
             first += size
-        entries[split] = SplitEntry(first, 1, 1.0, {}, tuple(shards))
+        entries[split] = SplitEntry(first, 1, 1.0, shards=tuple(shards))
     features = {spec.name: spec for spec in specs}
     metadata = Metadata(Recipe(win_len=1), features, classes, entries, 1, 0, 0)
     Path(folder, "metadata.json").write_text(json.dumps(metadata.to_json()))

@@ -303,7 +303,7 @@ def test_a_block_beyond_the_end_of_its_shard_is_an_error(tmp_path):
 
 
 def part(shard, position, span, path="nowhere"):
-    return sink._Part(shard, position, span, span, path, 0, "")
+    return sink._Part(shard, position, span, span, 0, None, path, 0, "")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ shard boundaries, so everything here gives a window the same bytes in any block.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,7 +34,8 @@ class Transform(Protocol):
     rate goes to those that have a parameter ``sample_rate_hz``. Functions and frozen
     dataclasses at the top level of a module can be named in a recipe. A method
     ``axes(sample_rate_hz, frames)`` may tell what the last axes mean, as
-    :meth:`LogMel.axes` does.
+    ``LogMel.axes`` does, and ``rate_after(sample_rate_hz)`` at which rate the result
+    is, where that is another.
     """
 
     def __call__(self, windows: Any, /, *args: Any, **kwargs: Any) -> Array: ...
@@ -72,6 +75,33 @@ def apply_transform(
     rate = {"sample_rate_hz": sample_rate_hz} if takes_rate else {}
     features: Array = transform(windows, **rate)
     return features
+
+
+def per_window(function: Callable[..., Any]) -> Callable[..., Array]:
+    """Makes a transform of a function, or a method, that takes a single window.
+
+    ::
+
+        @per_window
+        def crest(window):                # float32, (frames,) or (channels, frames)
+            return np.abs(window).max() / np.sqrt(np.mean(window**2))
+
+    It may take ``sample_rate_hz`` as well. What it returns is stacked, so it must have
+    one shape for all windows. A transform that takes many windows at once is faster
+    where numpy does its work.
+
+    Examples
+    --------
+    >>> per_window(np.ptp)(np.array([[1, 2], [3, 7]], np.float32)).tolist()
+    [1.0, 4.0]
+    """
+
+    @functools.wraps(function)
+    def transform(*args: Any, **kwargs: Any) -> Array:
+        *bound, windows = args
+        return np.stack([function(*bound, window, **kwargs) for window in windows])
+
+    return transform
 
 
 @dataclass(frozen=True)
@@ -143,19 +173,31 @@ class Chain:
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> Array:
         for step in self.steps:
             windows = apply_transform(step, windows, sample_rate_hz)
+            sample_rate_hz = rate_after(step, sample_rate_hz)
         return windows
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """The axes of the last step that tells them; an empty list if none does.
 
         Steps after that one are taken to keep the axes, and steps before it to keep
-        the number of frames.
+        the number of frames, but for those that change the rate.
         """
-        for step in reversed(self.steps):
+        found: list[dict[str, Any]] = []
+        for step in self.steps:
             axes = getattr(step, "axes", None)
             if axes is not None:
-                return list(axes(sample_rate_hz, frames))
-        return []
+                found = list(axes(sample_rate_hz, frames))
+            after = rate_after(step, sample_rate_hz)
+            if after != sample_rate_hz:
+                frames = -(-frames * after // sample_rate_hz)
+            sample_rate_hz = after
+        return found
+
+
+def rate_after(step: Transform, sample_rate_hz: int) -> int:
+    """The sample rate of what a step makes of windows at a rate."""
+    change = getattr(step, "rate_after", None)
+    return sample_rate_hz if change is None else int(change(sample_rate_hz))
 
 
 def as_float32(windows: Array) -> FloatArray:

@@ -1,0 +1,426 @@
+"""Statistics of features, gathered while they are written.
+
+What was gathered of parts of a data set can be merged in any order and grouping with
+exactly the same result: sums are exact, counts are integers. So the metadata are the
+same bytes however many workers there were, and a shard's part can lie in its receipt.
+
+Quantiles come from a histogram over the upper 16 bits of the values as float32, which
+is their sign, exponent and 7 bits of mantissa: each is within a relative ``2**-8`` of
+the value that has its rank. All else is exact but for the squares, and the sums within
+one block, in float64.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from isal import isal_zlib
+
+from beam_pipeline.features import FeatureSpec
+
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+MAX_BINS = 4096
+
+# Half of 16-bit PCM's smallest step, and the largest sample that it can hold.
+SILENT_BELOW = 2.0**-16
+CLIPPED_FROM = 1 - 2.0**-15
+
+Array = npt.NDArray[Any]
+State = Mapping[str, Any]
+
+_BUCKETS = 1 << 16
+# Columns of reductions: narrow arrays are reduced at a fraction of the speed. Values
+# that are reduced at a time: their float64 copy stays in the cache.
+_WIDE = 512
+_PIECE = 1 << 16
+_WAITING = 64
+# The exponent of the least float64, and one more than its mantissa's bits.
+_LEAST, _DIGITS = -1074, 53
+_CHUNK_BITS = 32
+_CHUNKS = 2 + (1024 - _LEAST + _DIGITS) // _CHUNK_BITS
+_LOW = (1 << _CHUNK_BITS) - 1
+
+
+class ExactSums:
+    """Sums of float64 without rounding, one for each of some columns.
+
+    A float64 is an integer times a power of two. That integer is added to the 32-bit
+    chunks of a number wide enough for all of them, which have room for the carries of
+    2**30 additions: the small superaccumulator of R. M. Neal, Fast Exact Summation
+    Using Small and Large Superaccumulators, 2015.
+    """
+
+    def __init__(self, columns: int):
+        self._chunks = np.zeros(columns * _CHUNKS, np.int64)
+        self._first = np.tile(np.arange(columns) * _CHUNKS, _WAITING)
+        # Numbers are added many at a time, which costs hardly more than one.
+        self._waiting = np.zeros((_WAITING, columns))
+        self._filled = 0
+        # What came from elsewhere, in units of 2**_LEAST.
+        self._merged = [0] * columns
+
+    def add(self, values: npt.NDArray[np.float64]) -> None:
+        """Adds one finite number to each column."""
+        self._waiting[self._filled] = values
+        self._filled += 1
+        if self._filled == _WAITING:
+            self._flush()
+
+    def _flush(self) -> None:
+        mantissa, exponent = np.frexp(self._waiting[: self._filled].reshape(-1))
+        whole = np.ldexp(mantissa, _DIGITS).astype(np.int64)
+        shift = exponent.astype(np.int64) - _DIGITS - _LEAST
+        # Subnormal numbers have zeros there.
+        whole >>= np.maximum(-shift, 0)
+        chunk, shift = np.divmod(np.maximum(shift, 0), _CHUNK_BITS)
+        low = (whole & _LOW) << shift
+        high = (whole >> _CHUNK_BITS) << shift
+        at = self._first[: len(whole)] + chunk
+        np.add.at(self._chunks, at, low & _LOW)
+        np.add.at(self._chunks, at + 1, (low >> _CHUNK_BITS & _LOW) + (high & _LOW))
+        np.add.at(self._chunks, at + 2, high >> _CHUNK_BITS)
+        self._filled = 0
+
+    def totals(self) -> list[int]:
+        """The sums, in units of the least float64, ``2**-1074``."""
+        self._flush()
+        chunks = self._chunks.reshape(-1, _CHUNKS)
+        totals = list(self._merged)
+        for k in np.flatnonzero(chunks.any(axis=0)).tolist():
+            for row, part in enumerate(chunks[:, k].tolist()):
+                totals[row] += part << (_CHUNK_BITS * k)
+        return totals
+
+    def merge(self, totals: Iterable[int]) -> None:
+        """Adds the totals of other sums."""
+        self._merged = [a + b for a, b in zip(self._merged, totals, strict=True)]
+
+
+class Histogram:
+    """Counts of float32 by the upper 16 bits: sign, exponent, 7 bits of mantissa."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(_BUCKETS, np.int64)
+        # Counting some hundred thousand at a time saves a pass over all buckets.
+        self._waiting = np.empty(1 << 17, np.intp)
+        self._filled = 0
+
+    def add(self, values: Array) -> None:
+        """Counts values; what is beyond float32 is in its last buckets."""
+        if values.dtype != np.float32:
+            largest = np.finfo(np.float32).max
+            values = np.clip(values, -largest, largest).astype(np.float32)
+        upper = 1 if np.little_endian else 0
+        buckets = np.ascontiguousarray(values).reshape(-1).view(np.uint16)[upper::2]
+        while buckets.size:
+            room = self._waiting[self._filled : self._filled + buckets.size]
+            np.copyto(room, buckets[: room.size])
+            self._filled += room.size
+            buckets = buckets[room.size :]
+            if self._filled == self._waiting.size:
+                self._flush()
+
+    def _flush(self) -> None:
+        waiting = self._waiting[: self._filled]
+        self._counts += np.bincount(waiting, minlength=_BUCKETS)
+        self._filled = 0
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The count of each bucket."""
+        self._flush()
+        return self._counts
+
+    def merge(self, counts: npt.NDArray[np.int64]) -> None:
+        """Adds the counts of another histogram."""
+        self._counts += counts
+
+    def quantile(self, q: float) -> float:
+        """The middle of the bucket that holds the value of rank ``ceil(q * count)``."""
+        negative = np.arange(_BUCKETS - 1, _BUCKETS // 2 - 1, -1)
+        ascending = np.concatenate([negative, np.arange(_BUCKETS // 2)])
+        ranks = self.counts()[ascending].cumsum()
+        rank = max(1, math.ceil(q * int(ranks[-1])))
+        bucket = int(ascending[np.searchsorted(ranks, rank)])
+        return float(np.array(bucket << 16 | 0x8000, np.uint32).view(np.float32))
+
+
+class FeatureStatistics:
+    """Statistics of one feature: of all its values, and of its bins if it has such.
+
+    Bins are the last axis, where the feature's axes say that it is not time. Of complex
+    values it is the magnitude that counts. NaN and infinite values are counted and left
+    out of everything else.
+    """
+
+    def __init__(self, bins: int):
+        self._bins = bins
+        columns = max(bins, 1)
+        self._count = 0
+        self._left_out = np.zeros(columns, np.int64)
+        self._sums = ExactSums(2 * columns)  # of the values, then of their squares
+        self._min = np.full(columns, np.inf)
+        self._max = np.full(columns, -np.inf)
+        self._histogram = Histogram()
+
+    @classmethod
+    def of(cls, spec: FeatureSpec) -> FeatureStatistics:
+        """Nothing yet, of such a feature."""
+        has_bins = bool(spec.axes) and spec.axes[-1].get("name") != "time"
+        bins = spec.shape[-1] if has_bins and spec.shape else 0
+        return cls(bins if bins <= MAX_BINS else 0)
+
+    def add(self, values: Array) -> None:
+        """Takes in the feature's values for some windows, shape (n, ...)."""
+        if values.dtype.kind == "c":
+            values = np.abs(values)
+        if values.dtype.kind != "f" or values.dtype == np.float16:
+            values = values.astype(np.float64)
+        columns = len(self._min)
+        rows = np.ascontiguousarray(values).reshape(-1, columns)
+        pieces = [
+            _reduced(rows[first : first + -(-_PIECE // columns)])
+            for first in range(0, len(rows), -(-_PIECE // columns))
+        ]
+        sums, least, most = (np.stack(part) for part in zip(*pieces, strict=True))
+        total = sums.sum(axis=0)
+        if not np.isfinite(total).all():
+            self._add_with_gaps(rows)
+            return
+        self._count += len(rows)
+        self._sums.add(total)
+        np.minimum(self._min, least.min(axis=0), out=self._min)
+        np.maximum(self._max, most.max(axis=0), out=self._max)
+        self._histogram.add(rows)
+
+    def _add_with_gaps(self, rows: Array) -> None:
+        finite = np.isfinite(rows)
+        self._count += len(rows)
+        self._left_out += (~finite).sum(axis=0)
+        # Sums of a block may overflow, single values cannot; their squares are capped.
+        with np.errstate(over="ignore"):
+            for row in np.where(finite, rows, 0).astype(np.float64):
+                squares = np.minimum(row * row, np.finfo(np.float64).max)
+                self._sums.add(np.concatenate([row, squares]))
+        least = np.where(finite, rows, np.inf).min(axis=0)
+        most = np.where(finite, rows, -np.inf).max(axis=0)
+        np.minimum(self._min, least, out=self._min)
+        np.maximum(self._max, most, out=self._max)
+        self._histogram.add(rows[finite])
+
+    def state(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        histogram = self._histogram.counts()
+        used = np.flatnonzero(histogram)
+        return {
+            "bins": self._bins,
+            "count": self._count,
+            "left_out": self._left_out.tolist(),
+            "sums": [_without_zeros(n) for n in self._sums.totals()],
+            "min": [None if math.isinf(x) else x for x in self._min.tolist()],
+            "max": [None if math.isinf(x) else x for x in self._max.tolist()],
+            "buckets": _packed(used.astype("<u2")),
+            "counts": _packed(histogram[used].astype("<i8")),
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> FeatureStatistics:
+        """The statistics whose state this is."""
+        made = cls(state["bins"])
+        made._count = state["count"]
+        made._left_out = np.array(state["left_out"], np.int64)
+        made._sums.merge(n << zeros for n, zeros in state["sums"])
+        made._min = np.array([np.inf if x is None else x for x in state["min"]])
+        made._max = np.array([-np.inf if x is None else x for x in state["max"]])
+        histogram = np.zeros(_BUCKETS, np.int64)
+        used = _unpacked(state["buckets"], "<u2")
+        histogram[used] = _unpacked(state["counts"], "<i8")
+        made._histogram.merge(histogram)
+        return made
+
+    def merge(self, other: FeatureStatistics) -> None:
+        """Takes in what was gathered elsewhere."""
+        self._count += other._count
+        self._left_out += other._left_out
+        self._sums.merge(other._sums.totals())
+        np.minimum(self._min, other._min, out=self._min)
+        np.maximum(self._max, other._max, out=self._max)
+        self._histogram.merge(other._histogram.counts())
+
+    def to_json(self) -> dict[str, Any]:
+        """What the metadata say; of no values at all only that."""
+        totals = self._sums.totals()
+        sums, squares = totals[: len(self._min)], totals[len(self._min) :]
+        left_out = self._left_out.tolist()
+        counts = [self._count - n for n in left_out]
+        all_values = max(self._count * len(counts), 1)
+        described = _moments(sum(counts), sum(sums), sum(squares))
+        made: dict[str, Any] = {
+            "count": sum(counts),
+            "nonfinite_share": sum(left_out) / all_values,
+            **described,
+        }
+        if sum(counts) == 0:
+            return made
+        made["min"] = float(self._min.min())
+        made["max"] = float(self._max.max())
+        made["quantiles"] = {
+            str(q): min(max(self._histogram.quantile(q), made["min"]), made["max"])
+            for q in QUANTILES
+        }
+        if self._bins:
+            columns = [
+                _moments(*column) for column in zip(counts, sums, squares, strict=True)
+            ]
+            made["bins"] = {
+                "mean": [column["mean"] for column in columns],
+                "std": [column["std"] for column in columns],
+                "min": [None if math.isinf(x) else x for x in self._min.tolist()],
+                "max": [None if math.isinf(x) else x for x in self._max.tolist()],
+            }
+        return made
+
+
+class SignalStatistics:
+    """How many windows are silent, and how much of them is clipped."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(
+            ("windows", "silent", "clipped", "samples", "clipped_samples"), 0
+        )
+
+    def add(self, windows: npt.NDArray[np.float32]) -> None:
+        """Takes in windows, shape (n, ...)."""
+        axes = tuple(range(1, windows.ndim))
+        peaks = np.maximum(windows.max(axis=axes), -windows.min(axis=axes))
+        clipped = peaks >= CLIPPED_FROM
+        counts = self._counts
+        counts["windows"] += len(windows)
+        counts["samples"] += windows.size
+        counts["silent"] += int((peaks < SILENT_BELOW).sum())
+        counts["clipped"] += int(clipped.sum())
+        if clipped.any():
+            samples = np.abs(windows[clipped]) >= CLIPPED_FROM
+            counts["clipped_samples"] += int(samples.sum())
+
+    def state(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return dict(self._counts)
+
+    @classmethod
+    def from_state(cls, state: State) -> SignalStatistics:
+        """The statistics whose state this is."""
+        made = cls()
+        made._counts.update(state)
+        return made
+
+    def merge(self, other: SignalStatistics) -> None:
+        """Takes in what was gathered elsewhere."""
+        for name, count in other._counts.items():
+            self._counts[name] += count
+
+    def to_json(self) -> dict[str, Any]:
+        """What the metadata say."""
+        counts = self._counts
+        return {
+            "silent_windows": counts["silent"],
+            "clipped_windows": counts["clipped"],
+            "clipped_share": counts["clipped_samples"] / max(counts["samples"], 1),
+        }
+
+
+class DataStatistics:
+    """Statistics of the windows and of every numeric feature."""
+
+    def __init__(
+        self, windows: SignalStatistics, features: Mapping[str, FeatureStatistics]
+    ):
+        self._windows = windows
+        self._features = features
+
+    @classmethod
+    def of(cls, specs: Iterable[FeatureSpec]) -> DataStatistics:
+        """Nothing yet, of such features."""
+        numeric = [spec for spec in specs if spec.dtype != "string"]
+        features = {spec.name: FeatureStatistics.of(spec) for spec in numeric}
+        return cls(SignalStatistics(), features)
+
+    def add(
+        self, values: Mapping[str, Array], windows: npt.NDArray[np.float32]
+    ) -> None:
+        """Takes in a block of windows with their features."""
+        self._windows.add(windows)
+        for name, statistics in self._features.items():
+            statistics.add(values[name])
+
+    def merge(self, other: DataStatistics) -> None:
+        """Takes in what was gathered elsewhere, of the same features."""
+        self._windows.merge(other._windows)
+        for name, statistics in self._features.items():
+            statistics.merge(other._features[name])
+
+    def state(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return {
+            "windows": self._windows.state(),
+            "features": {name: s.state() for name, s in self._features.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> DataStatistics:
+        """The statistics whose state this is."""
+        features = {
+            name: FeatureStatistics.from_state(values)
+            for name, values in state["features"].items()
+        }
+        return cls(SignalStatistics.from_state(state["windows"]), features)
+
+    def to_json(self) -> dict[str, Any]:
+        """What the metadata say."""
+        return {
+            "windows": self._windows.to_json(),
+            "features": {name: s.to_json() for name, s in self._features.items()},
+        }
+
+
+def _reduced(rows: Array) -> tuple[Array, Array, Array]:
+    """(sums and sums of squares, minima, maxima) of columns, in float64."""
+    count, columns = rows.shape
+    several = math.gcd(count, 1 << max(0, (_WIDE // columns).bit_length() - 1))
+    wide = rows.reshape(count // several, several * columns)
+    exact = wide.astype(np.float64)
+    sums = exact.sum(axis=0)
+    with np.errstate(over="ignore"):
+        np.square(exact, out=exact)
+    parts = np.stack([sums, exact.sum(axis=0), wide.min(axis=0), wide.max(axis=0)])
+    parts = parts.reshape(4, several, columns)
+    both = parts[:2].sum(axis=1).reshape(-1)
+    return both, parts[2].min(axis=0), parts[3].max(axis=0)
+
+
+def _moments(count: int, total: int, squares: int) -> dict[str, float | None]:
+    """Mean and standard deviation of exact sums; divisions of integers round once."""
+    if count == 0:
+        return {"mean": None, "std": None}
+    one = 1 << -_LEAST
+    spread = max(squares * count * one - total * total, 0)
+    std = math.sqrt(spread / (count * one) ** 2)
+    return {"mean": total / (count * one), "std": std}
+
+
+def _without_zeros(number: int) -> list[int]:
+    """[n, zeros] so that the number is ``n << zeros``: some 20 digits, not 300."""
+    zeros = (number & -number).bit_length() - 1 if number else 0
+    return [number >> zeros, zeros]
+
+
+def _packed(values: Array) -> str:
+    return base64.b64encode(isal_zlib.compress(values.tobytes())).decode()
+
+
+def _unpacked(text: str, dtype: str) -> Array:
+    return np.frombuffer(isal_zlib.decompress(base64.b64decode(text)), dtype)

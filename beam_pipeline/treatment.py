@@ -1,0 +1,178 @@
+"""What happens to windows before features are made: some are left out, others copied.
+
+::
+
+    window 0    window 1    window 2         of a clip, with --copies 2
+    0  1  2     3  4  5     6  7  8          examples of the clip
+    =  a  b     =  a  b     =  a  b          as it is, first copy, second copy
+
+An example's number tells its window and its copy, and seeds what is random in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.errors import RecipeError, TransformError
+from beam_pipeline.expressions import parse_augment, parse_selection
+from beam_pipeline.plan import DEFAULT_SPLIT, clip_key
+from beam_pipeline.recipe import Recipe
+from beam_pipeline.windows import hash64
+
+FloatArray = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+
+# Copies are for training, so evaluation stays what it is.
+SPLITS_WITH_COPIES = (DEFAULT_SPLIT, "train")
+
+
+def copies_in(recipe: Recipe, split: str) -> int:
+    """How many augmented copies each window of a split has."""
+    return recipe.copies if split in SPLITS_WITH_COPIES else 0
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """The selections and augmentations of a recipe."""
+
+    selections: tuple[Any, ...] = ()
+    augmentations: tuple[Any, ...] = ()
+    seed: int = 0
+
+    @classmethod
+    def of(
+        cls, recipe: Recipe, shape: tuple[int, ...], sample_rate_hz: int | None
+    ) -> Treatment:
+        """Those of a recipe, tried on two silent windows.
+
+        Raises
+        ------
+        RecipeError
+            If one cannot be found, raises, or returns something of another shape.
+        """
+        made = cls(
+            parse_selection(recipe.keep) if recipe.keep else (),
+            parse_augment(recipe.augment) if recipe.augment else (),
+            recipe.seed,
+        )
+        silence = np.zeros((2, *shape), np.float32)
+        silence.flags.writeable = False
+        keys = np.arange(2, dtype=np.uint64)
+        for field, steps, text in (
+            ("keep", made.selections, recipe.keep),
+            ("augment", made.augmentations, recipe.augment),
+        ):
+            if steps and sample_rate_hz is None:
+                raise RecipeError(
+                    field,
+                    "needs one sample rate for all clips; give --sample-rate",
+                    text,
+                )
+            for step in steps:
+                try:
+                    if field == "keep":
+                        _checked_mask(step, silence, sample_rate_hz or 0)
+                    else:
+                        _checked_copy(step, silence, keys, sample_rate_hz or 0)
+                except RecipeError as error:
+                    name, problem, value = error.args
+                    raise RecipeError(f"{field}: {name}", problem, value) from error
+                except Exception as error:  # a person's code: whatever it raises
+                    raise RecipeError(
+                        field,
+                        f"fails on two silent windows of shape {silence.shape}: "
+                        f"{type(error).__name__}: {error}",
+                        text,
+                    ) from error
+        return made
+
+    def chosen(
+        self, windows: FloatArray, sample_rate_hz: int, filepath: str
+    ) -> npt.NDArray[np.bool_]:
+        """Which windows stay, shape (n,).
+
+        Raises
+        ------
+        TransformError
+            If a selection raises, or does not answer for each window.
+        """
+        kept = np.ones(len(windows), np.bool_)
+        for step in self.selections:
+            try:
+                kept &= _checked_mask(step, windows, sample_rate_hz)
+            except Exception as error:
+                raise _failed("keep", error, filepath) from error
+        return kept
+
+    def augmented(
+        self,
+        windows: FloatArray,
+        numbers: Integers,
+        sample_rate_hz: int,
+        filepath: str,
+        source: int,
+    ) -> FloatArray:
+        """Augmented windows; ``numbers`` are those of their examples in the clip.
+
+        Raises
+        ------
+        TransformError
+            If an augmentation raises, or returns something of another shape.
+        """
+        clip = np.uint64(clip_key(self.seed, filepath, source))
+        for at, step in enumerate(self.augmentations):
+            # Another stream than that of random starts, and another for each step.
+            key = int(hash64(int(~clip), np.array([at]))[0])
+            try:
+                windows = _checked_copy(
+                    step, windows, hash64(key, numbers), sample_rate_hz
+                )
+            except Exception as error:
+                raise _failed("augment", error, filepath) from error
+        return windows
+
+
+def _failed(field: str, error: Exception, filepath: str) -> TransformError:
+    return TransformError(filepath, f"{field}: {type(error).__name__}: {error}")
+
+
+def _checked_mask(
+    step: Any, windows: FloatArray, sample_rate_hz: int
+) -> npt.NDArray[np.bool_]:
+    mask = np.asarray(step.keep(windows, sample_rate_hz))
+    if mask.dtype != np.bool_ or mask.shape != windows.shape[:1]:
+        raise RecipeError(
+            type(step).__name__,
+            f"must return {len(windows)} booleans for windows {windows.shape}",
+            f"{mask.dtype} {mask.shape}",
+        )
+    return mask
+
+
+def _checked_copy(
+    step: Any, windows: FloatArray, keys: npt.NDArray[np.uint64], sample_rate_hz: int
+) -> FloatArray:
+    made = np.asarray(step.augment(windows, keys, sample_rate_hz))
+    if made.dtype != np.float32 or made.shape != windows.shape:
+        raise RecipeError(
+            type(step).__name__,
+            f"must return float32 {windows.shape}, as it was given",
+            f"{made.dtype} {made.shape}",
+        )
+    made = made.view()
+    made.flags.writeable = False
+    return made
+
+
+def example_numbers(first: int, count: int, copies: int) -> tuple[Integers, Integers]:
+    """(windows, copies) of a clip's examples ``first .. first + count - 1``.
+
+    >>> [part.tolist() for part in example_numbers(1, 4, 2)]
+    [[0, 0, 1, 1], [1, 2, 0, 1]]
+    """
+    window, copy = np.divmod(np.arange(first, first + count), copies + 1)
+    return window, copy
