@@ -1,4 +1,4 @@
-"""The command line: ``audio-tfrecords record | plan | show | verify | status``.
+"""The command line: ``audio-tfrecords record | plan | show | verify | ...``.
 
 Only what a command needs is imported, and that inside it: help comes at once.
 """
@@ -160,6 +160,24 @@ def _make_parser() -> argparse.ArgumentParser:
         f"{PROGRAM} verify records/",
     )
     verifying.add_argument("records", metavar="DIR", help="a data set")
+
+    listing = _command(
+        commands,
+        "transforms",
+        _transforms,
+        "every transform: parameters, result and cost for a window",
+        f"{PROGRAM} transforms log_mel stft --win-len 16000 --sample-rate 16000",
+    )
+    listing.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    listing.add_argument(
+        "--win-len",
+        type=int,
+        default=16000,
+        help="frames in the window; default: 16000",
+    )
+    listing.add_argument(
+        "--sample-rate", type=int, default=16000, help="its rate in Hz; default: 16000"
+    )
 
     asking = _command(
         commands,
@@ -467,6 +485,21 @@ def _verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     print(
         f"{args.records}: {examples} examples in {shards} shards are as they should be"
     )
+    return 0
+
+
+def _transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.listing import describe_transforms, list_steps, list_transforms
+
+    _no_beam_args("transforms", beam_args)
+    if args.win_len < 1 or args.sample_rate < 1:
+        raise RecipeError(
+            "--win-len and --sample-rate",
+            "must be at least 1",
+            (args.win_len, args.sample_rate),
+        )
+    entries = list(list_transforms(args.sample_rate, args.win_len, args.names))
+    print(describe_transforms(entries, {} if args.names else list_steps()))
     return 0
 
 

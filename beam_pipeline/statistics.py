@@ -180,6 +180,8 @@ class FeatureStatistics:
             values = np.abs(values)
         if values.dtype.kind != "f" or values.dtype == np.float16:
             values = values.astype(np.float64)
+        if values.size == 0:
+            return
         columns = len(self._min)
         rows = np.ascontiguousarray(values).reshape(-1, columns)
         pieces = [

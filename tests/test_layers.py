@@ -50,6 +50,7 @@ ARROWS = {
     "progress": "errors files plan metadata",
     "finish": "errors files recipe plan metadata progress blocks observations",
     "show": "errors files features examples plan metadata progress finish tfrecord",
+    "listing": "errors expressions transforms.base",
     "verify": "files metadata tfrecord",
     "sink": "errors files plan progress observations tfrecord",
     "stages": "errors files recipe sources probe audio windows examples plan metadata "
@@ -58,7 +59,8 @@ ARROWS = {
     "local": "errors files progress blocks finish stages pipeline",
     "recorder": "errors files recipe sources expressions plan metadata "
     "progress blocks finish sink stages pipeline local",
-    "cli": "__init__ errors files recipe metadata progress finish show verify recorder",
+    "cli": "__init__ errors files recipe metadata progress finish show listing verify "
+    "recorder",
     "reader": "errors files features metadata",
     # Lazily, whatever is asked for.
     "__init__": "metadata reader recipe recorder sink transforms.base "
