@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -19,7 +22,7 @@ import soundfile
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_pipeline import Metadata, record, stages
+from beam_pipeline import Metadata, record, sink, stages
 from beam_pipeline.errors import (
     AudioTFRecordsError,
     InputError,
@@ -34,9 +37,8 @@ from beam_pipeline.pipeline import Job, finish, plan_shards, write_shards
 from beam_pipeline.progress import clear_work
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.recorder import locked
-from beam_pipeline.sink import WriteToTFRecord
 from beam_pipeline.sources import resolve_inputs
-from beam_pipeline.tfrecord import SUFFIX, read_records
+from beam_pipeline.tfrecord import read_records
 from beam_pipeline.verify import find_problems
 from tests.sounds import RATE, write_corpus, write_sound
 
@@ -199,37 +201,39 @@ def test_the_same_bytes_under_another_hash_seed_and_folder(tmp_path: Path) -> No
     assert results[0] == results[1]
 
 
-def test_the_same_examples_where_steps_are_not_fused(tmp_path: Path) -> None:
-    sounds = write_corpus(tmp_path / "in")
-    recipe = Recipe(win_len=500, elements_per_file=7)
-    fused = record(str(tmp_path / "in"), str(tmp_path / "fused"), recipe=recipe)
-    inputs = tuple(resolve_inputs([str(tmp_path / "in")]))
-    job = Job(inputs, f"{tmp_path}/out/", str(tmp_path / "work"), recipe)
-    with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
-        planned = plan_shards(pipeline, job)
-        _ = (
-            (
-                planned.work
-                | beam.ParDo(stages.DecodeAudio(inputs, recipe))
-                | "break 1" >> beam.Reshuffle()
-                | beam.ParDo(stages.CutWindows())
-                | beam.ParDo(stages.ApplyTransforms())
-                | "break 2" >> beam.Reshuffle()
-                | beam.ParDo(stages.EncodeExamples()).with_outputs(main="records")
-            ).records
-            | "break 3" >> beam.Reshuffle()
-            | WriteToTFRecord(
-                job.output,
-                file_name_suffix=SUFFIX,
-                work_folder=job.work_folder,
-            )
-        )
-    for shard in fused.splits["records"].shards:
+def test_the_same_examples_where_steps_are_not_fused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "in")
+    recipe = Recipe(
+        win_len=500, elements_per_file=7, features={"x": "identity()|rms_gain()"},
+        keep="energy(above_db=-10.81)", copies=1, augment="noise()",
+    )  # fmt: skip
+    source = str(tmp_path / "in")
+    fused = record(source, str(tmp_path / "fused"), recipe=recipe)
+    assert 0 < fused.splits["records"].left_out < 100
+
+    expand = beam.ParDo.expand
+    breaks = itertools.count()
+
+    broken = (stages.TreatWindows, stages.EncodeExamples, sink._WriteShards)
+
+    def broken_up(step: beam.ParDo, collection: Any) -> Any:
+        if isinstance(step.fn, broken):
+            collection = collection | f"break {next(breaks)}" >> beam.Reshuffle()
+        return expand(step, collection)
+
+    monkeypatch.setattr(beam.ParDo, "expand", broken_up)
+    apart = record(source, str(tmp_path / "out"), recipe=recipe, workers=1)
+    assert next(breaks) == 3
+
+    (a,), (b,) = fused.splits.values(), apart.splits.values()
+    assert replace(a, shards=()) == replace(b, shards=())
+    for shard in a.shards:
         with (tmp_path / "fused" / shard.file).open("rb") as file:
             wanted = list(read_records(file))
         with (tmp_path / "out" / shard.file).open("rb") as file:
             assert list(read_records(file)) == wanted
-    assert len(sounds) == fused.clips
 
 
 def test_a_runner_of_beam_is_taken_as_asked(tmp_path: Path) -> None:
