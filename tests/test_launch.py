@@ -261,6 +261,7 @@ VALUES = {
     "sample_rate": (["16000"], ["0", "16k", "-1", "16000.5"]),
     "channels": (["mix", "keep", "0", "12"], ["left", "-1", "1.5"]),
     "dtype": (["float32", "int16"], ["float64", "int"]),
+    "stream": (["gain()|clip_gain(kind='rms')", "gain"], ["gain()|", " "]),
     "win_len": (["500"], ["0", "1.5", ""]),
     "win_seconds": (["1", "0.5", ".5"], ["1s", "", "-1", "1."]),
     "hop": (["250"], ["0", "x"]),
@@ -268,6 +269,9 @@ VALUES = {
     "tail": (["drop", "pad", "overlap"], ["cut", "dropped"]),
     "max_windows": (["3"], ["0"]),
     "random_starts": (["true", "false", ""], ["yes", "True"]),
+    "keep": (["energy(above_db=-50)", "peak"], ["energy(", ""]),
+    "copies": (["0", "12"], ["-1", "two"]),
+    "augment": (["noise()|random_gain(low_db=-3)"], ["noise(|", ""]),
     "feature": (
         ["m=log_mel(n_fft=1024,n_mels=8)", "a=x()|y(); b=pkg.mod:name"],
         ["log_mel()x", "1a=x()", "a=x();", "a="],
