@@ -22,6 +22,7 @@ import numpy.typing as npt
 from beam_pipeline.errors import NonFiniteAudio, RecipeError
 from beam_pipeline.transforms.base import check_choice, real
 from beam_pipeline.transforms.catalogue import BUILT_IN
+from beam_pipeline.transforms.loudness import ClipMeter
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -82,6 +83,7 @@ class ClipGain:
             )
 
     def context(self, sample_rate_hz: int) -> int:
+        """None: it needs nothing but its factor, see :func:`with_factors`."""
         return 0
 
     def measure(
@@ -94,8 +96,6 @@ class ClipGain:
         NonFiniteAudio
             If there is none, because samples are NaN or infinite.
         """
-        from beam_pipeline.transforms.loudness import ClipMeter
-
         meter = ClipMeter(self.kind, sample_rate_hz)
         for start in range(0, frames, CHUNK_FRAMES):
             chunk = reader.read(start, min(start + CHUNK_FRAMES, frames))
@@ -165,7 +165,8 @@ class SteppedReader:
     def read(self, start: int, stop: int) -> FloatArray:
         """Frames ``start`` to ``stop``; as ``audio.ClipReader.read``."""
         if start == stop:
-            return self._reader.read(start, stop)
+            last = min(start, self._frames - 1)
+            return self.read(last, last + 1)[..., :0]
         wanted = range(start // self._size, (stop - 1) // self._size + 1)
         self._chunks = {k: c for k, c in self._chunks.items() if k in wanted}
         for k in wanted:
