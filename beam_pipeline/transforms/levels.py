@@ -1,4 +1,4 @@
-"""Levels: scaling each window so that a measure of it has a given value."""
+"""Levels: scaling windows, by a given gain or to a given measure of each."""
 
 from __future__ import annotations
 
@@ -8,11 +8,57 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import FloatArray, as_float32, real
+from beam_pipeline.transforms.base import FloatArray, as_float32, check_choice, real
+from beam_pipeline.transforms.filters import pieces
+from beam_pipeline.transforms.loudness import integrated_lufs
+from beam_pipeline.transforms.signals import rows
 
 MAX_LEVEL_DB = 200.0
+
+DoubleArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """Scales by a given gain, ``y = x * 10**(gain_db / 20)``.
+
+    Shape and channels stay as they are, in float32. Silence stays silence; nothing is
+    clipped. On a stream it does the same.
+
+    Attributes
+    ----------
+    gain_db : float
+        dB, -200 to 200.
+
+    Raises
+    ------
+    RecipeError
+        If it is out of its range.
+
+    Examples
+    --------
+    >>> Gain(gain_db=20)(np.array([[0.25, -0.5]], np.float32))
+    array([[ 2.5, -5. ]], dtype=float32)
+    """
+
+    gain_db: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gain_db", _level("gain_db", self.gain_db))
+
+    def __call__(self, windows: FloatArray) -> FloatArray:
+        return as_float32(windows) * np.float32(10 ** (self.gain_db / 20))
+
+    def context(self, sample_rate_hz: int) -> int:
+        """How many frames before a stretch :meth:`on_stream` must be given: none."""
+        return 0
+
+    def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
+        """Frames (rows, m), scaled."""
+        return self(frames)
 
 
 @dataclass(frozen=True)
@@ -37,7 +83,7 @@ class PeakGain:
     level_db: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "level_db", _level(self.level_db))
+        object.__setattr__(self, "level_db", _level("level_db", self.level_db))
 
     def __call__(self, windows: FloatArray) -> FloatArray:
         return _scale_windows(windows, _peak, self.level_db)
@@ -64,10 +110,151 @@ class RmsGain:
     level_db: float = -20.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "level_db", _level(self.level_db))
+        object.__setattr__(self, "level_db", _level("level_db", self.level_db))
 
     def __call__(self, windows: FloatArray) -> FloatArray:
         return _scale_windows(windows, _rms, self.level_db)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LufsGain:
+    """Scales each window so that its integrated loudness is at a level.
+
+    ``y = x * 10**((level_lufs - lufs(x)) / 20)`` with the loudness of
+    ``loudness.Lufs``, over all channels. Silence, and all that does not pass the gate
+    at -70 LUFS, stays as it is; peaks may exceed full scale.
+
+    Attributes
+    ----------
+    level_lufs : float
+        LUFS, -200 to 200.
+
+    Raises
+    ------
+    RecipeError
+        If it is out of its range; in a call, if the windows are shorter than 400 ms,
+        or the rate is below 4000 Hz.
+
+    Examples
+    --------
+    >>> tone = np.sin(2 * np.pi * 997 / 48000 * np.arange(48000)).astype(np.float32)
+    >>> abs(LufsGain()(tone[np.newaxis], 48000)).max().round(2)
+    np.float32(0.1)
+    """
+
+    level_lufs: float = -23.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "level_lufs", _level("level_lufs", self.level_lufs))
+
+    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
+        windows = as_float32(windows)
+        lufs = integrated_lufs(windows, sample_rate_hz)
+        out = np.empty(windows.shape, np.float32)
+        for window, scaled, measured in zip(windows, out, lufs.tolist(), strict=True):
+            gain_db = 0.0 if measured == -math.inf else self.level_lufs - measured
+            np.multiply(window, np.float32(10 ** (gain_db / 20)), out=scaled)
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalize:
+    """Brings the samples of each window to a common range.
+
+    ::
+
+        mean      y = x - mean(x)
+        median    y = x - median(x)
+        minmax    y = (x - min(x)) / (max(x) - min(x))
+        standard  y = (x - mean(x)) / sqrt(mean((x - mean(x))**2))
+        log       y = sign(x) * log(1 + |x|)
+
+    Each channel of a window by itself; shape and channels stay as they are, in
+    float32. ``mean`` is what removes an offset. Silence gives 0, and so does any
+    constant for all kinds but ``log``.
+
+    ``standard`` divides by the deviation of the population, as scikit-learn and
+    ``scipy.stats.zscore`` do (largest difference found: 6e-8 of the largest value).
+
+    Attributes
+    ----------
+    kind : str
+
+    Raises
+    ------
+    RecipeError
+        If the kind is another.
+
+    Examples
+    --------
+    >>> Normalize(kind="minmax")(np.array([[1, 2, 5]], np.float32))
+    array([[0.  , 0.25, 1.  ]], dtype=float32)
+    """
+
+    kind: str = "standard"
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, ("log", "mean", "median", "minmax", "standard"))
+
+    def __call__(self, windows: FloatArray) -> FloatArray:
+        windows = as_float32(windows)
+        out = np.empty(windows.shape, np.float32)
+        for row, result in rows(windows, out):
+            if self.kind == "log":
+                np.log1p(np.abs(row, out=result), out=result)
+                np.copysign(result, row, out=result)
+            else:
+                offset, scale = _SCALES[self.kind](row)
+                for piece in pieces(row):
+                    # In float64: what remains may be far smaller than the offset.
+                    part = np.subtract(row[piece], offset, dtype=np.float64)
+                    result[piece] = np.divide(part, scale or 1.0, out=part)
+        return out
+
+
+def _mean(row: FloatArray) -> float:
+    # From the first sample on, so that a constant is its mean without rounding.
+    first = float(row[0])
+    return first + _sum(row, first, lambda part: part) / len(row)
+
+
+def _deviation(row: FloatArray, mean: float) -> float:
+    return math.sqrt(_sum(row, mean, np.square) / len(row))
+
+
+def _sum(
+    row: FloatArray, offset: float, function: Callable[[DoubleArray], DoubleArray]
+) -> float:
+    """The sum of ``function(row - offset)``, in fixed pieces."""
+    return math.fsum(
+        function(np.subtract(row[piece], offset, dtype=np.float64)).sum()
+        for piece in pieces(row)
+    )
+
+
+def _median(row: FloatArray) -> float:
+    middle = (len(row) - 1) // 2, len(row) // 2
+    ordered = np.partition(row, middle)
+    return (float(ordered[middle[0]]) + float(ordered[middle[1]])) / 2
+
+
+def _standard(row: FloatArray) -> tuple[float, float]:
+    mean = _mean(row)
+    return mean, _deviation(row, mean)
+
+
+def _minmax(row: FloatArray) -> tuple[float, float]:
+    low = float(row.min())
+    return low, float(row.max()) - low
+
+
+# Kind -> what is taken off, and what the rest is divided by, 0 where there is none.
+_SCALES: dict[str, Callable[[FloatArray], tuple[float, float]]] = {
+    "mean": lambda row: (_mean(row), 1.0),
+    "median": lambda row: (_median(row), 1.0),
+    "minmax": _minmax,
+    "standard": _standard,
+}
 
 
 def _scale_windows(
@@ -94,10 +281,10 @@ def _rms(window: FloatArray) -> float:
     return math.sqrt(np.square(window, dtype=np.float64, order="C").mean())
 
 
-def _level(value: Any) -> float:
-    level = real("level_db", value)
+def _level(field: str, value: Any) -> float:
+    level = real(field, value)
     if abs(level) > MAX_LEVEL_DB:
         raise RecipeError(
-            "level_db", f"must lie within {MAX_LEVEL_DB:g} dB of full scale", level
+            field, f"must lie within {MAX_LEVEL_DB:g} dB of full scale", level
         )
     return level
