@@ -1,0 +1,720 @@
+"""Autoregressive models: linear prediction, and the spectra that follow from it.
+
+A model of order p predicts each sample from the p before it::
+
+    e[t] = x[t] + a[1] x[t - 1] + ... + a[p] x[t - p]
+
+so that ``x`` is what the filter ``1 / A(z)``, ``A(z) = sum_i a[i] z**-i``, makes of
+the error ``e``. Everything is computed in float64.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.fft
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.base import (
+    FloatArray,
+    check_choice,
+    real,
+    whole,
+)
+from beam_pipeline.transforms.framewise import (
+    SignalFrames,
+    frames_of,
+    signals_of,
+    time_frames,
+)
+from beam_pipeline.transforms.mel import cache_blocks, hann_window
+
+Signals = npt.NDArray[np.floating[Any]]
+Float64Array = npt.NDArray[np.float64]
+# Coefficients, reflection, variance.
+Recursion = tuple[Float64Array, Float64Array, Float64Array]
+
+# The largest coefficient of a stable filter of this order, binomial(128, 64) = 2e37,
+# is still a float32; and Burg's matrices, of order**2 values, stay small.
+MAX_ORDER = 128
+MAX_N_FFT = 2**16
+
+# What a model takes beside its frame, however short that is: so many values.
+FRAME_VALUES = 1024
+
+# Samples are laid out in rows of LANES, whose products are summed SEGMENT_ROWS at a
+# time: quick for small orders, in the cache, and so small a product for BLAS that it
+# uses one thread. Its bytes are then the same however many there are.
+LANES = 8
+SEGMENT_ROWS = 2048
+
+# Reflection coefficients are held within this, so that every filter is stable. A
+# residual below 2**-48 of the signal's amplitude is rounding: nothing can predict it.
+REFLECTION_LIMIT = 1 - 2.0**-50
+LEAST_RESIDUAL = 2.0**-96
+# The same for sums of products that themselves are rounded, and for what is added to
+# the diagonal of the normal equations.
+LEAST_ERROR = 2.0**-46
+# Burg's recursion on autocorrelations loses digits where a prediction is very good.
+# It counts up to this estimated error, with which most float32 stay the same.
+TOLERANCE = 2.0**-25
+
+
+class Model(NamedTuple):
+    """Models of signals, one for each.
+
+    Attributes
+    ----------
+    coefficients : numpy.ndarray, shape (..., order + 1), float64
+        ``a``, with ``a[0] = 1``.
+    reflection : numpy.ndarray, shape (..., order), or None
+        ``k[p]``, the last coefficient of the model of order p; None for the covariance
+        method, whose models of lower order are not part of it.
+    variance : numpy.ndarray, shape (...)
+        Mean square of the prediction error.
+    """
+
+    coefficients: Float64Array
+    reflection: Float64Array | None
+    variance: Float64Array
+
+
+def burg(signals: Signals, order: int) -> Model:
+    """Models that minimise the errors of prediction forwards and backwards.
+
+    ::
+
+        k[p] = -2 sum_t f[t] b[t - 1] / sum_t (f[t]**2 + b[t - 1]**2),  t = p .. N - 1
+        f[t], b[t] = f[t] + k[p] b[t - 1],  b[t - 1] + k[p] f[t]
+        a[i] = a[i] + k[p] a[p - i]
+
+    for p = 1 .. order, from ``f = b = x``. The variance is
+    ``mean(x**2) prod_p (1 - k[p]**2)``. The sums are not taken over ``f`` and ``b``:
+    they are forms in the coefficients and the covariances of ``x``, which are summed
+    once. Where that would lose digits that float32 has, by an estimate, the recursion
+    runs on the signal itself. That is so from some 50 dB between the signal and the
+    error of its prediction, and takes some fifteen times as long.
+
+    Parameters
+    ----------
+    signals : numpy.ndarray, shape (..., N)
+    order : int
+        Below N.
+
+    Returns
+    -------
+    Model
+        Stable: ``|k| < 1``. Silence has coefficients of zero.
+
+    References
+    ----------
+    J. P. Burg, Maximum Entropy Spectral Analysis, PhD thesis, Stanford University,
+    1975. K. Vos, A Fast Implementation of Burg's Method, 2013, which has the idea of
+    the sums.
+
+    Examples
+    --------
+    >>> model = burg(0.5 ** np.arange(20.0), order=1)
+    >>> model.coefficients.round(3).tolist()
+    [1.0, -0.8]
+    """
+    rows = _rows(signals, order, order + 1)
+    results, trusted = _burg_by_sums(rows, order)
+    if not trusted.all():
+        again = _burg_by_samples(rows[~trusted].astype(np.float64), order)
+        for values, better in zip(results, again, strict=True):
+            values[~trusted] = better
+    return _shaped(*results, signals)
+
+
+def yule_walker(signals: Signals, order: int) -> Model:
+    """Models that have the autocorrelation of the signals, taken as zero outside.
+
+    ::
+
+        sum_i a[i] r[|j - i|] = 0,  j = 1 .. order
+        r[l] = sum_t x[t] x[t + l] / N
+
+    by Levinson's recursion. This is the autocorrelation method of speech coding. It
+    wants a taper: the signal's ends are taken as steps down to zero. The variance is
+    ``sum_i a[i] r[i]``.
+
+    Parameters
+    ----------
+    signals : numpy.ndarray, shape (..., N)
+    order : int
+        Below N.
+
+    Returns
+    -------
+    Model
+        Stable: ``|k| < 1``. Silence has coefficients of zero.
+
+    References
+    ----------
+    J. Makhoul, Linear Prediction: A Tutorial Review, Proceedings of the IEEE 63(4),
+    1975.
+
+    Examples
+    --------
+    >>> model = yule_walker(0.5 ** np.arange(20.0), order=1)
+    >>> model.coefficients.round(3).tolist()
+    [1.0, -0.5]
+    """
+    rows = _rows(signals, order, order + 1)
+    lags = _autocorrelation(rows, order)
+    coefficients = np.ones((len(rows), 1))
+    reflection = np.empty((len(rows), order))
+    error = lags[:, 0].copy()
+    for p in range(1, order + 1):
+        products = _dot(coefficients, lags[:, p:0:-1])
+        reflection[:, p - 1] = k = _ratio(-products, error, LEAST_ERROR * lags[:, 0])
+        coefficients = _step_up(coefficients, k)
+        error *= 1 - k**2
+    return _shaped(coefficients, reflection, error / rows.shape[-1], signals)
+
+
+def covariance(signals: Signals, order: int) -> Model:
+    """Models of least squares: nothing is taken for what is outside of the signals.
+
+    ::
+
+        minimise sum_t (x[t] + sum_i a[i] x[t - i])**2,  t = order .. N - 1
+
+    by the normal equations, with 2**-46 of their mean diagonal added to it. That
+    decides where several models are as good, as for pure tones. The variance is that
+    sum divided by ``N - order``; under 1e-14 of the signal's mean square, it is
+    rounding.
+
+    Parameters
+    ----------
+    signals : numpy.ndarray, shape (..., N)
+    order : int
+        At most N / 2.
+
+    Returns
+    -------
+    Model
+        Exact where a recursion of this order made the signal, but it may be an
+        unstable filter. Silence has coefficients of zero.
+
+    References
+    ----------
+    J. Makhoul, Linear Prediction: A Tutorial Review, Proceedings of the IEEE 63(4),
+    1975.
+
+    Examples
+    --------
+    >>> model = covariance(0.5 ** np.arange(20.0), order=1)
+    >>> model.coefficients.round(3).tolist()
+    [1.0, -0.5]
+    """
+    rows = _rows(signals, order, 2 * order)
+    products = _covariances(rows, order)
+    coefficients = np.eye(1, order + 1).repeat(len(rows), axis=0)
+    normal = products[:, 1:, 1:].copy()
+    diagonal = np.einsum("nii->ni", normal)  # a view
+    energy = diagonal.mean(axis=-1)
+    diagonal += np.where(energy > 0, LEAST_ERROR * energy, 1.0)[:, np.newaxis]
+    # LAPACK solves one system after the other: none depends on those beside it.
+    coefficients[:, 1:] -= np.linalg.solve(normal, products[:, 1:, :1])[:, :, 0]
+    square = np.maximum(_dot(_product(products, coefficients), coefficients), 0)
+    variance = square / (rows.shape[-1] - order)
+    return _shaped(coefficients, None, variance, signals)
+
+
+METHODS: dict[str, Callable[[Signals, int], Model]] = {
+    "burg": burg,
+    "covariance": covariance,
+    "yule_walker": yule_walker,
+}
+TAPERS = ("none", "hann", "hamming")
+OUTPUTS = ("coefficients", "reflection", "gain")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArParameters:
+    """Which model, of which frames: what the transforms here have in common."""
+
+    order: int = 16
+    method: str = "burg"
+    frame: int | None = None
+    hop: int | None = None
+    taper: str = "none"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", whole("order", self.order))
+        if self.order > MAX_ORDER:
+            raise RecipeError("order", f"must not exceed {MAX_ORDER}", self.order)
+        check_choice("method", self.method, tuple(METHODS))
+        check_choice("taper", self.taper, TAPERS)
+        if (self.frame is None) != (self.hop is None):
+            raise RecipeError(
+                "hop", "goes with frame: give both, or neither for whole windows",
+                self.hop,
+            )  # fmt: skip
+        for name in ("frame", "hop"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole(name, getattr(self, name)))
+        if self.frame is not None:
+            self._check_length("frame", self.frame)
+
+    def _check_length(self, what: str, frames: int) -> None:
+        least = 2 * self.order if self.method == "covariance" else self.order + 1
+        if frames < least:
+            raise RecipeError(
+                "order",
+                f"needs at least {least} frames with method={self.method!r}, and the "
+                f"{what} has {frames}",
+                self.order,
+            )
+
+    def _framing(self, frames: int) -> tuple[int, int, int]:
+        """Length of a frame, from one to the next, and how many."""
+        self._check_length("window", frames)
+        if self.frame is None or self.hop is None:
+            return frames, 1, 1
+        count = time_frames(frames, "frame", self.frame, self.hop)
+        return self.frame, self.hop, count
+
+    def _each_frame(
+        self, windows: FloatArray, size: int, features: Callable[[Model], Float64Array]
+    ) -> FloatArray:
+        """The features, ``size`` of them, of every frame: (..., time_frames, size)."""
+        length, hop, count = self._framing(windows.shape[-1])
+        flat = signals_of(windows)
+        framed = frames_of(flat, length, hop)
+        out = np.empty((len(flat), count, size), np.float32)
+        for block in cache_blocks(
+            len(flat), count, max(length, size, FRAME_VALUES, (self.order + 1) ** 2)
+        ):
+            out[block] = features(self._model(framed[block]))
+        per_window = (size,) if self.frame is None else (count, size)
+        return out.reshape(*windows.shape[:-1], *per_window)
+
+    def _model(self, signals: Signals) -> Model:
+        frames = signals.shape[-1]
+        energy = 1.0
+        if self.taper != "none":
+            taper = _taper(self.taper, frames)
+            signals = signals * taper
+            energy = float(np.square(taper).sum() / frames)
+        model = METHODS[self.method](signals, self.order)
+        # A taper takes energy from the noise; the variance is that of all of it.
+        return model._replace(variance=model.variance / energy)
+
+    def _time_axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
+        length, hop, _ = self._framing(frames)
+        if self.frame is None:
+            return []
+        return SignalFrames(frame=length, hop=hop).axes(sample_rate_hz, frames)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearPrediction(ArParameters):
+    """The filter that predicts each sample from those before it.
+
+    ::
+
+        e[t] = x[t] + a[1] x[t - 1] + ... + a[order] x[t - order]
+
+    with ``a`` that makes the prediction error ``e`` small. Windows (n, frames) give
+    (n, order), and (n, time_frames, order) if ``frame`` is given: frames lie whole
+    within the window, so that ``time_frames = 1 + (frames - frame) // hop``. The gain
+    has no last axis. Results are float32, computed in float64.
+
+    The signs are those of ``librosa.lpc``, ``scipy.signal.lfilter`` and MATLAB: a
+    predictor's weights are ``-a``. Reflection coefficients are ``k[p]``, the last
+    coefficient of the model of order p; what others call PARCOR may be ``-k``. The 1
+    before ``a`` is left out, as it would be a feature that is constant.
+
+    Silence gives zeros. With ``burg``, a constant leaves an error of 2**-24 of its root
+    mean square instead of none, so that the filter is stable.
+
+    With ``burg`` the definition is that of ``librosa.lpc``. From its results in float64,
+    coefficients of order 16 of noise, tones and a vowel differ by 5e-8 of the largest
+    at most, which is the last bit of float32. What it makes of float32 is computed in
+    float32, and differs by 1e-4 for tones in noise, and without limit for the vowel.
+
+    Attributes
+    ----------
+    order : int
+        Number of coefficients, 1 to 128.
+    method : str
+        ``burg`` (the errors forwards and backwards are least; stable), ``yule_walker``
+        (has the autocorrelation of the signal with zeros around it; stable, and wants
+        a taper), or ``covariance`` (least squares; may be unstable). See the
+        functions of these names.
+    output : str
+        ``coefficients``, ``a[1] .. a[order]``; ``reflection``, ``k[1] .. k[order]``,
+        within -1 and 1, not for ``covariance``; or ``gain``, the root mean square
+        of ``e`` (of the untapered signal's), in the unit of the samples.
+    frame, hop : int
+        Length of a frame, and from one to the next, in frames of the signal. None: the
+        whole window.
+    taper : str
+        ``none``, or what frames are multiplied by: ``hann``, ``hamming`` (periodic).
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range, ``reflection`` is asked of ``covariance``, or
+        one of ``frame`` and ``hop`` lacks the other; in a call, if the frame is longer
+        than the window, or too short for the order.
+
+    References
+    ----------
+    J. Makhoul, Linear Prediction: A Tutorial Review, Proceedings of the IEEE 63(4),
+    1975.
+
+    Examples
+    --------
+    >>> alternating = np.array([[1, -1] * 50], np.float32)
+    >>> LinearPrediction(order=2)(alternating, 16000)
+    array([[1., 0.]], dtype=float32)
+    >>> windows = np.zeros((3, 16000), np.float32)
+    >>> LinearPrediction(frame=400, hop=160)(windows, 16000).shape
+    (3, 98, 16)
+    """
+
+    output: str = "coefficients"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("output", self.output, OUTPUTS)
+        if self.output == "reflection" and self.method == "covariance":
+            raise RecipeError(
+                "output",
+                "is not defined for method='covariance', which has no lower orders; "
+                "use burg",
+                self.output,
+            )
+
+    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
+        if self.output == "gain":
+            return self._each_frame(windows, 1, self._features)[..., 0]
+        return self._each_frame(windows, self.order, self._features)
+
+    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
+        """What the last axes mean: time, if there are frames, and the coefficient.
+
+        Examples
+        --------
+        >>> LinearPrediction().axes(16000, 16000)
+        [{'name': 'coefficient', 'unit': '1', 'size': 16, 'start': 1, 'step': 1}]
+        """
+        axes = self._time_axes(sample_rate_hz, frames)
+        if self.output != "gain":
+            axes.append(
+                {
+                    "name": "coefficient",
+                    "unit": "1",
+                    "size": self.order,
+                    "start": 1,
+                    "step": 1,
+                }
+            )
+        return axes
+
+    def _features(self, model: Model) -> Float64Array:
+        if self.output == "gain":
+            return np.sqrt(model.variance)[..., np.newaxis]
+        if self.output == "coefficients":
+            return model.coefficients[..., 1:]
+        assert model.reflection is not None
+        # The last float32 before 1: lattices and log area ratios need less than 1.
+        limit = 1 - 2.0**-24
+        return np.clip(model.reflection, -limit, limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArSpectrum(ArParameters):
+    """Logarithm of the power density of an autoregressive model: a smooth spectrum.
+
+    ::
+
+        A[k] = sum_i a[i] exp(-2i pi i k / n_fft)
+        P[k] = 2 variance / (sample_rate_hz |A[k]|**2)
+        y[k] = 10 log10(max(P[k], floor))    or    ln(max(P[k], floor))
+
+    and half of P at 0 Hz and at half the rate: one-sided, as the periodogram of
+    ``scipy.signal``. The sum of P over the bins, by ``sample_rate_hz / n_fft``, is the
+    mean square of the signal, where the peaks are wide enough for ``n_fft``. Windows
+    (n, frames) give (n, n_fft // 2 + 1), and (n, time_frames, n_fft // 2 + 1) if
+    ``frame`` is given, in float32, computed in float64.
+
+    Attributes
+    ----------
+    order, method, frame, hop, taper
+        Which model, of what, as in :class:`LinearPrediction`.
+    n_fft : int
+        Number of frequencies around the circle, more than the order, at most 65536.
+    floor : float
+        The least power density, in 1/Hz for samples with full scale at 1; silence
+        gives exactly the logarithm of it.
+    log : str
+        ``db`` or ``ln`` (nepers of power).
+
+    Raises
+    ------
+    RecipeError
+        As in :class:`LinearPrediction`, and if ``n_fft`` is not more than the order.
+
+    References
+    ----------
+    S. M. Kay and S. L. Marple, Spectrum Analysis: A Modern Perspective, Proceedings of
+    the IEEE 69(11), 1981.
+
+    Examples
+    --------
+    >>> ArSpectrum(order=4, n_fft=8)(np.zeros((1, 100), np.float32), 16000)
+    array([[-160., -160., -160., -160., -160.]], dtype=float32)
+    """
+
+    n_fft: int = 512
+    floor: float = 1e-16
+    log: str = "db"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "n_fft", whole("n_fft", self.n_fft))
+        if not self.order < self.n_fft <= MAX_N_FFT:
+            raise RecipeError(
+                "n_fft",
+                f"must exceed the order, {self.order}, and be at most {MAX_N_FFT}",
+                self.n_fft,
+            )
+        object.__setattr__(self, "floor", real("floor", self.floor))
+        if self.floor <= 0:
+            raise RecipeError("floor", "must be positive", self.floor)
+        check_choice("log", self.log, ("db", "ln"))
+
+    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
+        features = functools.partial(self._features, sample_rate_hz)
+        return self._each_frame(windows, self.n_fft // 2 + 1, features)
+
+    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
+        """What the last axes mean: time, if there are frames, and the frequency.
+
+        Examples
+        --------
+        >>> ArSpectrum().axes(16000, 16000)[0]["step"]
+        31.25
+        """
+        frequency = {
+            "name": "frequency",
+            "unit": "Hz",
+            "size": self.n_fft // 2 + 1,
+            "start": 0.0,
+            "step": sample_rate_hz / self.n_fft,
+        }
+        return [*self._time_axes(sample_rate_hz, frames), frequency]
+
+    def _features(self, sample_rate_hz: int, model: Model) -> Float64Array:
+        response = scipy.fft.rfft(model.coefficients, self.n_fft)
+        power: Float64Array = response.real**2 + response.imag**2
+        # On the unit circle a pole's response may round to zero.
+        np.maximum(power, np.finfo(np.float64).tiny, out=power)
+        density = model.variance[..., np.newaxis] * (2 / sample_rate_hz)
+        np.divide(density, power, out=power)
+        power[..., 0] /= 2
+        if self.n_fft % 2 == 0:
+            power[..., -1] /= 2
+        scale = 10 / math.log(10) if self.log == "db" else 1.0
+        np.maximum(power, self.floor, out=power)
+        np.log(power, out=power)
+        power *= scale
+        return power
+
+
+def _rows(signals: Signals, order: int, least: int) -> Signals:
+    """The signals as (n, N)."""
+    frames = signals.shape[-1]
+    if frames < least:
+        raise RecipeError(
+            "order", f"needs at least {least} frames, and there are {frames}", order
+        )
+    return signals.reshape(math.prod(signals.shape[:-1]), frames)
+
+
+def _shaped(
+    coefficients: Float64Array,
+    reflection: Float64Array | None,
+    variance: Float64Array,
+    signals: Signals,
+) -> Model:
+    """The models of rows, in the shape of the signals that they were."""
+    shape = signals.shape[:-1]
+    order = coefficients.shape[-1] - 1
+    return Model(
+        coefficients.reshape(*shape, order + 1),
+        None if reflection is None else reflection.reshape(*shape, order),
+        variance.reshape(shape),
+    )
+
+
+@functools.lru_cache(maxsize=32)
+def _taper(name: str, length: int) -> Float64Array:
+    hann = hann_window(length).astype(np.float64)
+    return hann if name == "hann" else 0.08 + 0.92 * hann
+
+
+def _autocorrelation(rows: Signals, order: int) -> Float64Array:
+    """``r[l] = sum_t x[t] x[t + l]`` for l = 0 .. order: (n, order + 1).
+
+    With LANES samples in a row, the product of the rows' transpose with the rows that
+    lie some rows later has the sums of each lane by each lane; the diagonals of these
+    matrices, side by side, are the sums over all lanes of each lag.
+    """
+    n, frames = rows.shape
+    depth = -(-frames // LANES)
+    depth = -(-depth // -(-depth // SEGMENT_ROWS))
+    later_rows = -(-order // LANES) + 1
+    samples = np.zeros((n, (depth + later_rows - 1) * LANES))
+    now = samples[:, np.newaxis, : depth * LANES].reshape(n, 1, depth, LANES)
+    later = np.lib.stride_tricks.sliding_window_view(samples, depth * LANES, axis=-1)
+    later = later[:, ::LANES].reshape(n, later_rows, depth, LANES)
+    products = np.zeros((n, later_rows, LANES, LANES))
+    for start in range(0, frames, depth * LANES):
+        segment = rows[:, start : start + samples.shape[-1]]
+        samples[:, : segment.shape[-1]] = segment
+        samples[:, segment.shape[-1] :] = 0
+        products += now.swapaxes(-1, -2) @ later
+
+    lanes = products.swapaxes(1, 2).reshape(n, LANES, later_rows * LANES)
+    lags = np.zeros((n, order + 1))
+    for lane in range(LANES):
+        lags += lanes[:, lane, lane : lane + order + 1]
+    return lags
+
+
+def _covariances(rows: Signals, order: int) -> Float64Array:
+    """``C[i, j] = sum_t x[t - i] x[t - j]``, t = order .. N - 1, for i, j = 0 .. order.
+
+    The first row is the autocorrelation but for the sums' beginnings; from one row to
+    the next the sums move on by a sample, which leaves at the end and comes in front.
+    """
+    first = rows[:, :order].astype(np.float64)[:, ::-1]
+    last = rows[:, ::-1][:, :order].astype(np.float64)
+    sums = np.empty((len(rows), order + 1, order + 1))
+    sums[:, 0] = _autocorrelation(rows, order) - _autocorrelation(first, order)
+    for i in range(order):
+        come = first[:, i, np.newaxis] * first[:, i:]
+        leave = last[:, i, np.newaxis] * last[:, i:]
+        sums[:, i + 1, i + 1 :] = sums[:, i, i:-1] + (come - leave)
+        sums[:, i + 1 :, i] = sums[:, i, i + 1 :]
+    return sums
+
+
+def _burg_by_sums(rows: Signals, order: int) -> tuple[Recursion, npt.NDArray[np.bool_]]:
+    """Burg's models, and which of them are as exact as float32.
+
+    With ``C`` as in ``_covariances``, of order p, and the filters of both errors,
+    ``v = (a[0] .. a[p - 1], 0)`` and its reverse ``w``, the sums that k[p] takes are
+    ``w C v`` and ``v C v + w C w``. Of C only the ``forms`` (C v; C w reversed) and the
+    ``edges`` (the first row; the last reversed) are carried along. In both pairs the
+    second is the first of the reversed signal, so that they are computed as one.
+    """
+    n = len(rows)
+    lags = _autocorrelation(rows, order)
+    ends = np.stack([rows[:, :order], rows[:, ::-1][:, :order]], 1, dtype=np.float64)
+    forms, edges = np.zeros((2, n, 2, order + 1))
+    forms[..., 0] = edges[..., 0] = lags[:, :1]
+    coefficients = np.ones((n, 1))
+    reflection = np.empty((n, order))
+    least = np.full(n, np.inf)
+    for p in range(1, order + 1):
+        edges[..., p] = lags[:, p, np.newaxis]
+        _raise_order(forms, edges, ends[..., p - 1 :: -1], coefficients)
+        both = _dots(forms[..., :p], coefficients)
+        square = both[:, 0] + both[:, 1]
+        cross = _dot(forms[:, 0, 1 : p + 1], coefficients[:, ::-1])
+        reflection[:, p - 1] = k = _ratio(-2 * cross, square, 0.0)
+        coefficients = _step_up(coefficients, k)
+        grown = forms[..., : p + 1]
+        grown += k[:, np.newaxis, np.newaxis] * grown[:, ::-1, ::-1]
+        np.minimum(least, square, out=least)
+
+    # What was added up, against what was left of it.
+    size = lags[:, 0] * np.square(np.abs(coefficients).sum(axis=-1))
+    trusted = order * np.finfo(np.float64).eps * size <= TOLERANCE * least
+    variance = lags[:, 0] / rows.shape[-1] * np.prod(1 - reflection**2, axis=-1)
+    return (coefficients, reflection, variance), trusted
+
+
+def _raise_order(
+    forms: Float64Array,
+    edges: Float64Array,
+    leaving: Float64Array,
+    coefficients: Float64Array,
+) -> None:
+    """Takes forms and edges to C of the next order p, in place.
+
+    Its sums begin a sample later, so that products of the samples ``leaving`` go; and
+    it has a row more, which is the last edge's.
+    """
+    p = leaving.shape[-1]
+    edges[..., :p] -= leaving[..., :1] * leaving
+    forms[..., :p] -= leaving * _dots(leaving, coefficients)[..., np.newaxis]
+    forms[..., p] = _dots(edges[:, ::-1, 1 : p + 1], coefficients[:, ::-1])
+
+
+def _burg_by_samples(rows: Float64Array, order: int) -> Recursion:
+    """Burg's models by the errors themselves, which loses no digits."""
+    energy = _dot(rows, rows)
+    coefficients = np.ones((len(rows), 1))
+    reflection = np.empty((len(rows), order))
+    variance = energy / rows.shape[-1]
+    ahead, behind = rows[:, 1:].copy(), rows[:, :-1].copy()
+    for p in range(order):
+        both = _dot(ahead, ahead) + _dot(behind, behind)
+        k = _ratio(-2 * _dot(ahead, behind), both, LEAST_RESIDUAL * energy)
+        reflection[:, p] = k
+        coefficients = _step_up(coefficients, k)
+        variance *= 1 - k**2
+        correction = k[:, np.newaxis] * behind
+        behind += k[:, np.newaxis] * ahead
+        ahead += correction
+        ahead, behind = ahead[:, 1:], behind[:, :-1]
+    return coefficients, reflection, variance
+
+
+def _step_up(coefficients: Float64Array, k: Float64Array) -> Float64Array:
+    """``a[i] + k a[p - i]``: coefficients of the next order."""
+    longer = np.zeros((len(coefficients), coefficients.shape[-1] + 1))
+    longer[:, :-1] = coefficients
+    return longer + k[:, np.newaxis] * longer[:, ::-1]
+
+
+def _ratio(
+    numerator: Float64Array, denominator: Float64Array, least: Float64Array | float
+) -> Float64Array:
+    """A reflection coefficient, within its limit; 0 where nothing is left."""
+    k = np.zeros_like(numerator)
+    # What is not a number is not to become 0.
+    np.divide(numerator, denominator, out=k, where=~(denominator <= least))
+    return np.clip(k, -REFLECTION_LIMIT, REFLECTION_LIMIT, out=k)
+
+
+# einsum adds up each row by itself, in an order that depends on its length alone.
+
+
+def _dot(left: Float64Array, right: Float64Array) -> Float64Array:
+    products: Float64Array = np.einsum("ni,ni->n", left, right)
+    return products
+
+
+def _dots(pairs: Float64Array, vectors: Float64Array) -> Float64Array:
+    products: Float64Array = np.einsum("nci,ni->nc", pairs, vectors)
+    return products
+
+
+def _product(matrices: Float64Array, vectors: Float64Array) -> Float64Array:
+    products: Float64Array = np.einsum("nij,nj->ni", matrices, vectors)
+    return products

@@ -1,0 +1,479 @@
+"""Autoregressive models, against their definitions, librosa, scipy and numpy."""
+
+import math
+
+import librosa
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.signal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms import ar
+from beam_pipeline.transforms.ar import (
+    METHODS,
+    ArSpectrum,
+    LinearPrediction,
+    burg,
+    covariance,
+    yule_walker,
+)
+from tests.transform_checks import check_channels, check_contract, noise
+
+RATE = 16000
+METHOD_NAMES = sorted(METHODS)
+
+# A stable recursion: two resonances.
+POLES = np.array([0.95 * np.exp(0.4j), 0.9 * np.exp(1.5j)])
+RECURSION = np.poly(np.concatenate([POLES, POLES.conj()])).real
+
+
+def coloured(*shape, seed=0):
+    """Noise that the recursion has coloured."""
+    return scipy.signal.lfilter([1], RECURSION, noise(*shape, seed=seed)).astype(
+        np.float32
+    )
+
+
+def slow_burg(x, order):
+    """The recursion on the errors, in extended precision."""
+    x = x.astype(np.longdouble)
+    a, reflection, variance = np.ones(1, np.longdouble), [], np.mean(x**2)
+    forward, backward = x[1:], x[:-1]
+    for _ in range(order):
+        k = -2 * np.sum(forward * backward) / np.sum(forward**2 + backward**2)
+        forward, backward = (
+            (forward + k * backward)[1:],
+            (backward + k * forward)[:-1],
+        )
+        a = np.append(a, 0) + k * np.append(a, 0)[::-1]
+        variance *= 1 - k**2
+        reflection.append(k)
+    return a, np.array(reflection), variance
+
+
+# Burg
+
+
+@pytest.mark.parametrize(
+    ("frames", "order"),
+    [(2, 1), (3, 2), (17, 16), (18, 16), (400, 1), (401, 7), (16000, 16), (33001, 8),
+     (1000, 128)],
+)  # fmt: skip
+def test_burg_is_its_definition(frames, order):
+    x = coloured(3, frames)
+    model = burg(x, order)
+    for i in range(3):
+        a, reflection, variance = slow_burg(x[i], order)
+        scale = np.abs(a).max()
+        np.testing.assert_allclose(
+            model.coefficients[i], a.astype(float), rtol=0, atol=1e-9 * scale
+        )
+        np.testing.assert_allclose(
+            model.reflection[i], reflection.astype(float), rtol=0, atol=1e-9
+        )
+        if frames > order + 2:  # else next to nothing is left
+            np.testing.assert_allclose(model.variance[i], float(variance), rtol=1e-8)
+
+
+@pytest.mark.parametrize("order", [1, 16, 40])
+def test_burg_is_librosas(order):
+    x = coloured(4, 4000)
+    theirs = librosa.lpc(x.astype(np.float64), order=order)
+    np.testing.assert_allclose(burg(x, order).coefficients, theirs, rtol=0, atol=1e-10)
+    ours = LinearPrediction(order=order)(x, RATE)
+    np.testing.assert_allclose(
+        ours, theirs[:, 1:], rtol=0, atol=6e-8 * np.abs(theirs).max()
+    )
+
+
+@pytest.mark.parametrize("level", [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 0])
+@pytest.mark.parametrize("order", [4, 16, 48])
+def test_burg_keeps_its_digits_whatever_the_noise_under_tones(level, order):
+    t = np.arange(3000)
+    tones = sum(np.sin(w * t + w) for w in (0.02, 0.17, 0.8, 1.9))
+    x = (0.2 * tones + level * noise(2, 3000)).astype(np.float32)
+    model = burg(x, order)
+    for i in range(2):
+        a, reflection, variance = slow_burg(x[i], order)
+        scale = float(np.abs(a).max())
+        error = np.abs(model.coefficients[i] - a).max()
+        assert error < 3e-8 * scale
+        assert np.abs(model.reflection[i] - reflection).max() < 3e-8
+        assert model.variance[i] == pytest.approx(float(variance), rel=1e-6)
+
+
+def test_burg_by_sums_would_not_do():
+    """That the test above reaches signals where only the slow way is exact."""
+    x = np.sin(0.17 * np.arange(3000, dtype=np.float32))[np.newaxis]
+    (sums, _, _), trusted = ar._burg_by_sums(x, 16)
+    assert not trusted.any()
+    assert np.abs(sums[0] - slow_burg(x[0], 16)[0]).max() > 1e-6
+    assert ar._burg_by_sums(coloured(3, 3000), 16)[1].all()
+
+
+@given(st.integers(1, 20), st.integers(1, 60), st.floats(-30, 30), st.integers(0, 999))
+@settings(deadline=None, max_examples=150)
+def test_burg_is_stable_and_has_no_unit(order, more, exponent, seed):
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 4)
+    x = (
+        rng.standard_normal(order + more),
+        rng.integers(-1, 2, order + more),
+        np.cumsum(np.cumsum(rng.standard_normal(order + more))),
+        np.sin(rng.uniform(0, np.pi) * np.arange(order + more)),
+    )[kind].astype(np.float32)[np.newaxis]
+    model = burg(x, order)
+    assert (np.abs(model.reflection) < 1).all()
+    assert np.isfinite(model.coefficients).all()
+    assert model.variance >= 0
+    scaled = burg(np.ldexp(x, int(exponent)), order)
+    np.testing.assert_array_equal(scaled.coefficients, model.coefficients)
+
+
+# The autocorrelation, and the method with it
+
+
+@pytest.mark.parametrize("frames", [2, 7, 8, 9, 129, 16384, 16385, 40001])
+@pytest.mark.parametrize("order", [1, 7, 8, 9, 16])
+def test_autocorrelation(frames, order):
+    x = coloured(2, frames)
+    lags = ar._autocorrelation(x, order)
+    assert lags.shape == (2, order + 1)
+    exact = x.astype(np.longdouble)
+    for lag in range(order + 1):
+        slow = np.sum(exact[:, lag:] * exact[:, : max(frames - lag, 0)], axis=-1)
+        np.testing.assert_allclose(
+            lags[:, lag], slow.astype(float), rtol=0, atol=1e-14 * lags[:, 0].max()
+        )
+
+
+@pytest.mark.parametrize(("frames", "order"), [(2, 1), (17, 16), (999, 16), (500, 64)])
+def test_yule_walker_solves_its_equations(frames, order):
+    x = coloured(3, frames)
+    model = yule_walker(x, order)
+    for i in range(3):
+        exact = x[i].astype(np.float64)
+        r = np.correlate(exact, exact, "full")[frames - 1 :][: order + 1] / frames
+        solved = scipy.linalg.solve_toeplitz(r[:-1], -r[1:])
+        np.testing.assert_allclose(
+            model.coefficients[i, 1:], solved, rtol=0, atol=1e-11
+        )
+        np.testing.assert_allclose(model.variance[i], r[0] + solved @ r[1:], rtol=1e-10)
+    assert (np.abs(model.reflection) < 1).all()
+
+
+@pytest.mark.parametrize("method", [burg, yule_walker])
+def test_reflection_is_the_last_coefficient_of_each_order(method):
+    x = coloured(2, 300)
+    model = method(x, 6)
+    for p in range(1, 7):
+        last = method(x, p).coefficients[:, -1]
+        np.testing.assert_allclose(model.reflection[:, p - 1], last, atol=1e-14)
+
+
+# Least squares
+
+
+@pytest.mark.parametrize(("frames", "order"), [(2, 1), (40, 16), (999, 16), (500, 64)])
+def test_covariance_is_least_squares(frames, order):
+    x = coloured(3, frames)
+    model = covariance(x, order)
+    assert model.reflection is None
+    for i in range(3):
+        rows = np.lib.stride_tricks.sliding_window_view(x[i], order + 1)[:, ::-1]
+        rows = rows.astype(np.float64)
+        solved, *_ = np.linalg.lstsq(rows[:, 1:], -rows[:, 0], rcond=None)
+        np.testing.assert_allclose(model.coefficients[i, 1:], solved, rtol=0, atol=1e-9)
+        residual = rows[:, 0] + rows[:, 1:] @ solved
+        np.testing.assert_allclose(
+            model.variance[i], np.mean(residual**2), rtol=1e-8, atol=1e-13
+        )
+
+
+def test_covariance_finds_a_recursion_of_even_few_samples():
+    x = scipy.signal.lfilter([1], RECURSION, np.eye(1, 20)[0])[4:]
+    np.testing.assert_allclose(covariance(x, 4).coefficients, RECURSION, atol=1e-9)
+
+
+def test_covariance_may_be_unstable():
+    growing = (1.1 ** np.arange(50.0)).astype(np.float32)
+    np.testing.assert_allclose(covariance(growing, 1).coefficients, [1, -1.1], 1e-6)
+    assert abs(burg(growing, 1).coefficients[1]) < 1
+
+
+# What holds for all
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_a_known_process_is_recovered(method):
+    x = coloured(4, 200_000, seed=3)
+    model = METHODS[method](x, 4)
+    np.testing.assert_allclose(model.coefficients, [RECURSION] * 4, atol=0.02)
+    np.testing.assert_allclose(np.sqrt(model.variance), 0.1, rtol=0.01)
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_degenerate_signals_have_finite_models(method):
+    t = np.arange(640)
+    rng = np.random.default_rng(0)
+    signals = {
+        "silence": 0 * t,
+        "constant": 0 * t + 0.5,
+        "alternating": (-1.0) ** t,
+        "tone": np.sin(0.3 * t),
+        "full scale square": np.sign(np.sin(0.1 * t + 0.05)),
+        "first": t == 0,
+        "last": t == t[-1],
+        "ramp": t / 640,
+        "denormal": 1e-45 * np.rint(2 * rng.standard_normal(640)),
+        "huge": 3e38 * np.sin(0.7 * t),
+    }
+    windows = np.array(list(signals.values())).astype(np.float32)
+    for order in (1, 2, 16, 128):
+        for output in ("coefficients", "reflection", "gain"):
+            if (method, output) == ("covariance", "reflection"):
+                continue
+            features = LinearPrediction(order=order, method=method, output=output)(
+                windows, RATE
+            )
+            assert np.isfinite(features).all()
+            assert not features[0].any()
+            if output == "reflection":
+                assert (np.abs(features) < 1).all()
+        spectrum = ArSpectrum(order=order, method=method)(windows, RATE)
+        assert np.isfinite(spectrum).all()
+        assert (spectrum[0] == -160).all()
+
+
+def test_burg_of_simple_signals():
+    t = np.arange(100)
+    signals = np.array([0 * t + 0.5, (-1.0) ** t, t == 50], np.float32)
+    np.testing.assert_allclose(
+        burg(signals, 3).coefficients,
+        [[1, -1, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0]],
+        rtol=0,
+        atol=1e-14,
+    )
+    # Burg finds a tone's recursion but for a bias that falls with its length.
+    tone = np.sin(0.3 * np.arange(20000) + 0.1)
+    np.testing.assert_allclose(
+        burg(tone, 2).coefficients, [1, -2 * math.cos(0.3), 1], atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_a_signal_has_the_same_model_in_any_shape(method):
+    x = coloured(6, 100)
+    x[4] = np.sin(0.1 * np.arange(100))
+    flat = METHODS[method](x, 5)
+    shaped = METHODS[method](x.reshape(2, 3, 100), 5)
+    one = METHODS[method](x[4], 5)
+    for values, again, alone in zip(flat, shaped, one, strict=True):
+        if values is not None:
+            np.testing.assert_array_equal(again.reshape(values.shape), values)
+            np.testing.assert_array_equal(alone, values[4])
+
+
+# The transforms
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("framing", [{}, {"frame": 400, "hop": 160, "taper": "hann"}])
+def test_contract(method, framing):
+    shape = (23,) if framing else ()
+    transform = LinearPrediction(method=method, **framing)
+    assert check_contract(transform).shape == (5, *shape, 16)
+    spectrum = ArSpectrum(order=3, method=method, n_fft=33, **framing)
+    assert check_contract(spectrum).shape == (5, *shape, 17)
+
+
+def test_contract_of_reflection():
+    assert check_contract(LinearPrediction(output="reflection")).shape == (5, 16)
+    check_contract(LinearPrediction(output="reflection", method="yule_walker", order=1))
+
+
+def test_contract_of_gain():
+    gain = LinearPrediction(output="gain", frame=1000, hop=1000)
+    framed = check_contract(gain)
+    assert framed.shape == (5, 4)
+    check_channels(gain)
+    # Of whole windows it is a number: there is no axis to check.
+    windows = noise(4, 1000)
+    whole = LinearPrediction(output="gain")(windows, RATE)
+    assert whole.shape == (4,)
+    for i in range(4):
+        assert LinearPrediction(output="gain")(windows[i : i + 1], RATE) == whole[i]
+
+
+def test_contract_where_only_some_signals_need_the_slow_way():
+    windows = coloured(5, 2000)
+    windows[[0, 3]] = np.sin(0.1 * np.arange(2000))
+    transform = LinearPrediction(frame=500, hop=250)
+    together = transform(windows, RATE)
+    for i in range(5):
+        np.testing.assert_array_equal(
+            transform(windows[i : i + 1], RATE)[0], together[i]
+        )
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [LinearPrediction(), LinearPrediction(output="gain", frame=512, hop=512),
+     ArSpectrum(method="covariance")],
+)  # fmt: skip
+def test_channels(transform):
+    check_channels(transform)
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_frames_are_windows_of_their_own(method):
+    x = coloured(2, 3, 2000)
+    framed = LinearPrediction(order=5, method=method, frame=301, hop=97)(x, RATE)
+    assert framed.shape == (2, 3, 18, 5)
+    for t in (0, 1, 17):
+        alone = x[..., t * 97 : t * 97 + 301].copy()
+        np.testing.assert_array_equal(
+            LinearPrediction(order=5, method=method)(alone, RATE), framed[:, :, t]
+        )
+
+
+def test_blocks_do_not_show():
+    x = coloured(600, 512)
+    together = LinearPrediction()(x, RATE)
+    for i in (0, 255, 256, 511, 512, 599):
+        np.testing.assert_array_equal(
+            LinearPrediction()(x[i : i + 1], RATE)[0], together[i]
+        )
+
+
+@pytest.mark.parametrize("taper", ["hann", "hamming"])
+def test_tapers(taper):
+    x = coloured(2, 400)
+    weights = scipy.signal.get_window(taper, 400)
+    tapered = x * weights
+    transform = {"method": "yule_walker", "taper": taper}
+    np.testing.assert_allclose(
+        LinearPrediction(**transform)(x, RATE),
+        yule_walker(tapered, 16).coefficients[:, 1:],
+        atol=1e-5,
+    )
+    np.testing.assert_allclose(
+        LinearPrediction(**transform, output="gain")(x, RATE),
+        np.sqrt(yule_walker(tapered, 16).variance / np.mean(weights**2)),
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "first", "last", "rtol"),
+    [("yule_walker", 0, 16008, 1e-5),  # with the zeros around it
+     ("covariance", 8, 16000, 1e-5),
+     ("burg", 8, 16000, 5e-3)],  # backwards, too
+)  # fmt: skip
+def test_gain_is_the_residuals_root_mean_square(method, first, last, rtol):
+    x = coloured(1, 16000)
+    options = {"order": 8, "method": method}
+    a = LinearPrediction(**options)(x, RATE)[0]
+    residual = np.convolve([1, *a.astype(np.float64)], x[0])[first:last]
+    gain = LinearPrediction(**options, output="gain")(x, RATE)
+    power = np.sum(residual**2) / min(len(residual), 16000)
+    np.testing.assert_allclose(gain, np.sqrt(power), rtol=rtol)
+
+
+@pytest.mark.parametrize("n_fft", [17, 512, 513])
+@pytest.mark.parametrize("log", ["db", "ln"])
+def test_spectrum_is_the_filters_response(n_fft, log):
+    x = coloured(2, 1000)
+    out = ArSpectrum(n_fft=n_fft, log=log)(x, RATE)
+    model = burg(x, 16)
+    bins = np.arange(n_fft // 2 + 1)
+    delays = np.exp(-2j * np.pi * np.outer(bins, np.arange(17)) / n_fft)
+    for i in range(2):
+        response = np.abs(delays @ model.coefficients[i]) ** 2
+        power = 2 * model.variance[i] / RATE / response
+        power[(2 * bins) % n_fft == 0] /= 2
+        scale = 10 / np.log(10) if log == "db" else 1
+        np.testing.assert_allclose(out[i], scale * np.log(power), rtol=1e-6, atol=1e-5)
+
+
+def test_spectrum_is_the_density_of_the_process():
+    x = coloured(1, 200_000)
+    hz, response = scipy.signal.freqz(1, RECURSION, 257, include_nyquist=True, fs=RATE)
+    power = 2 * 0.1**2 / RATE * np.abs(response) ** 2
+    power[[0, -1]] /= 2
+    out = ArSpectrum(order=4)(x, RATE)[0]
+    np.testing.assert_allclose(out, 10 * np.log10(power), atol=0.5)
+    axis = ArSpectrum(order=4).axes(RATE, 200_000)[-1]
+    np.testing.assert_allclose(np.arange(257) * axis["step"], hz)
+    total = np.sum(10 ** (out.astype(np.float64) / 10)) * axis["step"]
+    assert total == pytest.approx(np.mean(x.astype(np.float64) ** 2), rel=1e-2)
+
+
+def test_axes():
+    time, coefficient = LinearPrediction(order=8, frame=400, hop=160).axes(RATE, 16000)
+    assert time == {
+        "name": "time", "unit": "s", "size": 98, "start": 0.0, "step": 0.01,
+        "length": 0.025,
+    }  # fmt: skip
+    assert coefficient["size"] == 8
+    assert LinearPrediction(output="gain").axes(RATE, 16000) == []
+    assert (
+        len(LinearPrediction(output="gain", frame=9, hop=2, order=4).axes(RATE, 9)) == 1
+    )
+    assert ArSpectrum(n_fft=33).axes(RATE, 100)[0]["size"] == 17
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        (LinearPrediction, {"order": 0}, "order: must be at least 1"),
+        (LinearPrediction, {"order": 129}, "order: must not exceed 128"),
+        (LinearPrediction, {"order": 2.0}, "order: must be a whole number"),
+        (LinearPrediction, {"method": "lpc"}, "method: must be one of burg"),
+        (LinearPrediction, {"output": "lsf"}, "output: must be one of coefficients"),
+        (LinearPrediction, {"taper": "kaiser"}, "taper: must be one of none, hann"),
+        (LinearPrediction, {"frame": 400}, "hop: goes with frame"),
+        (LinearPrediction, {"hop": 400}, "hop: goes with frame"),
+        (LinearPrediction, {"frame": 400, "hop": 0}, "hop: must be at least 1"),
+        (LinearPrediction, {"frame": 16, "hop": 1}, "order: needs at least 17 frames"),
+        (LinearPrediction, {"frame": 31, "hop": 1, "method": "covariance"},
+         "order: needs at least 32 frames"),
+        (LinearPrediction, {"method": "covariance", "output": "reflection"},
+         "output: is not defined for method='covariance'"),
+        (ArSpectrum, {"n_fft": 16}, "n_fft: must exceed the order, 16"),
+        (ArSpectrum, {"n_fft": 65537}, "n_fft: must exceed the order, 16, and be at"),
+        (ArSpectrum, {"floor": 0}, "floor: must be positive"),
+        (ArSpectrum, {"floor": math.inf}, "floor: must be finite"),
+        (ArSpectrum, {"log": "log2"}, "log: must be one of db, ln"),
+    ],
+)  # fmt: skip
+def test_parameters_that_cannot_be(name, values, message):
+    with pytest.raises(RecipeError, match=message):
+        name(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "frames", "message"),
+    [
+        ({}, 16, "order: needs at least 17 frames.*window has 16"),
+        ({"method": "covariance"}, 31, "order: needs at least 32 frames"),
+        ({"frame": 400, "hop": 160}, 399, "frame: must not exceed the window's 399"),
+    ],
+)
+def test_windows_that_are_too_short(values, frames, message):
+    transform = LinearPrediction(**values)
+    with pytest.raises(RecipeError, match=message):
+        transform(noise(1, frames), RATE)
+    with pytest.raises(RecipeError, match=message):
+        transform.axes(RATE, frames)
+    assert transform(noise(1, frames + 1), RATE).shape[-1] == 16
+
+
+def test_functions_refuse_signals_that_are_too_short():
+    for method, least in ((burg, 5), (yule_walker, 5), (covariance, 8)):
+        assert method(noise(least), 4).coefficients.shape == (5,)
+        with pytest.raises(RecipeError, match=f"needs at least {least} frames"):
+            method(noise(least - 1), 4)
