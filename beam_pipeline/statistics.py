@@ -6,8 +6,9 @@ same bytes however many workers there were, and a shard's part can lie in its re
 
 Quantiles come from a histogram over the upper 16 bits of the values as float32, which
 is their sign, exponent and 7 bits of mantissa: each is within a relative ``2**-8`` of
-the value that has its rank. All else is exact but for the squares, and the sums within
-one block, in float64.
+the value that has its rank. Of blocks with many values only one in three or so is
+counted there. All else is exact, but for the squares and the sums within one block,
+which are float64.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _BUCKETS = 1 << 16
 _WIDE = 512
 _PIECE = 1 << 16
 _WAITING = 64
+# So many values of a block are all counted in the histogram, which costs the most.
+_COUNTED = 1 << 14
 # The exponent of the least float64, and one more than its mantissa's bits.
 _LEAST, _DIGITS = -1074, 53
 _CHUNK_BITS = 32
@@ -157,8 +160,9 @@ class FeatureStatistics:
     out of everything else.
     """
 
-    def __init__(self, bins: int):
+    def __init__(self, bins: int, stride: int = 3):
         self._bins = bins
+        self._stride = stride
         columns = max(bins, 1)
         self._count = 0
         self._left_out = np.zeros(columns, np.int64)
@@ -172,7 +176,10 @@ class FeatureStatistics:
         """Nothing yet, of such a feature."""
         has_bins = bool(spec.axes) and spec.axes[-1].get("name") != "time"
         bins = spec.shape[-1] if has_bins and spec.shape else 0
-        return cls(bins if bins <= MAX_BINS else 0)
+        # One that meets all entries of the last axis in turn.
+        period = spec.shape[-1] if spec.shape else 1
+        stride = next(k for k in (3, 5, 7, 11, 13, 1) if math.gcd(k, period) == 1)
+        return cls(bins if bins <= MAX_BINS else 0, stride)
 
     def add(self, values: Array) -> None:
         """Takes in the feature's values for some windows, shape (n, ...)."""
@@ -197,7 +204,8 @@ class FeatureStatistics:
         self._sums.add(total)
         np.minimum(self._min, least.min(axis=0), out=self._min)
         np.maximum(self._max, most.max(axis=0), out=self._max)
-        self._histogram.add(rows)
+        stride = 1 if rows.size <= _COUNTED else self._stride
+        self._histogram.add(rows.reshape(-1)[::stride])
 
     def _add_with_gaps(self, rows: Array) -> None:
         finite = np.isfinite(rows)
@@ -220,6 +228,7 @@ class FeatureStatistics:
         used = np.flatnonzero(histogram)
         return {
             "bins": self._bins,
+            "stride": self._stride,
             "count": self._count,
             "left_out": self._left_out.tolist(),
             "sums": [_without_zeros(n) for n in self._sums.totals()],
@@ -232,7 +241,7 @@ class FeatureStatistics:
     @classmethod
     def from_state(cls, state: State) -> FeatureStatistics:
         """The statistics whose state this is."""
-        made = cls(state["bins"])
+        made = cls(state["bins"], state["stride"])
         made._count = state["count"]
         made._left_out = np.array(state["left_out"], np.int64)
         made._sums.merge(n << zeros for n, zeros in state["sums"])

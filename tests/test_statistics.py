@@ -56,7 +56,9 @@ def test_sums_are_exact(rows):
     sums = ExactSums(2)
     for row in rows:
         sums.add(np.array(row))
-    expected = [sum(map(Fraction, column), Fraction(0)) for column in zip(*rows, strict=True)]
+    expected = [
+        sum(map(Fraction, column), Fraction(0)) for column in zip(*rows, strict=True)
+    ]
     assert [n * UNIT for n in sums.totals()] == (expected or [0, 0])
 
 
@@ -184,6 +186,18 @@ def test_many_values_are_all_counted():
         histogram.add(noise(100_000, seed=seed))
     assert histogram.counts().sum() == 500_000
     assert abs(histogram.quantile(0.5)) < 0.01
+
+
+@pytest.mark.parametrize("columns", [3, 64, 513, 3 * 5 * 7 * 11 * 13])
+def test_large_blocks_are_counted_in_part_but_evenly(columns):
+    # Each entry of the last axis has a value of its own.
+    values = np.tile(np.arange(1, columns + 1, dtype="f4"), (1, 90_000 // columns, 1))
+    statistics = FeatureStatistics.of(spec(values.shape[1:]))
+    statistics.add(values)
+    made = statistics.to_json()
+    assert made["count"] == values.size
+    assert made["quantiles"]["0.5"] == pytest.approx(np.median(values), rel=0.02)
+    assert made["quantiles"]["0.25"] == pytest.approx((columns + 1) / 4, rel=0.2)
 
 
 def test_quantiles_lie_within_the_range():
