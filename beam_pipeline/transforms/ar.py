@@ -61,6 +61,7 @@ LEAST_RESIDUAL = 2.0**-96
 # The same for sums of products that themselves are rounded, and for what is added to
 # the diagonal of the normal equations.
 LEAST_ERROR = 2.0**-46
+LEAST_RESPONSE = 2.0**-120
 # Burg's recursion on autocorrelations loses digits where a prediction is very good.
 # It counts up to this estimated error, with which most float32 stay the same.
 TOLERANCE = 2.0**-25
@@ -337,10 +338,10 @@ class LinearPrediction(ArParameters):
     Silence gives zeros. With ``burg``, a constant leaves an error of 2**-24 of its root
     mean square instead of none, so that the filter is stable.
 
-    With ``burg`` the definition is that of ``librosa.lpc``. From its results in float64,
-    coefficients of order 16 of noise, tones and a vowel differ by 5e-8 of the largest
-    at most, which is the last bit of float32. What it makes of float32 is computed in
-    float32, and differs by 1e-4 for tones in noise, and without limit for the vowel.
+    With ``burg`` the definition is that of ``librosa.lpc``. From its results of float64
+    samples, the coefficients of order 16 of noise, tones and a vowel differ by at most
+    5e-8 of the largest, the last bit of float32. For float32 samples it computes in
+    float32: that differs by 1e-4 for the tones, and has no digit right for the vowel.
 
     Attributes
     ----------
@@ -376,10 +377,10 @@ class LinearPrediction(ArParameters):
     Examples
     --------
     >>> alternating = np.array([[1, -1] * 50], np.float32)
-    >>> LinearPrediction(order=2)(alternating, 16000)
+    >>> LinearPrediction(order=2)(alternating)
     array([[1., 0.]], dtype=float32)
     >>> windows = np.zeros((3, 16000), np.float32)
-    >>> LinearPrediction(frame=400, hop=160)(windows, 16000).shape
+    >>> LinearPrediction(frame=400, hop=160)(windows).shape
     (3, 98, 16)
     """
 
@@ -396,7 +397,7 @@ class LinearPrediction(ArParameters):
                 self.output,
             )
 
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
+    def __call__(self, windows: FloatArray) -> FloatArray:
         if self.output == "gain":
             return self._each_frame(windows, 1, self._features)[..., 0]
         return self._each_frame(windows, self.order, self._features)
@@ -519,8 +520,8 @@ class ArSpectrum(ArParameters):
     def _features(self, sample_rate_hz: int, model: Model) -> Float64Array:
         response = scipy.fft.rfft(model.coefficients, self.n_fft)
         power: Float64Array = response.real**2 + response.imag**2
-        # On the unit circle a pole's response may round to zero.
-        np.maximum(power, np.finfo(np.float64).tiny, out=power)
+        # At a pole on the unit circle it is rounding, and may be zero.
+        np.maximum(power, LEAST_RESPONSE, out=power)
         density = model.variance[..., np.newaxis] * (2 / sample_rate_hz)
         np.divide(density, power, out=power)
         power[..., 0] /= 2
