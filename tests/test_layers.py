@@ -28,10 +28,23 @@ ARROWS = {
     "audio": "decoder probe",
     "windows": "recipe",
     "transforms.base": "errors",
-    "transforms.levels": "errors transforms.base",
     "transforms.mel": "errors",
     "transforms.spectral": "errors transforms.base transforms.mel",
-    "transforms.catalogue": "transforms.base transforms.levels transforms.spectral",
+    "transforms.framewise": "errors transforms.base transforms.mel "
+    "transforms.spectral",
+    "transforms.cepstral": "errors transforms.base transforms.framewise "
+    "transforms.mel",
+    "transforms.shape": "errors transforms.base transforms.framewise transforms.mel",
+    "transforms.signals": "errors transforms.base transforms.mel",
+    "transforms.filters": "errors transforms.base",
+    "transforms.loudness": "errors transforms.base transforms.filters "
+    "transforms.framewise transforms.mel",
+    "transforms.levels": "errors transforms.base transforms.filters "
+    "transforms.loudness transforms.signals",
+    "transforms.ar": "errors transforms.base transforms.framewise transforms.mel",
+    "transforms.catalogue": "transforms.ar transforms.base transforms.cepstral "
+    "transforms.filters transforms.levels transforms.loudness transforms.shape "
+    "transforms.signals transforms.spectral",
     "transforms.selection": "errors transforms.base",
     "transforms.augment": "errors transforms.base transforms.selection windows",
     "streams": "errors transforms.base transforms.catalogue transforms.loudness",
@@ -86,7 +99,11 @@ HOMES = {
     "matplotlib": ("show", "show"),
     "tqdm": ("cli", "cli"),
     "yaml": ("cli", "cli"),
-    "scipy": ("transforms.augment transforms.mel", ""),
+    "scipy": (
+        "transforms.ar transforms.augment transforms.filters transforms.loudness "
+        "transforms.mel transforms.shape transforms.signals",
+        "transforms.filters",
+    ),
 }
 
 

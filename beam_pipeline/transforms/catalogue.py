@@ -4,13 +4,64 @@ from __future__ import annotations
 
 from typing import Any
 
+from beam_pipeline.transforms.ar import ArSpectrum, LinearPrediction
 from beam_pipeline.transforms.base import Identity
-from beam_pipeline.transforms.levels import PeakGain, RmsGain
+from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
+from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
+from beam_pipeline.transforms.levels import (
+    Gain,
+    LufsGain,
+    Normalize,
+    PeakGain,
+    RmsGain,
+)
+from beam_pipeline.transforms.loudness import Loudness, Lufs
+from beam_pipeline.transforms.shape import (
+    OnsetStrength,
+    Rms,
+    SpectralBandwidth,
+    SpectralCentroid,
+    SpectralContrast,
+    SpectralFlatness,
+    SpectralRolloff,
+    ZeroCrossingRate,
+)
+from beam_pipeline.transforms.signals import (
+    Analytic,
+    Downsample,
+    PreEmphasis,
+    Resample,
+)
 from beam_pipeline.transforms.spectral import LogMel
 
 BUILT_IN: dict[str, type[Any]] = {
+    "analytic": Analytic,
+    "ar_spectrum": ArSpectrum,
+    "band_pass": BandPass,
+    "delta": Delta,
+    "downsample": Downsample,
+    "gain": Gain,
+    "high_pass": HighPass,
     "identity": Identity,
+    "linear_prediction": LinearPrediction,
     "log_mel": LogMel,
+    "loudness": Loudness,
+    "low_pass": LowPass,
+    "lufs": Lufs,
+    "lufs_gain": LufsGain,
+    "mfcc": Mfcc,
+    "normalize": Normalize,
+    "onset_strength": OnsetStrength,
+    "pcen": Pcen,
     "peak_gain": PeakGain,
+    "pre_emphasis": PreEmphasis,
+    "resample": Resample,
+    "rms": Rms,
     "rms_gain": RmsGain,
+    "spectral_bandwidth": SpectralBandwidth,
+    "spectral_centroid": SpectralCentroid,
+    "spectral_contrast": SpectralContrast,
+    "spectral_flatness": SpectralFlatness,
+    "spectral_rolloff": SpectralRolloff,
+    "zero_crossing_rate": ZeroCrossingRate,
 }
