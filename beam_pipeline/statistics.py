@@ -42,6 +42,9 @@ _PIECE = 1 << 16
 _WAITING = 64
 # So many values of a block are all counted in the histogram, which costs the most.
 _COUNTED = 1 << 14
+# Blocks below _SMALL values wait until there are _FULL, because each pass over an array
+# costs microseconds however small it is.
+_SMALL, _FULL = 1 << 15, 1 << 16
 # The exponent of the least float64, and one more than its mantissa's bits.
 _LEAST, _DIGITS = -1074, 53
 _CHUNK_BITS = 32
@@ -170,6 +173,8 @@ class FeatureStatistics:
         self._min = np.full(columns, np.inf)
         self._max = np.full(columns, -np.inf)
         self._histogram = Histogram()
+        self._queue: list[Array] = []
+        self._queued = 0
 
     @classmethod
     def of(cls, spec: FeatureSpec) -> FeatureStatistics:
@@ -189,22 +194,58 @@ class FeatureStatistics:
             values = values.astype(np.float64)
         if values.size == 0:
             return
-        columns = len(self._min)
-        rows = np.ascontiguousarray(values).reshape(-1, columns)
+        rows = np.ascontiguousarray(values).reshape(-1, len(self._min))
+        if rows.size >= _SMALL:
+            self._add_block(rows)
+            return
+        self._queue.append(rows)
+        self._queued += rows.size
+        if self._queued >= _FULL:
+            self._flush()
+
+    def _add_block(self, rows: Array) -> None:
+        step = -(-_PIECE // rows.shape[1])
         pieces = [
-            _reduced(rows[first : first + -(-_PIECE // columns)])
-            for first in range(0, len(rows), -(-_PIECE // columns))
+            _reduced(rows[first : first + step]) for first in range(0, len(rows), step)
         ]
         sums, least, most = (np.stack(part) for part in zip(*pieces, strict=True))
         total = sums.sum(axis=0)
         if not np.isfinite(total).all():
             self._add_with_gaps(rows)
             return
-        self._count += len(rows)
         self._sums.add(total)
+        stride = 1 if rows.size <= _COUNTED else self._stride
+        self._add_rest(rows, least, most, stride)
+
+    def _flush(self) -> None:
+        """Takes in the small blocks together, each with the sums that it has alone."""
+        if not self._queue:
+            return
+        rows = np.concatenate(self._queue)
+        ends = np.cumsum([len(block) for block in self._queue])
+        exact = rows.astype(np.float64)
+        starts = [0, *ends[:-1].tolist()]
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = [np.add.reduceat(exact, starts)]
+            sums.append(np.add.reduceat(np.square(exact, out=exact), starts))
+        both = np.concatenate(sums, axis=1)
+        good = np.isfinite(both).all(axis=1)
+        for total in both[good]:
+            self._sums.add(total)
+        for block in np.flatnonzero(~good).tolist():
+            self._add_with_gaps(self._queue[block])
+        if not good.all():
+            rows = rows[np.repeat(good, [len(block) for block in self._queue])]
+        if len(rows):
+            self._add_rest(rows, rows, rows, 1)
+        self._queue.clear()
+        self._queued = 0
+
+    def _add_rest(self, rows: Array, least: Array, most: Array, stride: int) -> None:
+        """All but the sums of finite rows."""
+        self._count += len(rows)
         np.minimum(self._min, least.min(axis=0), out=self._min)
         np.maximum(self._max, most.max(axis=0), out=self._max)
-        stride = 1 if rows.size <= _COUNTED else self._stride
         self._histogram.add(rows.reshape(-1)[::stride])
 
     def _add_with_gaps(self, rows: Array) -> None:
@@ -224,6 +265,7 @@ class FeatureStatistics:
 
     def state(self) -> dict[str, Any]:
         """All of it as JSON values."""
+        self._flush()
         histogram = self._histogram.counts()
         used = np.flatnonzero(histogram)
         return {
@@ -255,6 +297,7 @@ class FeatureStatistics:
 
     def merge(self, other: FeatureStatistics) -> None:
         """Takes in what was gathered elsewhere."""
+        other._flush()
         self._count += other._count
         self._left_out += other._left_out
         self._sums.merge(other._sums.totals())
@@ -264,6 +307,7 @@ class FeatureStatistics:
 
     def to_json(self) -> dict[str, Any]:
         """What the metadata say; of no values at all only that."""
+        self._flush()
         totals = self._sums.totals()
         sums, squares = totals[: len(self._min)], totals[len(self._min) :]
         left_out = self._left_out.tolist()
@@ -308,13 +352,15 @@ class SignalStatistics:
         """Takes in windows, shape (n, ...)."""
         axes = tuple(range(1, windows.ndim))
         peaks = np.maximum(windows.max(axis=axes), -windows.min(axis=axes))
-        clipped = peaks >= CLIPPED_FROM
         counts = self._counts
         counts["windows"] += len(windows)
         counts["samples"] += windows.size
-        counts["silent"] += int((peaks < SILENT_BELOW).sum())
-        counts["clipped"] += int(clipped.sum())
-        if clipped.any():
+        # These two pass over NaN.
+        if np.fmin.reduce(peaks) < SILENT_BELOW:
+            counts["silent"] += int((peaks < SILENT_BELOW).sum())
+        if np.fmax.reduce(peaks) >= CLIPPED_FROM:
+            clipped = peaks >= CLIPPED_FROM
+            counts["clipped"] += int(clipped.sum())
             samples = np.abs(windows[clipped]) >= CLIPPED_FROM
             counts["clipped_samples"] += int(samples.sum())
 

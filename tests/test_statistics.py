@@ -211,6 +211,19 @@ def test_values_beyond_float32_are_in_the_last_bucket():
     assert made["quantiles"]["0.01"] < -3e38
 
 
+@pytest.mark.parametrize("bins", [0, 4])
+def test_small_blocks_are_as_if_each_came_alone(bins):
+    blocks = [
+        noise(1 + i % 7, 40, 4, seed=i, scale=10.0 ** (i % 5)) for i in range(500)
+    ]
+    blocks[3][0, 1, 2] = np.inf
+    blocks[490][:] = np.nan
+    alone = FeatureStatistics(bins)
+    for block in blocks:
+        alone.merge(gathered([block], bins))
+    assert gathered(blocks, bins).to_json() == alone.to_json()
+
+
 # Merging
 
 
