@@ -89,6 +89,17 @@ def butterworth(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Sec
     return sections
 
 
+@functools.lru_cache(maxsize=32)
+def steady_state(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Array:
+    """The state that a step of height 1, begun ever so long ago, leaves."""
+    import scipy.signal
+
+    state: Array = scipy.signal.sosfilt_zi(
+        butterworth(kind, edges, order, sample_rate_hz)
+    )
+    return state
+
+
 def run(
     sections: Sections, samples: Array, state: Array
 ) -> tuple[npt.NDArray[np.float64], Array]:
@@ -117,7 +128,7 @@ def causal(sections: Sections, frames: FloatArray) -> FloatArray:
     return out
 
 
-def zero_phase(sections: Sections, windows: FloatArray) -> FloatArray:
+def zero_phase(sections: Sections, steady: Array, windows: FloatArray) -> FloatArray:
     """Filters each window forward, and the result backward.
 
     Both ends are padded by their own points reflected through the end one,
@@ -127,14 +138,11 @@ def zero_phase(sections: Sections, windows: FloatArray) -> FloatArray:
 
     The forward result is kept in float32, in pieces: a window can be long.
     """
-    import scipy.signal
-
     out = np.empty(windows.shape, np.float32)
     if out.size == 0:
         return out
     poles = 2 * len(sections) - np.count_nonzero(sections[:, 5] == 0)
     pad = min(3 * (int(poles) + 1), windows.shape[-1] - 1)
-    steady = scipy.signal.sosfilt_zi(sections)
     several = max(1, PIECE_SAMPLES // math.prod(windows.shape[1:]))
     for first in range(0, len(windows), several):
         some = slice(first, first + several)
@@ -230,7 +238,8 @@ class _Butterworth:
 
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         sections = butterworth(*self._design(), sample_rate_hz)
-        return zero_phase(sections, as_float32(windows))
+        steady = steady_state(*self._design(), sample_rate_hz)
+        return zero_phase(sections, steady, as_float32(windows))
 
     def context(self, sample_rate_hz: int) -> int:
         """How many frames before a stretch :meth:`on_stream` must be given."""

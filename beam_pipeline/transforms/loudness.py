@@ -446,10 +446,15 @@ class Loudness(SignalFrames):
         out = np.empty((len(signals), count), np.float32)
         framed = frames_of(signals, self.frame, self.hop)
         hann = hann_window(self.frame)
+        buffer = np.empty(0, np.float32)
         for block in cache_blocks(len(framed), count, self.frame):
-            tapered = framed[block] * hann
+            part = framed[block]
+            if buffer.size < part.size:
+                buffer = np.empty(part.size, np.float32)
+            tapered = buffer[: part.size].reshape(part.shape)
+            np.multiply(part, hann, out=tapered)
             if self.weighting == "none":  # Parseval spares the transform
-                power = np.square(tapered, out=tapered).sum(axis=-1)
+                power = np.einsum("wtj,wtj->wt", tapered, tapered)
                 power /= np.square(hann).sum()
             else:
                 power = mel_power(tapered.reshape(-1, self.frame), bank)

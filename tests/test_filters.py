@@ -1,0 +1,186 @@
+"""Butterworth filters, against their formula and scipy."""
+
+import numpy as np
+import pytest
+import scipy.signal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transform_checks import check_channels, check_contract, noise
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms import filters
+from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
+
+RATE = 16000
+
+
+def scipys(step, rate=RATE):
+    edges = [getattr(step, name) for name in step.EDGES]
+    return scipy.signal.butter(
+        step.order, edges if len(edges) == 2 else edges[0], step.KIND, fs=rate,
+        output="sos",
+    )  # fmt: skip
+
+
+@st.composite
+def steps(draw):
+    order = draw(st.integers(1, 8))
+    low, high = sorted(draw(st.tuples(st.floats(30, 3900), st.floats(4000, 7900))))
+    return draw(
+        st.sampled_from(
+            [LowPass(cutoff_hz=low, order=order), HighPass(cutoff_hz=high, order=order),
+             BandPass(low_hz=low, high_hz=high, order=order)]
+        )
+    )  # fmt: skip
+
+
+FEW = [
+    LowPass(cutoff_hz=900),
+    HighPass(cutoff_hz=50, order=3),
+    BandPass(low_hz=100, high_hz=300, order=2),
+]
+
+
+@pytest.mark.parametrize("frames", [1, 2, 14, 15, 16, 17, 4001, 70001])
+@pytest.mark.parametrize("step", FEW)
+def test_what_holds_for_every_transform(step, frames):
+    check_contract(step, frames=frames)
+    check_channels(step, frames=frames)
+
+
+# Windows
+
+
+@given(step=steps(), frames=st.integers(1, 400), piece=st.sampled_from([1, 64, 2**17]))
+@settings(deadline=None, max_examples=150)
+def test_windows_are_scipys_sosfiltfilt_in_any_piece(step, frames, piece):
+    windows = noise(3, 2, frames, seed=frames)
+    x = windows.astype(np.float64)
+    sections = scipys(step)
+    poles = step.order * len(step.EDGES)
+    expected = scipy.signal.sosfiltfilt(
+        sections, x, padlen=min(3 * (poles + 1), frames - 1)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filters, "PIECE_SAMPLES", piece)
+        out = step(windows, RATE)
+    assert out.dtype == np.float32
+    scale = max(abs(x).max(), abs(expected).max())
+    np.testing.assert_allclose(out, expected, atol=2e-7 * scale)
+
+
+@pytest.mark.parametrize("step", FEW)
+def test_the_padding_is_scipys_own(step):
+    windows = noise(3, 5000)
+    expected = scipy.signal.sosfiltfilt(scipys(step), windows.astype(np.float64))
+    np.testing.assert_allclose(step(windows, RATE), expected, atol=1e-7)
+
+
+def warped(hz):
+    return np.tan(np.pi * hz / RATE)
+
+
+@pytest.mark.parametrize("hz", [100.0, 1000.0, 2500.0, 6000.0])
+@pytest.mark.parametrize("order", [1, 4, 7])
+def test_a_tone_comes_out_as_the_formula_says(hz, order):
+    tone = np.sin(2 * np.pi * hz / RATE * np.arange(2 * RATE) + 0.3)
+    f, cut, low, high = warped(hz), warped(1000), warped(500), warped(2500)
+    across = (f**2 - low * high) / (f * (high - low))
+    for step, ratio in (
+        (LowPass(cutoff_hz=1000, order=order), f / cut),
+        (HighPass(cutoff_hz=1000, order=order), cut / f),
+        (BandPass(low_hz=500, high_hz=2500, order=order), across),
+    ):
+        power = 1 / (1 + ratio ** (2 * order))
+        out = step(tone[np.newaxis].astype(np.float32), RATE)[0]
+        middle = slice(RATE // 2, -RATE // 2)
+        np.testing.assert_allclose(out[middle], power * tone[middle], atol=1e-6)
+
+
+def test_constants():
+    windows = np.full((2, 1000), 0.25, np.float32)
+    np.testing.assert_allclose(LowPass(cutoff_hz=100)(windows, RATE), 0.25, rtol=1e-6)
+    np.testing.assert_allclose(HighPass(cutoff_hz=100)(windows, RATE), 0, atol=1e-7)
+
+
+# Streams
+
+
+@given(step=steps(), frames=st.integers(1, 3000), piece=st.sampled_from([64, 2**17]))
+@settings(deadline=None, max_examples=50)
+def test_streams_are_scipys_sosfilt(step, frames, piece):
+    clip = noise(2, frames)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filters, "PIECE_SAMPLES", piece)
+        out = step.on_stream(clip, RATE)
+    expected = scipy.signal.sosfilt(scipys(step), clip.astype(np.float64))
+    assert out.dtype == np.float32
+    np.testing.assert_allclose(out, expected, atol=1e-7 * abs(clip).max(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("step", [
+    *FEW, HighPass(cutoff_hz=20), HighPass(cutoff_hz=5, order=1),
+    LowPass(cutoff_hz=50, order=12), LowPass(cutoff_hz=7990),
+    BandPass(low_hz=1000, high_hz=1010), BandPass(low_hz=300, high_hz=3000, order=5),
+])  # fmt: skip
+def test_a_stretch_with_its_context_is_the_uninterrupted_filter(step):
+    context = step.context(RATE)
+    start = context + 5000
+    clip = noise(2, start + 3000) + np.float32(0.3)  # an offset is the worst case
+    whole = scipy.signal.sosfilt(scipys(step), clip.astype(np.float64))
+    part = step.on_stream(clip[:, start - context :], RATE)[:, context:]
+    np.testing.assert_allclose(part, whole[:, start:], atol=1e-8, rtol=1e-7)
+
+
+@pytest.mark.parametrize("step", FEW)
+def test_the_context_is_the_least_that_will_do(step):
+    context = step.context(RATE)
+    impulse = np.zeros(4 * context)
+    impulse[0] = 1
+    response = abs(scipy.signal.sosfilt(scipys(step), impulse))
+    assert response[context:].sum() <= 1e-9 < response[context - 1 :].sum()
+
+
+def test_no_frames():
+    step = LowPass(cutoff_hz=100)
+    assert step.on_stream(np.zeros((2, 0), np.float32), RATE).shape == (2, 0)
+    assert step(np.zeros((0, 2, 7), np.float32), RATE).shape == (0, 2, 7)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: LowPass(cutoff_hz=0), r"cutoff_hz: must be positive"),
+        (lambda: LowPass(cutoff_hz="1"), r"cutoff_hz: must be a number"),
+        (lambda: HighPass(cutoff_hz=1, order=0), r"order: must be at least 1"),
+        (lambda: HighPass(cutoff_hz=1, order=17), r"order: must be at most 16"),
+        (lambda: BandPass(low_hz=9, high_hz=9), r"high_hz: must be above low_hz, 9 Hz"),
+        (lambda: LowPass(cutoff_hz=8000)(noise(1, 9), RATE),
+         r"cutoff_hz: must lie between 0.16 Hz and 7999.84 Hz at 16000 Hz"),
+        (lambda: LowPass(cutoff_hz=0.1).on_stream(noise(1, 9), RATE),
+         r"cutoff_hz: must lie between"),
+        (lambda: BandPass(low_hz=50, high_hz=9000)(noise(1, 9), RATE),
+         r"high_hz: must lie between"),
+        (lambda: BandPass(low_hz=50, high_hz=50.1)(noise(1, 9), RATE),
+         r"high_hz: must be at least 0.16 Hz above low_hz at 16000 Hz"),
+        (lambda: BandPass(low_hz=1000, high_hz=1000.2, order=16).context(RATE),
+         r"low_hz: makes a filter of a stream that hears more than 4194304 frames"),
+    ],
+)  # fmt: skip
+def test_errors_say_what_to_do(make, problem):
+    with pytest.raises(RecipeError, match=problem):
+        make()
+
+
+def test_the_longest_context_is_the_limit(monkeypatch):
+    step = LowPass(cutoff_hz=1000)
+    frames = step.context(RATE)
+    filters.butterworth_context.cache_clear()
+    monkeypatch.setattr(filters, "MAX_CONTEXT", frames - 1)
+    with pytest.raises(RecipeError, match="hears more than"):
+        step.context(RATE)
+    monkeypatch.setattr(filters, "MAX_CONTEXT", frames)
+    assert step.context(RATE) == frames

@@ -1,0 +1,287 @@
+"""Loudness, against pyloudnorm, librosa, and tones whose loudness is known."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.signal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transform_checks import check_channels, check_contract, noise
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.loudness import (
+    K_SECTIONS,
+    ClipMeter,
+    Loudness,
+    Lufs,
+    a_weighting,
+    integrated_lufs,
+    k_weighting,
+    k_weights,
+)
+
+RATE = 16000
+RATES = [8000, 11025, 16000, 22050, 32000, 44100, 48000, 96000]
+
+
+def tone(level_db, seconds, rate=48000, hz=1000.0):
+    """A sine whose peak is at a level, as EBU Tech 3341 gives it."""
+    t = np.arange(round(seconds * rate)) / rate
+    return 10 ** (level_db / 20) * np.sin(2 * np.pi * hz * t)
+
+
+def bursts(rate, seed=0):
+    """Noise that is loud, quiet and silent by turns, for both gates; whole 100 ms."""
+    rng = np.random.default_rng(seed)
+    parts = 10 ** rng.uniform(-5, 0, 40) * (rng.uniform(size=40) < 0.8)
+    frames = 4 * rate
+    envelope = parts.repeat(rate // 10 + 1)[:frames]
+    return (0.2 * rng.standard_normal(frames) * envelope).astype(np.float32)
+
+
+# Integrated loudness
+
+
+# EBU Tech 3341, table 1: cases 1 to 6, all within 0.1 LU.
+@pytest.mark.parametrize(
+    ("parts", "lufs"),
+    [
+        ([(-23, 20)], -23),
+        ([(-33, 20)], -33),
+        ([(-36, 10), (-23, 60), (-36, 10)], -23),
+        ([(-72, 10), (-36, 10), (-23, 60), (-36, 10), (-72, 10)], -23),
+        ([(-26, 20), (-20, 20.1), (-26, 20)], -23),
+    ],
+)
+def test_stereo_tones_of_the_ebu(parts, lufs):
+    one = np.concatenate([tone(*part) for part in parts]).astype(np.float32)
+    out = Lufs()(np.stack([one, one])[np.newaxis], 48000)
+    assert out.shape == (1,)
+    assert out.dtype == np.float32
+    assert abs(out[0] - lufs) < 0.05
+
+
+def test_surround_tones_of_the_ebu():
+    levels = [-28, -28, -24, -30, -30]
+    five = np.stack([tone(level, 20) for level in levels]).astype(np.float32)
+    assert abs(Lufs()(five[np.newaxis], 48000)[0] + 23) < 0.05
+    # Low frequency effects, the fourth of six, do not count.
+    six = np.insert(five, 3, tone(0, 20), axis=0)
+    assert Lufs()(six[np.newaxis], 48000)[0] == Lufs()(five[np.newaxis], 48000)[0]
+
+
+def test_filters_are_those_of_the_recommendation():
+    np.testing.assert_allclose(k_weighting(48000), K_SECTIONS, atol=1e-13)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_filters_keep_their_corners_and_gains(rate):
+    for moved, section in zip(k_weighting(rate), np.array(K_SECTIONS), strict=True):
+        for z in (1, -1):  # 0 Hz and half the rate
+            gains = [
+                np.polyval(s[2::-1], z) / np.polyval(s[:2:-1], z)
+                for s in (moved, section)
+            ]
+            assert gains[0] == pytest.approx(gains[1], abs=1e-9)
+        assert abs(np.roots(moved[3:])).max() < 1
+    low = np.array([20.0, 40.0, 100.0])
+    response = k_weights(low, rate) / k_weights(low, 48000)
+    np.testing.assert_allclose(response, 1, atol=0.01)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_lufs_is_pyloudnorms_at_48_khz(channels):
+    pyloudnorm = pytest.importorskip("pyloudnorm")
+    meter = pyloudnorm.Meter(48000, filter_class="DeMan")
+    for seed in range(3):
+        clip = np.stack([bursts(48000, 10 * seed + c) for c in range(channels)])
+        expected = meter.integrated_loudness(clip.T.astype(np.float64))
+        out = integrated_lufs(clip[np.newaxis], 48000)
+        np.testing.assert_allclose(out, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_lufs_is_pyloudnorms_at_any_rate(rate):
+    pyloudnorm = pytest.importorskip("pyloudnorm")
+    meter = pyloudnorm.Meter(rate)
+    clip = bursts(rate)
+    out = integrated_lufs(clip[np.newaxis], rate)
+    standard = meter.integrated_loudness(clip.astype(np.float64))
+    np.testing.assert_allclose(out, standard, atol=0.05)
+
+    class Same:  # its blocks and gates behind these filters
+        def apply_filter(self, samples):
+            return scipy.signal.sosfilt(k_weighting(rate), samples)
+
+    meter._filters = {"same": Same()}
+    same = meter.integrated_loudness(clip.astype(np.float64))
+    np.testing.assert_allclose(out, same, atol=1e-9)
+
+
+def test_what_is_left_after_the_last_block_does_not_count():
+    clip = np.concatenate([noise(8000), np.ones(1599, np.float32)])
+    assert integrated_lufs(clip[np.newaxis], RATE) == pytest.approx(
+        integrated_lufs(clip[np.newaxis, :8000], RATE)[0], abs=1e-12
+    )
+
+
+def test_lufs_keeps_the_contract():
+    features = check_contract(Lufs(), frames=9000)
+    assert features.shape == (5,)
+    stereo = noise(3, 2, 9000)
+    double = np.repeat(stereo[:, :1], 2, axis=1)
+    np.testing.assert_allclose(
+        Lufs()(double, RATE), Lufs()(stereo[:, 0].copy(), RATE) + 3.0103, atol=1e-4
+    )
+
+
+def test_silence_and_what_is_below_the_gate():
+    windows = np.stack([np.zeros(8000, np.float32), noise(8000) * np.float32(1e-4)])
+    assert Lufs()(windows, RATE).tolist() == [-70, -70]
+    assert integrated_lufs(windows, RATE).tolist() == [-math.inf, -math.inf]
+
+
+def test_least_length():
+    assert np.isfinite(Lufs()(noise(1, 6400), RATE)).all()
+    with pytest.raises(RecipeError, match=r"feature: measures loudness in LUFS over"):
+        Lufs()(noise(1, 6399), RATE)
+
+
+# Clips
+
+
+def in_blocks(kind, clip, cuts, rate=RATE):
+    meter = ClipMeter(kind, rate)
+    for block in np.split(clip, sorted(cuts), axis=-1):
+        meter.add(block)
+    return meter.result()
+
+
+@given(
+    kind=st.sampled_from(["peak", "rms", "lufs"]), channels=st.integers(1, 3),
+    frames=st.integers(6400, 40000), cuts=st.lists(st.integers(0, 30000), max_size=9),
+)  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_a_clip_is_the_same_in_any_blocks(kind, channels, frames, cuts):
+    clip = np.stack([bursts(RATE, c)[:frames] for c in range(channels)])
+    x = clip.astype(np.float64)
+    expected = {
+        "peak": lambda: 20 * math.log10(abs(x).max()),
+        "rms": lambda: 10 * math.log10(np.mean(x**2)),
+        "lufs": lambda: integrated_lufs(clip[np.newaxis], RATE)[0],
+    }[kind]()
+    assert in_blocks(kind, clip, cuts) == pytest.approx(expected, abs=1e-9)
+
+
+def test_frame_by_frame():
+    clip = noise(1, 7000)
+    whole = in_blocks("lufs", clip, [])
+    assert in_blocks("lufs", clip, range(1, 7000)) == pytest.approx(whole, abs=1e-9)
+
+
+def test_a_short_clip_is_one_block():
+    clip = np.concatenate([noise(1, 6400)] * 2, axis=-1)
+    short = clip[:, :1000].astype(np.float64)
+    power = np.mean(scipy.signal.sosfilt(k_weighting(RATE), short) ** 2)
+    expected = -0.691 + 10 * math.log10(power)
+    assert in_blocks("lufs", clip[:, :1000], [10]) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["peak", "rms", "lufs"])
+def test_clips_without_a_level(kind):
+    assert ClipMeter(kind, RATE).result() == -math.inf
+    assert in_blocks(kind, np.zeros((2, 9000), np.float32), [5]) == -math.inf
+    broken = noise(2, 9000)
+    broken[1, 7000] = np.nan
+    assert math.isnan(in_blocks(kind, broken, [8000]))
+
+
+# Loudness frame by frame
+
+
+def slow_loudness(window, step, rate):
+    j = np.arange(step.frame)
+    hann = np.sin(np.pi * j / step.frame) ** 2
+    hz = np.minimum(j, step.frame - j) * rate / step.frame
+    weights = {
+        "a": lambda: a_weighting(hz),
+        "k": lambda: k_weights(hz, rate),
+        "none": lambda: 1,
+    }[step.weighting]()
+    starts = range(0, len(window) - step.frame + 1, step.hop)
+    spectra = [np.fft.fft(hann * window[s : s + step.frame]) for s in starts]
+    power = (weights * abs(np.array(spectra)) ** 2).sum(axis=-1)
+    power /= step.frame * (hann**2).sum()
+    return np.maximum(10 * np.log10(power), step.floor_db)
+
+
+@given(
+    frame=st.integers(2, 300), hop=st.integers(1, 200), more=st.integers(0, 600),
+    weighting=st.sampled_from(["a", "k", "none"]),
+)  # fmt: skip
+@settings(deadline=None, max_examples=80)
+def test_loudness_is_its_definition(frame, hop, more, weighting):
+    step = Loudness(frame=frame, hop=hop, weighting=weighting, floor_db=-90)
+    windows = noise(2, 2, frame + more, seed=frame)
+    out = step(windows, RATE)
+    for index in np.ndindex(2, 2):
+        expected = slow_loudness(windows[index].astype(np.float64), step, RATE)
+        # 1e-5 of the power; A-weighting takes most of it off in short frames.
+        np.testing.assert_allclose(out[index], expected, atol=1e-4)
+
+
+def test_a_weighting_is_librosas_but_for_2_db():
+    librosa = pytest.importorskip("librosa")
+    hz = np.geomspace(10, 20000, 99)
+    expected = librosa.A_weighting(hz, min_db=None)
+    np.testing.assert_allclose(10 * np.log10(a_weighting(hz)), expected, atol=4e-4)
+    assert a_weighting(np.array([1000.0])) == 1
+
+
+@pytest.mark.parametrize(
+    ("hz", "db"), [(31.62, -39.4), (100, -19.1), (1000, 0), (2512, 1.3), (10000, -2.5)]
+)
+def test_a_weighting_is_the_standards_table(hz, db):
+    assert 10 * np.log10(a_weighting(np.array([hz])))[0] == pytest.approx(db, abs=0.06)
+
+
+def test_framewise_k_weighting_is_the_loudness_of_a_tone():
+    windows = tone(-20, 2, hz=997)[np.newaxis].astype(np.float32)
+    out = Loudness(frame=4096, weighting="k")(windows, 48000)
+    np.testing.assert_allclose(out, Lufs()(windows, 48000)[0], atol=0.02)
+
+
+def test_silence_is_the_floor():
+    windows = np.zeros((2, 3, 2000), np.float32)
+    for weighting in ("a", "k", "none"):
+        out = Loudness(weighting=weighting, floor_db=-71.3)(windows, RATE)
+        assert (out == np.float32(-71.3)).all()
+
+
+@pytest.mark.parametrize("frames", [1024, 1279, 1280, 1281, 300_001])
+@pytest.mark.parametrize("weighting", ["a", "none"])
+def test_loudness_keeps_the_contract(frames, weighting):
+    step = Loudness(weighting=weighting)
+    assert check_contract(step, frames=frames).shape == (5, 1 + (frames - 1024) // 256)
+    if frames < 2000:
+        check_channels(step, frames=frames)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: Loudness(weighting="c"), r"weighting: must be one of a, k, none"),
+        (lambda: Loudness(frame=1), r"frame: must be at least 2"),
+        (lambda: Loudness(hop=0), r"hop: must be at least 1"),
+        (lambda: Loudness(floor_db=-301), r"floor_db: must lie within 300 dB"),
+        (lambda: Loudness()(noise(1, 1023), RATE), r"frame: must not exceed"),
+        (lambda: Loudness(weighting="k")(noise(1, 1024), 3999),
+         r"sample_rate_hz: must be at least 4000 Hz for K-weighting"),
+        (lambda: Lufs()(noise(1, 4000), 3999), r"sample_rate_hz: must be at"),
+        (lambda: ClipMeter("lkfs", RATE), r"kind: must be one of peak, rms, lufs"),
+    ],
+)  # fmt: skip
+def test_errors_say_what_to_do(make, problem):
+    with pytest.raises(RecipeError, match=problem):
+        make()
