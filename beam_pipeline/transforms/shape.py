@@ -556,7 +556,8 @@ def measure_spectra(
     out = np.empty((len(flat), count, *size), np.float32)
     taper = _exact_hann(n_fft) if exact else hann_window(n_fft)
     for block in cache_blocks(len(flat), count, n_fft * (1 + exact)):
-        tapered = np.multiply(framed[block], taper, order="C")
+        tapered: npt.NDArray[Any] = framed[block].astype(taper.dtype, order="C")
+        np.multiply(tapered, taper, out=tapered)
         power = _power(tapered.reshape(-1, n_fft))
         out[block] = measure(power).reshape(*tapered.shape[:2], *size)
     return out.reshape(*windows.shape[:-1], count, *size)
@@ -646,13 +647,12 @@ def _exact_hann(n_fft: int) -> npt.NDArray[np.float64]:
 
 
 def _power(tapered: npt.NDArray[Any]) -> FloatArray:
-    spectra = scipy.fft.rfft(tapered, axis=-1)
+    spectra = scipy.fft.rfft(tapered, axis=-1).astype(np.complex64, copy=False)
     # The squared modulus; numpy's modulus guards against overflow, which takes long
     # wherever it has no kernel for the machine at hand.
-    power = np.square(spectra.real)
+    power: FloatArray = np.square(spectra.real)
     power += np.square(spectra.imag)
-    rounded: FloatArray = power.astype(np.float32, copy=False)
-    return rounded
+    return power
 
 
 def _total(values: FloatArray) -> FloatArray:
