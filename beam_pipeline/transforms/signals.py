@@ -152,10 +152,8 @@ class Analytic:
             some = slice(first, first + several)
             spectrum = scipy.fft.rfft(windows[some])
             spectrum *= np.complex64(-1j)
-            spectrum[..., 0] = 0
-            if frames % 2 == 0:
-                spectrum[..., -1] = 0
             out[some].real = windows[some]
+            # Of the bins at 0 and at half the rate it takes the real part, now 0.
             out[some].imag = scipy.fft.irfft(spectrum, frames, overwrite_x=True)
         return out
 
