@@ -208,7 +208,7 @@ class Normalize:
                 for piece in pieces(row):
                     # In float64: what remains may be far smaller than the offset.
                     part = np.subtract(row[piece], offset, dtype=np.float64)
-                    result[piece] = np.divide(part, scale or 1.0, out=part)
+                    result[piece] = np.multiply(part, 1 / (scale or 1.0), out=part)
         return out
 
 
