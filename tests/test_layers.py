@@ -42,9 +42,10 @@ ARROWS = {
     "transforms.levels": "errors transforms.base transforms.filters "
     "transforms.loudness transforms.signals",
     "transforms.ar": "errors transforms.base transforms.framewise transforms.mel",
+    "transforms.cqt": "errors transforms.base transforms.framewise transforms.mel",
     "transforms.catalogue": "transforms.ar transforms.base transforms.cepstral "
     "transforms.filters transforms.levels transforms.loudness transforms.shape "
-    "transforms.signals transforms.spectral",
+    "transforms.signals transforms.spectral transforms.cqt",
     "transforms.selection": "errors transforms.base",
     "transforms.augment": "errors transforms.base transforms.selection windows",
     "streams": "errors transforms.base transforms.catalogue transforms.loudness",

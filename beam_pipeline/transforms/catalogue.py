@@ -7,6 +7,7 @@ from typing import Any
 from beam_pipeline.transforms.ar import ArSpectrum, LinearPrediction
 from beam_pipeline.transforms.base import Identity
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
+from beam_pipeline.transforms.cqt import Chroma, Cqt
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
 from beam_pipeline.transforms.levels import (
     Gain,
@@ -38,6 +39,8 @@ BUILT_IN: dict[str, type[Any]] = {
     "analytic": Analytic,
     "ar_spectrum": ArSpectrum,
     "band_pass": BandPass,
+    "chroma": Chroma,
+    "cqt": Cqt,
     "delta": Delta,
     "downsample": Downsample,
     "gain": Gain,

@@ -1,0 +1,452 @@
+"""The constant-Q transform and chroma: the formula in float64, tones, and librosa."""
+
+import functools
+import math
+import re
+import tracemalloc
+
+import librosa
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms import cqt, mel
+from beam_pipeline.transforms.base import apply_transform
+from beam_pipeline.transforms.cqt import Chroma, Cqt, half_band_taps, halve
+from tests.transform_checks import check_channels, check_contract, noise
+
+RATE = 16000
+C1 = 32.703
+
+
+def slow_filter(hertz, bins_per_octave, filter_scale, rate):
+    """The formula's weights, and how many of them lie before the middle one."""
+    length = filter_scale / (2 ** (1 / bins_per_octave) - 1) * rate / hertz
+    half = math.ceil(length / 2) - 1
+    j = np.arange(-half, half + 1)
+    hann = np.cos(np.pi * j / length) ** 2
+    return 2 * hann / hann.sum() * np.exp(-2j * np.pi * hertz / rate * j), half
+
+
+def slow_cqt(window, transform, rate):
+    """The defining sums, one bin after the other, in float64."""
+    count = 1 + len(window) // transform.hop
+    out = np.empty((count, transform.n_bins), complex)
+    for k in range(transform.n_bins):
+        hertz = transform.f_min * 2 ** (k / transform.bins_per_octave)
+        weights, half = slow_filter(
+            hertz, transform.bins_per_octave, transform.filter_scale, rate
+        )
+        padded = np.concatenate([np.zeros(half), window, np.zeros(half + 1)])
+        framed = np.lib.stride_tricks.sliding_window_view(padded, len(weights))
+        out[:, k] = framed[:: transform.hop] @ weights
+    return out
+
+
+def tone(hertz, frames, rate=RATE, phase=0.0, amplitude=1.0):
+    turns = hertz / rate * np.arange(frames)
+    return (amplitude * np.cos(2 * np.pi * turns + phase)).astype(np.float32)
+
+
+# The formula
+
+
+@pytest.mark.parametrize(
+    ("parameters", "rate", "frames"),
+    [
+        ({}, RATE, 16000),
+        ({"hop": 160}, RATE, 8000),
+        ({"hop": 441}, 22050, 9000),  # never halved
+        ({"bins_per_octave": 36, "n_bins": 90, "f_min": 200.0, "hop": 256}, RATE, 8001),
+        ({"bins_per_octave": 5, "n_bins": 33, "hop": 64}, RATE, 2047),
+        ({"bins_per_octave": 1, "n_bins": 6, "f_min": 50.0}, RATE, 5000),
+        ({"n_bins": 1, "f_min": 3000.0, "hop": 1}, RATE, 100),
+        ({"filter_scale": 0.25, "hop": 128}, RATE, 6000),
+        ({"filter_scale": 3.0, "n_bins": 60}, 48000, 20000),
+        ({"f_min": 5.0, "n_bins": 30, "hop": 2048}, 8000, 20001),
+    ],
+)
+def test_the_formula(parameters, rate, frames):
+    transform = Cqt(kind="complex", **parameters)
+    windows = np.stack([
+        10 * noise(frames),
+        tone(440.0, frames, rate),
+        np.sign(tone(97.3, frames, rate)),
+        np.ones(frames, np.float32),
+        tone(rate / 2, frames, rate),
+    ])  # fmt: skip
+    found = transform(windows, rate)
+    assert found.dtype == np.complex64
+    for window, response in zip(windows, found, strict=True):
+        np.testing.assert_allclose(
+            response,
+            slow_cqt(window, transform, rate),
+            rtol=0, atol=5e-6 * np.abs(window).max(),
+        )  # fmt: skip
+
+
+@given(
+    f_min=st.floats(30, 400),
+    bins_per_octave=st.integers(1, 40),
+    octaves=st.floats(0.1, 6),
+    hop=st.integers(1, 2000),
+    frames=st.integers(1, 3000),
+    filter_scale=st.floats(0.2, 2),
+)
+@settings(deadline=None, max_examples=60)
+def test_the_formula_whatever_the_parameters(
+    f_min, bins_per_octave, octaves, hop, frames, filter_scale
+):
+    cycles = filter_scale / (2 ** (1 / bins_per_octave) - 1)
+    highest = RATE / 2 / (1 + 1 / cycles)
+    bins = min(
+        bins_per_octave * octaves, bins_per_octave * math.log2(max(highest / f_min, 1))
+    )
+    transform = Cqt(
+        f_min=f_min, bins_per_octave=bins_per_octave, n_bins=max(1, int(bins)),
+        hop=max(hop, frames // 20), filter_scale=filter_scale, kind="complex",
+    )  # fmt: skip
+    window = np.sign(noise(frames, seed=frames))
+    if highest >= f_min:
+        np.testing.assert_allclose(
+            transform(window[np.newaxis], RATE)[0],
+            slow_cqt(window, transform, RATE),
+            rtol=0, atol=5e-6,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bins_per_octave", "f_min"), [(12, 170.0), (12, 200.0), (24, 400.0), (3, 130.0)]
+)
+def test_no_signal_is_further_off_than_the_docstring_says(bins_per_octave, f_min):
+    """The weights that the filters come to, one impulse each, against the formula's.
+
+    The sum of what they differ by is the greatest error of any signal within 1.
+    """
+    transform = Cqt(
+        f_min=f_min, bins_per_octave=bins_per_octave, n_bins=4 * bins_per_octave,
+        hop=64, kind="complex",
+    )  # fmt: skip
+    longest = len(slow_filter(f_min, bins_per_octave, 1.0, RATE)[0])
+    frames = longest + 1000
+    middle = frames // 2 // 64
+    assert {octave.halvings for octave in transform.bank(RATE)} >= {0, 1}
+    impulses = np.eye(frames, dtype=np.float32)
+    found = transform(impulses, RATE)[:, middle]
+    expected = np.zeros(found.shape, complex)
+    for k in range(transform.n_bins):
+        weights, half = slow_filter(
+            f_min * 2 ** (k / bins_per_octave), bins_per_octave, 1.0, RATE
+        )
+        expected[64 * middle - half : 64 * middle + half + 1, k] = weights
+    assert np.abs(found - expected).sum(axis=0).max() < 1e-5
+
+
+@pytest.mark.parametrize("phase", [0.0, 1.0, -2.5])
+def test_a_tone_has_its_amplitude_and_phase(phase):
+    transform = Cqt(kind="complex")
+    for k in (24, 45, 83):
+        hertz = C1 * 2 ** (k / 12)
+        window = tone(hertz, RATE, phase=phase, amplitude=0.25)
+        found = transform(window[np.newaxis], RATE)[0, 10:20, k]
+        turns = hertz / RATE * 512 * np.arange(10, 20)
+        expected = 0.25 * np.exp(1j * (2 * np.pi * turns + phase))
+        np.testing.assert_allclose(found, expected, atol=2e-5)  # the image at -f
+
+
+def test_an_impulse_is_found_where_it_is():
+    window = np.zeros((1, RATE), np.float32)
+    window[0, 512 * 16] = 1
+    found = Cqt(kind="complex")(window, RATE)[0]
+    for k in (0, 40, 83):
+        weights, half = slow_filter(C1 * 2 ** (k / 12), 12, 1.0, RATE)
+        peak = abs(weights[half])
+        np.testing.assert_allclose(found[16, k], peak, rtol=2e-4)
+        assert np.abs(found[:, k]).argmax() == 16
+    assert np.count_nonzero(found[:, 83]) == 1  # shorter than the hop
+
+
+# Kinds
+
+
+def test_kinds_are_of_the_same_values():
+    windows = noise(3, 9000)
+    values = Cqt(kind="complex")(windows, RATE)
+    magnitude = np.abs(values)
+    assert (Cqt()(windows, RATE) == magnitude).all()
+    np.testing.assert_allclose(
+        Cqt(kind="power")(windows, RATE), magnitude**2, rtol=1e-6
+    )
+    floor = 1e-5
+    expected = 10 * np.log10(np.maximum(magnitude.astype(float) ** 2, floor))
+    found = Cqt(kind="db", floor=floor)(windows, RATE)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert found.min() == np.float32(-50)
+
+
+def test_silence():
+    windows = np.zeros((2, 5000), np.float32)
+    for kind in ("magnitude", "power", "complex"):
+        assert not Cqt(kind=kind)(windows, RATE).any()
+    assert (Cqt(kind="db")(windows, RATE) == -100).all()
+    for norm in ("max", "none"):
+        assert not Chroma(norm=norm)(windows, RATE).any()
+
+
+def test_nothing_overflows_where_the_result_does_not():
+    windows = tone(440.0, 8000)[np.newaxis] * np.float32(1e30)
+    for kind in ("magnitude", "db", "complex"):
+        assert np.isfinite(Cqt(kind=kind)(windows, RATE)).all()
+    assert Cqt(kind="db")(windows, RATE)[0, 8].max() == pytest.approx(600, abs=0.01)
+    assert Chroma()(windows, RATE).max() == 1
+
+
+def test_the_faintest_samples():
+    windows = noise(1, 8000) * np.float32(1e-40)
+    assert np.isfinite(Cqt(kind="db")(windows, RATE)).all()
+    assert Chroma()(windows, RATE).max() <= 1
+
+
+# The contract
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        Cqt(),
+        Cqt(kind="power", hop=100, bins_per_octave=24, n_bins=100),
+        Cqt(kind="db", hop=77, n_bins=20),
+        Chroma(),
+        Chroma(norm="none", bins_per_octave=12, n_octaves=2, hop=64),
+    ],
+)
+def test_contract(transform):
+    check_contract(transform)
+    check_contract(transform, frames=701)
+    check_contract(transform, frames=1)
+    check_channels(transform)
+
+
+def test_contract_of_complex_values():
+    check_contract(Cqt(kind="complex"), dtype=np.complex64)
+
+
+@pytest.mark.parametrize("transform", [Cqt(hop=96), Chroma(hop=96)])
+def test_blocks_do_not_show(transform, monkeypatch):
+    windows = noise(5, 12000)
+    expected = transform(windows, RATE)
+    several = transform(np.concatenate([windows] * 20), RATE)
+    np.testing.assert_array_equal(several[-5:], expected)
+    monkeypatch.setattr(cqt, "SEGMENT_SAMPLES", 1000)
+    monkeypatch.setattr(mel, "BLOCK_SAMPLES", 5000)
+    # Products of other shapes round in another way, halvings from elsewhere do not.
+    np.testing.assert_allclose(transform(windows, RATE), expected, atol=1e-6)
+
+
+def test_long_windows_in_segments():
+    frames = 3 * cqt.SEGMENT_SAMPLES + 1234
+    transform = Cqt(kind="complex", f_min=100.0, n_bins=60)
+    window = noise(frames)
+    found = transform(window[np.newaxis], RATE)[0]
+    assert found.shape == (1 + frames // 512, 60)
+    for t in (0, 511, 512, 513, 1024, 1537, len(found) - 1):
+        start = max(0, (t - 8) * 512)
+        part = window[start : (t + 8) * 512]
+        near = slow_cqt(part, Cqt(kind="complex", f_min=100.0, n_bins=60), RATE)
+        np.testing.assert_allclose(found[t], near[t - start // 512], atol=5e-7)
+
+
+def test_memory_stays_bounded():
+    windows = np.zeros((1, 2**22), np.float32)
+    transform = Cqt(hop=64)
+    transform(windows[:, :5000], RATE)
+    tracemalloc.start()
+    try:
+        size = transform(windows, RATE).nbytes
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak - size < 12e6
+
+
+# The half-band filter
+
+
+def test_halving_passes_and_stops():
+    hertz = np.linspace(0, 0.5, 1001)
+    odd = 2 * np.arange(len(half_band_taps())) + 1
+    gain = 0.5 + 2 * np.cos(2 * np.pi * np.outer(hertz, odd)) @ half_band_taps()
+    assert np.abs(gain[hertz <= 0.125] - 1).max() < 5e-7
+    assert np.abs(gain[hertz >= 0.375]).max() < 5e-7
+
+
+@pytest.mark.parametrize("frames", [1, 2, 33, 100])
+@pytest.mark.parametrize("middle", [0, 1, 7, 50, 51])
+def test_halving_is_a_convolution(frames, middle):
+    signals = noise(2, frames)
+    taps = np.zeros(4 * len(half_band_taps()) - 1)
+    taps[0::2] = np.concatenate([half_band_taps()[::-1], half_band_taps()])
+    taps[len(taps) // 2] = 0.5
+    found, at = halve(signals, middle)
+    for signal, row in zip(signals, found, strict=True):
+        full = np.convolve(signal, taps)  # sample 0 is at len(taps) // 2
+        every_other = full[(len(taps) // 2 + middle) % 2 :: 2]
+        first = (len(taps) // 2 + middle) // 2 - at
+        assert first == 0
+        np.testing.assert_allclose(row, every_other, atol=1e-7)
+
+
+# librosa
+
+
+def librosa_cqt(window, bins_per_octave, n_bins, filter_scale):
+    """librosa's values by this module's scale: a tone has its amplitude."""
+    values = librosa.cqt(
+        window, sr=22050, fmin=C1, n_bins=n_bins, bins_per_octave=bins_per_octave,
+        filter_scale=filter_scale,
+    )  # fmt: skip
+    hertz = C1 * 2 ** (np.arange(n_bins) / bins_per_octave)
+    lengths = filter_scale / np.tanh(np.log(2) / bins_per_octave) * 22050 / hertz
+    return 2 * values.T / np.sqrt(lengths)
+
+
+@pytest.mark.parametrize(
+    ("bins_per_octave", "same_lengths", "uncorrelated", "difference"),
+    [(12, False, 6e-4, 0.045), (12, True, 2e-4, 0.025), (36, True, 4e-5, 0.01)],
+)
+def test_librosa(bins_per_octave, same_lengths, uncorrelated, difference):
+    window = noise(4 * 22050)
+    scale = 1.0
+    if same_lengths:
+        q = 1 / (2 ** (1 / bins_per_octave) - 1)
+        scale = q * math.tanh(math.log(2) / bins_per_octave)
+    n_bins = 7 * bins_per_octave
+    peer = librosa_cqt(window, bins_per_octave, n_bins, scale)[10:-10]
+    transform = Cqt(kind="complex", bins_per_octave=bins_per_octave, n_bins=n_bins)
+    found = transform(window[np.newaxis], 22050)[0, 10:-10]
+    correlation = np.corrcoef(np.abs(found).ravel(), np.abs(peer).ravel())[0, 1]
+    assert 1 - correlation < uncorrelated
+    assert np.abs(found - peer).max() < difference * np.abs(found).max()
+
+
+@pytest.mark.parametrize(
+    ("bins_per_octave", "f_min"), [(12, C1), (24, C1), (36, C1), (36, 55.0), (60, 49.0)]
+)
+def test_chroma_folds_as_librosa_does(bins_per_octave, f_min):
+    windows = noise(2, 10000)
+    parameters = {"f_min": f_min, "bins_per_octave": bins_per_octave}
+    magnitudes = Cqt(n_bins=6 * bins_per_octave, **parameters)(windows, RATE)
+    matrix = librosa.filters.cq_to_chroma(
+        6 * bins_per_octave, bins_per_octave=bins_per_octave, fmin=f_min
+    )
+    sums = magnitudes @ matrix.T
+    found = Chroma(n_octaves=6, norm="none", **parameters)(windows, RATE)
+    np.testing.assert_allclose(found, sums, rtol=2e-6)
+    normed = Chroma(n_octaves=6, **parameters)(windows, RATE)
+    np.testing.assert_allclose(
+        normed, sums / sums.max(axis=-1, keepdims=True), rtol=2e-6
+    )
+
+
+@pytest.mark.parametrize("bins_per_octave", [12, 24, 36, 48])
+def test_chroma_is_the_sum_of_its_formula(bins_per_octave):
+    windows = noise(1, 9000)
+    f_min = 110.0
+    magnitudes = Cqt(
+        f_min=f_min, bins_per_octave=bins_per_octave, n_bins=4 * bins_per_octave
+    )(windows, RATE)
+    sums = np.zeros((1, magnitudes.shape[1], 12))
+    for k in range(4 * bins_per_octave):
+        steps = math.floor(12 * k / bins_per_octave + 0.5)
+        sums[..., (round(12 * math.log2(f_min / 440) + 9) + steps) % 12] += magnitudes[
+            ..., k
+        ]
+    found = Chroma(
+        f_min=f_min, bins_per_octave=bins_per_octave, n_octaves=4, norm="none"
+    )(windows, RATE)
+    np.testing.assert_allclose(found, sums, rtol=2e-6)
+
+
+@pytest.mark.parametrize("note", range(12))
+def test_chroma_of_a_note(note):
+    window = tone(440 * 2 ** ((note - 9) / 12), RATE)
+    found = Chroma()(window[np.newaxis], RATE)[0, 8:24]
+    assert (found.argmax(axis=-1) == note).all()
+    assert (found.max(axis=-1) == 1).all()
+
+
+# Axes
+
+
+def test_axes():
+    time, frequency = Cqt(f_min=110.0, n_bins=25, hop=100).axes(8000, 1234)
+    assert time == {
+        "name": "time", "unit": "s", "size": 13, "start": 0.0, "step": 0.0125,
+    }  # fmt: skip
+    assert frequency["unit"] == "Hz"
+    assert frequency["values"][::12] == pytest.approx([110, 220, 440])
+    time, pitch_class = Chroma(hop=100).axes(16000, 1600)
+    assert (time["size"], time["step"]) == (17, 0.00625)
+    assert pitch_class["size"] == 12
+
+
+@pytest.mark.parametrize("frames", [511, 512, 513, 1023, 1024, 1025])
+def test_time_frames_are_librosas(frames):
+    expected = librosa.stft(noise(frames), n_fft=64, hop_length=512).shape[-1]
+    assert Cqt()(noise(1, frames), RATE).shape == (1, expected, 84)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("transform", "parameters", "message"),
+    [
+        (Cqt, {"f_min": 0}, "f_min: must be positive"),
+        (Cqt, {"f_min": math.nan}, "f_min: must be finite"),
+        (Cqt, {"bins_per_octave": 0}, "bins_per_octave: must be at least 1"),
+        (Cqt, {"n_bins": 1.5}, "n_bins: must be a whole number"),
+        (Cqt, {"n_bins": 5000}, "n_bins: must not exceed 4096"),
+        (Cqt, {"hop": True}, "hop: must be a whole number"),
+        (Cqt, {"filter_scale": 0}, "filter_scale: must lie between 0.01 and 100"),
+        (Cqt, {"kind": "phase"}, "kind: must be one of magnitude, power, db, complex"),
+        (Cqt, {"floor": 0}, "floor: must lie between"),
+        (Chroma, {"bins_per_octave": 10}, "bins_per_octave: must be a multiple of 12"),
+        (Chroma, {"n_octaves": 0}, "n_octaves: must be at least 1"),
+        (Chroma, {"n_octaves": 21}, "n_octaves: must not exceed 20"),
+        (Chroma, {"f_min": -1}, "f_min: must be positive"),
+        (Chroma, {"norm": "l1"}, "norm: must be one of max, none"),
+    ],
+)
+def test_wrong_parameters(transform, parameters, message):
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        transform(**parameters)
+
+
+@pytest.mark.parametrize(
+    ("transform", "rate", "message"),
+    [
+        (Cqt(), 8000, "84 bins at 3951.04 Hz, and the end of its band above half"),
+        (Cqt(bins_per_octave=1, n_bins=4096), RATE, "4096 bins at inf Hz"),
+        (Chroma(), 8000, "use fewer bins, or a lower one"),
+        (Cqt(f_min=0.1, n_bins=12, hop=1), 48000, "use a higher one, fewer bins per"),
+        (Cqt(f_min=1e-300, n_bins=1), 48000, "a multiple of a higher power of 2"),
+    ],
+)
+def test_wrong_for_the_rate(transform, rate, message):
+    windows = np.zeros((1, 4000), np.float32)
+    for call in (
+        functools.partial(apply_transform, transform, windows, rate),
+        functools.partial(transform.axes, rate, 4000),
+    ):
+        with pytest.raises(RecipeError, match=rf"f_min: .*{re.escape(message)}"):
+            call()
+
+
+def test_the_highest_band_may_end_at_half_the_rate():
+    highest = 8000 / 2 / 2 ** (1 / 12)
+    Cqt(n_bins=1, f_min=highest * 0.9999).bank(8000)
+    with pytest.raises(RecipeError):
+        Cqt(n_bins=1, f_min=highest * 1.0001).bank(8000)
