@@ -1,0 +1,459 @@
+"""Pitch, against its formulas in slow float64, closed forms and librosa."""
+
+import re
+
+import numpy as np
+import pytest
+import scipy.interpolate
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms import pitch
+from beam_pipeline.transforms.pitch import (
+    Pyin,
+    Yin,
+    difference_function,
+    dip_probabilities,
+    find_dips,
+    threshold_probabilities,
+)
+from beam_pipeline.transforms.viterbi import PitchPaths
+from tests.transform_checks import check_channels, check_contract, noise
+
+RATE = 16000
+
+
+def tone(f0, seconds=0.5, rate=RATE, harmonics=1, phase=0.3):
+    t = np.arange(round(seconds * rate)) / rate
+    return sum(
+        0.3 / k * np.sin(2 * np.pi * k * f0 * t + k * phase)
+        for k in range(1, harmonics + 1)
+    )
+
+
+def glide(start, end, seconds=1.0, rate=RATE, harmonics=5):
+    """A tone that rises by octaves evenly, and its frequency at each sample."""
+    t = np.arange(round(seconds * rate)) / rate
+    f0 = start * (end / start) ** (t / seconds)
+    phase = 2 * np.pi * np.cumsum(f0) / rate
+    return sum(np.sin(k * phase) / k for k in range(1, harmonics + 1)) * 0.3, f0
+
+
+def as_windows(signal):
+    return np.asarray(signal, np.float32)[np.newaxis]
+
+
+def cents(f0, truth):
+    return 1200 * np.abs(np.log2(f0 / truth))
+
+
+# The formulas, one number at a time
+
+
+def slow_difference(frame, lags):
+    frame = frame.astype(np.float64)
+    n = len(frame)
+    return np.array(
+        [np.mean((frame[: n - k] - frame[k:]) ** 2) for k in range(lags + 1)]
+    )
+
+
+def slow_dips(frame, shortest, longest):
+    """(period, height) of each minimum of the aperiodicity."""
+    d = slow_difference(frame, longest + 4)
+    a = [1.0] + [d[k] * k / d[1 : k + 1].sum() for k in range(1, len(d))]
+    found = []
+    for k in range(shortest, longest + 1):
+        if a[k] < a[k - 1] and a[k] <= a[k + 1]:
+            taps = range(-4, 5)
+            through = scipy.interpolate.BarycentricInterpolator(
+                taps, [d[abs(k + tap)] for tap in taps]
+            )
+            offset = np.rint(32 * lowest_of_parabola(d[k - 1 : k + 2])[0]) / 32
+            step, value = lowest_of_parabola(
+                through(offset + np.array([-0.25, 0, 0.25]))
+            )
+            found.append((k + offset + step / 4, max(value, 0) * a[k] / d[k]))
+    return found
+
+
+def lowest_of_parabola(values):
+    square, line, value = np.polyfit([-1, 0, 1], values, 2)
+    offset = np.clip(-line / (2 * square), -1, 1) if square > 0 else 0
+    return offset, value + offset * (line + offset * square)
+
+
+def slow_yin(frame, transform, rate):
+    shortest, longest = int(rate / transform.f_max), -int(-rate // transform.f_min)
+    dips = slow_dips(frame, shortest, longest)
+    if not dips:
+        return 0, 1
+    lowest = min(height for _, height in dips)
+    limit = transform.threshold + (0 if lowest < transform.threshold else lowest)
+    low = [dip for dip in dips if dip[1] < limit]
+    valley = [dip for dip in low if dip[0] <= 1.5 * low[0][0]]
+    period, height = min(valley, key=lambda dip: dip[1])
+    return np.clip(rate / period, transform.f_min, transform.f_max), height
+
+
+def slow_probabilities(heights, mean):
+    """By scipy's distributions, one threshold after the other."""
+    chances = np.diff(scipy.stats.beta.cdf(np.linspace(0, 1, 101), 2, 2 / mean - 2))
+    found = np.zeros(len(heights))
+    for k, chance in enumerate(chances):
+        below = [i for i, height in enumerate(heights) if height < (k + 1) / 100]
+        for rank, i in enumerate(below):
+            found[i] += chance * scipy.stats.boltzmann.pmf(rank, 2, len(below))
+        if not below and len(heights):
+            found[np.argmin(heights)] += 0.01 * chance
+    return found
+
+
+@st.composite
+def yin_cases(draw):
+    f_max = draw(st.sampled_from([4000.0, 8000.0, 900.0]))
+    f_min = draw(st.sampled_from([400.0, 777.0]))
+    least = 2 * (-int(-RATE // f_min) + 4) + 1
+    frame = least + draw(st.integers(0, 200))
+    hop = draw(st.integers(1, 300))
+    frames = frame + draw(st.integers(0, 400))
+    transform = Yin(frame=frame, hop=hop, f_min=f_min, f_max=f_max)
+    shape = draw(st.sampled_from([(1,), (2,), (2, 2)]))
+    windows = noise(*shape, frames, seed=draw(st.integers(0, 99)))
+    if draw(st.booleans()):
+        windows += tone(draw(st.floats(300, 3000)), frames / RATE)[:frames] + 0.1
+    return transform, windows.astype(np.float32)
+
+
+@given(yin_cases())
+@settings(deadline=None, max_examples=40)
+def test_yin_is_its_definition(case):
+    transform, windows = case
+    out = transform(windows, RATE)
+    count = 1 + (windows.shape[-1] - transform.frame) // transform.hop
+    assert out.shape == (*windows.shape[:-1], count, 2)
+    for index in np.ndindex(*windows.shape[:-1]):
+        for t in range(0, count, max(1, count // 5)):
+            start = t * transform.hop
+            frame = windows[index][start : start + transform.frame]
+            expected = slow_yin(frame, transform, RATE)
+            np.testing.assert_allclose(out[(*index, t)], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("frame", "hop", "lags"),
+    [(2048, 512, 248), (2048, 450, 248), (2048, 600, 248), (2048, 3000, 248),
+     (2048, 1800, 248), (300, 1, 100), (301, 7, 150), (3, 1, 1), (64, 16, 16),
+     (64, 15, 16), (65, 16, 16)],
+)  # fmt: skip
+def test_difference_is_its_sum(frame, hop, lags):
+    samples = noise(2, frame + 5 * hop + hop // 2) + np.float32(3)
+    out = difference_function(samples, frame, hop, lags)
+    assert out.shape == (2, 6, lags + 1)
+    for window, t in np.ndindex(2, 6):
+        expected = slow_difference(samples[window, t * hop : t * hop + frame], lags)
+        np.testing.assert_allclose(out[window, t], expected, rtol=1e-9, atol=1e-13)
+
+
+@given(
+    st.floats(-(2.0**100), 2.0**100, width=32), st.integers(30, 300), st.integers(1, 80)
+)
+@settings(deadline=None)
+def test_constants_have_no_difference(level, frame, hop):
+    samples = np.full((1, frame + 3 * hop), level, np.float32)
+    assert not difference_function(samples, frame, hop, frame // 3).any()
+
+
+@pytest.mark.parametrize("mean", [0.1, 0.15, 0.2])
+def test_probabilities_are_pyins(mean):
+    difference = difference_function(noise(1, 3000), 600, 270, 280).reshape(-1, 281)
+    difference[5] = 0  # a frame without dips
+    difference[7] = np.arange(281)
+    dips = find_dips(difference, 5)
+    heights = dips.heights * np.linspace(0.01, 1.2, len(dips.heights))
+    out = dip_probabilities(
+        dips._replace(heights=heights), len(difference), threshold_probabilities(mean)
+    )
+    assert not np.isin([5, 7], dips.frames).any()
+    for frame in range(len(difference)):
+        mine = dips.frames == frame
+        expected = slow_probabilities(heights[mine], mean)
+        np.testing.assert_allclose(out[mine], expected, rtol=1e-9, atol=1e-15)
+
+
+# The path
+
+
+def random_odds(steps, pitches, windows, seed):
+    rng = np.random.default_rng(seed)
+    odds = rng.random((steps, pitches, windows)) ** 8
+    odds[rng.random(odds.shape) < 0.5] = 1e-30
+    odds /= odds.sum(axis=1, keepdims=True) * rng.uniform(1, 3, (steps, 1, windows))
+    return odds, (1 - odds.sum(axis=1)) / pitches
+
+
+@pytest.mark.parametrize(
+    ("pitches", "reach", "switch"),
+    [(1, 0, 0.3), (5, 0, 0.2), (6, 5, 0.5), (30, 3, 0.01), (40, 11, 0.1), (9, 8, 0.9)],
+)
+def test_path_is_librosas_with_the_full_matrix(pitches, reach, switch):
+    librosa = pytest.importorskip("librosa")
+    odds, rest = random_odds(40, pitches, 4, seed=pitches)
+    paths = PitchPaths(pitches, reach, switch)
+    voiced, unvoiced = np.log(odds).astype(np.float32), np.log(rest).astype(np.float32)
+    voicing, steps = paths.backward(paths.forward(voiced, unvoiced))
+
+    near = np.abs(np.subtract.outer(np.arange(pitches), np.arange(pitches)))
+    local = np.maximum(0, 1 - near / (reach + 1))
+    local /= local.sum(axis=1, keepdims=True)
+    turns = np.array([[1 - switch, switch], [switch, 1 - switch]])
+    for window in range(4):
+        both = [odds[..., window].T, np.tile(rest[:, window], (pitches, 1))]
+        expected = librosa.sequence.viterbi(np.concatenate(both), np.kron(turns, local))
+        states = voicing[window] * pitches + steps[window]
+        np.testing.assert_array_equal(states, expected)
+
+
+def test_path_in_stretches_is_the_path():
+    odds, rest = random_odds(50, 20, 3, seed=1)
+    odds[20:30] = 1e-30
+    odds, rest = (np.log(values).astype(np.float32) for values in (odds, rest))
+    paths = PitchPaths(20, 4, 0.1)
+    whole = paths.backward(paths.forward(odds, rest))
+    first = paths.forward(odds[:33], rest[:33])
+    second = paths.forward(odds[33:], rest[33:], first[-1])
+    later = paths.backward(second)
+    earlier = paths.backward(first, later[..., 0])
+    np.testing.assert_array_equal(np.concatenate([earlier, later], axis=-1), whole)
+    assert len(np.unique(whole[0])) == 2
+
+
+@pytest.mark.parametrize("steps", [1, 7, 20])
+def test_long_windows_give_what_short_history_gives(steps, monkeypatch):
+    signal, _ = glide(200, 500, 1.5)
+    signal[9000:16000] = 0
+    windows = np.stack([signal, signal[::-1]]).astype(np.float32) + noise(2, 24000) / 20
+    whole = Pyin()(windows, RATE)
+    size = Pyin()._paths(RATE).bytes_a_step
+    monkeypatch.setattr(pitch, "HISTORY_BYTES", steps * size)
+    np.testing.assert_array_equal(Pyin()(windows, RATE), whole)
+
+
+# Sounds with a known pitch
+
+
+def librosas(name, signal, rate=RATE):
+    librosa = pytest.importorskip("librosa")
+    function = getattr(librosa, name)
+    given = {"fill_na": None} if name == "pyin" else {}
+    out = function(
+        np.asarray(signal, np.float32), sr=rate, fmin=65, fmax=2093,
+        frame_length=2048, hop_length=512, center=False, **given,
+    )  # fmt: skip
+    return out[0] if name == "pyin" else out
+
+
+def noisy(signal, level=0.3, seed=0):
+    return signal + level * noise(len(signal), seed=seed)
+
+
+SOUNDS = {
+    "tones": [(tone(f0), f0) for f0 in (70, 110.3, 441.7, 997, 2001)],
+    "harmonic tones": [
+        (tone(f0, harmonics=7), f0) for f0 in (82.4, 155.5, 311.1, 700.7)
+    ],
+    "glides": [glide(100, 300), glide(600, 250)],
+    "tone on an offset": [(tone(330.3) + 0.5, 330.3)],
+    "tones in noise": [(noisy(tone(f0)), f0) for f0 in (120, 220.5, 555)],
+    "harmonic tones in noise": [
+        (noisy(tone(f0, harmonics=7)), f0) for f0 in (100.3, 180.2, 401)
+    ],
+    "glides in noise": [
+        (noisy(signal), f0) for signal, f0 in (glide(150, 400), glide(500, 300))
+    ],
+    "tone in much noise": [(noisy(tone(220.5, 1.5), 1.0, seed=5), 220.5)],
+}
+MOST_CENTS = {
+    "tones": 0.01, "harmonic tones": 0.1, "tone on an offset": 0.01, "glides": 5,
+    "tone in much noise": 15,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("transform", [Yin(), Pyin(unvoiced="guess")])
+@pytest.mark.parametrize("name", SOUNDS)
+def test_pitch_is_no_worse_than_librosas(transform, name):
+    """The mean error of both; of a glide, from the middle of the frame."""
+    errors = []
+    for signal, f0 in SOUNDS[name]:
+        ours = transform(as_windows(signal), RATE)[0, :, 0]
+        theirs = librosas(type(transform).__name__.lower(), signal)
+        truth = f0 if np.isscalar(f0) else f0[np.arange(len(ours)) * 512 + 1024]
+        errors.append((cents(ours, truth).mean(), cents(theirs, truth).mean()))
+    ours, theirs = np.mean(errors, axis=0)
+    assert ours <= theirs
+    assert ours < MOST_CENTS.get(name, 3)
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
+@pytest.mark.parametrize("f0", [82.4, 440.0, 1046.5])
+def test_harmonic_tones_at_any_rate(rate, f0):
+    windows = as_windows(tone(f0, 0.4, rate, harmonics=3))
+    for transform in (Yin(), Pyin()):
+        out = transform(windows, rate)[0]
+        assert cents(out[:, 0], f0).max() < (5 if rate == 8000 else 1)
+
+
+@pytest.mark.parametrize("level", [1e-38, 1e-20, 1.0, 1e6, 1e37])
+def test_pitch_does_not_depend_on_the_level(level):
+    windows = as_windows(tone(220.0, harmonics=4))
+    for transform in (Yin(), Pyin()):
+        out = transform((windows.astype(np.float64) * level).astype(np.float32), RATE)
+        np.testing.assert_allclose(out, transform(windows, RATE), rtol=1e-5, atol=1e-5)
+
+
+def test_a_faint_tone_beside_a_large_offset():
+    windows = as_windows(1e-3 * tone(330.0) + 1)
+    assert cents(Yin()(windows, RATE)[0, :, 0], 330).max() < 1
+
+
+def test_pulses_have_their_rate():
+    signal = np.zeros(8000)
+    signal[::100] = 1
+    out = Yin()(as_windows(signal), RATE)[0]
+    np.testing.assert_allclose(out[:, 0], 160, rtol=1e-4)
+    np.testing.assert_allclose(out[:, 1], 0, atol=1e-6)
+
+
+def test_the_range_bounds_the_frequency():
+    windows = noise(20, 4000)
+    for transform in (Yin(f_min=200, f_max=300), Pyin(f_min=200, f_max=300)):
+        f0 = transform(windows, RATE)[..., 0]
+        assert ((f0 == 0) | ((f0 >= 200) & (f0 <= 300))).all()
+
+
+def test_threshold_prefers_the_first_of_two_periods():
+    weak = tone(100.0, harmonics=1) * 0.25 + tone(200.0)
+    assert cents(Yin(threshold=0.9)(as_windows(weak), RATE)[0, :, 0], 200).max() < 10
+    assert cents(Yin(threshold=0.01)(as_windows(weak), RATE)[0, :, 0], 100).max() < 10
+
+
+def test_noise_is_aperiodic_and_tones_are_not():
+    windows = np.stack([tone(200, harmonics=5), noise(8000)]).astype(np.float32)
+    aperiodicity = Yin()(windows, RATE)[..., 1]
+    assert aperiodicity[0].max() < 1e-3
+    assert aperiodicity[1].min() > 0.5
+    voiced = Pyin()(windows, RATE)
+    assert voiced[0, :, 1].min() > 0.99
+    assert voiced[1, :, 1].max() < 0.2
+    assert not voiced[1, :, 0].any()
+
+
+def test_voicing_begins_and_ends_with_the_tone():
+    signal = np.concatenate([noise(8000) / 30, tone(250, 0.5, harmonics=5)])
+    signal = np.concatenate([signal, noise(8000, seed=1) / 30])
+    transform = Pyin(hop=256)
+    out = transform(as_windows(signal), RATE)[0]
+    middles = np.arange(len(out)) * 256 + 1024
+    inside = (middles > 9200) & (middles < 14800)
+    outside = (middles < 6800) | (middles > 17200)
+    assert cents(out[inside, 0], 250).max() < 2
+    assert not out[outside, 0].any()
+
+    guess = Pyin(hop=256, unvoiced="guess")(as_windows(signal), RATE)[0]
+    signed = Pyin(hop=256, unvoiced="negative")(as_windows(signal), RATE)[0]
+    assert (guess[:, 0] >= 65).all()
+    np.testing.assert_array_equal(np.abs(signed[:, 0]), guess[:, 0])
+    np.testing.assert_array_equal(np.maximum(signed[:, 0], 0), out[:, 0])
+
+
+def test_the_path_mends_a_gap():
+    """A frame or two of an octave below do not take the path along."""
+    signal = tone(300, 1.0, harmonics=4)
+    signal[7000:8200] = tone(150, 1.0, harmonics=1)[7000:8200]
+    f0 = Pyin(frame=1024, hop=256)(as_windows(signal), RATE)[0, :, 0]
+    assert np.median(cents(f0[f0 > 0], 300)) < 1
+    assert cents(f0[-20:], 300).max() < 1
+
+
+@pytest.mark.parametrize("transform", [Yin(), Pyin(), Pyin(unvoiced="guess")])
+@pytest.mark.parametrize("value", [0.0, 0.5, -1.0, 1e-45, np.nan])
+def test_silence_and_constants(transform, value):
+    out = transform(np.full((2, 3000), value, np.float32), RATE)
+    guess = isinstance(transform, Pyin) and transform.unvoiced == "guess"
+    aperiodic = 1 if isinstance(transform, Yin) else 0
+    assert (out[..., 1] == aperiodic).all()
+    if not guess:
+        assert (out[..., 0] == 0).all()
+    assert np.isfinite(out).all()
+
+
+# What holds for every transform
+
+SMALL = {"frame": 700, "hop": 100, "f_min": 60.0}
+ALL = [
+    Yin(), Yin(**SMALL), Yin(frame=1024, hop=1024, f_min=100),
+    Yin(frame=700, hop=7, f_min=60.0),
+    Pyin(), Pyin(**SMALL, bins_per_semitone=3, unvoiced="negative"),
+    Pyin(frame=999, hop=333, f_min=80, f_max=300, threshold_mean=0.2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("transform", ALL, ids=repr)
+def test_contract(transform):
+    check_contract(transform)
+    check_channels(transform)
+
+
+@pytest.mark.parametrize("kind", [Yin, Pyin])
+def test_windows_of_one_frame_and_of_one_more(kind):
+    transform = kind(frame=800, hop=3, f_min=50)
+    with pytest.raises(RecipeError, match="frame: must not exceed"):
+        transform(noise(2, 799), RATE)
+    for frames, count in ((800, 1), (801, 1), (802, 1), (803, 2)):
+        assert transform(noise(2, frames), RATE).shape == (2, count, 2)
+
+
+def test_axes():
+    time, columns = Pyin().axes(RATE, RATE)
+    assert time == {
+        "name": "time", "unit": "s", "size": 28, "start": 0.0, "step": 0.032,
+        "length": 0.128,
+    }  # fmt: skip
+    assert columns["labels"] == ["f0_hz", "voiced_probability"]
+    assert Yin().axes(RATE, RATE)[1]["labels"] == ["f0_hz", "aperiodicity"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        (Yin, {"frame": 0}, "frame: must be at least 1"),
+        (Yin, {"frame": 2**17}, "frame: must not exceed 65536"),
+        (Yin, {"hop": 1.5}, "hop: must be a whole number"),
+        (Yin, {"f_min": 0}, "f_min: must be positive"),
+        (Yin, {"f_min": float("nan")}, "f_min: must be finite"),
+        (Yin, {"f_max": 65}, "f_max: must be above f_min, 65 Hz"),
+        (Yin, {"threshold": 0}, "threshold: must be above 0 and at most 1"),
+        (Yin, {"threshold": 1.1}, "threshold: must be above 0 and at most 1"),
+        (Pyin, {"bins_per_semitone": 101}, "bins_per_semitone: must not exceed 100"),
+        (Pyin, {"threshold_mean": 0.6}, "threshold_mean: must be 0.01 to 0.5"),
+        (Pyin, {"max_glide_octaves_s": -1}, "max_glide_octaves_s: must be 0 to 1000"),
+        (Pyin, {"switch_probability": 0}, "switch_probability: must be 1e-09 to 1"),
+        (Pyin, {"unvoiced": "nan"}, "unvoiced: must be one of zero, guess, negative"),
+    ],
+)
+def test_values_out_of_range(kind, given, message):
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        kind(**given)
+
+
+@pytest.mark.parametrize("kind", [Yin, Pyin])
+def test_what_does_not_fit_the_rate(kind):
+    with pytest.raises(RecipeError, match="f_max: must not exceed 1000 Hz"):
+        kind()(noise(1, 4000), 2000)
+    with pytest.raises(RecipeError, match="f_min: has a period of 1477 frames"):
+        kind()(noise(1, 4000), 96000)
+    for rate in (2000, 96000):
+        with pytest.raises(RecipeError):
+            kind().axes(rate, 4000)
