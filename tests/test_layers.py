@@ -43,8 +43,12 @@ ARROWS = {
     "transforms.loudness transforms.signals",
     "transforms.ar": "errors transforms.base transforms.framewise transforms.mel",
     "transforms.cqt": "errors transforms.base transforms.framewise transforms.mel",
+    "transforms.viterbi": "",
+    "transforms.pitch": "errors transforms.base transforms.framewise transforms.mel "
+    "transforms.viterbi",
     "transforms.catalogue": "transforms.ar transforms.base transforms.cepstral "
-    "transforms.filters transforms.levels transforms.loudness transforms.shape "
+    "transforms.filters transforms.levels transforms.loudness transforms.pitch "
+    "transforms.shape "
     "transforms.signals transforms.spectral transforms.cqt",
     "transforms.selection": "errors transforms.base",
     "transforms.augment": "errors transforms.base transforms.selection windows",
@@ -102,7 +106,7 @@ HOMES = {
     "yaml": ("cli", "cli"),
     "scipy": (
         "transforms.ar transforms.augment transforms.filters transforms.loudness "
-        "transforms.mel transforms.shape transforms.signals",
+        "transforms.mel transforms.pitch transforms.shape transforms.signals",
         "transforms.filters",
     ),
 }

@@ -9,6 +9,8 @@ from beam_pipeline.transforms.base import Identity
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
 from beam_pipeline.transforms.cqt import Chroma, Cqt
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
+from beam_pipeline.transforms.fourier import Fft, Stft
+from beam_pipeline.transforms.kaldi import KaldiFbank
 from beam_pipeline.transforms.levels import (
     Gain,
     LufsGain,
@@ -17,6 +19,7 @@ from beam_pipeline.transforms.levels import (
     RmsGain,
 )
 from beam_pipeline.transforms.loudness import Loudness, Lufs
+from beam_pipeline.transforms.pitch import Pyin, Yin
 from beam_pipeline.transforms.shape import (
     OnsetStrength,
     Rms,
@@ -33,7 +36,7 @@ from beam_pipeline.transforms.signals import (
     PreEmphasis,
     Resample,
 )
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.transforms.spectral import LogMel, Mel
 
 BUILT_IN: dict[str, type[Any]] = {
     "analytic": Analytic,
@@ -43,21 +46,25 @@ BUILT_IN: dict[str, type[Any]] = {
     "cqt": Cqt,
     "delta": Delta,
     "downsample": Downsample,
+    "fft": Fft,
     "gain": Gain,
     "high_pass": HighPass,
     "identity": Identity,
+    "kaldi_fbank": KaldiFbank,
     "linear_prediction": LinearPrediction,
     "log_mel": LogMel,
     "loudness": Loudness,
     "low_pass": LowPass,
     "lufs": Lufs,
     "lufs_gain": LufsGain,
+    "mel": Mel,
     "mfcc": Mfcc,
     "normalize": Normalize,
     "onset_strength": OnsetStrength,
     "pcen": Pcen,
     "peak_gain": PeakGain,
     "pre_emphasis": PreEmphasis,
+    "pyin": Pyin,
     "resample": Resample,
     "rms": Rms,
     "rms_gain": RmsGain,
@@ -66,5 +73,7 @@ BUILT_IN: dict[str, type[Any]] = {
     "spectral_contrast": SpectralContrast,
     "spectral_flatness": SpectralFlatness,
     "spectral_rolloff": SpectralRolloff,
+    "stft": Stft,
+    "yin": Yin,
     "zero_crossing_rate": ZeroCrossingRate,
 }
