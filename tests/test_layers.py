@@ -29,7 +29,9 @@ ARROWS = {
     "windows": "recipe",
     "transforms.base": "errors",
     "transforms.mel": "errors",
-    "transforms.spectral": "errors transforms.base transforms.mel",
+    "transforms.fourier": "errors transforms.base transforms.mel",
+    "transforms.spectral": "errors transforms.base transforms.mel transforms.fourier",
+    "transforms.kaldi": "errors transforms.base transforms.mel",
     "transforms.framewise": "errors transforms.base transforms.mel "
     "transforms.spectral",
     "transforms.cepstral": "errors transforms.base transforms.framewise "
@@ -47,9 +49,9 @@ ARROWS = {
     "transforms.pitch": "errors transforms.base transforms.framewise transforms.mel "
     "transforms.viterbi",
     "transforms.catalogue": "transforms.ar transforms.base transforms.cepstral "
-    "transforms.filters transforms.levels transforms.loudness transforms.pitch "
-    "transforms.shape "
-    "transforms.signals transforms.spectral transforms.cqt",
+    "transforms.cqt transforms.filters transforms.fourier transforms.kaldi "
+    "transforms.levels transforms.loudness transforms.pitch transforms.shape "
+    "transforms.signals transforms.spectral",
     "transforms.selection": "errors transforms.base",
     "transforms.augment": "errors transforms.base transforms.selection windows",
     "streams": "errors transforms.base transforms.catalogue transforms.loudness",
@@ -105,8 +107,9 @@ HOMES = {
     "tqdm": ("cli", "cli"),
     "yaml": ("cli", "cli"),
     "scipy": (
-        "transforms.ar transforms.augment transforms.filters transforms.loudness "
-        "transforms.mel transforms.pitch transforms.shape transforms.signals",
+        "transforms.ar transforms.augment transforms.filters transforms.fourier "
+        "transforms.kaldi transforms.loudness transforms.mel transforms.pitch "
+        "transforms.shape transforms.signals",
         "transforms.filters",
     ),
 }

@@ -23,18 +23,26 @@ BLOCK_SAMPLES = 2**18
 
 
 def mel_filter_bank(
-    sample_rate_hz: int, n_fft: int, n_mels: int, f_min: float, f_max: float
+    sample_rate_hz: int,
+    n_fft: int,
+    n_mels: int,
+    f_min: float,
+    f_max: float,
+    scale: str = "slaney",
+    norm: str = "slaney",
 ) -> FloatArray:
-    """Triangular mel filters of equal area over the bins of a real FFT.
+    """Triangular mel filters over the bins of a real FFT.
 
     ::
 
-        mel(f) = 3 f / 200                          below 1000 Hz
-        mel(f) = 15 + 27 log(f / 1000) / log(6.4)   from 1000 Hz
+        slaney    mel(f) = 3 f / 200                          below 1000 Hz
+                  mel(f) = 15 + 27 log(f / 1000) / log(6.4)   from 1000 Hz
+        htk       mel(f) = 2595 log10(1 + f / 700)
 
     Edges ``e[0 .. n_mels + 1]`` are evenly spaced in mel from ``f_min`` to ``f_max``.
     Filter ``m`` rises linearly in Hz from ``e[m]`` to ``e[m + 1]``, falls to
-    ``e[m + 2]``, and peaks at ``2 / (e[m + 2] - e[m])``.
+    ``e[m + 2]``, and peaks at ``2 / (e[m + 2] - e[m])``, so that all have the same
+    area; with ``norm="none"`` at 1.
 
     Parameters
     ----------
@@ -43,11 +51,13 @@ def mel_filter_bank(
         Length of the FFT; number of filters.
     f_min, f_max : float
         First and last edge in Hz.
+    scale, norm : str
+        ``slaney`` or ``htk``; ``slaney`` or ``none``.
 
     Returns
     -------
     numpy.ndarray, shape (n_mels, n_fft // 2 + 1), float32
-        Weights in 1/Hz.
+        Weights, with Slaney's norm in 1/Hz.
 
     Raises
     ------
@@ -58,7 +68,7 @@ def mel_filter_bank(
     References
     ----------
     M. Slaney, Auditory Toolbox, version 2, Interval Research Corporation, Technical
-    Report 1998-010, 1998.
+    Report 1998-010, 1998. S. Young et al., The HTK Book, 2006.
 
     Examples
     --------
@@ -75,7 +85,7 @@ def mel_filter_bank(
     if not 0 <= f_min < f_max:
         raise RecipeError("f_min", f"must lie between 0 and {f_max:g} Hz", f_min)
     bins = np.arange(n_fft // 2 + 1) * (sample_rate_hz / n_fft)
-    edges = mel_edges(n_mels, f_min, f_max)
+    edges = mel_edges(n_mels, f_min, f_max, scale)
     low, centre, high = (edges[i : i + n_mels, np.newaxis] for i in range(3))
     rise = (bins - low) / (centre - low)
     fall = (high - bins) / (high - centre)
@@ -92,12 +102,22 @@ def mel_filter_bank(
             "fewer bands or a larger n_fft",
             n_mels,
         )
-    weights: FloatArray = (triangles * (2 / (high - low))).astype(np.float32)
+    if norm == "slaney":
+        triangles *= 2 / (high - low)
+    weights: FloatArray = triangles.astype(np.float32)
     return weights
 
 
-def mel_edges(n_mels: int, f_min: float, f_max: float) -> npt.NDArray[np.float64]:
+def mel_edges(
+    n_mels: int, f_min: float, f_max: float, scale: str = "slaney"
+) -> npt.NDArray[np.float64]:
     """The bands' edges in Hz; band m spans three of them, m to m + 2."""
+    if scale == "htk":
+        low, high = (math.log1p(hz / 700) for hz in (f_min, f_max))
+        edges: npt.NDArray[np.float64] = 700 * np.expm1(
+            np.linspace(low, high, n_mels + 2)
+        )
+        return edges
     mels = np.linspace(_mel(f_min), _mel(f_max), n_mels + 2)
     logarithmic = 1000 * np.exp(np.maximum(mels - 15, 0) * (math.log(6.4) / 27))
     return np.where(mels < 15, mels * (200 / 3), logarithmic)
@@ -109,10 +129,16 @@ def _mel(hz: float) -> float:
 
 @functools.lru_cache(maxsize=32)
 def sparse_filter_bank(
-    sample_rate_hz: int, n_fft: int, n_mels: int, f_min: float, f_max: float
+    sample_rate_hz: int,
+    n_fft: int,
+    n_mels: int,
+    f_min: float,
+    f_max: float,
+    scale: str = "slaney",
+    norm: str = "slaney",
 ) -> Any:
     return scipy.sparse.csr_array(
-        mel_filter_bank(sample_rate_hz, n_fft, n_mels, f_min, f_max)
+        mel_filter_bank(sample_rate_hz, n_fft, n_mels, f_min, f_max, scale, norm)
     )
 
 

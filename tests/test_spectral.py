@@ -1,0 +1,257 @@
+"""Fourier transforms and mel bands, against defining sums, librosa and TensorFlow."""
+
+import math
+
+import librosa
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.base import apply_transform
+from beam_pipeline.transforms.fourier import PAD_MODES, TAPERS, Fft, Stft
+from beam_pipeline.transforms.mel import mel_filter_bank
+from beam_pipeline.transforms.spectral import LogMel, Mel
+from tests.transform_checks import check_channels, check_contract, noise
+
+RATE = 16000
+SPECTRA = ("complex", "magnitude", "power", "db")
+
+
+def of_kind(spectrum, kind, floor=1e-10):
+    if kind == "complex":
+        return spectrum
+    power = np.abs(spectrum) ** 2
+    if kind == "db":
+        return 10 * np.log10(np.maximum(power, floor))
+    return np.sqrt(power) if kind == "magnitude" else power
+
+
+def assert_near(ours, exact, tolerance=1e-6):
+    assert ours.shape == exact.shape
+    np.testing.assert_allclose(
+        ours, exact, rtol=0, atol=tolerance * np.abs(exact).max()
+    )
+
+
+# fft
+
+
+@pytest.mark.parametrize("kind", SPECTRA[:3])
+def test_fft_keeps_the_contract(kind):
+    dtype = np.complex64 if kind == "complex" else np.float32
+    check_contract(Fft(kind=kind), frames=1000, dtype=dtype)
+    check_channels(Fft(kind=kind), frames=1000)
+
+
+@pytest.mark.parametrize("frames", [2, 3, 16, 17, 1000, 16000, 16001])
+@pytest.mark.parametrize("more", [0, 1, 24])
+@pytest.mark.parametrize("kind", SPECTRA[:3])
+def test_fft_of_any_length(frames, more, kind):
+    windows = noise(3, frames)
+    n_fft = frames + more
+    exact = of_kind(np.fft.rfft(windows.astype(np.float64), n_fft), kind)
+    assert_near(Fft(kind=kind, n_fft=n_fft)(windows), exact)
+
+
+def test_fft_of_an_impulse_and_a_tone():
+    impulse = np.zeros((1, 64), np.float32)
+    impulse[0, 3] = 1
+    k = np.arange(33)
+    np.testing.assert_allclose(
+        Fft()(impulse)[0], np.exp(-2j * np.pi * 3 * k / 64), atol=1e-6
+    )
+    tone = np.cos(2 * np.pi * 5 * np.arange(64) / 64).astype(np.float32)[np.newaxis]
+    peaks = Fft(kind="magnitude")(tone)[0]
+    assert peaks[5] == pytest.approx(32, rel=1e-6)
+    assert np.delete(peaks, 5).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"kind": "db"}, "kind: must be one of complex, magnitude, power"),
+        ({"n_fft": 1}, "n_fft: must lie between 2 and"),
+        ({"n_fft": 2**25}, "n_fft: must lie between 2 and"),
+        ({"n_fft": 8.0}, "n_fft: must be a whole number"),
+    ],
+)
+def test_fft_values(values, problem):
+    with pytest.raises(RecipeError, match=problem):
+        Fft(**values)
+
+
+def test_fft_that_is_shorter_than_the_window():
+    with pytest.raises(RecipeError, match="n_fft: must be at least the window's 100"):
+        Fft(n_fft=99)(noise(1, 100))
+
+
+# stft
+
+
+@pytest.mark.parametrize("kind", SPECTRA)
+@pytest.mark.parametrize("center", [False, True])
+def test_stft_keeps_the_contract(kind, center):
+    dtype = np.complex64 if kind == "complex" else np.float32
+    made = Stft(n_fft=512, hop=100, kind=kind, center=center)
+    check_contract(made, dtype=dtype)
+    check_channels(made)
+
+
+@pytest.mark.parametrize("kind", SPECTRA)
+@pytest.mark.parametrize("window", TAPERS)
+def test_stft_is_librosa_s(kind, window):
+    windows = noise(2, 5000)
+    name = {"rectangular": "boxcar"}.get(window, window)
+    spectrum = librosa.stft(
+        windows.astype(np.float64), n_fft=512, hop_length=130, window=name, center=False
+    )
+    exact = of_kind(np.moveaxis(spectrum, -1, -2), kind)
+    ours = Stft(n_fft=512, hop=130, window=window, kind=kind)(windows)
+    assert_near(ours, exact, 1e-5 if kind == "db" else 1e-6)
+
+
+@given(
+    frames=st.integers(1, 700), n_fft=st.integers(2, 300), hop=st.integers(1, 400),
+    short=st.integers(0, 100), pad_mode=st.sampled_from(PAD_MODES),
+    center=st.booleans(),
+)  # fmt: skip
+@settings(deadline=None, max_examples=150)
+def test_stft_of_any_layout(frames, n_fft, hop, short, pad_mode, center):
+    windows = noise(2, frames)
+    length = max(1, n_fft - short)
+    made = Stft(
+        n_fft=n_fft, hop=hop, win_length=length, center=center, pad_mode=pad_mode
+    )
+    if not center and frames < n_fft:
+        with pytest.raises(RecipeError, match=f"must not exceed the window's {frames}"):
+            made(windows)
+        return
+    if center and pad_mode == "reflect" and n_fft // 2 >= frames:
+        with pytest.raises(RecipeError, match="pad_mode: reflects"):
+            made(windows)
+        return
+    padded = windows.astype(np.float64)
+    if center:
+        padded = np.pad(padded, [(0, 0), (n_fft // 2, n_fft // 2)], mode=pad_mode)
+    taper = np.zeros(n_fft)
+    before = (n_fft - length) // 2
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / length)
+    taper[before : before + length] = hann
+    starts = range(0, padded.shape[1] - n_fft + 1, hop)
+    framed = np.stack([padded[:, s : s + n_fft] * taper for s in starts], axis=1)
+    ours = made(windows)
+    exact = np.fft.rfft(framed)
+    assert ours.shape == exact.shape
+    np.testing.assert_allclose(ours, exact, rtol=0, atol=2e-6)
+    assert [axis["size"] for axis in made.axes(RATE, frames)] == list(exact.shape[1:])
+
+
+def test_stft_is_tensorflow_s():
+    tf = pytest.importorskip("tensorflow")
+    windows = noise(3, 4000)
+    theirs = tf.signal.stft(windows, 400, 160, fft_length=400).numpy()
+    assert_near(Stft(n_fft=400, hop=160)(windows), theirs, 2e-6)
+
+
+def test_stft_axes():
+    time, frequency = Stft(n_fft=512, hop=128).axes(RATE, 4000)
+    assert time == {"name": "time", "unit": "s", "size": 28, "start": 0.0,
+                    "step": 0.008, "length": 0.032}  # fmt: skip
+    assert frequency["step"] == 31.25
+    assert Stft(n_fft=512, center=True).axes(RATE, 4000)[0]["start"] == -0.016
+
+
+def test_silence_is_exactly_the_floor():
+    out = Stft(kind="db", floor=1e-8)(np.zeros((1, 2048), np.float32))
+    assert (out == np.float32(-80)).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"n_fft": 0}, "n_fft: must be at least 1"),
+        ({"n_fft": 2**30}, "n_fft: must lie between 2 and"),
+        ({"hop": 0}, "hop: must be at least 1"),
+        ({"win_length": 2000}, "win_length: must not exceed n_fft, 1024"),
+        ({"window": "gauss"}, "window: must be one of hann"),
+        ({"center": 1}, "center: must be True or False"),
+        ({"pad_mode": "wrap"}, "pad_mode: must be one of constant"),
+        ({"kind": "phase"}, "kind: must be one of complex"),
+        ({"floor": 0.0}, "floor: must be positive"),
+    ],
+)
+def test_stft_values(values, problem):
+    with pytest.raises(RecipeError, match=problem):
+        Stft(**values)
+
+
+# mel, log_mel
+
+
+@pytest.mark.parametrize("transform", [Mel, LogMel])
+@pytest.mark.parametrize("center", [False, True])
+def test_mel_keeps_the_contract(transform, center):
+    made = transform(n_fft=512, hop=100, n_mels=30, center=center)
+    check_contract(made)
+    check_channels(made)
+
+
+@pytest.mark.parametrize("htk", [False, True])
+@pytest.mark.parametrize("norm", ["slaney", "none"])
+@pytest.mark.parametrize("n_mels", [1, 40])
+def test_banks_are_librosa_s(htk, norm, n_mels):
+    ours = mel_filter_bank(
+        22050, 1024, n_mels, 30.0, 9000.0, "htk" if htk else "slaney", norm
+    )
+    theirs = librosa.filters.mel(
+        sr=22050, n_fft=1024, n_mels=n_mels, fmin=30.0, fmax=9000.0, htk=htk,
+        norm=None if norm == "none" else norm, dtype=np.float64,
+    )  # fmt: skip
+    assert_near(ours, theirs, 1e-6)
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("pad_mode", ["constant", "reflect"])
+def test_mel_is_librosa_s(center, pad_mode):
+    windows = noise(2, 5000)
+    theirs = librosa.feature.melspectrogram(
+        y=windows.astype(np.float64), sr=RATE, n_fft=512, hop_length=128, n_mels=40,
+        center=center, pad_mode=pad_mode, htk=True, norm=None,
+    )  # fmt: skip
+    options = {"n_fft": 512, "hop": 128, "n_mels": 40, "center": center,
+               "pad_mode": pad_mode, "mel_scale": "htk", "norm": "none"}  # fmt: skip
+    exact = np.moveaxis(theirs, -1, -2)
+    assert_near(Mel(**options)(windows, RATE), exact, 1e-6)
+    ours = LogMel(**options, log="db")(windows, RATE)
+    np.testing.assert_allclose(ours, 10 * np.log10(exact), rtol=0, atol=1e-4)
+
+
+def test_silence_has_no_power():
+    assert not apply_transform(Mel(), np.zeros((1, 2000), np.float32), RATE).any()
+
+
+def test_bands_of_the_other_scale_are_elsewhere():
+    slaney, htk = (
+        Mel(n_mels=10, mel_scale=scale).axes(RATE, 4000)[1]["values"]
+        for scale in ("slaney", "htk")
+    )
+    step = 2595 * math.log10(1 + 8000 / 700) / 11
+    assert htk[0] == pytest.approx(700 * (10 ** (step / 2595) - 1))
+    assert slaney[0] != pytest.approx(htk[0])
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"n_mels": 4097}, "n_mels: must be at most 4096"),
+        ({"center": "yes"}, "center: must be True or False"),
+        ({"mel_scale": "bark"}, "mel_scale: must be one of slaney, htk"),
+        ({"norm": "l2"}, "norm: must be one of slaney, none"),
+    ],
+)
+def test_mel_values(values, problem):
+    for transform in (Mel, LogMel):
+        with pytest.raises(RecipeError, match=problem):
+            transform(**values)
