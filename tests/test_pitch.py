@@ -1,6 +1,7 @@
 """Pitch, against its formulas in slow float64, closed forms and librosa."""
 
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import pitch
 from beam_pipeline.transforms.pitch import (
+    Candidates,
     Pyin,
     Yin,
     difference_function,
@@ -230,6 +232,26 @@ def test_path_in_stretches_is_the_path():
     assert len(np.unique(whole[0])) == 2
 
 
+def test_long_paths_are_as_exact_as_short_ones():
+    rng = np.random.default_rng(0)
+    odds = rng.uniform(-80.1, -80, (10000, 5, 1)).astype(np.float32)
+    rest = np.full((10000, 1), -90, np.float32)
+    paths = PitchPaths(5, 4, 0.1)
+    whole = paths.backward(paths.forward(odds, rest))
+    end = paths.backward(paths.forward(odds[-300:], rest[-300:]))
+    np.testing.assert_array_equal(whole[..., -200:], end[..., -200:])
+
+
+def test_the_more_probable_of_two_candidates_next_to_one_pitch():
+    seen = Candidates(
+        (1, 2), np.array([0, 0, 1, 1]), np.array([3, 3, 3, 3]),
+        np.array([78.0, 77.0, 78.0, 77.0]), np.array([0.1, 0.2, 0.2, 0.1]),
+    )  # fmt: skip
+    path = np.array([[[0, 0]], [[3, 3]]])
+    assert Pyin(bins_per_semitone=1)._frequencies(seen, path).tolist() == [[77, 78]]
+    np.testing.assert_allclose(seen.voiced, 0.3)
+
+
 @pytest.mark.parametrize("steps", [1, 7, 20])
 def test_long_windows_give_what_short_history_gives(steps, monkeypatch):
     signal, _ = glide(200, 500, 1.5)
@@ -404,6 +426,22 @@ ALL = [
 def test_contract(transform):
     check_contract(transform)
     check_channels(transform)
+
+
+@pytest.mark.parametrize(
+    ("transform", "frames"),
+    [(Yin(frame=60000, hop=1, f_min=1000), 60300), (Yin(hop=4), 12000),
+     (Yin(f_min=17, frame=65000, hop=2000), 200000), (Yin(), 10**6),
+     (Pyin(f_min=120, f_max=500), 10**6)],
+)  # fmt: skip
+def test_memory_is_bounded(transform, frames):
+    windows = noise(1, frames)
+    transform(windows[:, : transform.frame], RATE)
+    tracemalloc.start()
+    out = transform(windows, RATE)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 25e6 + 2 * out.nbytes
 
 
 @pytest.mark.parametrize("kind", [Yin, Pyin])

@@ -123,15 +123,16 @@ class _Periods(SignalFrames):
     ) -> Iterator[tuple[tuple[slice, slice], Dips]]:
         """The dips of some time frames of windows, a block at a time."""
         shortest, longest = self._lags(sample_rate_hz)
-        # Twice as long: they are float64.
-        size = 2 * min(self.frame, self.hop + 2 * longest)
+        lags = longest + NEAR
+        length = (
+            self.hop + lags if _shared_hops(self.frame, self.hop, lags) else self.frame
+        )
+        size = 2 * (length + lags)  # in float64
         for rows, part in cache_blocks(len(windows), times.stop - times.start, size):
             first = times.start + part.start
             last = min(times.start + part.stop, times.stop) - 1
             samples = windows[rows, first * self.hop : last * self.hop + self.frame]
-            difference = difference_function(
-                samples, self.frame, self.hop, longest + NEAR
-            )
+            difference = difference_function(samples, self.frame, self.hop, lags)
             yield (rows, slice(first, last + 1)), find_dips(difference, shortest)
 
     def _frequency(self, periods: Float64Array, sample_rate_hz: int) -> Float64Array:
@@ -181,8 +182,8 @@ class Yin(_Periods):
 
     Notes
     -----
-    The steps are those of the paper, but for three that the authors' program has like
-    this. The paper takes as many pairs at each lag; the mean over all is as exact, and
+    The steps are those of the paper, but for three, in the manner of the authors' later
+    program. The paper takes as many pairs at each lag; the mean over all is as exact, and
     stays in the middle of the frame. It takes the lowest minimum if none is below the
     threshold; but the multiples of a period are about as low as the period, and in
     noise often lower. And it takes the first minimum below the threshold even where
@@ -526,24 +527,27 @@ def difference_function(
 def _correlation(x: Float64Array, frame: int, hop: int, lags: int) -> Float64Array:
     """``sum_{j < frame - l} x[w, t * hop + j] * x[w, t * hop + j + l]``.
 
-    Frames overlap, and what they share is worked out once: the first
-    ``frame - lags`` products are a sum over hops and over a rest of a hop.
+    Frames overlap: a sum over a frame is one over hops, which other frames share, and
+    one over the rest of the frame.
     """
-    shared = (frame - lags - 1) // hop
-    if shared > MAX_SHARED or 2 * (hop + lags) > frame:
-        return _products(x, frame, frame, hop, lags)
-    rest = frame - lags - shared * hop
-    hops = _products(x, rest, rest + lags, hop, lags)
-    total = _products(x[:, frame - lags :], lags, lags, hop, lags)
-    count = total.shape[1]
-    total += hops[:, shared : shared + count]
-    if rest < hop:
-        others = _products(x[:, rest:], hop - rest, hop - rest + lags, hop, lags)
-        hops = hops[:, : others.shape[1]]
-        hops += others[:, : hops.shape[1]]
+    shared = _shared_hops(frame, hop, lags)
+    rest = frame - shared * hop
+    total = _products(x[:, shared * hop :], rest, rest, hop, lags)
+    if not shared:
+        return total
+    hops = _products(x, hop, hop + lags, hop, lags)
     for k in range(shared):
-        total += hops[:, k : k + count]
+        total += hops[:, k : k + total.shape[1]]
     return total
+
+
+def _shared_hops(frame: int, hop: int, lags: int) -> int:
+    """How many hops of a frame to share with others; 0 where that takes longer."""
+    shared = (frame - lags) // hop
+    rest = frame - shared * hop
+    # Three FFTs of a hop and two of the rest, instead of two of a frame.
+    quicker = 3 * (hop + lags) + 2 * (rest + lags) < 2 * (frame + lags)
+    return shared if quicker and shared <= MAX_SHARED else 0
 
 
 def _products(
@@ -565,7 +569,7 @@ def find_dips(difference: Float64Array, shortest: int) -> Dips:
     """The minima of the aperiodicity from a lag on, all but ``NEAR`` lags.
 
     Where they are between the lags is worked out with the difference function, by
-    polynomials through more lags than a parabola's three, which is up to 5 cents off
+    polynomials through more lags than the three of a parabola, which is cents off
     where a period has few samples or many harmonics.
     """
     difference = difference.reshape(-1, difference.shape[-1])
