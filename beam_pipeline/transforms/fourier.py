@@ -20,9 +20,11 @@ from beam_pipeline.transforms.base import (
     real,
     whole,
 )
-from beam_pipeline.transforms.mel import BLOCK_SAMPLES, cache_blocks
+from beam_pipeline.transforms.mel import cache_blocks
 
 MAX_FFT = 1 << 24
+# Framed samples at a time: what is not reduced to bands leaves the cache anyway.
+SPECTRUM_SAMPLES = 1 << 21
 PAD_MODES = ("constant", "reflect", "edge")
 
 # Coefficients of a sum of cosines, a[0] - a[1] cos(w) + a[2] cos(2 w).
@@ -128,12 +130,13 @@ def as_kind(spectrum: npt.NDArray[np.complex64], kind: str, floor: float) -> Arr
     """A spectrum as it is, its magnitude, power, or power in dB; may overwrite it."""
     if kind == "complex":
         return spectrum
+    if kind == "magnitude":
+        magnitude: FloatArray = np.abs(spectrum)
+        return magnitude
     parts = spectrum.view(np.float32)
     np.square(parts, out=parts)
     power: FloatArray = parts[..., 0::2] + parts[..., 1::2]
-    if kind == "magnitude":
-        np.sqrt(power, out=power)
-    elif kind == "db":
+    if kind == "db":
         # The floor after the logarithm: silence is exactly the floor's.
         with np.errstate(divide="ignore"):
             np.log(power, out=power)
@@ -184,12 +187,15 @@ class Fft:
         frames = windows.shape[-1]
         n_fft = self._length(frames)
         flat = windows.reshape(math.prod(windows.shape[:-1]), frames)
-        dtype = np.complex64 if self.kind == "complex" else np.float32
-        out = np.empty((len(flat), n_fft // 2 + 1), dtype)
-        step = max(1, BLOCK_SAMPLES // n_fft)
+        out: Array = np.empty((len(flat), n_fft // 2 + 1), _dtype_of(self.kind))
+        step = max(1, SPECTRUM_SAMPLES // n_fft)
         for first in range(0, len(flat), step):
             block = slice(first, first + step)
-            out[block] = as_kind(scipy.fft.rfft(flat[block], n_fft), self.kind, 0.0)
+            made = as_kind(scipy.fft.rfft(flat[block], n_fft), self.kind, 0.0)
+            if made.shape == out.shape:
+                out = made  # in one go: no copy
+            else:
+                out[block] = made
         return out.reshape(*windows.shape[:-1], out.shape[-1])
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
@@ -283,13 +289,18 @@ class Stft:
         count = centred_frames(frames, self.n_fft, self.hop, self.center)
         taper = taper_of(self.window, self.win_length or self.n_fft, self.n_fft)
         flat = windows.reshape(math.prod(windows.shape[:-1]), frames)
-        dtype = np.complex64 if self.kind == "complex" else np.float32
-        out = np.empty((len(flat), count, self.n_fft // 2 + 1), dtype)
-        for rows, times in cache_blocks(len(flat), count, self.n_fft):
+        shape = (len(flat), count, self.n_fft // 2 + 1)
+        out: Array = np.empty(shape, _dtype_of(self.kind))
+        blocks = cache_blocks(len(flat), count, self.n_fft, SPECTRUM_SAMPLES)
+        for rows, times in blocks:
             padded = centred(flat[rows], self.n_fft, self.center, self.pad_mode)
             framed = np.lib.stride_tricks.sliding_window_view(padded, self.n_fft, -1)
             spectrum = scipy.fft.rfft(framed[:, :: self.hop][:, times] * taper)
-            out[rows, times] = as_kind(spectrum, self.kind, self.floor)
+            made = as_kind(spectrum, self.kind, self.floor)
+            if made.shape == shape:
+                out = made
+            else:
+                out[rows, times] = made
         return out.reshape(*windows.shape[:-1], *out.shape[1:])
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
@@ -302,6 +313,10 @@ class Stft:
             time_axis(sample_rate_hz, frames, self.n_fft, self.hop, self.center),
             frequency_axis(sample_rate_hz, self.n_fft),
         ]
+
+
+def _dtype_of(kind: str) -> type[Any]:
+    return np.complex64 if kind == "complex" else np.float32
 
 
 def _check_size(transform: Any, field: str) -> None:

@@ -166,9 +166,11 @@ def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
     return power
 
 
-def cache_blocks(windows: int, count: int, n_fft: int) -> Iterator[tuple[slice, slice]]:
-    """Slices over windows and their ``count`` frames, ``BLOCK_SAMPLES`` at a time."""
-    frames = max(1, BLOCK_SAMPLES // n_fft)
+def cache_blocks(
+    windows: int, count: int, n_fft: int, samples: int = BLOCK_SAMPLES
+) -> Iterator[tuple[slice, slice]]:
+    """Slices over windows and their ``count`` frames, so many samples at a time."""
+    frames = max(1, samples // n_fft)
     several = max(1, frames // count)
     for window in range(0, windows, several):
         for frame in range(0, count, frames):
