@@ -8,6 +8,7 @@ import tracemalloc
 import librosa
 import numpy as np
 import pytest
+import threadpoolctl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -245,6 +246,23 @@ def test_blocks_do_not_show(transform, monkeypatch):
     np.testing.assert_allclose(transform(windows, RATE), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "frames"),
+    [
+        ({}, 20000),
+        ({"hop": 441}, 60000),
+        ({"hop": 64, "bins_per_octave": 36, "n_bins": 252}, 30001),
+    ],
+)
+def test_the_number_of_threads_does_not_show(parameters, frames):
+    windows = noise(2, frames)
+    transform = Cqt(**parameters)
+    with threadpoolctl.threadpool_limits(1):
+        alone = transform(windows, 22050)
+    with threadpoolctl.threadpool_limits(4):
+        np.testing.assert_array_equal(transform(windows, 22050), alone)
+
+
 def test_long_windows_in_segments():
     frames = 3 * cqt.SEGMENT_SAMPLES + 1234
     transform = Cqt(kind="complex", f_min=100.0, n_bins=60)
@@ -258,10 +276,11 @@ def test_long_windows_in_segments():
         np.testing.assert_allclose(found[t], near[t - start // 512], atol=5e-7)
 
 
-def test_memory_stays_bounded():
-    windows = np.zeros((1, 2**22), np.float32)
+@pytest.mark.parametrize("shape", [(1, 2**22), (2000, 2000)])
+def test_memory_stays_bounded(shape):
+    windows = np.zeros(shape, np.float32)
     transform = Cqt(hop=64)
-    transform(windows[:, :5000], RATE)
+    transform(windows[:1, :5000], RATE)
     tracemalloc.start()
     try:
         size = transform(windows, RATE).nbytes

@@ -37,6 +37,11 @@ ComplexArray = npt.NDArray[np.complex64]
 # and stays in the cache; more are slower, see ``mel.BLOCK_SAMPLES``.
 SEGMENT_SAMPLES = 2**18
 
+# Multiplications, and time frames, of a matrix product at most. OpenBLAS does not share
+# so few among threads, and takes no longer for them than for more.
+MOST_PRODUCTS = 2**18
+MOST_FRAMES = 32
+
 # Complex weights of all filters, 64 MiB; those of 32 Hz at 44.1 kHz, an odd hop and 36
 # bins an octave are half as many.
 MAX_WEIGHTS = 2**23
@@ -418,11 +423,9 @@ def _check_highest(
 
 def _halvings(highest: float, cycles: float, sample_rate_hz: int, hop: int) -> int:
     """How often the signal may be halved for filters up to a frequency."""
-    edge = highest * (1 + SIDE_LOBES / cycles)
+    rates = PASS_BAND * sample_rate_hz / (highest * (1 + SIDE_LOBES / cycles))
     halvings = 0
-    while hop % 2 ** (halvings + 1) == 0 and edge <= PASS_BAND * sample_rate_hz / 2 ** (
-        halvings + 1
-    ):
+    while hop % 2 ** (halvings + 1) == 0 and rates >= 2 ** (halvings + 1):
         halvings += 1
     return halvings
 
@@ -489,10 +492,8 @@ def _segment_responses(
         padded = _cut_padded(part, middle - length // 2, (count - 1) * step + length)
         framed = frames_of(padded, length, step)
         for rows, times in cache_blocks(len(framed), count, length):
-            # One matrix product a signal, of the same shape for all: in a product of
-            # several signals' frames the rounding would vary with their number.
             frames = np.ascontiguousarray(framed[rows, times])
-            response = (frames @ octave.weights).view(np.complex64)
+            response = _product(frames, octave.weights).view(np.complex64)
             yield (
                 (
                     slice(signal + rows.start, signal + rows.start + len(response)),
@@ -501,6 +502,25 @@ def _segment_responses(
                 octave,
                 response,
             )
+
+
+def _product(frames: FloatArray, weights: FloatArray) -> FloatArray:
+    """The matrix product of each signal's frames (n, count, length) and the weights.
+
+    BLAS is called for each signal with the same shapes, and with small ones: how it
+    rounds depends on the shape, and on the number of threads that share a large one.
+    """
+    _, count, length = frames.shape
+    columns = weights.shape[1]
+    terms = max(16, MOST_PRODUCTS // (min(count, MOST_FRAMES) * columns))
+    out = np.empty((*frames.shape[:2], columns), np.float32)
+    for first in range(0, count, MOST_FRAMES):
+        some = frames[:, first : first + MOST_FRAMES]
+        sums = out[:, first : first + MOST_FRAMES]
+        np.matmul(some[..., :terms], weights[:terms], out=sums)
+        for term in range(terms, length, terms):
+            sums += some[..., term : term + terms] @ weights[term : term + terms]
+    return out
 
 
 def halve(signals: FloatArray, middle: int) -> tuple[FloatArray, int]:
