@@ -35,6 +35,7 @@ setup(
         "soxr>=0.5",  # resampling
         "tensorflow>=2.21",  # the reader; writing never imports it
         "tfx-bsl>=1.21",  # examples and schemas without TensorFlow
+        "threadpoolctl>=3",  # one thread of BLAS for each worker
         "tqdm>=4.65",  # the progress bar
     ],
     extras_require={

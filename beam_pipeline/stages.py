@@ -14,6 +14,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.pvalue import AsDict, TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
+from threadpoolctl import threadpool_limits
 
 from beam_pipeline import blocks, files
 from beam_pipeline.audio import output_frames
@@ -403,6 +404,11 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         blocks.keep_freed_memory()
+        # Workers are as many as cores, and bytes must not depend on their number.
+        self._one_thread = threadpool_limits(1)
+
+    def teardown(self) -> None:
+        self._one_thread.restore_original_limits()
 
     def process(self, work: ShardWork) -> Iterator[FrameBlock | Lost]:
         yield from blocks.decode_blocks(work, self.inputs, self.recipe)

@@ -104,6 +104,7 @@ HOMES = {
     "pyarrow": ("metadata", "metadata"),
     "isal": ("tfrecord metadata statistics", ""),
     "matplotlib": ("show", "show"),
+    "threadpoolctl": ("stages", ""),
     "tqdm": ("cli", "cli"),
     "yaml": ("cli", "cli"),
     "scipy": (
