@@ -183,9 +183,9 @@ class Yin(_Periods):
     Notes
     -----
     The steps are those of the paper, but for three, in the manner of the authors' later
-    program. The paper takes as many pairs at each lag; the mean over all is as exact, and
-    stays in the middle of the frame. It takes the lowest minimum if none is below the
-    threshold; but the multiples of a period are about as low as the period, and in
+    program. The paper takes as many pairs at each lag; the mean over all is as exact,
+    and stays in the middle of the frame. It takes the lowest minimum if none is below
+    the threshold; but the multiples of a period are about as low as the period, and in
     noise often lower. And it takes the first minimum below the threshold even where
     noise has made several of one.
 
