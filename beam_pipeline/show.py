@@ -21,6 +21,7 @@ from beam_pipeline.tfrecord import read_records
 
 REJECTS_SHOWN = 20
 CLASSES_SHOWN = 50
+PLOTS_ACROSS = 3
 
 
 def some_examples(
@@ -199,11 +200,18 @@ def plot_examples(
     drawn = [s for s in metadata.features.values() if 1 <= len(s.shape) <= 2]
     if not drawn or not examples:
         raise InputError("There is no signal or spectrum to draw in these examples.")
-    figure = Figure(figsize=(5 * len(drawn), 2.6 * len(examples)), layout="constrained")
-    axes = figure.subplots(len(examples), len(drawn), squeeze=False)
-    for row, example in enumerate(examples):
-        for column, spec in enumerate(drawn):
-            _draw(axes[row][column], spec, np.asarray(example[spec.name]), example)
+    # Few examples with many features, or many with few: about as wide as high.
+    across = min(len(drawn), PLOTS_ACROSS)
+    down = -(-len(drawn) // across)
+    size = (5 * across, 2.6 * down * len(examples))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(down * len(examples), across, squeeze=False)
+    for number, example in enumerate(examples):
+        places = axes[number * down : (number + 1) * down].ravel()
+        for place, spec in zip(places, drawn, strict=False):
+            _draw(place, spec, np.asarray(example[spec.name]), example)
+        for place in places[len(drawn) :]:
+            place.set_axis_off()
     figure.savefig(path)
 
 
@@ -219,24 +227,53 @@ def _draw(
         axes.plot(start + np.arange(values.size) / rate, values, linewidth=0.5)
         axes.set_xlabel("s")
     elif values.ndim == 1:
-        axes.plot(values)
+        _draw_series(axes, spec, values)
+    elif spec.axes and "labels" in spec.axes[-1]:
+        _draw_columns(axes, spec, values)
     else:
         axes.imshow(values.T, origin="lower", aspect="auto", interpolation="nearest")
         for axis, described in zip((axes.xaxis, axes.yaxis), spec.axes, strict=False):
             _label_axis(axis, described, values.shape)
 
 
+def _draw_series(axes: Any, spec: FeatureSpec, values: Any) -> None:
+    """A line over the feature's only axis."""
+    described = spec.axes[0] if spec.axes else {"name": "entry"}
+    places = described.get("values")
+    if places is None:
+        step = described.get("step", 1)
+        places = described.get("start", 0) + step * np.arange(values.size)
+    is_numbers = not isinstance(places[0], str)
+    axes.plot(places if is_numbers else range(values.size), values, linewidth=0.8)
+    unit = described.get("unit")
+    axes.set_xlabel(described["name"] + (f" ({unit})" if unit else ""))
+
+
+def _draw_columns(axes: Any, spec: FeatureSpec, values: Any) -> None:
+    """A line for each of a few columns, which differ in what they mean."""
+    time = spec.axes[0]
+    places = time["start"] + time["step"] * np.arange(len(values))
+    axes.set_xlabel(f"{time['name']} ({time['unit']})")
+    for number, label in enumerate(spec.axes[-1]["labels"]):
+        beside = axes if number == 0 else axes.twinx()
+        beside.plot(places, values[:, number], f"C{number}", linewidth=0.8)
+        beside.set_ylabel(label, color=f"C{number}")
+
+
 def _label_axis(
     axis: Any, described: Mapping[str, Any], shape: tuple[int, ...]
 ) -> None:
     """Writes what an axis means at a few of its places."""
-    axis.set_label_text(f"{described['name']} ({described['unit']})")
+    unit = described.get("unit")
+    axis.set_label_text(described["name"] + (f" ({unit})" if unit else ""))
     values = described.get("values")
-    size = shape[0] if values is None else len(values)
+    size = described.get("size", shape[0]) if values is None else len(values)
     places = np.linspace(0, size - 1, min(6, size)).round().astype(int)
     if values is None:
-        values = described["start"] + described["step"] * np.arange(size)
-    axis.set_ticks(places, [f"{values[place]:.4g}" for place in places])
+        step = described.get("step", 1)
+        values = described.get("start", 0) + step * np.arange(size)
+    texts = [v if isinstance(v, str) else f"{v:.4g}" for v in values]
+    axis.set_ticks(places, [texts[place] for place in places])
 
 
 def describe_progress(seen: Progress) -> str:
