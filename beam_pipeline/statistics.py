@@ -6,9 +6,10 @@ same bytes however many workers there were, and a shard's part can lie in its re
 
 Quantiles come from a histogram over the upper 16 bits of the values as float32, which
 is their sign, exponent and 7 bits of mantissa: each is within a relative ``2**-8`` of
-the value that has its rank. Of blocks with many values only one in three or so is
-counted there. All else is exact, but for the squares and the sums within one block,
-which are float64.
+the value that has its rank, and zero where that is below ``2**-133``. Blocks of more
+than 65536 values have about so many of them counted there, in runs from all over the
+block. All else is exact, but for the squares and the sums within one block, which are
+float64.
 """
 
 from __future__ import annotations
@@ -35,13 +36,18 @@ Array = npt.NDArray[Any]
 State = Mapping[str, Any]
 
 _BUCKETS = 1 << 16
+# Below it is the bucket of zero.
+_LEAST_BUCKET = 2.0**-133
 # Columns of reductions: narrow arrays are reduced at a fraction of the speed. Values
 # that are reduced at a time: their float64 copy stays in the cache.
-_WIDE = 512
+_WIDE = 1024
 _PIECE = 1 << 16
 _WAITING = 64
-# So many values of a block are all counted in the histogram, which costs the most.
-_COUNTED = 1 << 14
+# So many values of a block are all counted in the histogram, which costs the most; of
+# more, runs of so many.
+_COUNTED = 1 << 16
+_RUN = 64
+_GOLDEN = (math.sqrt(5) - 1) / 2
 # Blocks below _SMALL values wait until there are _FULL, because each pass over an array
 # costs microseconds however small it is.
 _SMALL, _FULL = 1 << 15, 1 << 16
@@ -113,7 +119,7 @@ class Histogram:
     def __init__(self) -> None:
         self._counts = np.zeros(_BUCKETS, np.int64)
         # Counting some hundred thousand at a time saves a pass over all buckets.
-        self._waiting = np.empty(1 << 17, np.intp)
+        self._waiting = np.empty(1 << 18, np.intp)
         self._filled = 0
 
     def add(self, values: Array) -> None:
@@ -123,13 +129,13 @@ class Histogram:
             values = np.clip(values, -largest, largest).astype(np.float32)
         upper = 1 if np.little_endian else 0
         buckets = np.ascontiguousarray(values).reshape(-1).view(np.uint16)[upper::2]
-        while buckets.size:
-            room = self._waiting[self._filled : self._filled + buckets.size]
-            np.copyto(room, buckets[: room.size])
-            self._filled += room.size
-            buckets = buckets[room.size :]
-            if self._filled == self._waiting.size:
-                self._flush()
+        if buckets.size > self._waiting.size - self._filled:
+            self._flush()
+        if buckets.size > self._waiting.size:
+            self._counts += np.bincount(buckets, minlength=_BUCKETS)
+            return
+        self._waiting[self._filled : self._filled + buckets.size] = buckets
+        self._filled += buckets.size
 
     def _flush(self) -> None:
         waiting = self._waiting[: self._filled]
@@ -152,7 +158,8 @@ class Histogram:
         ranks = self.counts()[ascending].cumsum()
         rank = max(1, math.ceil(q * int(ranks[-1])))
         bucket = int(ascending[np.searchsorted(ranks, rank)])
-        return float(np.array(bucket << 16 | 0x8000, np.uint32).view(np.float32))
+        middle = float(np.array(bucket << 16 | 0x8000, np.uint32).view(np.float32))
+        return 0.0 if abs(middle) < _LEAST_BUCKET else middle
 
 
 class FeatureStatistics:
@@ -163,9 +170,8 @@ class FeatureStatistics:
     out of everything else.
     """
 
-    def __init__(self, bins: int, stride: int = 3):
+    def __init__(self, bins: int):
         self._bins = bins
-        self._stride = stride
         columns = max(bins, 1)
         self._count = 0
         self._left_out = np.zeros(columns, np.int64)
@@ -181,41 +187,35 @@ class FeatureStatistics:
         """Nothing yet, of such a feature."""
         has_bins = bool(spec.axes) and spec.axes[-1].get("name") != "time"
         bins = spec.shape[-1] if has_bins and spec.shape else 0
-        # One that meets all entries of the last axis in turn.
-        period = spec.shape[-1] if spec.shape else 1
-        stride = next(k for k in (3, 5, 7, 11, 13, 1) if math.gcd(k, period) == 1)
-        return cls(bins if bins <= MAX_BINS else 0, stride)
+        return cls(bins if bins <= MAX_BINS else 0)
 
     def add(self, values: Array) -> None:
         """Takes in the feature's values for some windows, shape (n, ...)."""
         if values.dtype.kind == "c":
             values = np.abs(values)
-        if values.dtype.kind != "f" or values.dtype == np.float16:
-            values = values.astype(np.float64)
         if values.size == 0:
             return
+        fits = np.can_cast(values.dtype, np.float32)
+        values = values.astype(np.float32 if fits else np.float64, copy=False)
         rows = np.ascontiguousarray(values).reshape(-1, len(self._min))
         if rows.size >= _SMALL:
             self._add_block(rows)
             return
-        self._queue.append(rows)
+        # A view would keep the whole clip while it waits.
+        self._queue.append(rows.copy())
         self._queued += rows.size
         if self._queued >= _FULL:
             self._flush()
 
     def _add_block(self, rows: Array) -> None:
-        step = -(-_PIECE // rows.shape[1])
-        pieces = [
-            _reduced(rows[first : first + step]) for first in range(0, len(rows), step)
-        ]
-        sums, least, most = (np.stack(part) for part in zip(*pieces, strict=True))
-        total = sums.sum(axis=0)
-        if not np.isfinite(total).all():
+        total = _sums_of(rows)
+        if np.isfinite(total).all():
+            self._sums.add(total)
+            self._count += len(rows)
+            self._widen(*_range_of(rows))
+            self._histogram.add(_evenly(rows.reshape(-1)))
+        else:
             self._add_with_gaps(rows)
-            return
-        self._sums.add(total)
-        stride = 1 if rows.size <= _COUNTED else self._stride
-        self._add_rest(rows, least, most, stride)
 
     def _flush(self) -> None:
         """Takes in the small blocks together, each with the sums that it has alone."""
@@ -237,31 +237,37 @@ class FeatureStatistics:
         if not good.all():
             rows = rows[np.repeat(good, [len(block) for block in self._queue])]
         if len(rows):
-            self._add_rest(rows, rows, rows, 1)
+            self._count += len(rows)
+            self._widen(*_range_of(rows))
+            self._histogram.add(rows)
         self._queue.clear()
         self._queued = 0
 
-    def _add_rest(self, rows: Array, least: Array, most: Array, stride: int) -> None:
-        """All but the sums of finite rows."""
-        self._count += len(rows)
-        np.minimum(self._min, least.min(axis=0), out=self._min)
-        np.maximum(self._max, most.max(axis=0), out=self._max)
-        self._histogram.add(rows.reshape(-1)[::stride])
+    def _widen(self, least: Array, most: Array) -> None:
+        np.minimum(self._min, least, out=self._min)
+        np.maximum(self._max, most, out=self._max)
 
     def _add_with_gaps(self, rows: Array) -> None:
         finite = np.isfinite(rows)
         self._count += len(rows)
         self._left_out += (~finite).sum(axis=0)
-        # Sums of a block may overflow, single values cannot; their squares are capped.
+        filled = np.where(finite, rows, 0)
+        total = _sums_of(filled)
+        if np.isfinite(total).all():
+            self._sums.add(total)
+        else:
+            self._add_one_by_one(filled)
+        least, _ = _range_of(np.where(finite, rows, np.inf))
+        _, most = _range_of(np.where(finite, rows, -np.inf))
+        self._widen(least, most)
+        self._histogram.add(_evenly(rows[finite]))
+
+    def _add_one_by_one(self, rows: Array) -> None:
+        """Sums of a block may overflow, single values cannot; squares are capped."""
         with np.errstate(over="ignore"):
-            for row in np.where(finite, rows, 0).astype(np.float64):
+            for row in rows.astype(np.float64):
                 squares = np.minimum(row * row, np.finfo(np.float64).max)
                 self._sums.add(np.concatenate([row, squares]))
-        least = np.where(finite, rows, np.inf).min(axis=0)
-        most = np.where(finite, rows, -np.inf).max(axis=0)
-        np.minimum(self._min, least, out=self._min)
-        np.maximum(self._max, most, out=self._max)
-        self._histogram.add(rows[finite])
 
     def state(self) -> dict[str, Any]:
         """All of it as JSON values."""
@@ -270,7 +276,6 @@ class FeatureStatistics:
         used = np.flatnonzero(histogram)
         return {
             "bins": self._bins,
-            "stride": self._stride,
             "count": self._count,
             "left_out": self._left_out.tolist(),
             "sums": [_without_zeros(n) for n in self._sums.totals()],
@@ -283,7 +288,7 @@ class FeatureStatistics:
     @classmethod
     def from_state(cls, state: State) -> FeatureStatistics:
         """The statistics whose state this is."""
-        made = cls(state["bins"], state["stride"])
+        made = cls(state["bins"])
         made._count = state["count"]
         made._left_out = np.array(state["left_out"], np.int64)
         made._sums.merge(n << zeros for n, zeros in state["sums"])
@@ -301,8 +306,7 @@ class FeatureStatistics:
         self._count += other._count
         self._left_out += other._left_out
         self._sums.merge(other._sums.totals())
-        np.minimum(self._min, other._min, out=self._min)
-        np.maximum(self._max, other._max, out=self._max)
+        self._widen(other._min, other._max)
         self._histogram.merge(other._histogram.counts())
 
     def to_json(self) -> dict[str, Any]:
@@ -350,6 +354,8 @@ class SignalStatistics:
 
     def add(self, windows: npt.NDArray[np.float32]) -> None:
         """Takes in windows, shape (n, ...)."""
+        if windows.size == 0:
+            return
         axes = tuple(range(1, windows.ndim))
         peaks = np.maximum(windows.max(axis=axes), -windows.min(axis=axes))
         counts = self._counts
@@ -444,19 +450,58 @@ class DataStatistics:
         }
 
 
-def _reduced(rows: Array) -> tuple[Array, Array, Array]:
-    """(sums and sums of squares, minima, maxima) of columns, in float64."""
+def _side_by_side(rows: Array) -> tuple[Array, Array]:
+    """Several rows beside each other in each of fewer rows; what is left over."""
     count, columns = rows.shape
-    several = math.gcd(count, 1 << max(0, (_WIDE // columns).bit_length() - 1))
-    wide = rows.reshape(count // several, several * columns)
-    exact = wide.astype(np.float64)
-    sums = exact.sum(axis=0)
-    with np.errstate(over="ignore"):
-        np.square(exact, out=exact)
-    parts = np.stack([sums, exact.sum(axis=0), wide.min(axis=0), wide.max(axis=0)])
-    parts = parts.reshape(4, several, columns)
-    both = parts[:2].sum(axis=1).reshape(-1)
-    return both, parts[2].min(axis=0), parts[3].max(axis=0)
+    several = max(1, min(_WIDE // columns, math.isqrt(count)))
+    whole = count // several * several
+    return rows[:whole].reshape(-1, several * columns), rows[whole:]
+
+
+def _sums_of(rows: Array) -> npt.NDArray[np.float64]:
+    """The sums of the columns, then those of their squares."""
+    columns = rows.shape[1]
+    wide, rest = _side_by_side(rows)
+    step = -(-_PIECE // wide.shape[1])
+    sums = np.zeros((2, wide.shape[1]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for at in range(0, len(wide), step):
+            exact = wide[at : at + step].astype(np.float64)
+            sums[0] += exact.sum(axis=0)
+            sums[1] += np.square(exact, out=exact).sum(axis=0)
+        total: npt.NDArray[np.float64] = sums.reshape(2, -1, columns).sum(axis=1)
+        if len(rest):
+            exact = rest.astype(np.float64)
+            total += exact.sum(axis=0), np.square(exact, out=exact).sum(axis=0)
+    return total.reshape(-1)
+
+
+def _range_of(rows: Array) -> tuple[Array, Array]:
+    """The minima and the maxima of the columns."""
+    columns = rows.shape[1]
+    wide, rest = _side_by_side(rows)
+    least, most = wide.min(axis=0), wide.max(axis=0)
+    least, most = least.reshape(-1, columns), most.reshape(-1, columns)
+    if len(rest):
+        least, most = np.concatenate([least, rest]), np.concatenate([most, rest])
+    return least.min(axis=0), most.max(axis=0)
+
+
+def _evenly(values: Array) -> Array:
+    """A few values as they are; of many, runs that are spread over them.
+
+    Single values at equal distances would be in step with a tone or with the last axis,
+    runs at equal distances with some axis: there is one for each stretch of values, and
+    where they begin in them goes round in the steps of the golden ratio.
+    """
+    share = -(-len(values) // _COUNTED)
+    if share <= 1:
+        return values
+    stretch = share * _RUN
+    number = np.arange((len(values) - _RUN) // stretch)
+    starts = number * stretch + (number * _GOLDEN % 1 * stretch).astype(np.int64)
+    runs: Array = np.lib.stride_tricks.sliding_window_view(values, _RUN)[starts]
+    return runs
 
 
 def _moments(count: int, total: int, squares: int) -> dict[str, float | None]:

@@ -154,6 +154,22 @@ def test_nan_and_infinity_are_counted_and_left_out():
     json.dumps(made, allow_nan=False)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("shape", [(16, 16000), (16, 59, 64), (13, 59, 60)])
+def test_gaps_in_large_blocks(shape):
+    values = noise(*shape)
+    flat = values.reshape(-1)
+    flat[[0, 64 * 64, 128 * 64]] = np.inf, -np.inf, np.nan
+    bins = shape[-1] if len(shape) > 2 else 0
+    made = gathered([values], bins).to_json()
+    kept = flat[np.isfinite(flat)].astype(np.float64)
+    assert made["count"] == values.size - 3
+    assert made["mean"] == pytest.approx(kept.mean(), rel=1e-9)
+    assert made["std"] == pytest.approx(kept.std(), rel=1e-9)
+    assert (made["min"], made["max"]) == (kept.min(), kept.max())
+    assert made["quantiles"]["0.95"] == pytest.approx(np.quantile(kept, 0.95), rel=0.03)
+
+
 def test_nothing_but_nan():
     made = travelled(gathered([np.full((2, 3), np.nan, "f4")], bins=3)).to_json()
     assert made == {"count": 0, "nonfinite_share": 1.0, "mean": None, "std": None}
@@ -176,8 +192,46 @@ def test_quantiles_are_near_the_value_of_their_rank(values, q):
     histogram = Histogram()
     histogram.add(np.array(values, np.float32))
     exact = sorted(values)[max(1, math.ceil(q * len(values))) - 1]
-    # Below the normal numbers the buckets are of equal width.
-    assert histogram.quantile(q) == pytest.approx(exact, rel=2**-8, abs=2.0**-133)
+    if abs(exact) < 2.0**-133:
+        assert histogram.quantile(q) == 0
+    else:
+        # Below the normal numbers the buckets are of equal width.
+        assert histogram.quantile(q) == pytest.approx(exact, rel=2**-8, abs=2.0**-134)
+
+
+@given(
+    st.lists(st.integers(-(2**15), 2**15 - 1), min_size=1, max_size=300),
+    st.sampled_from(["i2", "i4", "i8", "f8", ">f4"]),
+)
+@settings(deadline=None)
+def test_quantiles_of_other_types(values, dtype):
+    made = gathered([np.array(values, dtype)]).to_json()
+    for q in QUANTILES:
+        exact = np.quantile(values, q, method="inverted_cdf")
+        assert made["quantiles"][str(q)] == pytest.approx(exact, rel=2**-8)
+    assert made["mean"] == pytest.approx(np.mean(values), rel=1e-12)
+
+
+def test_the_quantile_of_many_zeros_is_zero():
+    values = np.zeros((10, 10), np.float32)
+    values[0] = -0.0
+    values[1] = 1
+    quantiles = gathered([values]).to_json()["quantiles"]
+    assert (quantiles["0.01"], quantiles["0.5"], quantiles["0.95"]) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("period", [2, 3, 4, 6, 8, 61, 64, 183, 192, 256])
+def test_quantiles_of_long_tones(period):
+    # As many windows as a block has, of which a part is counted.
+    frame = np.arange(16 * 16000) % period
+    tone = np.sin(2 * np.pi * frame / period + 0.3).astype("f4").reshape(16, -1)
+    quantiles = gathered([tone]).to_json()["quantiles"]
+    ordered = np.sort(tone.reshape(-1))
+    for q in QUANTILES:
+        # Within a hundredth in rank, and the width of a bucket.
+        low, high = (ordered[round(at * (tone.size - 1))]
+                     for at in (max(q - 0.01, 0), min(q + 0.01, 1)))  # fmt: skip
+        assert low - 2**-8 * abs(low) <= quantiles[str(q)] <= high + 2**-8 * abs(high)
 
 
 def test_many_values_are_all_counted():
@@ -188,7 +242,27 @@ def test_many_values_are_all_counted():
     assert abs(histogram.quantile(0.5)) < 0.01
 
 
-@pytest.mark.parametrize("columns", [3, 64, 513, 3 * 5 * 7 * 11 * 13])
+def test_blocks_that_wait_hold_nothing_else():
+    clip = noise(100_000)
+    statistics = gathered([clip[:1000].reshape(10, 100)])
+    clip[:] = 0
+    assert statistics.to_json()["max"] > 1
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 85_001])
+@pytest.mark.parametrize("columns", [1, 3, 20, 513, 1025, 4096])
+def test_moments_of_odd_sizes(rows, columns):
+    rows = -(-rows * 3 // columns) if rows > 7 else rows
+    values = noise(rows, columns, scale=5) + 1
+    bins = gathered([values], columns).to_json()["bins"]
+    exact = values.astype(np.float64)
+    assert bins["mean"] == pytest.approx(exact.mean(axis=0), rel=1e-9, abs=1e-13)
+    assert bins["std"] == pytest.approx(exact.std(axis=0), rel=1e-6, abs=1e-7)
+    assert bins["min"] == exact.min(axis=0).tolist()
+    assert bins["max"] == exact.max(axis=0).tolist()
+
+
+@pytest.mark.parametrize("columns", [3, 61, 64, 128, 183, 513, 3 * 5 * 7 * 11 * 13])
 def test_large_blocks_are_counted_in_part_but_evenly(columns):
     # Each entry of the last axis has a value of its own.
     values = np.tile(np.arange(1, columns + 1, dtype="f4"), (1, 90_000 // columns, 1))
@@ -275,6 +349,7 @@ def test_silent_and_clipped_windows():
     statistics.add(windows)
     other = SignalStatistics()
     other.add(np.zeros((1, 2, 50), np.float32))
+    other.add(np.zeros((0, 50), np.float32))
     statistics.merge(travelled(other))
     assert statistics.to_json() == {
         "silent_windows": 2, "clipped_windows": 2, "clipped_share": 3 / 600,
