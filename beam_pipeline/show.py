@@ -238,13 +238,12 @@ def _draw(
 
 def _draw_series(axes: Any, spec: FeatureSpec, values: Any) -> None:
     """A line over the feature's only axis."""
-    described = spec.axes[0] if spec.axes else {"name": "entry"}
+    described: Mapping[str, Any] = spec.axes[0] if spec.axes else {"name": "entry"}
     places = described.get("values")
     if places is None:
         step = described.get("step", 1)
         places = described.get("start", 0) + step * np.arange(values.size)
-    is_numbers = not isinstance(places[0], str)
-    axes.plot(places if is_numbers else range(values.size), values, linewidth=0.8)
+    axes.plot(places, values, linewidth=0.8)
     unit = described.get("unit")
     axes.set_xlabel(described["name"] + (f" ({unit})" if unit else ""))
 
