@@ -32,7 +32,7 @@ from beam_pipeline.features import FeatureSet
 from beam_pipeline.plan import Clip, Corpus, Reject, Segment, Shard, ShardTask, clip_key
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sources import Input, locate
-from beam_pipeline.streams import SteppedReader, measure_factors, with_factors
+from beam_pipeline.streams import Reader, SteppedReader, measure_factors, with_factors
 from beam_pipeline.treatment import Treatment, copies_in, example_numbers
 from beam_pipeline.windows import WindowPlan, cut_windows, window_starts
 
@@ -126,7 +126,9 @@ class Format:
     rates_hz: Mapping[int, int]
 
     @classmethod
-    def of(cls, corpus: Corpus, recipe: Recipe) -> Format:
+    def of(
+        cls, corpus: Corpus, recipe: Recipe, columns: Sequence[tuple[str, str]] = ()
+    ) -> Format:
         """What a corpus looks like under a recipe.
 
         Raises
@@ -157,6 +159,9 @@ class Format:
                     "keep needs the same number in every clip; mix them, or pick one",
                     _listed(corpus.channels, "channels"),
                 )
+        classes = corpus.labels
+        if recipe.classes is not None:
+            classes = tuple(name.strip() for name in recipe.classes.split(","))
         windows = WindowPlan.of(recipe, rate or 1)
         shape = (windows.length,) if channels is None else (channels, windows.length)
         try:
@@ -166,7 +171,8 @@ class Format:
                 sample_rate_hz=rate,
                 win_len=windows.length,
                 channels=channels,
-                classes=bool(corpus.labels),
+                classes=classes,
+                columns=columns,
             )
         except RecipeError as error:
             if rate is not None:
@@ -177,7 +183,7 @@ class Format:
         return cls(
             features,
             treatment,
-            corpus.labels,
+            classes,
             windows.length,
             windows.hop,
             rate,
@@ -245,11 +251,13 @@ def _begin_read(
     """Opens a segment's file, telling a store which part of it will be read."""
     clip = segment.clip
     length = WindowPlan.of(recipe, clip.sample_rate_hz).length
-    share = min(1.0, (int(starts[-1]) + length) / clip.frames)
+    begin = clip.start + int(starts[0])
+    native = clip.native_frames * clip.sample_rate_hz / clip.native_rate_hz
+    share = min(1.0, (clip.start + int(starts[-1]) + length) / native)
     samples = share * clip.native_frames * clip.channels
     sample_bytes = SAMPLE_BYTES.get(clip.subtype, 2)
     # What begins in the middle is sought, after a look at the header.
-    expected = int(samples * sample_bytes) + 4096 if starts[0] == 0 else 0
+    expected = int(samples * sample_bytes) + 4096 if begin == 0 else 0
     path = locate(inputs, clip.source, clip.filepath)
     return files.begin_read(path, expected, share)
 
@@ -281,7 +289,8 @@ def _decode_segment(
     try:
         with open_clip(source, clip, recipe) as decoder:
             reader = step_clip(decoder, clip, recipe)
-            if files.modified_ns(source) != clip.modified_ns:
+            changed = files.modified_ns(source) != clip.modified_ns
+            if changed and clip.modified_ns:
                 raise UnreadableAudio(clip.filepath, "was changed since it was probed")
             while done < len(starts):
                 # Neither the windows nor the stretch that they lie in may be large.
@@ -320,18 +329,28 @@ def open_clip(source: str | BinaryIO, clip: Clip, recipe: Recipe) -> ClipReader:
         info,
         name=clip.filepath,
         sample_rate_hz=recipe.sample_rate,
-        channels=recipe.channels,
+        channels=recipe.channels if clip.channel is None else clip.channel,
     )
 
 
-def step_clip(
-    decoder: ClipReader, clip: Clip, recipe: Recipe
-) -> ClipReader | SteppedReader:
+@dataclass(frozen=True, slots=True)
+class PartReader:
+    """Reads ranges of a part of a file."""
+
+    reader: ClipReader
+    start: int
+
+    def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
+        return self.reader.read(self.start + start, self.start + stop)
+
+
+def step_clip(decoder: ClipReader, clip: Clip, recipe: Recipe) -> Reader:
     """A reader of a clip's frames after the recipe's steps on its stream."""
+    part = PartReader(decoder, clip.start) if clip.start else decoder
     if not recipe.stream:
-        return decoder
+        return part
     steps = with_factors(parse_stream(recipe.stream), clip.factors)
-    return SteppedReader(decoder, steps, clip.frames, clip.sample_rate_hz)
+    return SteppedReader(part, steps, clip.frames, clip.sample_rate_hz)
 
 
 def measure_clip(clip: Clip, inputs: Sequence[Input], recipe: Recipe) -> Clip:
@@ -339,11 +358,11 @@ def measure_clip(clip: Clip, inputs: Sequence[Input], recipe: Recipe) -> Clip:
     path = locate(inputs, clip.source, clip.filepath)
 
     @contextlib.contextmanager
-    def open_reader() -> Iterator[ClipReader]:
+    def open_reader() -> Iterator[Reader]:
         source = files.begin_read(path)
         try:
-            with open_clip(source, clip, recipe) as reader:
-                yield reader
+            with open_clip(source, clip, recipe) as decoder:
+                yield PartReader(decoder, clip.start)
         finally:
             if not isinstance(source, str):
                 source.close()
@@ -447,7 +466,5 @@ def encode_block(
         "win_start_idx": block.starts,
         "copy": block.copies,
     }
-    if clip.label is not None:
-        columns["class"] = clip.label
-        columns["target"] = targets[clip.label]
+    columns.update(block.place.form.features.of_clip(clip.label, clip.columns, targets))
     return encoder.encode(len(block.starts), columns)

@@ -109,6 +109,8 @@ class Decoder:
             subtype=self._sound.subtype,
         )
         self.info = probed or header
+        if not self.info.format:  # a table said it, which knows no formats
+            self.info = replace(self.info, format=header.format, subtype=header.subtype)
         if replace(header, frames=self.info.frames) != self.info:
             self.close()
             raise UnreadableAudio(

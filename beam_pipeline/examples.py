@@ -44,7 +44,7 @@ class ExampleEncoder:
         ----------
         columns : mapping
             For each feature either an array of shape ``(count, *spec.shape)``, or one
-            ``int`` or ``str`` that all these examples share.
+            number, text or array of shape ``spec.shape`` that all examples share.
 
         Returns
         -------
@@ -59,8 +59,8 @@ class ExampleEncoder:
         total = 0
         for spec in self._specs:
             value = columns[spec.name]
-            if isinstance(value, int | str):
-                constant += _entry(spec, [value])
+            if not isinstance(value, np.ndarray) or value.shape == spec.shape != ():
+                constant += _shared_entry(spec, value)
                 continue
             if spec.encoding in (FLOAT_LIST, RAW):
                 arrays = _rows(value, count)
@@ -87,6 +87,15 @@ class ExampleEncoder:
             )
             for i in range(count)
         ]
+
+
+def _shared_entry(spec: FeatureSpec, value: Any) -> bytes:
+    """The entry of a value that many examples share."""
+    if spec.encoding == FLOAT_LIST:
+        payload = np.asarray(value, "<f4").tobytes()
+        return _array_prefix(spec, len(payload)) + payload
+    values = value.tolist() if isinstance(value, np.ndarray) else [value]
+    return _entry(spec, values)
 
 
 def example_bytes(features: FeatureSet) -> int:

@@ -5,7 +5,7 @@ One spec drives the encoder, the decoder and the reader, and stands in the metad
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -97,6 +97,8 @@ class FeatureSet:
 
     transforms: Mapping[str, Transform]
     specs: Mapping[str, FeatureSpec] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+    separator: str | None = None
 
     @classmethod
     def of(
@@ -106,7 +108,8 @@ class FeatureSet:
         sample_rate_hz: int | None,
         win_len: int,
         channels: int | None,
-        classes: bool,
+        classes: Sequence[str] = (),
+        columns: Sequence[tuple[str, str]] = (),
     ) -> FeatureSet:
         """Runs every transform once on silence and takes down what came out.
 
@@ -116,8 +119,10 @@ class FeatureSet:
             None where clips differ: then no transform may need it.
         channels : int or None
             None for mono windows.
-        classes : bool
-            Whether examples have a class.
+        classes : sequence of str
+            The classes; empty where examples have none.
+        columns : sequence of (str, str)
+            Name and type of the extra columns, then of the targets.
 
         Raises
         ------
@@ -132,18 +137,63 @@ class FeatureSet:
             )
             for name, transform in transforms.items()
         ]
-        for name in ("class", "filepath") if classes else ("filepath",):
-            specs.append(
-                FeatureSpec(name, "string", (), BYTES_LIST, _DESCRIPTIONS[name])
-            )
-        numbers = ["index", "win_start_idx", "fs"]
-        numbers += ["target"] if classes else []
-        numbers += ["copy"] if recipe.copies else []
-        for name in numbers:
-            specs.append(
-                FeatureSpec(name, "int64", (), INT64_LIST, _DESCRIPTIONS[name])
-            )
-        return cls(transforms, {s.name: s for s in sorted(specs, key=lambda s: s.name)})
+        several = recipe.label_separator is not None
+        texts = ["filepath", *(["class"] if classes and not several else [])]
+        numbers = ["index", "win_start_idx", "fs", *(["copy"] if recipe.copies else [])]
+        targets = _targets(recipe)
+        if classes and not several and not targets:
+            numbers.append("target")
+        specs += [
+            FeatureSpec(n, "string", (), BYTES_LIST, _DESCRIPTIONS[n]) for n in texts
+        ]
+        specs += [
+            FeatureSpec(n, "int64", (), INT64_LIST, _DESCRIPTIONS[n]) for n in numbers
+        ]
+        if classes and several:
+            shape = (len(classes),)
+            text = "1 for each class of the clip, in the order of the list of classes"
+            specs.append(FeatureSpec("labels", "int64", shape, INT64_LIST, text))
+        if targets:
+            shape = () if len(targets) == 1 else (len(targets),)
+            text = f"column {', '.join(targets)}"
+            specs.append(FeatureSpec("target", "float32", shape, FLOAT_LIST, text))
+        extra = columns[: len(columns) - len(targets)]
+        specs += [
+            FeatureSpec(name, dtype, (), _COLUMN_ENCODING[dtype], f"column {name}")
+            for name, dtype in extra
+        ]
+        named = {s.name: s for s in sorted(specs, key=lambda s: s.name)}
+        return cls(
+            transforms, named, tuple(n for n, _ in extra), recipe.label_separator
+        )
+
+    def of_clip(
+        self,
+        label: str | None,
+        values: Sequence[Any],
+        numbers: Mapping[str, int],
+    ) -> dict[str, Any]:
+        """What all examples of a clip share: class, target, and extra columns.
+
+        Parameters
+        ----------
+        values : sequence
+            Of the extra columns, then of the targets.
+        numbers : mapping
+            Each class's number.
+        """
+        shared: dict[str, Any] = dict(zip(self.extra, values, strict=False))
+        targets = values[len(self.extra) :]
+        if label is not None and self.separator is not None:
+            hot = np.zeros(len(numbers), np.int64)
+            hot[[numbers[part] for part in label.split(self.separator)]] = 1
+            shared["labels"] = hot
+        elif label is not None:
+            shared["class"] = label
+            shared["target"] = numbers[label]
+        if targets:
+            shared["target"] = np.array(targets, np.float32)
+        return shared
 
     def apply(
         self,
@@ -204,6 +254,13 @@ class FeatureSet:
             except Exception:  # that it does is all that is asked
                 return at
         return None
+
+
+_COLUMN_ENCODING = {"string": BYTES_LIST, "int64": INT64_LIST, "float32": FLOAT_LIST}
+
+
+def _targets(recipe: Recipe) -> list[str]:
+    return recipe.target_columns.split(",") if recipe.target_columns else []
 
 
 def resolve_transforms(recipe: Recipe) -> dict[str, Transform]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from beam_pipeline import files, metadata
 from beam_pipeline.blocks import Format
@@ -28,13 +28,15 @@ NAMED_IN_ERRORS = 5
 class PlanSummary:
     """The plan in a few numbers, whatever the size of the corpus.
 
-    ``tally`` holds (clips, windows); ``form`` is None where no clip was accepted.
+    ``tally`` holds (clips, windows); ``form`` is None where no clip was accepted;
+    ``salt`` is what splits were decided with.
     """
 
     listing: Listing
     form: Format | None
     layouts: Mapping[str, ShardLayout]
     tally: Mapping[TallyKey, tuple[int, int]]
+    salt: int | None = None
 
     def seconds(self, split: str) -> float:
         """Seconds of audio in a split's windows."""
@@ -267,6 +269,8 @@ def finish_data_set(
         check_any_accepted(summary, rejects, infos)
         check_complete(summary, infos, rejects)
         check_rejects(summary.listing, rejects, max_rejected)
+    # So that the recipe in the metadata moves nothing when files are added.
+    recipe = replace(recipe, split_salt=summary.salt)
     described = assemble_metadata(summary, infos, rejects, seen, recipe)
     files.write_bytes(
         files.join(output, metadata.SCHEMA), metadata.schema_text(described.features)

@@ -18,6 +18,7 @@ from beam_pipeline.stages import (
     OBSERVED,
     REJECTS,
     ApplyTransforms,
+    AssignSplits,
     CutWindows,
     DecodeAudio,
     EncodeExamples,
@@ -81,8 +82,8 @@ def build_pipeline(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 
 def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
     """Reads headers; gives every window its place."""
-    recipe, salt = job.recipe, job.recipe.fingerprint()
-    list_sources = beam.ParDo(ListSources(recipe.label_from))
+    recipe, fingerprint = job.recipe, job.recipe.fingerprint()
+    list_sources = beam.ParDo(ListSources(recipe))
     probe_audio = beam.ParDo(ProbeAudio(job.inputs, recipe))
     once = pipeline | "Once" >> beam.Create([job.inputs], reshuffle=False)
     listed = (
@@ -94,11 +95,15 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
         | "SpreadRows" >> beam.GroupByKey()  # key, [SourceRow]
         | "ProbeAudio" >> probe_audio.with_outputs(REJECTS, main="clips")  # [Clip]
     )
-    placed, counts = (
+    clips, salt = (
         probed.clips
+        | "AssignSplits" >> AssignSplits(recipe)  # [Clip]; the salt
+    )
+    placed, counts = (
+        clips
         | "IndexClips" >> IndexClips(recipe)  # PlacedClips; (bucket, windows)
     )
-    corpora = placed | "DescribeBuckets" >> beam.Map(describe_bucket)  # Corpus
+    corpora = placed | "DescribeBuckets" >> beam.Map(describe_bucket, recipe)  # Corpus
     form = (
         once
         | "ResolveFormat"
@@ -113,7 +118,7 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
         placed
         | "CutShards" >> beam.FlatMap(cut_shards, AsSingleton(layouts))  # name, pieces
         | "GroupShards" >> beam.GroupByKey()
-        | "MakeTasks" >> beam.Map(make_task, AsSingleton(form), salt)  # ShardWork
+        | "MakeTasks" >> beam.Map(make_task, AsSingleton(form), fingerprint)  # ShardWork
     )
     manifest = (
         placed
@@ -127,7 +132,7 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
         once
         | "Summarise" >> beam.Map(
             summarise, AsSingleton(listed[LISTING]), AsSingleton(form),
-            AsSingleton(layouts), AsIter(tallies),
+            AsSingleton(layouts), AsIter(tallies), AsSingleton(salt),
         )  # PlanSummary
         | "AnnouncePlan" >> beam.Map(announce_plan, job.work_folder)
     )

@@ -42,7 +42,7 @@ class Clip(NamedTuple):
     row, source, filepath, label
         As in the listing.
     split : str
-        Where all its windows go.
+        Where all its windows go; empty until that is decided.
     native_frames, native_rate_hz, channels, format, subtype
         What its file holds.
     sample_rate_hz, frames : int
@@ -54,6 +54,14 @@ class Clip(NamedTuple):
         shards of what the file was before.
     factors : tuple of float
         What the recipe's clip gains scale it by.
+    group : str
+        Clips of one group are in one split.
+    start : int
+        Its first frame in its file, at the output rate.
+    channel : int or None
+        The only one to be taken.
+    columns : tuple
+        Values of the extra columns and of the targets.
     """
 
     row: int
@@ -71,6 +79,10 @@ class Clip(NamedTuple):
     windows: int
     modified_ns: int = 0
     factors: tuple[float, ...] = ()
+    group: str = ""
+    start: int = 0
+    channel: int | None = None
+    columns: tuple[Any, ...] = ()
 
 
 class Reject(NamedTuple):

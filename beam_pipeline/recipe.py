@@ -66,8 +66,67 @@ class Recipe:
     label_from: str = _option(
         "folder",
         "where a clip's class comes from: folder (its parent's name), name (the text "
-        "after the last underscore of its name), none, or a regular expression over "
-        "the path with a group named class",
+        "after the last underscore of its name), none, a manifest's column, or a "
+        "regular expression over the path with a group named class; its other named "
+        "groups become columns",
+    )
+    label_separator: str | None = _option(
+        None,
+        "a clip has several classes, with this between them: examples hold labels, "
+        "a 1 for each of them, instead of class and target",
+    )
+    classes: str | None = _option(
+        None,
+        "the classes in their order, a,b,c; another is an error; default: those that "
+        "are found, sorted",
+    )
+    target_columns: str | None = _option(
+        None, "numbers to be predicted: columns a,b of manifests, as target"
+    )
+    path_column: str | None = _option(
+        None, "manifest column with the path; default: path, filepath, file ..."
+    )
+    column_names: str | None = _option(
+        None, "the columns of manifests without a header: path,class,speaker"
+    )
+    delimiter: str | None = _option(
+        None, "what separates columns of CSV; default: what the first line shows"
+    )
+    columns: str | None = _option(
+        None, "columns that go into examples: a,b or none; default: all others"
+    )
+    split_column: str | None = _option(None, "column that names each clip's split")
+    splits: str | None = _option(
+        None, "or: shares of splits, train=.8,eval=.1,test=.1; whole files, by a hash"
+    )
+    folds: int | None = _option(None, "or: so many equal splits, fold0, fold1 ...", int)
+    group_by: str | None = _option(
+        None, "columns a,b: clips with equal values are never in two splits"
+    )
+    stratify: bool = _option(
+        False, "choose the hash so that splits and classes have their shares"
+    )
+    split_salt: int | None = _option(
+        None, "the choice of an earlier run, so that nothing moves", int
+    )
+    events: str | None = _option(
+        None,
+        "time-stamped labels: a table of all files, or the name of each file's own, "
+        "{path}/{stem}.txt; Audacity, Raven, CSV, JSON",
+    )
+    event_column: str | None = _option(None, "column of events that holds the label")
+    event_labels: str = _option(
+        "class",
+        "what events give: class, multi_hot, or a mask of a feature's frames: "
+        "mask:log_mel; several with commas",
+    )
+    event_overlap: float = _option(
+        0.0,
+        "how much of an event, or of the window if that is shorter, must be in it",
+        float,
+    )
+    no_event: str | None = _option(
+        None, "class of windows without an event; default: they are left out"
     )
     sample_rate: int | None = _option(
         None, "resample everything to this rate, in Hz; default: as it is", int

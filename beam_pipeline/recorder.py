@@ -57,7 +57,7 @@ from beam_pipeline.progress import (
     read_verdict,
 )
 from beam_pipeline.recipe import Recipe
-from beam_pipeline.sources import Input, list_sources, resolve_inputs
+from beam_pipeline.sources import Input, list_sources, resolve_inputs, survey
 
 if TYPE_CHECKING:
     from beam_pipeline.pipeline import Job
@@ -235,7 +235,7 @@ def claimed_job(
     """Checks what can be checked before, and claims the output for the block."""
     from beam_pipeline.pipeline import Job
 
-    inputs = _resolve(input)
+    inputs = _resolve(input, recipe)
     check_transforms(recipe, inputs)
     if not os.fspath(output):
         raise InputError("--output is empty. Give a folder.")
@@ -251,9 +251,13 @@ def claimed_job(
         )
 
 
-def _resolve(input: PathLike | Sequence[PathLike]) -> list[Input]:
+def _resolve(
+    input: PathLike | Sequence[PathLike] | Mapping[str, PathLike], recipe: Recipe
+) -> list[Input]:
+    if isinstance(input, Mapping):
+        input = [f"{split}={os.fspath(entry)}" for split, entry in input.items()]
     several = [input] if isinstance(input, str | os.PathLike) else input
-    return resolve_inputs([os.fspath(entry) for entry in several])
+    return survey(resolve_inputs([os.fspath(entry) for entry in several]), recipe)
 
 
 @contextmanager
@@ -421,7 +425,7 @@ def plan(
     from beam_pipeline.pipeline import Job
 
     recipe, run = split_options(recipe, options)
-    inputs = _resolve(input)
+    inputs = _resolve(input, recipe)
     check_transforms(recipe, inputs)
     with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
         job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
@@ -484,7 +488,7 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     """
     from beam_pipeline.stages import probe_row
 
-    rows = (row for row in list_sources(inputs, recipe.label_from) if row is not None)
+    rows = (row for row in list_sources(inputs, recipe) if row is not None)
     first = list(islice(rows, FIRST_ROWS))
     if not first:
         places = ", ".join(entry.location for entry in inputs)
@@ -493,9 +497,8 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
         clip = probe_row(row, inputs, recipe)
         if isinstance(clip, Clip):
             labels = () if clip.label is None else (clip.label,)
-            Format.of(
-                Corpus(labels, {clip.sample_rate_hz: 1}, {clip.channels: 1}), recipe
-            )
+            corpus = Corpus(labels, {clip.sample_rate_hz: 1}, {clip.channels: 1})
+            Format.of(corpus, recipe, inputs[0].columns)
             return
 
 

@@ -1,8 +1,8 @@
-"""Sources: which files are meant, what they are called, and their classes.
+"""Sources: which files are meant, what they are called, and what is known of them.
 
-An input is a folder, a glob, one file, or a text file of paths. Each has a root, the
-place that names are relative to, so that the same data give the same examples wherever
-they lie.
+An input is a folder, a glob, one file, a text file of paths, or a manifest. Each has a
+root, the place that names are relative to, so that the same data give the same examples
+wherever they lie.
 """
 
 from __future__ import annotations
@@ -10,12 +10,27 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from beam_pipeline import files
 from beam_pipeline.beam_files import glob_regex
 from beam_pipeline.errors import InputError
+from beam_pipeline.manifests import (
+    Table,
+    column_types,
+    is_manifest,
+    open_table,
+    read_rows,
+)
+from beam_pipeline.recipe import Recipe
+from beam_pipeline.rows import (
+    FLOAT32,
+    STRING,
+    Layout,
+    RowReader,
+    SourceRow,
+    named_groups,
+)
 
 # What libsndfile may decode, and what people keep beside it and would miss in silence:
 # those become rejects with a reason.
@@ -25,45 +40,35 @@ _AUDIO_NAMES = """
     mpc ra shn spx tak tta webm weba wma wv 3gp
 """
 AUDIO_SUFFIXES = frozenset(f".{name}" for name in _AUDIO_NAMES.split())
-MANIFEST_SUFFIXES = frozenset([".csv", ".tsv", ".json", ".jsonl", ".parquet"])
 LIST_SUFFIX = ".txt"
 
 _WILDCARD = re.compile(r"[*?\[]")
 
-FOLDER, GLOB, FILE, LIST = "folder", "glob", "file", "list"
+FOLDER, GLOB, FILE, LIST, TABLE = "folder", "glob", "file", "list", "table"
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One ``--input``: its kind, where it is, and what its names are relative to."""
+    """One ``--input``.
+
+    Attributes
+    ----------
+    kind, location, root : str
+        What it is, where it is, and what its names are relative to.
+    split : str
+        The split of all its clips, if it was given as one's: ``train=FOLDER``.
+    table : Table or None
+        How a manifest is read.
+    columns : tuple of (str, str)
+        Name and type of each column that goes into examples, and of the targets.
+    """
 
     kind: str
     location: str
     root: str
-
-
-class SourceRow(NamedTuple):
-    """One clip as it was listed.
-
-    Attributes
-    ----------
-    row : int
-        Its place in the listing over all inputs, from 0.
-    source : int
-        Which input it came from.
-    filepath : str
-        Its name in the examples: ``/``-separated, relative to the input's root.
-    label : str or None
-        Its class.
-    problem : str or None
-        Why it cannot be taken, if the name alone shows that.
-    """
-
-    row: int
-    source: int
-    filepath: str
-    label: str | None
-    problem: str | None = None
+    split: str = ""
+    table: Table | None = None
+    columns: tuple[tuple[str, str], ...] = ()
 
 
 def resolve_input(text: str) -> Input:
@@ -88,11 +93,8 @@ def resolve_input(text: str) -> Input:
         return Input(FOLDER, path, path)
     if files.exists(path):
         folder = path.rpartition("/")[0] or "/"
-        if suffix in MANIFEST_SUFFIXES:
-            raise InputError(
-                f"{text}: {suffix} manifests are not read yet. Give a folder, a glob, "
-                "audio files, or a .txt file with one path on each line."
-            )
+        if is_manifest(path):
+            return Input(TABLE, path, folder)
         return Input(LIST if suffix == LIST_SUFFIX else FILE, path, folder)
     if is_glob:
         return Input(GLOB, path, _literal_root(path))
@@ -109,10 +111,11 @@ def resolve_inputs(texts: Sequence[str]) -> list[Input]:
     """
     if not texts:
         raise InputError("There is nothing to read: give at least one --input.")
-    inputs = [resolve_input(text) for text in texts]
+    inputs = [_resolve_named(text) for text in texts]
     for i, outer in enumerate(inputs):
         for j, inner in enumerate(inputs):
-            if i == j or inner.kind == LIST != outer.kind:
+            by_hand = inner.kind in (LIST, TABLE)
+            if i == j or (by_hand and inner.kind != outer.kind):
                 continue
             if not _is_inside(inner, outer):
                 continue
@@ -121,6 +124,14 @@ def resolve_inputs(texts: Sequence[str]) -> list[Input]:
                 "be taken twice. Give only one of the two."
             )
     return inputs
+
+
+def _resolve_named(text: str) -> Input:
+    """An input, perhaps as ``SPLIT=INPUT``."""
+    split, equals, rest = text.partition("=")
+    if not equals or not split.isidentifier() or files.exists(files.absolute(text)):
+        return resolve_input(text)
+    return replace(resolve_input(rest), split=split)
 
 
 def _is_inside(inner: Input, outer: Input) -> bool:
@@ -139,33 +150,108 @@ def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:
     return files.join(inputs[source].root, filepath)
 
 
-def list_sources(
-    inputs: Sequence[Input], label_from: str
-) -> Iterator[SourceRow | None]:
+def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow | None]:
     """Every clip of every input, in order; None for each file that is ignored.
 
     From folders: the files with an audio suffix, in any case; other and hidden files
-    are ignored. From globs, single files and lists: everything.
+    are ignored. From globs, single files, lists and manifests: everything.
     """
-    label = Labeler(label_from)
     # Folders that do not overlap name a file once; what was put together by hand may
-    # not, and is small enough to be remembered.
+    # not. A row of a manifest may be another part of the same file. Eight bytes a clip
+    # are remembered.
     by_hand = any(entry.kind != FOLDER for entry in inputs)
-    first: dict[str, int] = {}
+    seen: dict[int, int] = {}
     row = 0
     for source, entry in enumerate(inputs):
-        for filepath, taken in _list_input(entry):
-            if not taken:
+        reader = row_reader(source, entry, recipe)
+        for found in _rows(entry, reader, row):
+            if found is None:
                 yield None
                 continue
-            found = label.row(row, source, filepath, entry.root)
-            if by_hand:
-                before = first.setdefault(locate(inputs, source, filepath), row)
+            if by_hand and found.problem is None:
+                place = locate(inputs, source, found.filepath)
+                part = (place, found.offset_s, found.duration_s, found.channel)
+                before = seen.setdefault(hash(part), row)
                 if before != row:
                     problem = f"was listed before, as clip {before} from 0"
                     found = found._replace(problem=problem)
             yield found
             row += 1
+
+
+def row_reader(source: int, entry: Input, recipe: Recipe) -> RowReader:
+    """What turns an input's names or rows into clips.
+
+    Raises
+    ------
+    RecipeError
+        If the recipe names a column that the input has not.
+    """
+    layout = layout_of(entry, recipe)
+    return RowReader(
+        source, entry.root, layout, dict(entry.columns), recipe, entry.split
+    )
+
+
+def layout_of(entry: Input, recipe: Recipe) -> Layout:
+    """Which of an input's columns is what."""
+    if entry.table is not None:
+        return Layout.of(entry.table.names, recipe, entry.location, is_table=True)
+    groups = named_groups(recipe)
+    return Layout.of(groups, recipe, entry.location, is_table=False)
+
+
+def _rows(entry: Input, reader: RowReader, first: int) -> Iterator[SourceRow | None]:
+    if entry.table is not None:
+        for row, (number, values) in enumerate(read_rows(entry.table), first):
+            yield reader.of_values(row, f"{entry.location}, row {number}", values)
+        return
+    row = first
+    for filepath, taken in _list_input(entry):
+        yield reader.of_name(row, filepath) if taken else None
+        row += taken
+
+
+def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
+    """The inputs, with the columns that their clips bring, and the types of these.
+
+    Manifests are read through once, a batch of rows at a time.
+
+    Raises
+    ------
+    InputError
+        If a manifest cannot be read, or two inputs bring different columns.
+    RecipeError
+        If the recipe names a column that is not there.
+    """
+    surveyed = []
+    for entry in inputs:
+        if entry.kind == TABLE:
+            names = recipe.column_names
+            table = open_table(
+                entry.location,
+                recipe.delimiter,
+                None if names is None else [name.strip() for name in names.split(",")],
+            )
+            entry = replace(entry, table=table)
+        layout = layout_of(entry, recipe)
+        types = dict.fromkeys(layout.extra, STRING)
+        if entry.table is not None and layout.extra:
+            types = column_types(entry.table, layout.extra)
+        columns = [*types.items(), *((name, FLOAT32) for name in layout.targets)]
+        surveyed.append(replace(entry, columns=tuple(columns)))
+    for entry in surveyed[1:]:
+        if entry.columns != surveyed[0].columns:
+            first, other = (
+                ", ".join(f"{name} ({dtype})" for name, dtype in each.columns) or "none"
+                for each in (surveyed[0], entry)
+            )
+            raise InputError(
+                f"{surveyed[0].location} brings the columns {first}, but "
+                f"{entry.location} brings {other}; examples need the same. Choose some "
+                "with --columns, or none."
+            )
+    return surveyed
 
 
 def _list_input(entry: Input) -> Iterator[tuple[str, bool]]:
@@ -198,69 +284,6 @@ def is_audio_name(name: str) -> bool:
     if name.startswith(".") or "/." in name:
         return False
     return os.path.splitext(name)[1].lower() in AUDIO_SUFFIXES
-
-
-class Labeler:
-    """Reads a clip's class off its name. ``label_from`` as in the recipe."""
-
-    def __init__(self, label_from: str):
-        self._from = label_from
-        known = label_from in ("folder", "name", "none")
-        self._pattern = None if known else re.compile(label_from)
-
-    def row(self, row: int, source: int, filepath: str, root: str) -> SourceRow:
-        """The listed row, with its class or with what is wrong with its name."""
-        try:
-            filepath.encode()
-        except UnicodeEncodeError:
-            shown = filepath.encode(errors="surrogateescape").decode(
-                errors="backslashreplace"
-            )
-            problem = "its name is not valid UTF-8; rename it"
-            return SourceRow(row, source, shown, None, problem)
-        try:
-            return SourceRow(row, source, filepath, self.label(filepath, root))
-        except ValueError as error:
-            return SourceRow(row, source, filepath, None, str(error))
-
-    def label(self, filepath: str, root: str) -> str | None:
-        """The class of a name below a root.
-
-        ================== ========================= ===========
-        label_from         filepath                  class
-        ================== ========================= ===========
-        folder             ``sea/tug/01.wav``        ``tug``
-        folder             ``01.wav`` in ``/x/tug``  ``tug``
-        name               ``12_24346_tug.wav``      ``tug``
-        ``(?P<class>\\d)_``  ``7_theo_3.wav``          ``7``
-        none               anything                  None
-        ================== ========================= ===========
-
-        Raises
-        ------
-        ValueError
-            If the name has no such part.
-        """
-        folder, _, name = filepath.rpartition("/")
-        stem = os.path.splitext(name)[0]
-        if self._from == "none":
-            return None
-        if self._from == "folder":
-            return (folder or root.rstrip("/")).rpartition("/")[2]
-        if self._pattern is None:
-            label = stem.rpartition("_")[2] if "_" in stem else ""
-            if not label:
-                raise ValueError(
-                    "has no class: no text after an underscore in its name; "
-                    "use --label-from folder, none or a regular expression"
-                )
-            return label
-        match = self._pattern.search(filepath)
-        if match is None or not match["class"]:
-            raise ValueError(
-                f"has no class: its path does not match {self._pattern.pattern}"
-            )
-        return match["class"]
 
 
 def _glob_root(pattern: str) -> str:

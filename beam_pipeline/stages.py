@@ -11,7 +11,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
-from apache_beam.pvalue import AsDict, TaggedOutput
+from apache_beam.pvalue import AsDict, AsSingleton, TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 from threadpoolctl import threadpool_limits
@@ -26,6 +26,7 @@ from beam_pipeline.blocks import (
     ShardWork,
     WindowBlock,
 )
+from beam_pipeline.decoder import AudioInfo
 from beam_pipeline.errors import ClipError, ShortClip, UnusableEntry
 from beam_pipeline.examples import ExampleEncoder, example_bytes
 from beam_pipeline.finish import PlanSummary
@@ -52,13 +53,24 @@ from beam_pipeline.plan import (
 from beam_pipeline.probe import check_channel, probe_audio
 from beam_pipeline.progress import keeping_verdict, write_totals
 from beam_pipeline.recipe import Recipe
+from beam_pipeline.rows import SourceRow
 from beam_pipeline.sink import COUNTERS, PlacedRecords, find_finished
-from beam_pipeline.sources import Input, SourceRow, list_sources, locate
+from beam_pipeline.sources import Input, list_sources, locate
+from beam_pipeline.splits import (
+    Splitter,
+    add_tallies,
+    choose_salt,
+    group_key,
+    shares_of,
+    tally_salts,
+)
 from beam_pipeline.treatment import copies_in
-from beam_pipeline.windows import WindowPlan, count_windows
+from beam_pipeline.windows import WindowPlan, count_windows, frames_of
 
 # Rows travel in blocks of this many, so that a step costs less than its work.
 ROWS_PER_BLOCK = 256
+# How far beyond the end of its file a row may reach.
+SECONDS_ROUNDED = 0.005
 REMOTE_PROBE_THREADS = 32
 
 REJECTS = "rejects"
@@ -94,12 +106,12 @@ class Progress:
 class ListSources(beam.DoFn):  # type: ignore[misc]
     """[Input] -> blocks of [SourceRow], keyed to be spread; one Listing to the side."""
 
-    label_from: str
+    recipe: Recipe
 
     def process(self, inputs: Sequence[Input]) -> Iterator[Any]:
         block: list[SourceRow] = []
         clips = ignored = 0
-        for row in list_sources(inputs, self.label_from):
+        for row in list_sources(inputs, self.recipe):
             if row is None:
                 ignored += 1
                 continue
@@ -128,21 +140,11 @@ def probe_row(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip |
 
 
 def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
-    path = locate(inputs, row.source, row.filepath)
-    source = files.begin_read(path)
-    info = probe_audio(
-        source,
-        name=row.filepath,
-        allow_truncated=recipe.allow_truncated,
-        allow_nonfinite=recipe.allow_nonfinite,
-    )
-    modified_ns = files.modified_ns(source)
-    if not isinstance(source, str):
-        source.close()
-    check_channel(info, recipe.channels, name=row.filepath)
-    copies = copies_in(recipe, DEFAULT_SPLIT)
+    info, modified_ns = _probed(row, inputs, recipe)
+    channel = recipe.channels if row.channel is None else row.channel
+    check_channel(info, channel, name=row.filepath)
     rate = recipe.sample_rate or info.sample_rate_hz
-    frames = output_frames(info.frames, info.sample_rate_hz, recipe.sample_rate)
+    start, frames = _part_of(row, info, recipe)
     plan = WindowPlan.of(recipe, rate)
     windows = count_windows(frames, plan)
     if windows == 0:
@@ -156,7 +158,7 @@ def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
         row.source,
         row.filepath,
         row.label,
-        DEFAULT_SPLIT,
+        "",
         info.frames,
         info.sample_rate_hz,
         info.channels,
@@ -164,10 +166,63 @@ def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
         info.subtype,
         rate,
         frames,
-        windows * (1 + copies),
+        windows,
         modified_ns,
+        (),
+        row.group,
+        start,
+        row.channel,
+        row.columns,
     )
-    return blocks.measure_clip(clip, inputs, recipe) if recipe.stream else clip
+    if recipe.stream:
+        clip = blocks.measure_clip(clip, inputs, recipe)
+    split = row.split or ("" if shares_of(recipe) else DEFAULT_SPLIT)
+    return with_split(clip, split, recipe) if split else clip
+
+
+def _probed(
+    row: SourceRow, inputs: Sequence[Input], recipe: Recipe
+) -> tuple[AudioInfo, int]:
+    """What is in a row's file, by the table if it says so, and when it was changed."""
+    path = locate(inputs, row.source, row.filepath)
+    if row.known is not None:
+        return AudioInfo(*row.known, format="", subtype=""), 0
+    source = files.begin_read(path)
+    try:
+        info = probe_audio(
+            source,
+            name=row.filepath,
+            allow_truncated=recipe.allow_truncated,
+            allow_nonfinite=recipe.allow_nonfinite,
+        )
+        return info, files.modified_ns(source)
+    finally:
+        if not isinstance(source, str):
+            source.close()
+
+
+def _part_of(row: SourceRow, info: AudioInfo, recipe: Recipe) -> tuple[int, int]:
+    """(first frame, frames) of a row's part of its file, at the output rate."""
+    rate = recipe.sample_rate or info.sample_rate_hz
+    frames = output_frames(info.frames, info.sample_rate_hz, recipe.sample_rate)
+    start = frames_of(row.offset_s, rate)
+    stop = frames
+    if row.duration_s is not None:
+        stop = start + frames_of(row.duration_s, rate)
+    # A table's seconds are rounded to some digits; a frame or two are no reason.
+    if start >= frames or stop > frames + rate * SECONDS_ROUNDED:
+        raise UnusableEntry(
+            row.filepath,
+            f"is {frames / rate:g} s long, but the row takes it from {row.offset_s:g} "
+            f"to {stop / rate:g} s",
+        )
+    return start, min(stop, frames) - start
+
+
+def with_split(clip: Clip, split: str, recipe: Recipe) -> Clip:
+    """The clip in a split, with as many examples as it has there."""
+    windows = clip.windows * (1 + copies_in(recipe, split))
+    return clip._replace(split=split, windows=windows)
 
 
 @dataclass(eq=False)
@@ -208,6 +263,61 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
 def _rejected(reject: Reject) -> TaggedOutput:
     _counter(f"rejected_{reject.error}").inc()
     return TaggedOutput(REJECTS, reject)
+
+
+@dataclass(eq=False)
+class AssignSplits(beam.PTransform):  # type: ignore[misc]
+    """[Clip] -> [Clip], all of them with a split.
+
+    Where the recipe stratifies, the salt is chosen by what the splits would hold, and
+    no worker holds more than the sums of that.
+    """
+
+    recipe: Recipe
+
+    def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
+        once = clips.pipeline | "OneSalt" >> beam.Create([None], reshuffle=False)
+        if not stratifies(self.recipe):
+            return clips, once | "NoSalt" >> beam.Map(lambda _: self.recipe.split_salt)
+        salt = (
+            clips
+            | "TallySalts" >> beam.Map(tally_clips, self.recipe)
+            | "AddTallies" >> beam.CombineGlobally(add_tallies)
+            | "ChooseSalt" >> beam.Map(choose, self.recipe)
+        )
+        assigned = clips | "AssignSplits" >> beam.Map(
+            assign_splits, AsSingleton(salt), self.recipe
+        )
+        return assigned, salt
+
+
+def stratifies(recipe: Recipe) -> bool:
+    """Whether splits are to be decided by the whole corpus."""
+    return recipe.stratify and recipe.split_salt is None
+
+
+def tally_clips(clips: Sequence[Clip], recipe: Recipe) -> Any:
+    """What the splits would hold of a block of clips under each salt."""
+    return tally_salts(
+        shares_of(recipe) or {},
+        [group_key(recipe.seed, clip.group) for clip in clips],
+        [clip.label for clip in clips],
+        [clip.windows for clip in clips],
+    )
+
+
+def choose(tally: Any, recipe: Recipe) -> int:
+    """The salt for a corpus."""
+    return choose_salt(shares_of(recipe) or {}, tally) if tally else 0
+
+
+def assign_splits(clips: Sequence[Clip], salt: int, recipe: Recipe) -> Any:
+    """A block of clips, each in the split of its group."""
+    splitter = Splitter(shares_of(recipe) or {}, salt)
+    return Batch(
+        with_split(clip, splitter.split_of(group_key(recipe.seed, clip.group)), recipe)
+        for clip in clips
+    )
 
 
 @dataclass(eq=False)
@@ -265,9 +375,13 @@ def place_bucket(
     return PlacedClips(split, bucket, before, tuple(clips))
 
 
-def describe_bucket(placed: PlacedClips) -> Corpus:
+def describe_bucket(placed: PlacedClips, recipe: Recipe) -> Corpus:
     """The labels, sample rates and channels in a bucket."""
     labels = {clip.label for clip in placed.clips if clip.label is not None}
+    if recipe.label_separator is not None:
+        labels = {
+            part for label in labels for part in label.split(recipe.label_separator)
+        }
     return Corpus(
         tuple(sorted(labels)),
         Counter(clip.sample_rate_hz for clip in placed.clips),
@@ -276,7 +390,7 @@ def describe_bucket(placed: PlacedClips) -> Corpus:
 
 
 def resolve_format(
-    _: Any, corpora: Iterable[Corpus], recipe: Recipe, work_folder: str
+    inputs: Sequence[Input], corpora: Iterable[Corpus], recipe: Recipe, work_folder: str
 ) -> Format | None:
     """The format of all buckets together; None where not one clip was accepted."""
     labels: set[str] = set()
@@ -289,7 +403,8 @@ def resolve_format(
     if not rates:
         return None
     with keeping_verdict(work_folder):
-        return Format.of(Corpus(tuple(sorted(labels)), rates, channels), recipe)
+        corpus = Corpus(tuple(sorted(labels)), rates, channels)
+        return Format.of(corpus, recipe, inputs[0].columns)
 
 
 def lay_out(
@@ -360,6 +475,7 @@ def summarise(
     form: Format | None,
     layouts: Mapping[str, ShardLayout],
     tallies: Iterable[Mapping[TallyKey, tuple[int, int]]],
+    salt: int | None,
 ) -> PlanSummary:
     """The plan in a few numbers."""
     clips: Counter[TallyKey] = Counter()
@@ -369,7 +485,7 @@ def summarise(
             clips[key] += some_clips
             windows[key] += some_windows
     tally = {key: (clips[key], windows[key]) for key in sorted(windows)}
-    return PlanSummary(listing, form, dict(layouts), tally)
+    return PlanSummary(listing, form, dict(layouts), tally, salt)
 
 
 def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:

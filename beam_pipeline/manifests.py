@@ -1,0 +1,222 @@
+"""Manifests: tables with one clip on each row, read as a stream.
+
+CSV and TSV (any delimiter, with or without a header), JSONL, Parquet. A manifest is
+read twice: once before the job starts, to learn the types of its columns and to name
+every bad row, and once by the job. No more than a batch of rows is in memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from beam_pipeline import files
+from beam_pipeline.errors import InputError
+
+CSV_SUFFIXES = (".csv", ".tsv")
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+MANIFEST_SUFFIXES = (*CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES)
+
+DELIMITERS = ",;\t|"
+SNIFFED_BYTES = 1 << 16
+BATCH_ROWS = 4096
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How a manifest is to be read: its columns, and their types where they travel."""
+
+    location: str
+    names: tuple[str, ...]
+    delimiter: str = ","
+    has_header: bool = True
+
+
+def is_manifest(path: str) -> bool:
+    """Whether a path has the suffix of a manifest."""
+    return os.path.splitext(path)[1].lower() in MANIFEST_SUFFIXES
+
+
+def open_table(
+    location: str, delimiter: str | None = None, names: Sequence[str] | None = None
+) -> Table:
+    """Looks at the beginning of a manifest.
+
+    Parameters
+    ----------
+    delimiter : str, optional
+        Of CSV; default: a tab in ``.tsv``, else the one of ``, ; tab |`` that occurs
+        most in the first line.
+    names : sequence of str, optional
+        The columns of a CSV that has no header.
+
+    Raises
+    ------
+    InputError
+        If it is empty, or a column's name is missing or occurs twice.
+    """
+    suffix = os.path.splitext(location)[1].lower()
+    if suffix in PARQUET_SUFFIXES:
+        found = _parquet_names(location)
+        return Table(location, _checked(found, location))
+    if suffix in JSON_SUFFIXES:
+        first = next(read_rows(Table(location, ())), None)
+        if first is None:
+            raise InputError(f"{location} holds no rows.")
+        return Table(location, _checked(tuple(first[1]), location))
+    with files.open_read(location) as file:
+        head = file.read(SNIFFED_BYTES).decode("utf-8-sig", "replace")
+    line = head.partition("\n")[0].rstrip("\r")
+    if not line.strip():
+        raise InputError(f"{location} is empty, or its first line is.")
+    if delimiter is None:
+        counts = {mark: line.count(mark) for mark in DELIMITERS}
+        most = max(DELIMITERS, key=counts.__getitem__)
+        delimiter = "\t" if suffix == ".tsv" else most
+    if names is not None:
+        return Table(location, _checked(tuple(names), location), delimiter, False)
+    header = next(csv.reader(io.StringIO(head), delimiter=delimiter))
+    return Table(
+        location, _checked(tuple(name.strip() for name in header), location), delimiter
+    )
+
+
+def _checked(names: tuple[str, ...], location: str) -> tuple[str, ...]:
+    for name in names:
+        if not name or names.count(name) > 1:
+            what = "twice" if name else "without a name"
+            raise InputError(
+                f"{location} has a column {name!r} {what}: its columns are "
+                f"{', '.join(map(repr, names))}. If it has no header, give "
+                "--column-names."
+            )
+    return names
+
+
+def read_rows(table: Table) -> Iterator[tuple[int, Row]]:
+    """(number, row) for each row; numbers are those of lines, or from 1 in Parquet.
+
+    Raises
+    ------
+    InputError
+        If a row cannot be parsed at all.
+    """
+    suffix = os.path.splitext(table.location)[1].lower()
+    if suffix in PARQUET_SUFFIXES:
+        yield from _parquet_rows(table.location)
+        return
+    with files.open_read(table.location) as file:
+        if suffix in JSON_SUFFIXES:
+            yield from _json_rows(file, table.location)
+        else:
+            yield from _csv_rows(file, table)
+
+
+def _csv_rows(file: BinaryIO, table: Table) -> Iterator[tuple[int, Row]]:
+    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    reader = csv.reader(text, delimiter=table.delimiter, strict=True)
+    names, width = table.names, len(table.names)
+    try:
+        if table.has_header:
+            next(reader)
+        for values in reader:
+            if len(values) == width:
+                yield reader.line_num, dict(zip(names, values, strict=True))
+            elif values:
+                raise InputError(
+                    f"{table.location}, line {reader.line_num}: {len(values)} values, "
+                    f"but there are {width} columns ({', '.join(names)})."
+                )
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{table.location}, line {reader.line_num + 1}: {error}."
+        ) from error
+
+
+def _json_rows(file: BinaryIO, location: str) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(codecs.iterdecode(file, "utf-8-sig"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{location}, line {number}: {error}.") from error
+        if not isinstance(row, dict):
+            raise InputError(
+                f"{location}, line {number}: must be an object like "
+                f'{{"path": "a.wav"}}, not {type(row).__name__}.'
+            )
+        yield number, row
+
+
+def _parquet_names(location: str) -> tuple[str, ...]:
+    import pyarrow.parquet as pq
+
+    with files.open_read(location) as file:
+        return tuple(pq.read_schema(file).names)
+
+
+def _parquet_rows(location: str) -> Iterator[tuple[int, Row]]:
+    import pyarrow.parquet as pq
+
+    number = 0
+    with files.open_read(location) as file:
+        for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row
+
+
+def column_types(table: Table, names: Sequence[str]) -> dict[str, str]:
+    """The type of each column that travels into examples, from all of its values.
+
+    Whole numbers are int64, other numbers float32, all else text. Where a number is
+    missing it is NaN, and the column float32.
+    """
+    kinds: dict[str, set[str]] = {name: set() for name in names}
+    for _, row in read_rows(table):
+        for name, found in kinds.items():
+            # Once a text, always a text.
+            if "text" not in found:
+                found.add(_kind_of(row.get(name)))
+    return {name: _TYPE_OF[_widest(found)] for name, found in kinds.items()}
+
+
+_TYPE_OF = {"text": "string", "number": "float32", "whole": "int64"}
+
+
+def _widest(found: set[str]) -> str:
+    if "text" in found or found <= {"missing"}:
+        return "text"
+    return "whole" if found == {"whole"} else "number"
+
+
+def _kind_of(value: Any) -> str:
+    if value is None or value == "":
+        return "missing"
+    if isinstance(value, bool | int):
+        return "whole"
+    if isinstance(value, float):
+        return "number"
+    if not isinstance(value, str):
+        return "text"
+    try:
+        int(value)
+        # A code like 007 is no number.
+        return "whole" if value.lstrip("+-") in ("0", value.lstrip("+-0")) else "text"
+    except ValueError:
+        pass
+    try:
+        return "number" if math.isfinite(float(value)) else "text"
+    except ValueError:
+        return "text"
