@@ -118,7 +118,8 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
         placed
         | "CutShards" >> beam.FlatMap(cut_shards, AsSingleton(layouts))  # name, pieces
         | "GroupShards" >> beam.GroupByKey()
-        | "MakeTasks" >> beam.Map(make_task, AsSingleton(form), fingerprint)  # ShardWork
+        | "MakeTasks"
+        >> beam.Map(make_task, AsSingleton(form), fingerprint)  # ShardWork
     )
     manifest = (
         placed

@@ -109,25 +109,6 @@ class Recipe:
     split_salt: int | None = _option(
         None, "the choice of an earlier run, so that nothing moves", int
     )
-    events: str | None = _option(
-        None,
-        "time-stamped labels: a table of all files, or the name of each file's own, "
-        "{path}/{stem}.txt; Audacity, Raven, CSV, JSON",
-    )
-    event_column: str | None = _option(None, "column of events that holds the label")
-    event_labels: str = _option(
-        "class",
-        "what events give: class, multi_hot, or a mask of a feature's frames: "
-        "mask:log_mel; several with commas",
-    )
-    event_overlap: float = _option(
-        0.0,
-        "how much of an event, or of the window if that is shorter, must be in it",
-        float,
-    )
-    no_event: str | None = _option(
-        None, "class of windows without an event; default: they are left out"
-    )
     sample_rate: int | None = _option(
         None, "resample everything to this rate, in Hz; default: as it is", int
     )
@@ -201,6 +182,7 @@ class Recipe:
         _check_ranges(self)
         _check_exclusive(self)
         _check_label_from(self.label_from)
+        _check_splits(self)
         _check_features(self.features)
         # One value has one JSON: 1 second is 1.0, and the features are our own copy.
         object.__setattr__(self, "features", dict(self.features))
@@ -260,7 +242,7 @@ def _check_choices(recipe: Recipe) -> None:
 
 def _check_ranges(recipe: Recipe) -> None:
     for name in (
-        "sample_rate", "win_len", "hop", "max_windows", "elements_per_file",
+        "folds", "sample_rate", "win_len", "hop", "max_windows", "elements_per_file",
         "shard_bytes", "num_shards", "num_elems",
     ):  # fmt: skip
         value = getattr(recipe, name)
@@ -281,12 +263,19 @@ def _check_ranges(recipe: Recipe) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (is_number and math.isfinite(value) and value > 0):
             raise RecipeError(name, "must be a positive number of seconds", value)
-    for name in ("random_starts", "allow_truncated", "allow_nonfinite"):
+    for name in ("stratify", "random_starts", "allow_truncated", "allow_nonfinite"):
         if not isinstance(getattr(recipe, name), bool):
             raise RecipeError(name, "must be True or False", getattr(recipe, name))
     for name in ("stream", "keep", "augment"):
         if not isinstance(getattr(recipe, name), str):
             raise RecipeError(name, "must be text", getattr(recipe, name))
+    for name in (
+        "label_separator", "classes", "target_columns", "path_column", "column_names",
+        "delimiter", "columns", "split_column", "splits", "group_by",
+    ):  # fmt: skip
+        value = getattr(recipe, name)
+        if value is not None and not (isinstance(value, str) and value):
+            raise RecipeError(name, "must be text", value)
     copies = recipe.copies
     if isinstance(copies, bool) or not isinstance(copies, int) or copies < 0:
         raise RecipeError("copies", "must be a whole number, 0 or more", copies)
@@ -316,22 +305,45 @@ def _check_exclusive(recipe: Recipe) -> None:
 
 
 def _check_label_from(label_from: str) -> None:
-    if not isinstance(label_from, str):
+    if not isinstance(label_from, str) or not label_from:
         raise RecipeError("label_from", "must be text", label_from)
     if label_from in LABEL_SOURCES:
         return
     try:
         groups = re.compile(label_from).groupindex
     except re.error as error:
+        if "(" not in label_from:
+            return  # a column may have any name
         raise RecipeError(
             "label_from", f"is not a regular expression ({error})", label_from
         ) from error
-    if "class" not in groups:
+    if "class" not in groups and "(" in label_from:
         raise RecipeError(
             "label_from",
-            f"must be one of {', '.join(LABEL_SOURCES)} or a regular expression with a "
-            "group like (?P<class>[a-z]+)",
+            f"must be one of {', '.join(LABEL_SOURCES)}, a column, or a regular "
+            "expression with a group like (?P<class>[a-z]+)",
             label_from,
+        )
+
+
+def _check_splits(recipe: Recipe) -> None:
+    ways = ("split_column", "splits", "folds")
+    given = {n: getattr(recipe, n) for n in ways if getattr(recipe, n) is not None}
+    if len(given) > 1:
+        raise RecipeError(" and ".join(given), "give only one of them", given)
+    if recipe.folds is not None and recipe.folds < 2:
+        raise RecipeError("folds", "must be at least 2", recipe.folds)
+    hashed = recipe.splits is not None or recipe.folds is not None
+    if not hashed and (recipe.stratify or recipe.split_salt is not None):
+        field = "stratify" if recipe.stratify else "split_salt"
+        raise RecipeError(field, "needs --splits or --folds", getattr(recipe, field))
+    if not given and recipe.group_by is not None:
+        raise RecipeError(
+            "group_by", "needs --splits, --folds or --split-column", recipe.group_by
+        )
+    if recipe.folds is not None and recipe.copies:
+        raise RecipeError(
+            "copies", "are for a split called train, which folds are not", recipe.copies
         )
 
 
