@@ -107,7 +107,10 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
     form = (
         once
         | "ResolveFormat"
-        >> beam.Map(resolve_format, AsIter(corpora), recipe, job.work_folder)  # Format
+        >> beam.Map(
+            resolve_format, AsIter(corpora), recipe, job.work_folder,
+            job.inputs[0].columns,
+        )  # Format
     )
     layouts = (
         once

@@ -305,7 +305,7 @@ def _check_exclusive(recipe: Recipe) -> None:
 
 
 def _check_label_from(label_from: str) -> None:
-    if not isinstance(label_from, str) or not label_from:
+    if not isinstance(label_from, str):
         raise RecipeError("label_from", "must be text", label_from)
     if label_from in LABEL_SOURCES:
         return
@@ -317,7 +317,7 @@ def _check_label_from(label_from: str) -> None:
         raise RecipeError(
             "label_from", f"is not a regular expression ({error})", label_from
         ) from error
-    if "class" not in groups and "(" in label_from:
+    if "class" not in groups and ("(" in label_from or not label_from):
         raise RecipeError(
             "label_from",
             f"must be one of {', '.join(LABEL_SOURCES)}, a column, or a regular "

@@ -62,6 +62,8 @@ class SourceRow(NamedTuple):
         What need not be probed.
     columns : tuple
         Values of the extra columns, in their order.
+    line : int
+        Its row in a table, from 1; the header counts. 0: it is in no table.
     """
 
     row: int
@@ -76,6 +78,7 @@ class SourceRow(NamedTuple):
     channel: int | None = None
     known: Known | None = None
     columns: tuple[Any, ...] = ()
+    line: int = 0
 
 
 class Labeler:
@@ -147,6 +150,15 @@ def named_groups(recipe: Recipe) -> tuple[str, ...]:
         return ()
 
 
+def _reads_names(label_from: str) -> bool:
+    if label_from in LABEL_SOURCES:
+        return True
+    try:
+        return "class" in re.compile(label_from).groupindex
+    except re.error:
+        return False
+
+
 @dataclass(frozen=True)
 class Layout:
     """Which column of a table is what, under a recipe.
@@ -197,6 +209,14 @@ class Layout:
                     None,
                 )
         label = recipe.label_from if recipe.label_from in names else None
+        if label is None and not _reads_names(recipe.label_from):
+            has = f"only {', '.join(names)}" if names else "no columns"
+            raise RecipeError(
+                "label_from",
+                f"must be one of {', '.join(LABEL_SOURCES)}, a regular expression with "
+                f"a group like (?P<class>[a-z]+), or a column; {where} has {has}",
+                recipe.label_from,
+            )
         split = None
         if recipe.split_column is not None:
             (split,) = check("split_column", [recipe.split_column])
@@ -252,24 +272,20 @@ class RowReader:
     def of_name(self, row: int, filepath: str) -> SourceRow:
         """The row of a file that was found by its name."""
         values = {} if self._labeler is None else self._labeler.values(filepath)
-        return self._row(row, filepath, values, {})
+        return self._row(row, filepath, values, {}, 0)
 
-    def of_values(self, row: int, where: str, values: Row) -> SourceRow:
-        """The row of a table; ``where`` names it in what is told of it."""
+    def of_values(self, row: int, line: int, values: Row) -> SourceRow:
+        """The row of a table, which stands on this line of it."""
         layout = self._layout
         assert layout.path is not None
         path = values.get(layout.path)
         if not isinstance(path, str) or not path.strip():
-            return SourceRow(
-                row, self._source, where, None, f"has no path in column {layout.path}"
-            )
-        found = self._row(row, path.strip(), values, values)
-        if found.problem is not None:
-            return found._replace(problem=f"{found.problem} ({where})")
-        return found
+            problem = f"has no path in column {layout.path}"
+            return SourceRow(row, self._source, "", None, problem, line=line)
+        return self._row(row, path.strip(), values, values, line)
 
     def _row(
-        self, row: int, filepath: str, values: Mapping[str, Any], table: Row
+        self, row: int, filepath: str, values: Mapping[str, Any], table: Row, line: int
     ) -> SourceRow:
         try:
             filepath.encode()
@@ -299,9 +315,10 @@ class RowReader:
                     convert(name, values.get(name), self._types[name])
                     for name in (*self._layout.extra, *self._layout.targets)
                 ),
+                line,
             )
         except ValueError as error:
-            return SourceRow(row, self._source, filepath, None, str(error))
+            return SourceRow(row, self._source, filepath, None, str(error), line=line)
 
     def _label(self, filepath: str, values: Mapping[str, Any]) -> str | None:
         if self._labeler is not None:

@@ -204,7 +204,7 @@ def layout_of(entry: Input, recipe: Recipe) -> Layout:
 def _rows(entry: Input, reader: RowReader, first: int) -> Iterator[SourceRow | None]:
     if entry.table is not None:
         for row, (number, values) in enumerate(read_rows(entry.table), first):
-            yield reader.of_values(row, f"{entry.location}, row {number}", values)
+            yield reader.of_values(row, number, values)
         return
     row = first
     for filepath, taken in _list_input(entry):

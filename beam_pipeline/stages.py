@@ -135,8 +135,10 @@ def probe_row(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip |
         return _probe(row, inputs, recipe)
     except ClipError as error:
         stage = "sources" if row.problem is not None else "probe"
-        name = type(error).__name__
-        return Reject(row.row, row.filepath, stage, name, error.reason)
+        name, reason = type(error).__name__, error.reason
+        if row.line:
+            reason += f" (row {row.line} of {inputs[row.source].location})"
+        return Reject(row.row, row.filepath, stage, name, reason)
 
 
 def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
@@ -390,7 +392,11 @@ def describe_bucket(placed: PlacedClips, recipe: Recipe) -> Corpus:
 
 
 def resolve_format(
-    inputs: Sequence[Input], corpora: Iterable[Corpus], recipe: Recipe, work_folder: str
+    _: Any,
+    corpora: Iterable[Corpus],
+    recipe: Recipe,
+    work_folder: str,
+    columns: Sequence[tuple[str, str]] = (),
 ) -> Format | None:
     """The format of all buckets together; None where not one clip was accepted."""
     labels: set[str] = set()
@@ -404,7 +410,7 @@ def resolve_format(
         return None
     with keeping_verdict(work_folder):
         corpus = Corpus(tuple(sorted(labels)), rates, channels)
-        return Format.of(corpus, recipe, inputs[0].columns)
+        return Format.of(corpus, recipe, columns)
 
 
 def lay_out(
@@ -475,7 +481,7 @@ def summarise(
     form: Format | None,
     layouts: Mapping[str, ShardLayout],
     tallies: Iterable[Mapping[TallyKey, tuple[int, int]]],
-    salt: int | None,
+    salt: int | None = None,
 ) -> PlanSummary:
     """The plan in a few numbers."""
     clips: Counter[TallyKey] = Counter()

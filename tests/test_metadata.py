@@ -45,7 +45,7 @@ FEATURES = {
 }
 
 
-def features_of(recipe, classes=True):
+def features_of(recipe, classes=("a",)):
     return FeatureSet.of(
         recipe, sample_rate_hz=RATE, win_len=100, channels=None, classes=classes
     ).specs

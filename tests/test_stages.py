@@ -35,8 +35,9 @@ from beam_pipeline.plan import (
     order_key,
 )
 from beam_pipeline.recipe import Recipe
+from beam_pipeline.rows import SourceRow
 from beam_pipeline.sink import PlacedRecords, WriteToTFRecord, find_finished
-from beam_pipeline.sources import SourceRow, list_sources, resolve_inputs
+from beam_pipeline.sources import list_sources, resolve_inputs
 from beam_pipeline.stages import (
     FINISHED,
     LISTING,
@@ -91,7 +92,7 @@ def test_listing_in_blocks(tmp_path, count):
     for i in range(count):
         (tmp_path / f"{i}.wav").touch()
     inputs = tuple(resolve_inputs([str(tmp_path)]))
-    rows = [row for row in list_sources(inputs, "folder") if row is not None]
+    rows = [row for row in list_sources(inputs, Recipe(win_len=1)) if row is not None]
     assert len(rows) == count
     blocks = [
         (at, Batch(rows[at : at + ROWS_PER_BLOCK]))
@@ -99,7 +100,7 @@ def test_listing_in_blocks(tmp_path, count):
     ]
 
     def build(source):
-        listed = source | beam.ParDo(ListSources("folder")).with_outputs(
+        listed = source | beam.ParDo(ListSources(Recipe(win_len=1))).with_outputs(
             LISTING, main="rows"
         )
         return [(listed.rows, blocks), (listed[LISTING], [Listing(count, 1)])]
@@ -317,7 +318,7 @@ def test_the_corpus_is_what_all_buckets_hold():
     recipe = Recipe(win_len=100)
     clips = [clip(0, label="b"), clip(1, label="a"), clip(2, label="b")]
     corpora = [
-        stages.describe_bucket(PlacedClips("records", 0, 0, tuple(some)))
+        stages.describe_bucket(PlacedClips("records", 0, 0, tuple(some)), recipe)
         for some in (clips[:2], clips[2:])
     ]
     form = stages.resolve_format(None, corpora, recipe, "unused")
@@ -399,7 +400,7 @@ def work_of(clips, form, first=0):
 
 def probed(folder, recipe):
     inputs = tuple(resolve_inputs([str(folder)]))
-    rows = list_sources(inputs, recipe.label_from)
+    rows = list_sources(inputs, recipe)
     return inputs, [stages.probe_row(row, inputs, recipe) for row in rows]
 
 
@@ -547,7 +548,7 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
     def build(blocks):
         placed, counts = blocks | IndexClips(recipe)
         once = blocks.pipeline | "Once" >> beam.Create([None], reshuffle=False)
-        corpora = placed | beam.Map(stages.describe_bucket)
+        corpora = placed | beam.Map(stages.describe_bucket, recipe)
         form = once | beam.Map(
             stages.resolve_format, beam.pvalue.AsIter(corpora), recipe, "unused"
         )
