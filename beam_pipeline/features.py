@@ -150,13 +150,13 @@ class FeatureSet:
             FeatureSpec(n, "int64", (), INT64_LIST, _DESCRIPTIONS[n]) for n in numbers
         ]
         if classes and several:
-            shape = (len(classes),)
+            hot = (len(classes),)
             text = "1 for each class of the clip, in the order of the list of classes"
-            specs.append(FeatureSpec("labels", "int64", shape, INT64_LIST, text))
+            specs.append(FeatureSpec("labels", "int64", hot, INT64_LIST, text))
         if targets:
-            shape = () if len(targets) == 1 else (len(targets),)
+            size = () if len(targets) == 1 else (len(targets),)
             text = f"column {', '.join(targets)}"
-            specs.append(FeatureSpec("target", "float32", shape, FLOAT_LIST, text))
+            specs.append(FeatureSpec("target", "float32", size, FLOAT_LIST, text))
         extra = columns[: len(columns) - len(targets)]
         specs += [
             FeatureSpec(name, dtype, (), _COLUMN_ENCODING[dtype], f"column {name}")
@@ -192,7 +192,8 @@ class FeatureSet:
             shared["class"] = label
             shared["target"] = numbers[label]
         if targets:
-            shared["target"] = np.array(targets, np.float32)
+            several = len(targets) > 1
+            shared["target"] = np.array(targets, "f4") if several else targets[0]
         return shared
 
     def apply(

@@ -257,9 +257,8 @@ class RowReader:
         self._layout = layout
         self._types = types
         self._split = split
-        self._label_from_name = layout.label is None
         self._labeler = Labeler(recipe.label_from) if layout.label is None else None
-        self._classes = set(_listed(recipe.classes)) or None
+        self._classes = set(_listed(recipe.classes))
         self._separator = recipe.label_separator
         self._seed = recipe.seed
         shares = shares_of(recipe)
@@ -324,7 +323,7 @@ class RowReader:
         if self._labeler is not None:
             label = self._labeler.label(filepath, self._root)
         else:
-            value = values.get(self._layout.label)
+            value = values.get(self._layout.label or "")
             label = "" if value is None else str(value).strip()
             if not label:
                 raise ValueError(f"has no class in column {self._layout.label}")

@@ -118,7 +118,7 @@ def _places(
 ) -> npt.NDArray[np.intp]:
     """Number of the split of each key under each salt, shape (salts, keys)."""
     seeds = np.asarray(keys, np.uint64)
-    hashed = np.stack([hash64(salt, seeds) for salt in salts])
+    hashed = np.stack([hash64(salt, seeds.view(np.int64)) for salt in salts])
     # The upper 53 bits, which a float64 holds exactly.
     return np.searchsorted(
         _bounds(shares), (hashed >> np.uint64(11)) * 2.0**-53, "right"
@@ -140,11 +140,11 @@ def tally_salts(
     for at, label in enumerate(labels):
         by_label.setdefault(label or "", []).append(at)
     places = _places(shares, keys, range(SALTS))
-    for label, at in by_label.items():
+    for label, members in by_label.items():
         counts = np.zeros((SALTS, len(shares)), np.int64)
-        sizes = np.asarray([windows[i] for i in at], np.int64)
+        sizes = np.asarray([windows[i] for i in members], np.int64)
         for k in range(len(shares)):
-            counts[:, k] = (places[:, at] == k) @ sizes
+            counts[:, k] = (places[:, members] == k) @ sizes
         tally[label] = counts
     return tally
 

@@ -294,13 +294,6 @@ def test_paths_in_a_list_are_made_plain(tmp_path, line):
     assert rows_of(tmp_path / "list.txt") == [row_of(0, 0, "x.wav", tmp_path.name)]
 
 
-def test_manifests_are_refused_with_what_to_do(tmp_path):
-    touch(tmp_path, "x.csv", "x.Parquet")
-    for name in ("x.csv", "x.Parquet"):
-        with pytest.raises(InputError, match=r"manifests are not read yet\. Give"):
-            resolve_input(str(tmp_path / name))
-
-
 # Several inputs
 
 

@@ -27,9 +27,15 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.cli import parse_flags, recipe_options
 from beam_pipeline.errors import AudioTFRecordsError, InputError
-from beam_pipeline.recorder import plan, quiet_beam, record
-from beam_pipeline.sources import list_sources, locate, resolve_inputs
+from beam_pipeline.recorder import plan, quiet_beam, record, split_options
+from beam_pipeline.sources import list_sources, locate, resolve_inputs, survey
 
+# What a recipe says of manifests and splits, which a sample of files has not.
+OF_TABLES = (
+    "label_separator", "classes", "target_columns", "path_column", "column_names",
+    "delimiter", "columns", "split_column", "splits", "folds", "group_by", "stratify",
+    "split_salt",
+)  # fmt: skip
 SAMPLE_CLIPS = 50
 SAMPLE_SECONDS = 20.0
 
@@ -180,15 +186,17 @@ def measure(inputs: Sequence[str], options: dict[str, Any], budget_s: float) -> 
     InputError
         If there is nothing to record.
     """
-    resolved = resolve_inputs(list(inputs))
-    rows = list_sources(resolved, "none")
+    recipe, _ = split_options(None, options)
+    resolved = survey(resolve_inputs(list(inputs)), recipe)
+    rows = list_sources(resolved, recipe)
     sample = [
         locate(resolved, row.source, row.filepath)
         for row in islice((row for row in rows if row is not None), SAMPLE_CLIPS)
     ]
     if not sample:
         raise InputError(f"There is no audio file in {', '.join(inputs)}.")
-    options = {**options, "label_from": "none", "max_rejected": "100%", "workers": 1}
+    options = {n: v for n, v in options.items() if n not in OF_TABLES}
+    options |= {"label_from": "none", "max_rejected": "100%", "workers": 1}
     most = options.pop("num_elems", None) or sys.maxsize
 
     def record_some(windows: int) -> Sample:

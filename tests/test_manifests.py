@@ -1,0 +1,484 @@
+"""Manifests, columns, segments and splits: as tables, as rows, and in whole runs."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import soundfile
+
+from beam_pipeline import record
+from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
+from beam_pipeline.manifests import column_types, open_table, read_rows
+from beam_pipeline.reader import replay
+from beam_pipeline.recipe import Recipe
+from beam_pipeline.recorder import plan
+from beam_pipeline.rows import Known, SourceRow
+from beam_pipeline.sources import list_sources, resolve_inputs, survey
+from tests.sounds import RATE, write_sound
+
+ROWS = [
+    {"path": "a/1.wav", "kind": "cat", "loud": 1.5, "take": 1},
+    {"path": "a/2.wav", "kind": "dog", "loud": -2.0, "take": 2},
+    {"path": "b/ä 3.wav", "kind": "cat", "loud": 0.25, "take": 30},
+]
+
+
+def write_csv(path, rows, delimiter=",", header=True):
+    names = list(rows[0])
+    lines = [delimiter.join(names)] if header else []
+    lines += [delimiter.join(str(row[name]) for name in names) for row in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    for i, row in enumerate(ROWS):
+        write_sound(tmp_path / row["path"], 1000 + 500 * i, seed=i)
+    return tmp_path
+
+
+def rows_of(path, **options):
+    recipe = Recipe(win_len=1, **options)
+    return list(list_sources(survey(resolve_inputs([str(path)]), recipe), recipe))
+
+
+def examples_of(folder, split=None):
+    return list(replay(str(folder), split=split).as_numpy_iterator())
+
+
+# Tables
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("suffix", [".csv", ".CSV"])
+def test_csv_with_any_delimiter(tmp_path, delimiter, suffix):
+    path = write_csv(tmp_path / f"m{suffix}", ROWS, delimiter)
+    table = open_table(str(path))
+    assert table.names == tuple(ROWS[0])
+    assert [number for number, _ in read_rows(table)] == [2, 3, 4]
+    assert [row["path"] for _, row in read_rows(table)] == [r["path"] for r in ROWS]
+
+
+def test_csv_as_spreadsheets_write_it(tmp_path):
+    text = '\ufeffpath,kind\r\n"a, b.wav","say ""hi"""\r\n\r\nc.wav,x\r\n'
+    (tmp_path / "m.csv").write_text(text, newline="", encoding="utf-8")
+    rows = list(read_rows(open_table(str(tmp_path / "m.csv"))))
+    assert rows == [
+        (2, {"path": "a, b.wav", "kind": 'say "hi"'}),
+        (4, {"path": "c.wav", "kind": "x"}),
+    ]
+
+
+def test_csv_without_a_header(tmp_path):
+    path = write_csv(tmp_path / "m.csv", ROWS, header=False)
+    table = open_table(str(path), names=["path", "kind", "loud", "take"])
+    assert next(read_rows(table)) == (
+        1, {"path": "a/1.wav", "kind": "cat", "loud": "1.5", "take": "1"}
+    )  # fmt: skip
+
+
+def test_jsonl_and_parquet_hold_the_same_rows(tmp_path):
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n\n" for r in ROWS))
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "m.parquet")
+    for name in ("m.jsonl", "m.parquet"):
+        table = open_table(str(tmp_path / name))
+        assert [row for _, row in read_rows(table)] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("m.csv", "", r"m.csv is empty"),
+        ("m.csv", "\na,b\n", r"m.csv is empty, or its first line is"),
+        ("m.csv", "path,path\n", r"has a column 'path' twice"),
+        ("m.csv", "path,,x\n", r"has a column '' without a name.*--column-names"),
+        ("m.csv", "path,x\na,1\nb\n", r"m.csv, line 3: 1 values, but there are 2 col"),
+        ("m.csv", "path,x\na,1,2\n", r"m.csv, line 2: 3 values"),
+        ("m.csv", 'path,x\n"a\n', r"m.csv, line 3: unexpected end of data"),
+        ("m.csv", b"path,x\n\xff,1\n", r"m.csv, line .*invalid start byte"),
+        ("m.jsonl", "", r"m.jsonl holds no rows"),
+        ("m.jsonl", "{}{\n", r"m.jsonl, line 1: Extra data"),
+        ("m.jsonl", '{"path": "x"}\n[]\n', r"m.jsonl, line 2: must be an object"),
+    ],
+)
+def test_tables_that_cannot_be_read(tmp_path, name, text, problem):
+    content = text if isinstance(text, bytes) else text.encode()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=problem):
+        list(read_rows(open_table(str(tmp_path / name))))
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (["1", "-2", "0"], "int64"),
+        (["1", "2.5"], "float32"),
+        (["1e3", "nan"], "string"),
+        (["1", ""], "float32"),
+        (["", ""], "string"),
+        (["007", "8"], "string"),
+        (["x", "1"], "string"),
+        ([1, 2], "int64"),
+        ([True, False], "int64"),
+        ([1, 2.0], "float32"),
+        ([None, 1.5], "float32"),
+        (["a", None], "string"),
+        ([[1, 2], [3]], "string"),
+    ],
+)
+def test_types_of_columns(tmp_path, values, dtype):
+    lines = [json.dumps({"path": "x", "v": value}) for value in values]
+    (tmp_path / "m.jsonl").write_text("\n".join(lines))
+    assert column_types(open_table(str(tmp_path / "m.jsonl")), ["v"]) == {"v": dtype}
+
+
+# Rows
+
+
+def test_rows_of_a_table(corpus):
+    path = write_csv(corpus / "m.csv", ROWS)
+    assert rows_of(path, label_from="kind") == [
+        SourceRow(
+            i, 0, row["path"], row["kind"], group=row["path"], line=2 + i,
+            columns=(row["loud"], row["take"]),
+        )
+        for i, row in enumerate(ROWS)
+    ]  # fmt: skip
+
+
+def test_parts_of_files_and_what_is_known(tmp_path):
+    rows = [
+        {"path": "x.wav", "offset_s": "", "duration_s": 1, "channel": "", "frames": 9,
+         "sample_rate_hz": 8000},
+        {"path": "x.wav", "offset_s": 1.5, "duration_s": "", "channel": 1, "frames": "",
+         "sample_rate_hz": ""},
+    ]  # fmt: skip
+    first, second = rows_of(write_csv(tmp_path / "m.csv", rows), label_from="none")
+    assert (first.offset_s, first.duration_s, first.channel) == (0.0, 1.0, None)
+    assert (second.offset_s, second.duration_s, second.channel) == (1.5, None, 1)
+    assert (first.known, second.known) == (Known(9, 8000, 1), None)
+    assert first.problem is second.problem is None
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"path": ""}, "has no path in column path"),
+        ({"kind": " "}, "has no class in column kind"),
+        ({"offset_s": "-1"}, "has offset_s -1, which is negative"),
+        ({"duration_s": "0"}, "has duration_s 0, which is not positive"),
+        ({"duration_s": "inf"}, "has 'inf' in column duration_s, which is no number"),
+        ({"offset_s": "1:30"}, "has '1:30' in column offset_s, which is no number"),
+        ({"channel": "1.5"}, "has channel 1.5, which is no number from 0"),
+        ({"frames": "0", "sample_rate_hz": "8000"}, "has frames 0, which is no number"),
+        ({"split": "a b"}, "has 'a b' in column split, which cannot be the name"),
+        ({"speaker": ""}, "has no speaker to group it by"),
+    ],
+)
+def test_problems_of_a_row(tmp_path, row, problem):
+    good = {"path": "x.wav", "kind": "cat", "offset_s": "", "duration_s": "",
+            "channel": "", "frames": "", "sample_rate_hz": "", "split": "train",
+            "speaker": "theo"}  # fmt: skip
+    path = write_csv(tmp_path / "m.csv", [good, {**good, "path": "y.wav", **row}])
+    first, second = rows_of(
+        path, label_from="kind", split_column="split", group_by="speaker"
+    )
+    assert (first.problem, first.split, first.group) == (None, "train", "theo")
+    assert problem in second.problem
+    assert second.line == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"label_from": "species"}, "label_from: must be one of .*has only path, kind"),
+        ({"path_column": "file"}, "path_column: .*m.csv has path, kind"),
+        ({"group_by": "kind,speaker", "splits": "a=1"}, "group_by: .*m.csv has path"),
+        ({"columns": "loud,quiet"}, "columns: .*m.csv has path, kind, loud, take; got"),
+        ({"target_columns": "x"}, "target_columns: .*m.csv has path"),
+        ({"split_column": "part"}, "split_column: .*m.csv has path"),
+        ({"features": {"loud": "identity()"}}, "columns: this name is one of the exam"),
+    ],
+)
+def test_columns_that_are_not_there(corpus, options, problem):
+    path = write_csv(corpus / "m.csv", ROWS)
+    with pytest.raises(RecipeError, match=problem):
+        plan(str(path), win_len=100, **{"label_from": "none", **options})
+
+
+def test_a_table_without_a_path(tmp_path):
+    path = write_csv(tmp_path / "m.csv", [{"wave": "x.wav", "kind": "a"}])
+    with pytest.raises(RecipeError, match=r"has no column path, filepath.*wave, kind"):
+        plan(str(path), win_len=100)
+
+
+def test_classes_that_were_not_allowed(corpus):
+    path = write_csv(corpus / "m.csv", ROWS)
+    with pytest.raises(TooManyRejected, match=r"a/2.wav: has class dog, which is not"):
+        record(str(path), str(corpus / "o"), win_len=100, label_from="kind",
+               classes="owl,cat")  # fmt: skip
+
+
+def test_the_same_row_twice_is_a_reject(corpus):
+    path = write_csv(corpus / "m.csv", [*ROWS, ROWS[1]])
+    found = rows_of(path, label_from="kind")
+    assert [row.problem for row in found] == [
+        None, None, None, "was listed before, as clip 1 from 0"
+    ]  # fmt: skip
+
+
+def test_two_tables_need_the_same_columns(corpus):
+    first = write_csv(corpus / "m.csv", ROWS)
+    more = [{**row, "take": "x"} for row in ROWS]
+    second = write_csv(corpus / "n.csv", more)
+    with pytest.raises(InputError, match=r"take \(int64\), but .*take \(string\)"):
+        plan([str(first), str(second)], win_len=100, label_from="kind")
+
+
+# Whole runs
+
+
+def test_columns_travel_into_every_example(corpus):
+    path = write_csv(corpus / "m.csv", ROWS)
+    metadata = record(str(path), str(corpus / "o"), win_len=500, label_from="kind",
+                      order="listed")  # fmt: skip
+    found = examples_of(corpus / "o")
+    expected = [row for i, row in enumerate(ROWS) for _ in range(2 + i)]
+    for example, row in zip(found, expected, strict=True):
+        assert example["filepath"].decode() == row["path"]
+        assert example["class"].decode() == row["kind"]
+        assert example["loud"] == np.float32(row["loud"])
+        assert example["take"] == row["take"]
+    assert metadata.classes == ("cat", "dog")
+    assert metadata.features["loud"].dtype == "float32"
+
+
+@pytest.mark.parametrize("columns", ["none", "take", "take,kind"])
+def test_columns_can_be_chosen(corpus, columns):
+    path = write_csv(corpus / "m.csv", ROWS)
+    metadata = record(str(path), str(corpus / "o"), win_len=500, label_from="none",
+                      columns=columns)  # fmt: skip
+    wanted = set() if columns == "none" else set(columns.split(","))
+    assert set(metadata.features) & {"take", "kind", "loud"} == wanted
+
+
+@pytest.mark.parametrize("targets", ["loud", "loud,take"])
+def test_numbers_to_be_predicted(corpus, targets):
+    path = write_csv(corpus / "m.csv", ROWS)
+    record(str(path), str(corpus / "o"), win_len=1000, label_from="none",
+           target_columns=targets, order="listed")  # fmt: skip
+    names = targets.split(",")
+    rows = [ROWS[0], ROWS[1], ROWS[2], ROWS[2]]
+    for example, row in zip(examples_of(corpus / "o"), rows, strict=True):
+        wanted = np.float32([row[name] for name in names])
+        np.testing.assert_array_equal(example["target"], wanted.squeeze())
+
+
+def test_several_classes_of_a_clip(corpus):
+    rows = [{**row, "kind": kinds} for row, kinds in
+            zip(ROWS, ["cat;dog", "dog", "owl; cat"], strict=True)]  # fmt: skip
+    path = write_csv(corpus / "m.csv", rows)
+    metadata = record(str(path), str(corpus / "o"), win_len=1000, label_from="kind",
+                      label_separator=";", order="listed")  # fmt: skip
+    assert metadata.classes == ("cat", "dog", "owl")
+    found = [example["labels"].tolist() for example in examples_of(corpus / "o")]
+    assert found == [[1, 1, 0], [0, 1, 0], [1, 0, 1], [1, 0, 1]]
+    assert "class" not in metadata.features
+
+
+def test_groups_of_the_expression_are_columns(corpus):
+    metadata = record(
+        str(corpus), str(corpus.parent / f"{corpus.name}-o"), win_len=500,
+        label_from=r"(?P<class>[ab])/(?P<name>.*)\.wav",
+    )  # fmt: skip
+    assert metadata.features["name"].dtype == "string"
+    found = examples_of(corpus.parent / f"{corpus.name}-o")
+    assert {e["name"].decode() for e in found} == {"1", "2", "ä 3"}
+
+
+@pytest.mark.parametrize("rate", [None, 4000])
+def test_segments_are_parts_of_their_file(tmp_path, rate):
+    sound = write_sound(tmp_path / "x.wav", 4 * RATE)
+    rows = [
+        {"path": "x.wav", "offset_s": 0.5, "duration_s": 1.0, "class": "a"},
+        {"path": "x.wav", "offset_s": 3.0, "duration_s": "", "class": "b"},
+        {"path": "x.wav", "offset_s": 1.0, "duration_s": 1.0, "class": "c"},
+    ]
+    path = write_csv(tmp_path / "m.csv", rows)
+    options = {"win_seconds": 0.25, "sample_rate": rate, "order": "listed",
+               "label_from": "class"}  # fmt: skip
+    record(str(path), str(tmp_path / "o"), **options)
+    record(str(tmp_path / "x.wav"), str(tmp_path / "whole"), **options | {
+        "label_from": "none"})  # fmt: skip
+    whole = np.concatenate([e["signal"] for e in examples_of(tmp_path / "whole")])
+    to = rate or RATE
+    found = examples_of(tmp_path / "o")
+    assert len(found) == 12
+    for example in found:
+        row = "abc".index(example["class"].decode())
+        start = int(rows[row]["offset_s"] * to + example["win_start_idx"])
+        limit = 2e-5 if rate else 0
+        np.testing.assert_allclose(
+            example["signal"], whole[start : start + to // 4], rtol=0, atol=limit
+        )
+    assert sound.shape == (4 * RATE,)
+
+
+def test_a_channel_of_a_file(tmp_path):
+    sound = write_sound(tmp_path / "x.wav", 1000, channels=2)
+    rows = [{"path": "x.wav", "channel": channel} for channel in (1, 0)]
+    path = write_csv(tmp_path / "m.csv", rows)
+    record(str(path), str(tmp_path / "o"), win_len=1000, label_from="none",
+           order="listed")  # fmt: skip
+    for example, channel in zip(examples_of(tmp_path / "o"), (1, 0), strict=True):
+        np.testing.assert_array_equal(example["signal"], sound[:, channel])
+
+
+@pytest.mark.parametrize(
+    ("offset", "duration", "problem"),
+    [
+        (0.5, 0.6, "is 1 s long, but the row takes it from 0.5 to 1.1 s"),
+        (1.0, "", "is 1 s long, but the row takes it from 1 to 1 s"),
+        (0.99, "", "is shorter than one window: 80 frames"),
+    ],
+)
+def test_segments_beyond_their_file(tmp_path, offset, duration, problem):
+    write_sound(tmp_path / "x.wav", RATE)
+    rows = [{"path": "x.wav", "offset_s": offset, "duration_s": duration}]
+    path = write_csv(tmp_path / "m.csv", rows)
+    summary, (reject,) = plan(str(path), win_len=100, label_from="none")
+    assert summary.form is None
+    assert problem in reject.reason
+    assert "row 2 of" in reject.reason
+
+
+def test_what_is_known_is_not_probed(corpus, monkeypatch):
+    rows = [{**row, "frames": 1000 + 500 * i, "sample_rate_hz": RATE, "channels": 1}
+            for i, row in enumerate(ROWS)]  # fmt: skip
+    path = write_csv(corpus / "m.csv", rows)
+    record(str(path), str(corpus / "known"), win_len=500, label_from="kind")
+    plain = write_csv(corpus / "n.csv", ROWS)
+    record(str(plain), str(corpus / "probed"), win_len=500, label_from="kind")
+    monkeypatch.setattr("beam_pipeline.stages.probe_audio", None)
+    plan(str(path), win_len=500, label_from="kind")
+    known, probed = (examples_of(corpus / name) for name in ("known", "probed"))
+    for a, b in zip(known, probed, strict=True):
+        np.testing.assert_array_equal(a["signal"], b["signal"])
+
+
+def test_a_table_that_lies_is_found_out(corpus):
+    rows = [{**row, "frames": 5000, "sample_rate_hz": RATE} for row in ROWS]
+    path = write_csv(corpus / "m.csv", rows)
+    with pytest.raises(TooManyRejected, match="decoding ended at frame 1000 of 5000"):
+        record(str(path), str(corpus / "o"), win_len=500, label_from="kind")
+
+
+# Splits
+
+
+@pytest.fixture
+def speakers(tmp_path):
+    """Twelve speakers with three clips of each of two classes."""
+    for speaker in range(12):
+        for label in "ab":
+            for take in range(3):
+                name = f"{label}_{speaker:02d}_{take}.wav"
+                write_sound(tmp_path / "in" / name, 200, seed=speaker)
+    return tmp_path / "in"
+
+
+def splits_of(folder, out, **options):
+    """Which split each speaker is in."""
+    metadata = record(
+        str(folder), str(out), win_len=100,
+        label_from="(?P<class>[ab])_(?P<speaker>.+)_", **options,
+    )  # fmt: skip
+    found = {}
+    for split in metadata.splits:
+        for example in examples_of(out, split):
+            found.setdefault(example["speaker"].decode(), set()).add(split)
+    return metadata, found
+
+
+@pytest.mark.parametrize("stratify", [False, True])
+def test_no_group_is_in_two_splits_and_none_moves(speakers, tmp_path, stratify):
+    options = {"splits": "train=.5,eval=.25,test=.25", "group_by": "speaker",
+               "stratify": stratify}  # fmt: skip
+    metadata, before = splits_of(speakers, tmp_path / "a", **options)
+    assert all(len(splits) == 1 for splits in before.values())
+    if stratify:
+        shares = [len(s.shards) and s.clips / 72 for s in metadata.splits.values()]
+        assert sorted(shares) == [0.25, 0.25, 0.5]
+    for take in range(3):
+        write_sound(speakers / f"a_zz_{take}.wav", 200)
+    # The recipe in the metadata holds the salt that was chosen.
+    salt = metadata.recipe.split_salt
+    assert (salt is not None) == stratify
+    again, after = splits_of(speakers, tmp_path / "b", **options | {"split_salt": salt})
+    assert {s: after[s] for s in before} == before
+    assert again.splits.keys() == metadata.splits.keys()
+
+
+def test_a_seed_changes_the_splits(speakers, tmp_path):
+    options = {"splits": "train=1,test=1", "group_by": "speaker"}
+    _, first = splits_of(speakers, tmp_path / "a", **options)
+    _, second = splits_of(speakers, tmp_path / "b", seed=1, **options)
+    assert first != second
+
+
+def test_folds(speakers, tmp_path):
+    metadata, found = splits_of(speakers, tmp_path / "o", folds=3, group_by="speaker")
+    assert set(metadata.splits) <= {"fold0", "fold1", "fold2"}
+    assert all(len(splits) == 1 for splits in found.values())
+
+
+def test_a_split_for_each_input(tmp_path):
+    for name in ("one", "two"):
+        write_sound(tmp_path / name / "a" / "x.wav", 500)
+    metadata = record({"train": tmp_path / "one", "test": tmp_path / "two"},
+                      str(tmp_path / "o"), win_len=100)  # fmt: skip
+    assert {name: s.examples for name, s in metadata.splits.items()} == {
+        "test": 5, "train": 5
+    }  # fmt: skip
+
+
+def test_a_split_column(corpus):
+    rows = [{**row, "part": part} for row, part in
+            zip(ROWS, ["train", "dev", "train"], strict=True)]  # fmt: skip
+    path = write_csv(corpus / "m.csv", rows)
+    metadata = record(str(path), str(corpus / "o"), win_len=500, label_from="kind",
+                      split_column="part", copies=1, augment="noise()")  # fmt: skip
+    assert {name: s.examples for name, s in metadata.splits.items()} == {
+        "dev": 3, "train": 12
+    }  # fmt: skip
+
+
+def test_segments_of_one_file_stay_together(tmp_path):
+    soundfile.write(tmp_path / "x.wav", np.zeros(RATE * 20), RATE)
+    soundfile.write(tmp_path / "y.wav", np.zeros(RATE * 20), RATE)
+    rows = [{"path": f"{name}.wav", "offset_s": k, "duration_s": 1}
+            for name in "xy" for k in range(20)]  # fmt: skip
+    path = write_csv(tmp_path / "m.csv", rows)
+    summary, _ = plan(str(path), win_seconds=1, label_from="none", splits="a=1,b=1")
+    assert {layout.total for layout in summary.layouts.values()} <= {20, 40}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"splits": "a=1", "folds": 2}, "splits and folds: give only one"),
+        ({"folds": 1}, "folds: must be at least 2"),
+        ({"stratify": True}, "stratify: needs --splits or --folds"),
+        ({"split_salt": 3}, "split_salt: needs --splits or --folds"),
+        ({"group_by": "x"}, "group_by: needs --splits, --folds or --split-column"),
+        ({"folds": 2, "copies": 1, "augment": "noise()"}, "copies: are for a split"),
+        ({"splits": "a"}, "splits: must look like"),
+        ({"classes": ""}, "classes: must be text"),
+    ],
+)
+def test_what_makes_no_sense(corpus, options, problem):
+    with pytest.raises(RecipeError, match=problem):
+        plan(str(corpus), win_len=100, **options)
