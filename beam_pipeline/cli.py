@@ -371,9 +371,11 @@ def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             **recipe_options(args),
         )
     seconds = time.monotonic() - started
-    from beam_pipeline.show import describe_metadata
+    from beam_pipeline.show import describe_metadata, missing_in_data
 
     print(describe_metadata(metadata))
+    for warning in missing_in_data(metadata):
+        _complain(f"warning: {warning}")
     print(f"{args.output}: complete, {seconds:.1f} s")
     return 0
 
@@ -439,13 +441,15 @@ def watch_lines(totals: Any) -> Callable[[int, float], None]:
 def _plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.finish import check_any_accepted, check_rejects
     from beam_pipeline.recorder import plan, quiet_beam
-    from beam_pipeline.show import describe_plan
+    from beam_pipeline.show import describe_plan, missing_in_plan
 
     options = recipe_options(args)
     with contextlib.nullcontext() if args.debug else quiet_beam():
         summary, rejects = plan(args.input, **options)
     check_any_accepted(summary, rejects)
     print(describe_plan(summary, rejects))
+    for warning in missing_in_plan(summary):
+        _complain(f"warning: {warning}")
     allowed = str(options.get("max_rejected", 0))
     try:
         check_rejects(summary.listing, rejects, allowed)

@@ -55,6 +55,19 @@ def _seconds(
     return sum(n * form.win_len / r for r, n in sorted(by_rate.items()))
 
 
+def split_by_class(
+    form: Format, windows: Iterable[tuple[TallyKey, int]]
+) -> dict[str, list[tuple[TallyKey, int]]]:
+    """What counts for each class; a clip with several classes counts for each."""
+    found: dict[str, list[tuple[TallyKey, int]]] = {name: [] for name in form.classes}
+    separator = form.features.separator
+    for key, n in windows:
+        labels = [key[1]] if separator is None else key[1].split(separator)
+        for label in labels if form.classes else ():
+            found[label].append((key, n))
+    return found
+
+
 def allowed_rejects(max_rejected: str, clips: int) -> int:
     """``5`` or ``2.5%`` of the clips as a number of clips.
 
@@ -193,10 +206,7 @@ def assemble_metadata(
             (info for info in infos if info.shard.split == split),
             key=lambda info: info.shard.name,
         )
-        by_class = {
-            label: [(key, n) for key, n in windows.items() if key[1] == label]
-            for label in form.classes
-        }
+        by_class = split_by_class(form, windows.items())
         splits[split] = SplitEntry(
             sum(info.examples for info in shards),
             sum(n for key, n in clips.items() if key[0] == split),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline import files
+from beam_pipeline.blocks import Format
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples import decode_examples, example_bytes
 from beam_pipeline.features import FeatureSpec
-from beam_pipeline.finish import PlanSummary
+from beam_pipeline.finish import PlanSummary, split_by_class
 from beam_pipeline.metadata import Metadata
-from beam_pipeline.plan import Reject
+from beam_pipeline.plan import Reject, TallyKey
 from beam_pipeline.progress import Progress
 from beam_pipeline.tfrecord import read_records
 
@@ -118,7 +118,7 @@ def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
     header = ("split", "examples", "clips", "hours", "shards", "before GZIP")
     parts = [_table(header, rows)]
     if form.classes:
-        parts.append(_describe_classes(summary))
+        parts.append(_describe_classes(summary, form))
     parts.append(_describe_features(form.features.specs))
     rejected = len({reject.row for reject in rejects})
     listing = summary.listing
@@ -129,21 +129,68 @@ def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
     return "\n\n".join(parts) + "".join(f"\n{line}" for line in lines)
 
 
-def _describe_classes(summary: PlanSummary) -> str:
+def _describe_classes(summary: PlanSummary, form: Format) -> str:
     splits = list(summary.layouts)
-    windows: Counter[tuple[str, str]] = Counter()
-    for (split, label, _), (_, count) in summary.tally.items():
-        windows[split, label] += count
-    classes = summary.form.classes if summary.form else ()
-    rows = [
-        (label, *(f"{windows[split, label]:,}" for split in splits))
-        for label in classes[:CLASSES_SHOWN]
-    ]
-    if len(classes) > CLASSES_SHOWN:
-        rows.append(
-            (f"... and {len(classes) - CLASSES_SHOWN} more", *[""] * len(splits))
-        )
-    return _table(("class", *(f"{split} examples" for split in splits)), rows)
+    windows = [(key, n) for key, (_, n) in summary.tally.items()]
+    clips = [(key, n) for key, (n, _) in summary.tally.items()]
+    counts, numbers = split_by_class(form, windows), split_by_class(form, clips)
+    rows = []
+    for label in form.classes[:CLASSES_SHOWN]:
+        both = (counts[label], numbers[label])
+        cells = [
+            "{:,} ({:,})".format(*(_in_split(split, some) for some in both))
+            for split in splits
+        ]
+        rows.append((label, *cells))
+    if len(form.classes) > CLASSES_SHOWN:
+        more = f"... and {len(form.classes) - CLASSES_SHOWN} more"
+        rows.append((more, *[""] * len(splits)))
+    return _table(("class", *(f"{split} examples (clips)" for split in splits)), rows)
+
+
+def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:
+    return sum(n for key, n in counts if key[0] == split)
+
+
+def missing_in_plan(summary: PlanSummary) -> list[str]:
+    """A warning for each split that lacks classes."""
+    form = summary.form
+    if form is None:
+        return []
+    windows = [(key, n) for key, (_, n) in summary.tally.items()]
+    counts = split_by_class(form, windows)
+    return _missing(
+        {
+            split: {label: _in_split(split, some) for label, some in counts.items()}
+            for split in summary.layouts
+        }
+    )
+
+
+def missing_in_data(metadata: Metadata) -> list[str]:
+    """A warning for each split that lacks classes, and for NaN in features."""
+    warnings = _missing({n: s.examples_per_class for n, s in metadata.splits.items()})
+    for name, split in metadata.splits.items():
+        for feature, values in split.statistics.get("features", {}).items():
+            share = values["nonfinite_share"]
+            if share:
+                warnings.append(
+                    f"{100 * share:.2g} % of the values of {feature} in {name} are NaN "
+                    "or infinite"
+                )
+    return warnings
+
+
+def _missing(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    warnings = []
+    for split, per_class in counts.items():
+        lacks = [label for label, n in per_class.items() if n == 0]
+        if lacks:
+            more = f" and {len(lacks) - 5} more" if len(lacks) > 5 else ""
+            warnings.append(
+                f"split {split} has no example of {', '.join(lacks[:5])}{more}"
+            )
+    return warnings
 
 
 def _describe_features(specs: Mapping[str, FeatureSpec]) -> str:

@@ -70,7 +70,8 @@ ARROWS = {
     "observations": "features plan blocks statistics",
     "progress": "errors files plan metadata",
     "finish": "errors files recipe plan metadata progress blocks observations",
-    "show": "errors files features examples plan metadata progress finish tfrecord",
+    "show": "errors files features examples plan metadata blocks progress finish "
+    "tfrecord",
     "listing": "errors expressions transforms.base",
     "verify": "files metadata tfrecord",
     "sink": "errors files plan progress observations tfrecord",

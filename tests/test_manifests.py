@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from beam_pipeline import record
+from beam_pipeline import cli, record
 from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
 from beam_pipeline.manifests import column_types, open_table, read_rows
 from beam_pipeline.reader import replay
@@ -286,6 +286,8 @@ def test_several_classes_of_a_clip(corpus):
     assert metadata.classes == ("cat", "dog", "owl")
     found = [example["labels"].tolist() for example in examples_of(corpus / "o")]
     assert found == [[1, 1, 0], [0, 1, 0], [1, 0, 1], [1, 0, 1]]
+    (entry,) = metadata.splits.values()
+    assert entry.examples_per_class == {"cat": 3, "dog": 2, "owl": 2}
     assert "class" not in metadata.features
 
 
@@ -454,6 +456,20 @@ def test_a_split_column(corpus):
     assert {name: s.examples for name, s in metadata.splits.items()} == {
         "dev": 3, "train": 12
     }  # fmt: skip
+
+
+def test_a_split_without_a_class_is_told(corpus, capsys):
+    rows = [{**row, "part": part} for row, part in
+            zip(ROWS, ["train", "train", "dev"], strict=True)]  # fmt: skip
+    path = write_csv(corpus / "m.csv", rows)
+    flags = ["--input", str(path), "--win-len", "500", "--label-from", "kind",
+             "--split-column", "part"]  # fmt: skip
+    assert cli.main(["plan", *flags]) == 0
+    said = capsys.readouterr()
+    assert "warning: split dev has no example of dog" in said.err
+    assert "class  dev examples (clips)  train examples (clips)" in said.out
+    assert cli.main(["record", *flags, "--output", str(corpus / "o")]) == 0
+    assert "warning: split dev has no example of dog" in capsys.readouterr().err
 
 
 def test_segments_of_one_file_stay_together(tmp_path):
