@@ -67,6 +67,10 @@ def test_rates_and_edges(rate, snip_edges, frames):
          {"frame_opts__frame_length_ms": 32.0, "frame_opts__frame_shift_ms": 12.5}),
         ({"log": False}, {"use_log_fbank": False}),
         ({"use_power": False}, {"use_power": False}),
+        ({"use_energy": True}, {"use_energy": True}),
+        ({"use_energy": True, "log": False, "remove_dc": False},
+         {"use_energy": True, "use_log_fbank": False,
+          "frame_opts__remove_dc_offset": False}),
     ],
 )  # fmt: skip
 def test_options(ours, options):
@@ -74,8 +78,37 @@ def test_options(ours, options):
     assert_near(KaldiFbank(**ours)(windows, 16000), theirs(windows, 16000, **options))
 
 
+def test_energy_stands_before_the_bands():
+    windows = noise(3, 8000)
+    made = KaldiFbank(use_energy=True)
+    out = check_contract(made)
+    assert out.shape == (5, 23, 81)
+    check_channels(made)
+    out = made(windows, 16000)
+    np.testing.assert_array_equal(out[..., 1:], KaldiFbank()(windows, 16000))
+    starts = range(0, 8000 - 400 + 1, 160)
+    frames = [windows[:, s : s + 400].astype(np.float64) * 32768 for s in starts]
+    energy = np.stack([400 * np.var(frame, axis=-1) for frame in frames], axis=-1)
+    np.testing.assert_allclose(out[..., 0], np.log(energy), rtol=1e-6)
+    assert made.axes(16000, 8000)[1]["values"][0] == 0
+    assert len(made.axes(16000, 8000)[1]["values"]) == 81
+
+
+def test_a_frame_begins_where_the_axis_says():
+    made = KaldiFbank(snip_edges=False)
+    time = made.axes(16000, 4000)[0]
+    assert time == {"name": "time", "unit": "s", "size": 25, "start": -0.0075,
+                    "step": 0.01, "length": 0.025}  # fmt: skip
+    click = np.zeros((1, 4000), np.float32)
+    click[0, 2000] = 1
+    heard = np.flatnonzero(made(click, 16000)[0].max(axis=-1) > 0)
+    starts = time["start"] + time["step"] * np.arange(25)
+    spans = (starts < 0.125) & (starts + time["length"] > 0.125)
+    assert heard.tolist() == np.flatnonzero(spans).tolist()
+
+
 def test_silence_is_kaldi_s_least_energy():
-    out = KaldiFbank()(np.zeros((1, 4000), np.float32), 16000)
+    out = KaldiFbank(use_energy=True)(np.zeros((1, 4000), np.float32), 16000)
     assert np.ptp(out) == 0
     assert out[0, 0, 0] == pytest.approx(np.log(2.0**-23), rel=1e-6)
 
@@ -93,6 +126,10 @@ def test_one_frame_and_two(frames):
         ({"n_mels": 5000}, "n_mels: must be at most 4096"),
         ({"frame_length_s": 0.0}, "frame_length_s: must be positive"),
         ({"frame_shift_s": -1.0}, "frame_shift_s: must be positive"),
+        ({"frame_length_s": 1e300}, "frame_length_s: must be positive, and at most"),
+        ({"frame_shift_s": 1e36}, "frame_shift_s: must be positive, and at most"),
+        ({"f_max": 20.0}, "f_max: must be above f_min, 20 Hz"),
+        ({"use_energy": "yes"}, "use_energy: must be True or False"),
         ({"scale": 0.0}, "scale: must be positive"),
         ({"f_min": -1.0}, "f_min: must not be negative"),
         ({"pre_emphasis": 1.1}, "pre_emphasis: must be 0 to 1"),
@@ -116,7 +153,13 @@ def test_values(values, problem):
             8000,
             "f_max: must lie between f_min, 20 Hz, and 4000",
         ),
-        ({"n_mels": 300}, 4000, 16000, "n_mels: leaves .* bands without a bin"),
+        ({"n_mels": 300}, 4000, 16000, "n_mels: leaves .* use fewer bands or longer"),
+        (
+            {"frame_shift_s": 1.0, "snip_edges": False},
+            4000,
+            16000,
+            "frame_shift_s: is 16000 frames, more than twice the window's 4000",
+        ),
     ],
 )
 def test_values_that_do_not_suit_the_window(values, frames, rate, problem):

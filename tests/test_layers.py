@@ -34,7 +34,7 @@ ARROWS = {
     "transforms.mel": "errors",
     "transforms.fourier": "errors transforms.base transforms.mel",
     "transforms.spectral": "errors transforms.base transforms.mel transforms.fourier",
-    "transforms.kaldi": "errors transforms.base transforms.mel",
+    "transforms.kaldi": "errors transforms.base transforms.mel transforms.fourier",
     "transforms.framewise": "errors transforms.base transforms.mel transforms.spectral",
     "transforms.cepstral": "errors transforms.base transforms.framewise transforms.mel",
     "transforms.shape": "errors transforms.base transforms.framewise transforms.mel",

@@ -24,7 +24,7 @@ from beam_pipeline.transforms.mel import cache_blocks
 
 MAX_FFT = 1 << 24
 # Framed samples at a time: what is not reduced to bands leaves the cache anyway.
-SPECTRUM_SAMPLES = 1 << 21
+SPECTRUM_SAMPLES = 1 << 20
 PAD_MODES = ("constant", "reflect", "edge")
 
 # Coefficients of a sum of cosines, a[0] - a[1] cos(w) + a[2] cos(2 w).
@@ -61,57 +61,116 @@ def check_centring(center: Any, pad_mode: Any) -> None:
     check_choice("pad_mode", pad_mode, PAD_MODES)
 
 
-def centred_frames(frames: int, n_fft: int, hop: int, center: bool) -> int:
+def centred_frames(
+    frames: int, n_fft: int, hop: int, center: bool, pad_mode: str = "constant"
+) -> int:
     """How many frames a window of so many frames of the signal has.
 
     Raises
     ------
     RecipeError
-        If a frame is longer than the window, which centring does not need.
-    """
-    if center:
-        return 1 + (frames + n_fft // 2 * 2 - n_fft) // hop
-    if n_fft > frames:
-        raise RecipeError(
-            "n_fft", f"must not exceed the window's {frames} frames", n_fft
-        )
-    return 1 + (frames - n_fft) // hop
-
-
-def centred(flat: FloatArray, n_fft: int, center: bool, pad_mode: str) -> FloatArray:
-    """Signals (m, frames), with half a frame more at each end if they are centred.
-
-    Raises
-    ------
-    RecipeError
-        If a signal is too short to be reflected.
+        If a frame is longer than the window, which centring does not need; if the
+        window is too short to be reflected.
     """
     if not center:
-        return flat
+        if n_fft > frames:
+            raise RecipeError(
+                "n_fft", f"must not exceed the window's {frames} frames", n_fft
+            )
+        return 1 + (frames - n_fft) // hop
     half = n_fft // 2
-    if pad_mode == "reflect" and half >= flat.shape[1]:
+    if pad_mode == "reflect" and half >= frames:
         raise RecipeError(
             "pad_mode",
-            f"reflects {half} frames at each end, but the window has only "
-            f"{flat.shape[1]}; use constant or a shorter n_fft",
+            f"reflects {half} frames at each end, but the window has only {frames}; "
+            "use constant or a shorter n_fft",
             pad_mode,
         )
-    modes: dict[str, Any] = {"mode": pad_mode}
-    padded: FloatArray = np.pad(flat, [(0, 0), (half, half)], **modes)
-    return padded
+    return 1 + (frames + 2 * half - n_fft) // hop
+
+
+def framed(
+    flat: FloatArray,
+    times: range,
+    length: int,
+    hop: int,
+    first: int = 0,
+    pad_mode: str = "constant",
+) -> FloatArray:
+    """Some frames of signals, which may reach beyond the ends.
+
+    Just the samples of these frames are padded: whole signals that are cut into many
+    blocks would be copied again for each.
+
+    Parameters
+    ----------
+    flat : numpy.ndarray, shape (m, frames)
+    times : range
+        Which frames; there must be one.
+    length, hop : int
+        Of a frame; from one to the next.
+    first : int
+        Where frame 0 begins, before the signal if negative.
+    pad_mode : str
+        What lies beyond: ``constant`` (zeros), ``reflect`` (about the last sample),
+        ``symmetric`` (about the end, so that the last sample comes twice) or ``edge``.
+
+    Returns
+    -------
+    numpy.ndarray, shape (m, len(times), length)
+        A view, of the signals themselves where all frames lie within.
+
+    Examples
+    --------
+    >>> framed(np.array([[1, 2, 3]]), range(2), 3, hop=1, first=-1, pad_mode="reflect")
+    array([[[2, 1, 2],
+            [1, 2, 3]]])
+    """
+    start = first + times[0] * hop
+    stop = first + times[-1] * hop + length
+    part = flat[:, max(start, 0) : max(stop, 0)]
+    if part.shape[1] < stop - start:
+        before = _padding(flat, range(start, min(stop, 0)), pad_mode)
+        after = _padding(flat, range(max(start, flat.shape[1]), stop), pad_mode)
+        part = np.concatenate([before, part, after], axis=1)
+    return np.lib.stride_tricks.sliding_window_view(part, length, axis=-1)[:, ::hop]
+
+
+def _padding(flat: FloatArray, where: range, pad_mode: str) -> FloatArray:
+    """What stands at places beyond the ends of signals."""
+    if pad_mode == "constant":
+        return np.zeros((len(flat), len(where)), flat.dtype)
+    last = flat.shape[1] - 1
+    at = np.array(where, np.int64)
+    if pad_mode == "edge":
+        at = np.clip(at, 0, last)
+    else:
+        # Both reflections repeat; one of them has each end twice in a period.
+        twice = pad_mode == "symmetric"
+        at %= max(1, 2 * (last + twice))
+        at = np.minimum(at, 2 * last + twice - at)
+    return flat[:, at]
+
+
+def first_frame(n_fft: int, center: bool) -> int:
+    """Where the first frame begins, in frames of the signal."""
+    return -(n_fft // 2) if center else 0
 
 
 def time_axis(
-    sample_rate_hz: int, frames: int, n_fft: int, hop: int, center: bool
+    sample_rate_hz: int, count: int, length: int, hop: int, first: int
 ) -> dict[str, Any]:
-    """The axis of frames: each begins at ``start + step * t`` and lasts ``length``."""
+    """The axis of frames: each begins at ``start + step * t`` and lasts ``length``.
+
+    Of ``count`` frames, in frames of the signal; :func:`framed` has the others.
+    """
     return {
         "name": "time",
         "unit": "s",
-        "size": centred_frames(frames, n_fft, hop, center),
-        "start": -(n_fft // 2) / sample_rate_hz if center else 0.0,
+        "size": count,
+        "start": first / sample_rate_hz,
         "step": hop / sample_rate_hz,
-        "length": n_fft / sample_rate_hz,
+        "length": length / sample_rate_hz,
     }
 
 
@@ -224,8 +283,8 @@ class Stft:
     then ``t * hop`` is the middle of a frame, and what it lacks at the ends is padded.
     Windows (n, frames) give (n, time_frames, bins), windows (n, channels, frames) give
     (n, channels, time_frames, bins). As librosa's ``stft``, whose phases are the same;
-    ``tf.signal.stft`` has the same values without centring. The largest difference to
-    both is 1e-6 of the largest value.
+    ``tf.signal.stft`` has the same values without centring. The largest difference
+    found to both is 3e-7 of the largest value. Silence gives zeros.
 
     Attributes
     ----------
@@ -249,7 +308,14 @@ class Stft:
     ------
     RecipeError
         If a value is out of its range; in a call, if a frame is longer than the window
-        and not centred.
+        and not centred, or the window is too short to be reflected.
+
+    References
+    ----------
+    J. B. Allen, Short Term Spectral Analysis, Synthesis, and Modification by Discrete
+    Fourier Transform, IEEE Transactions on Acoustics, Speech, and Signal Processing,
+    1977. The windows: F. J. Harris, On the Use of Windows for Harmonic Analysis with
+    the Discrete Fourier Transform, Proceedings of the IEEE, 1978.
 
     Examples
     --------
@@ -286,17 +352,19 @@ class Stft:
     def __call__(self, windows: FloatArray) -> Array:
         windows = as_float32(windows)
         frames = windows.shape[-1]
-        count = centred_frames(frames, self.n_fft, self.hop, self.center)
+        count = self._count(frames)
+        first = first_frame(self.n_fft, self.center)
         taper = taper_of(self.window, self.win_length or self.n_fft, self.n_fft)
         flat = windows.reshape(math.prod(windows.shape[:-1]), frames)
         shape = (len(flat), count, self.n_fft // 2 + 1)
         out: Array = np.empty(shape, _dtype_of(self.kind))
         blocks = cache_blocks(len(flat), count, self.n_fft, SPECTRUM_SAMPLES)
         for rows, times in blocks:
-            padded = centred(flat[rows], self.n_fft, self.center, self.pad_mode)
-            framed = np.lib.stride_tricks.sliding_window_view(padded, self.n_fft, -1)
-            spectrum = scipy.fft.rfft(framed[:, :: self.hop][:, times] * taper)
-            made = as_kind(spectrum, self.kind, self.floor)
+            part = framed(
+                flat[rows], range(count)[times], self.n_fft, self.hop, first,
+                self.pad_mode,
+            )  # fmt: skip
+            made = as_kind(scipy.fft.rfft(part * taper), self.kind, self.floor)
             if made.shape == shape:
                 out = made
             else:
@@ -310,9 +378,15 @@ class Stft:
         lasts ``length``; a bin's frequency is ``start + step * k``.
         """
         return [
-            time_axis(sample_rate_hz, frames, self.n_fft, self.hop, self.center),
+            time_axis(
+                sample_rate_hz, self._count(frames), self.n_fft, self.hop,
+                first_frame(self.n_fft, self.center),
+            ),
             frequency_axis(sample_rate_hz, self.n_fft),
-        ]
+        ]  # fmt: skip
+
+    def _count(self, frames: int) -> int:
+        return centred_frames(frames, self.n_fft, self.hop, self.center, self.pad_mode)
 
 
 def _dtype_of(kind: str) -> type[Any]:

@@ -15,11 +15,16 @@ import scipy.sparse
 from beam_pipeline.errors import RecipeError
 
 FloatArray = npt.NDArray[np.float32]
+DoubleArray = npt.NDArray[np.float64]
 
 # Samples that are framed at a time. Frames and their spectrum, 1 MiB each, then
 # stay in the cache. Four times as many are slower by a factor: arrays of that size go
 # back to the operating system after each block, and every page of them is new again.
 BLOCK_SAMPLES = 2**18
+
+MAX_MELS = 4096
+# Of a bank before it is made sparse; each step of making it needs 80 MB for them.
+MAX_WEIGHTS = 10**7
 
 
 def mel_filter_bank(
@@ -84,14 +89,48 @@ def mel_filter_bank(
         )
     if not 0 <= f_min < f_max:
         raise RecipeError("f_min", f"must lie between 0 and {f_max:g} Hz", f_min)
-    bins = np.arange(n_fft // 2 + 1) * (sample_rate_hz / n_fft)
+    bins = np.arange(n_fft // 2 + 1, dtype=np.float64) * (sample_rate_hz / n_fft)
     edges = mel_edges(n_mels, f_min, f_max, scale)
-    low, centre, high = (edges[i : i + n_mels, np.newaxis] for i in range(3))
+    weights = triangles(bins, edges)
+    check_no_band_is_empty(weights, edges, sample_rate_hz, n_fft, "a larger n_fft")
+    if norm == "slaney":
+        weights *= 2 / (edges[2:] - edges[:-2])[:, np.newaxis]
+    return weights.astype(np.float32)
+
+
+def triangles(bins: DoubleArray, edges: DoubleArray) -> DoubleArray:
+    """Filters (n_mels, bins) with peaks of 1, linear in the unit of bins and edges."""
+    column = edges[:, np.newaxis]
+    low, centre, high = column[:-2], column[1:-1], column[2:]
     rise = (bins - low) / (centre - low)
     fall = (high - bins) / (high - centre)
-    triangles = np.maximum(0, np.minimum(rise, fall))
+    weights: DoubleArray = np.maximum(0, np.minimum(rise, fall))
+    return weights
+
+
+def check_bank_size(n_mels: int, n_fft: int) -> None:
+    """Checks that a typo cannot ask for a bank of gigabytes."""
+    if n_mels > MAX_MELS:
+        raise RecipeError("n_mels", f"must be at most {MAX_MELS}", n_mels)
+    if n_mels * (n_fft // 2 + 1) > MAX_WEIGHTS:
+        raise RecipeError(
+            "n_fft",
+            f"makes a bank of more than {MAX_WEIGHTS} weights with n_mels={n_mels}; "
+            "use a shorter FFT",
+            n_fft,
+        )
+
+
+def check_no_band_is_empty(
+    weights: DoubleArray,
+    edges: DoubleArray,
+    sample_rate_hz: int,
+    n_fft: int,
+    remedy: str,
+) -> None:
+    """Checks that each filter has a bin; ``edges``, in Hz, are for the message."""
     # A bin that lies on an edge has no weight but may have a rounding error's.
-    empty = np.flatnonzero(triangles.max(axis=1) < 1e-9)
+    empty = np.flatnonzero(weights.max(axis=1) < 1e-9)
     if empty.size:
         band = int(empty[0])
         raise RecipeError(
@@ -99,24 +138,18 @@ def mel_filter_bank(
             f"leaves {empty.size} bands without a bin of the FFT, the first from "
             f"{edges[band]:.1f} to {edges[band + 2]:.1f} Hz, where n_fft={n_fft} at "
             f"{sample_rate_hz} Hz has a bin every {sample_rate_hz / n_fft:.1f} Hz; use "
-            "fewer bands or a larger n_fft",
-            n_mels,
+            f"fewer bands or {remedy}",
+            len(weights),
         )
-    if norm == "slaney":
-        triangles *= 2 / (high - low)
-    weights: FloatArray = triangles.astype(np.float32)
-    return weights
 
 
 def mel_edges(
     n_mels: int, f_min: float, f_max: float, scale: str = "slaney"
-) -> npt.NDArray[np.float64]:
+) -> DoubleArray:
     """The bands' edges in Hz; band m spans three of them, m to m + 2."""
     if scale == "htk":
         low, high = (math.log1p(hz / 700) for hz in (f_min, f_max))
-        edges: npt.NDArray[np.float64] = 700 * np.expm1(
-            np.linspace(low, high, n_mels + 2)
-        )
+        edges: DoubleArray = 700 * np.expm1(np.linspace(low, high, n_mels + 2))
         return edges
     mels = np.linspace(_mel(f_min), _mel(f_max), n_mels + 2)
     logarithmic = 1000 * np.exp(np.maximum(mels - 15, 0) * (math.log(6.4) / 27))
@@ -167,10 +200,10 @@ def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
 
 
 def cache_blocks(
-    windows: int, count: int, n_fft: int, samples: int = BLOCK_SAMPLES
+    windows: int, count: int, n_fft: int, samples: int | None = None
 ) -> Iterator[tuple[slice, slice]]:
     """Slices over windows and their ``count`` frames, so many samples at a time."""
-    frames = max(1, samples // n_fft)
+    frames = max(1, (samples or BLOCK_SAMPLES) // n_fft)
     several = max(1, frames // count)
     for window in range(0, windows, several):
         for frame in range(0, count, frames):
