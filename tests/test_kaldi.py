@@ -154,6 +154,7 @@ def test_values(values, problem):
             "f_max: must lie between f_min, 20 Hz, and 4000",
         ),
         ({"n_mels": 300}, 4000, 16000, "n_mels: leaves .* use fewer bands or longer"),
+        ({"n_mels": 4096, "frame_length_s": 1.0}, 16000, 16000, "n_mels: makes a bank"),
         (
             {"frame_shift_s": 1.0, "snip_edges": False},
             4000,

@@ -23,6 +23,7 @@ from beam_pipeline.transforms.fourier import framed, time_axis
 from beam_pipeline.transforms.mel import (
     DoubleArray,
     cache_blocks,
+    check_bands,
     check_bank_size,
     check_no_band_is_empty,
     mel_power,
@@ -112,7 +113,7 @@ class KaldiFbank:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_mels", whole("n_mels", self.n_mels))
-        check_bank_size(self.n_mels, n_fft=1)
+        check_bands(self.n_mels)
         for name in ("frame_length_s", "frame_shift_s", "f_min", "f_max",
                      "pre_emphasis", "scale"):  # fmt: skip
             if name != "f_max" or self.f_max is not None:

@@ -67,8 +67,9 @@ def mel_filter_bank(
     Raises
     ------
     RecipeError
-        If the edges do not lie in order between 0 and half the rate, or a filter lies
-        between two bins: it would be a feature that is constant for any input.
+        If the edges do not lie in order between 0 and half the rate, the bank would
+        fill the memory, or a filter lies between two bins: it would be a feature that
+        is constant for any input.
 
     References
     ----------
@@ -89,6 +90,7 @@ def mel_filter_bank(
         )
     if not 0 <= f_min < f_max:
         raise RecipeError("f_min", f"must lie between 0 and {f_max:g} Hz", f_min)
+    check_bank_size(n_mels, n_fft)
     bins = np.arange(n_fft // 2 + 1, dtype=np.float64) * (sample_rate_hz / n_fft)
     edges = mel_edges(n_mels, f_min, f_max, scale)
     weights = triangles(bins, edges)
@@ -108,16 +110,20 @@ def triangles(bins: DoubleArray, edges: DoubleArray) -> DoubleArray:
     return weights
 
 
-def check_bank_size(n_mels: int, n_fft: int) -> None:
-    """Checks that a typo cannot ask for a bank of gigabytes."""
+def check_bands(n_mels: int) -> None:
+    """Checks that a typo cannot ask for gigabytes of features."""
     if n_mels > MAX_MELS:
         raise RecipeError("n_mels", f"must be at most {MAX_MELS}", n_mels)
+
+
+def check_bank_size(n_mels: int, n_fft: int) -> None:
+    """Checks that a typo cannot ask for a bank of gigabytes."""
     if n_mels * (n_fft // 2 + 1) > MAX_WEIGHTS:
         raise RecipeError(
-            "n_fft",
-            f"makes a bank of more than {MAX_WEIGHTS} weights with n_mels={n_mels}; "
-            "use a shorter FFT",
-            n_fft,
+            "n_mels",
+            f"makes a bank of more than {MAX_WEIGHTS} weights with an FFT of {n_fft}; "
+            "use fewer bands or a shorter FFT",
+            n_mels,
         )
 
 

@@ -26,7 +26,7 @@ from beam_pipeline.transforms.fourier import (
 )
 from beam_pipeline.transforms.mel import (
     cache_blocks,
-    check_bank_size,
+    check_bands,
     hann_window,
     mel_edges,
     mel_power,
@@ -51,7 +51,7 @@ class _MelBands:
     def __post_init__(self) -> None:
         for name in ("n_fft", "hop", "n_mels"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
-        check_bank_size(self.n_mels, self.n_fft)
+        check_bands(self.n_mels)
         for name in ("f_min", "f_max"):
             if name != "f_max" or self.f_max is not None:
                 object.__setattr__(self, name, real(name, getattr(self, name)))
