@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,35 @@ def centred_frames(
             pad_mode,
         )
     return 1 + (frames + 2 * half - n_fft) // hop
+
+
+def framed_blocks(
+    flat: FloatArray,
+    count: int,
+    length: int,
+    hop: int,
+    first: int = 0,
+    pad_mode: str = "constant",
+    samples: int | None = None,
+) -> Iterator[tuple[tuple[slice, slice], FloatArray]]:
+    """Signals (m, frames) as frames, by the blocks of ``mel.cache_blocks``.
+
+    Yields
+    ------
+    slices : (slice, slice)
+        Over signals and over their ``count`` frames.
+    frames : numpy.ndarray, shape (some signals, some frames, length)
+        As :func:`framed` makes them.
+    """
+    blocks = cache_blocks(len(flat), count, length, samples)
+    if first >= 0 and first + (count - 1) * hop + length <= flat.shape[1]:
+        # One view for all blocks: to make it takes longer than to cut it.
+        views = framed(flat, range(count), length, hop, first)
+        yield from ((block, views[block]) for block in blocks)
+        return
+    for rows, times in blocks:
+        shown = range(count)[times]
+        yield (rows, times), framed(flat[rows], shown, length, hop, first, pad_mode)
 
 
 def framed(
@@ -358,17 +388,15 @@ class Stft:
         flat = windows.reshape(math.prod(windows.shape[:-1]), frames)
         shape = (len(flat), count, self.n_fft // 2 + 1)
         out: Array = np.empty(shape, _dtype_of(self.kind))
-        blocks = cache_blocks(len(flat), count, self.n_fft, SPECTRUM_SAMPLES)
-        for rows, times in blocks:
-            part = framed(
-                flat[rows], range(count)[times], self.n_fft, self.hop, first,
-                self.pad_mode,
-            )  # fmt: skip
+        blocks = framed_blocks(
+            flat, count, self.n_fft, self.hop, first, self.pad_mode, SPECTRUM_SAMPLES
+        )
+        for block, part in blocks:
             made = as_kind(scipy.fft.rfft(part * taper), self.kind, self.floor)
             if made.shape == shape:
                 out = made
             else:
-                out[rows, times] = made
+                out[block] = made
         return out.reshape(*windows.shape[:-1], *out.shape[1:])
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:

@@ -19,10 +19,9 @@ from beam_pipeline.transforms.base import (
     real,
     whole,
 )
-from beam_pipeline.transforms.fourier import framed, time_axis
+from beam_pipeline.transforms.fourier import framed_blocks, time_axis
 from beam_pipeline.transforms.mel import (
     DoubleArray,
-    cache_blocks,
     check_bands,
     check_bank_size,
     check_no_band_is_empty,
@@ -148,11 +147,9 @@ class KaldiFbank:
         bank = _bank(sample_rate_hz, n_fft, self.n_mels, *self._edges(sample_rate_hz))
         flat = windows.reshape(math.prod(windows.shape[:-1]), frames)
         out = np.empty((len(flat), count, self.use_energy + self.n_mels), np.float32)
-        for rows, times in cache_blocks(len(flat), count, n_fft):
-            part = framed(
-                flat[rows], range(count)[times], length, shift, first, "symmetric"
-            )
-            into = out[rows, times]
+        blocks = framed_blocks(flat, count, length, shift, first, "symmetric")
+        for block, part in blocks:
+            into = out[block]
             tapered = np.zeros((*part.shape[:2], n_fft), np.float32)
             energy = self._taper(part, tapered[..., :length])
             if self.use_energy:

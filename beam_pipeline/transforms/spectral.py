@@ -21,11 +21,10 @@ from beam_pipeline.transforms.fourier import (
     centred_frames,
     check_centring,
     first_frame,
-    framed,
+    framed_blocks,
     time_axis,
 )
 from beam_pipeline.transforms.mel import (
-    cache_blocks,
     check_bands,
     hann_window,
     mel_edges,
@@ -105,7 +104,7 @@ class _MelBands:
         return sample_rate_hz / 2 if self.f_max is None else self.f_max
 
     def _features(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        """What :meth:`_scaled` makes of the bands' power."""
+        """What :meth:`_scale` makes of the bands' power."""
         windows = as_float32(windows)
         frames = windows.shape[-1]
         count = self._count(frames)
@@ -134,16 +133,13 @@ class _MelBands:
         hann = hann_window(self.n_fft)
         first = first_frame(self.n_fft, self.center)
         buffer = np.empty(0, np.float32)
-        for rows, times in cache_blocks(len(flat), count, self.n_fft):
-            part = framed(
-                flat[rows], range(count)[times], self.n_fft, self.hop, first,
-                self.pad_mode,
-            )  # fmt: skip
+        blocks = framed_blocks(flat, count, self.n_fft, self.hop, first, self.pad_mode)
+        for block, part in blocks:
             if buffer.size < part.size:
                 buffer = np.empty(part.size, np.float32)
             tapered = buffer[: part.size].reshape(part.shape)
             np.multiply(part, hann, out=tapered)
-            yield (rows, times), mel_power(tapered.reshape(-1, self.n_fft), bank)
+            yield block, mel_power(tapered.reshape(-1, self.n_fft), bank)
 
     def _scale(self, power: FloatArray) -> None:
         """Makes the feature of the power, in place."""
