@@ -57,6 +57,7 @@ setup(
             "packaging>=23",  # versions in the image against those here
             "pyloudnorm>=0.1",  # the reference of loudness
             "pytest>=8",
+            "pytest-xdist>=3.5",  # the tests on two cores
             "ruff>=0.17,<0.18",  # another minor version formats otherwise
         ],
     },

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests in an environment of their own; arguments go to pytest.
+# Runs the tests in an environment of their own, two at a time; arguments go to pytest.
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
-exec "$python" -m pytest "$@"
+exec "$python" -m pytest -n 2 "$@"
