@@ -166,9 +166,14 @@ def _make_parser() -> argparse.ArgumentParser:
         "transforms",
         _transforms,
         "every transform: parameters, result and cost for a window",
-        f"{PROGRAM} transforms log_mel stft --win-len 16000 --sample-rate 16000",
+        f"{PROGRAM} transforms 'low_pass(cutoff_hz=1000)|mfcc' --win-len 16000",
     )
-    listing.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    listing.add_argument(
+        "steps",
+        nargs="*",
+        metavar="STEPS",
+        help="only these: names, with their documentation, or expressions",
+    )
     listing.add_argument(
         "--win-len",
         type=int,
@@ -493,7 +498,7 @@ def _verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 
 def _transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
-    from beam_pipeline.listing import describe_transforms, list_steps, list_transforms
+    from beam_pipeline.listing import describe_steps, list_all, list_some
 
     _no_beam_args("transforms", beam_args)
     if args.win_len < 1 or args.sample_rate < 1:
@@ -502,8 +507,9 @@ def _transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             "must be at least 1",
             (args.win_len, args.sample_rate),
         )
-    entries = list(list_transforms(args.sample_rate, args.win_len, args.names))
-    print(describe_transforms(entries, {} if args.names else list_steps()))
+    window = args.sample_rate, args.win_len
+    entries = list_some(args.steps, *window) if args.steps else list_all(*window)
+    print(describe_steps(list(entries)))
     return 0
 
 

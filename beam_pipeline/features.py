@@ -5,7 +5,8 @@ One spec drives the encoder, the decoder and the reader, and stands in the metad
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.expressions import parse_transform
+from beam_pipeline.expressions import TRANSFORM, parse_transform
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.transforms.base import (
     Chain,
@@ -215,7 +216,7 @@ class FeatureSet:
         for name, transform in self.transforms.items():
             try:
                 values[name] = self._apply(name, transform, windows, sample_rate_hz)
-            except Exception as error:  # a person's code: whatever it raises is told
+            except (Exception, SystemExit) as error:  # a person's code
                 at = self._first_failure(name, transform, windows, sample_rate_hz)
                 where = (
                     f"the window at frame {starts[at]}"
@@ -252,7 +253,7 @@ class FeatureSet:
         for at in range(len(windows)):
             try:
                 self._apply(name, transform, windows[at : at + 1], sample_rate_hz)
-            except Exception:  # that it does is all that is asked
+            except (Exception, SystemExit):  # that it does is all that is asked
                 return at
         return None
 
@@ -264,14 +265,27 @@ def _targets(recipe: Recipe) -> list[str]:
     return recipe.target_columns.split(",") if recipe.target_columns else []
 
 
+@contextlib.contextmanager
+def naming_feature(name: str) -> Iterator[None]:
+    """Adds a feature's name to a RecipeError from the block: what, then where."""
+    try:
+        yield
+    except RecipeError as error:
+        field, problem, value = error.args
+        inner = field.removeprefix(TRANSFORM.field).removeprefix(": ")
+        where = f"{TRANSFORM.field} {name}" + (f": {inner}" if inner else "")
+        raise RecipeError(where, problem, value) from error
+
+
 def resolve_transforms(recipe: Recipe) -> dict[str, Transform]:
     """The recipe's transforms by name; the signal itself where it names none."""
     stored = Identity(dtype=recipe.dtype)
     if not recipe.features:
         return {"signal": stored}
-    transforms = {
-        name: parse_transform(text) for name, text in sorted(recipe.features.items())
-    }
+    transforms = {}
+    for name, text in sorted(recipe.features.items()):
+        with naming_feature(name):
+            transforms[name] = parse_transform(text)
     if recipe.dtype == "float32":
         return transforms
     return {name: _stored_as(recipe.dtype, t) for name, t in transforms.items()}
@@ -294,9 +308,28 @@ def check_transform(
     sample_rate_hz: int | None,
 ) -> FeatureSpec:
     """Runs a transform on two silent windows; what it returns is the feature's spec."""
+    with naming_feature(name):
+        values = _try_on_silence(transform, description, shape, sample_rate_hz)
+        axes = _axes_of(transform, values.shape[1:], sample_rate_hz or 0, shape[-1])
+        return FeatureSpec(
+            name,
+            _dtype_name(values),
+            values.shape[1:],
+            _encoding_of(values),
+            description or "the window's samples",
+            axes,
+        )
+
+
+def _try_on_silence(
+    transform: Transform,
+    description: str,
+    shape: tuple[int, ...],
+    sample_rate_hz: int | None,
+) -> npt.NDArray[Any]:
     if sample_rate_hz is None and needs_sample_rate(transform):
         raise RecipeError(
-            f"feature {name}",
+            TRANSFORM.field,
             "needs one sample rate for all clips; give --sample-rate",
             description,
         )
@@ -304,43 +337,51 @@ def check_transform(
     silence.flags.writeable = False  # as the windows of a clip are
     try:
         values = np.asarray(apply_transform(transform, silence, sample_rate_hz or 0))
-    except RecipeError as error:
-        _, problem, value = error.args
-        raise RecipeError(f"feature {name}: {error.args[0]}", problem, value) from error
-    except Exception as error:  # a person's code: whatever it raises is told
+    except RecipeError:
+        raise
+    except (Exception, SystemExit) as error:  # a person's code: what it raises is told
         raise RecipeError(
-            f"feature {name}",
+            TRANSFORM.field,
             f"fails on two silent windows of shape {silence.shape}: "
             f"{type(error).__name__}: {error}",
             description,
         ) from error
     if values.shape[:1] != (2,):
         raise RecipeError(
-            f"feature {name}",
+            TRANSFORM.field,
             f"must return one row for each window: (2, ...) for windows "
             f"{silence.shape}",
             values.shape,
         )
     if values.size == 0:
-        raise RecipeError(f"feature {name}", "returns no values", values.shape)
+        raise RecipeError(TRANSFORM.field, "returns no values", values.shape)
+    return values
+
+
+def _axes_of(
+    transform: Transform, shape: tuple[int, ...], sample_rate_hz: int, frames: int
+) -> tuple[Mapping[str, Any], ...]:
+    """What a transform says of its last axes, if it has that many of that size.
+
+    A step of one's own may have changed what the steps before it say.
+    """
     axes = getattr(transform, "axes", None)
-    return FeatureSpec(
-        name,
-        _dtype_name(values, f"feature {name}"),
-        values.shape[1:],
-        _encoding_of(values),
-        description or "the window's samples",
-        tuple(axes(sample_rate_hz or 0, shape[-1])) if axes else (),
+    described = tuple(axes(sample_rate_hz, frames)) if axes else ()
+    last = shape[max(len(shape) - len(described), 0) :]
+    fits = len(last) == len(described) and all(
+        axis.get("size", size) == size
+        for axis, size in zip(described, last, strict=True)
     )
+    return described if fits else ()
 
 
-def _dtype_name(values: npt.NDArray[Any], field: str = "feature") -> str:
+def _dtype_name(values: npt.NDArray[Any]) -> str:
     if values.dtype.kind in "SU" and values.ndim == 1:
         return "string"
     # Extended precision is another format on other machines.
     if values.dtype.kind not in "biufc" or values.dtype.char in "gG":
         raise RecipeError(
-            field,
+            TRANSFORM.field,
             "returns a type that cannot be stored; return numbers, or one text each",
             str(values.dtype),
         )

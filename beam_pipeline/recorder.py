@@ -34,6 +34,7 @@ from beam_pipeline.expressions import (
     format_transform,
     parse_steps,
 )
+from beam_pipeline.features import naming_feature
 from beam_pipeline.finish import PlanSummary, allowed_rejects
 from beam_pipeline.metadata import (
     MANIFEST,
@@ -454,10 +455,7 @@ def split_options(
             )
     changes = {n: v for n, v in options.items() if n in recipe_names}
     if "features" in changes:
-        changes["features"] = {
-            name: format_transform(transform)
-            for name, transform in sorted(changes["features"].items())
-        }
+        changes["features"] = canonical_features(changes["features"])
     for name, kind in STEP_FIELDS.items():
         steps = changes.get(name)
         if steps and not isinstance(steps, str):
@@ -469,11 +467,20 @@ def split_options(
         for name, kind in STEP_FIELDS.items()
         if getattr(made, name)
     }
-    canonical["features"] = {
-        n: format_transform(t) for n, t in sorted(made.features.items())
-    }
+    canonical["features"] = canonical_features(made.features)
     run = RunOptions(**{n: v for n, v in options.items() if n in run_names})
     return replace(made, **canonical), run
+
+
+def canonical_features(features: Mapping[str, Any]) -> dict[str, str]:
+    """Transforms, or their expressions, as canonical expressions, sorted by name."""
+    if not isinstance(features, Mapping):
+        raise RecipeError("features", "must map names to transforms", features)
+    canonical = {}
+    for name, transform in sorted(features.items()):
+        with naming_feature(name):
+            canonical[name] = format_transform(transform)
+    return canonical
 
 
 def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
