@@ -14,8 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError, TransformError
+from beam_pipeline.events import (
+    Event,
+    frame_mask,
+    main_class,
+    multi_hot,
+    named_no_event,
+)
 from beam_pipeline.expressions import TRANSFORM, parse_transform
-from beam_pipeline.recipe import Recipe
+from beam_pipeline.recipe import EVENT_MASK, Recipe, comma_list
 from beam_pipeline.transforms.base import (
     Chain,
     Identity,
@@ -100,6 +107,7 @@ class FeatureSet:
     specs: Mapping[str, FeatureSpec] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
     separator: str | None = None
+    events: EventRule | None = None
 
     @classmethod
     def of(
@@ -138,10 +146,15 @@ class FeatureSet:
             )
             for name, transform in transforms.items()
         ]
+        rule = None
+        if recipe.events is not None:
+            rule = EventRule.of(recipe, classes, {spec.name: spec for spec in specs})
+            specs += rule.specs()
+            classes = ()  # those of clips
         several = recipe.label_separator is not None
         texts = ["filepath", *(["class"] if classes and not several else [])]
         numbers = ["index", "win_start_idx", "fs", *(["copy"] if recipe.copies else [])]
-        targets = _targets(recipe)
+        targets = comma_list(recipe.target_columns)
         if classes and not several and not targets:
             numbers.append("target")
         specs += [
@@ -165,7 +178,7 @@ class FeatureSet:
         ]
         named = {s.name: s for s in sorted(specs, key=lambda s: s.name)}
         return cls(
-            transforms, named, tuple(n for n, _ in extra), recipe.label_separator
+            transforms, named, tuple(n for n, _ in extra), recipe.label_separator, rule
         )
 
     def of_clip(
@@ -258,11 +271,141 @@ class FeatureSet:
         return None
 
 
+@dataclass(frozen=True)
+class EventRule:
+    """What examples hold of the events in their windows.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        The classes of events, in their order.
+    share : float
+        As in :func:`events.counts_in`.
+    no_event : str or None
+        The class of windows without an event.
+    drops : bool
+        Whether such windows are left out.
+    targets : tuple of str
+        Of ``recipe.EVENT_TARGETS``.
+    masked : mapping
+        Feature name to its axis of time.
+    """
+
+    classes: tuple[str, ...]
+    share: float
+    no_event: str | None
+    drops: bool
+    targets: tuple[str, ...]
+    masked: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(
+        cls, recipe: Recipe, classes: Sequence[str], specs: Mapping[str, FeatureSpec]
+    ) -> EventRule:
+        """The rule of a recipe, for features of these specs.
+
+        Raises
+        ------
+        RecipeError
+            If a mask is asked of a feature that has no axis of time.
+        """
+        targets = comma_list(recipe.event_targets)
+        masked = {}
+        for target in targets:
+            name = target.removeprefix(EVENT_MASK)
+            if name == target:
+                continue
+            axes = specs[name].axes
+            if not axes or axes[0].get("name") != "time":
+                raise RecipeError(
+                    "event_targets", "has no frames in time to be masked", target
+                )
+            masked[name] = axes[0]
+        return cls(
+            tuple(classes),
+            recipe.event_overlap,
+            next(iter(named_no_event(recipe)), None),
+            recipe.no_event == "drop",
+            tuple(t for t in targets if not t.startswith(EVENT_MASK)),
+            masked,
+        )
+
+    def specs(self) -> list[FeatureSpec]:
+        """The specs of what :meth:`columns` gives."""
+        count = len(self.classes)
+        axis = {"name": "class", "size": count, "labels": list(self.classes)}
+        specs = []
+        if "class" in self.targets:
+            text = "the class with the most time in the window; none: empty, -1"
+            specs += [
+                FeatureSpec("class", "string", (), BYTES_LIST, text),
+                FeatureSpec("target", "int64", (), INT64_LIST, _DESCRIPTIONS["target"]),
+            ]
+        if "multi_hot" in self.targets:
+            text = "1 for each class with an event in the window, in the list's order"
+            specs.append(FeatureSpec("labels", "int64", (count,), INT64_LIST, text))
+        for name, time in self.masked.items():
+            text = (
+                f"1 where the middle of a frame of {name} lies in an event of a class"
+            )
+            shape = (time["size"], count)
+            axes = ({**time}, axis)
+            specs.append(FeatureSpec(f"{name}_mask", "uint8", shape, RAW, text, axes))
+        return specs
+
+    def found(
+        self,
+        events: Sequence[Event],
+        starts_s: npt.NDArray[np.float64],
+        length_s: float,
+    ) -> npt.NDArray[np.bool_]:
+        """Which classes have an event in which windows, shape (windows, classes)."""
+        return multi_hot(events, self._numbers(), starts_s, length_s, self.share)
+
+    def columns(
+        self,
+        events: Sequence[Event],
+        starts_s: npt.NDArray[np.float64],
+        length_s: float,
+    ) -> dict[str, npt.NDArray[Any]]:
+        """What examples hold, for windows that start there and last so long."""
+        numbers = self._numbers()
+        columns: dict[str, npt.NDArray[Any]] = {}
+        nothing = -1 if self.no_event is None else numbers[self.no_event]
+        if "class" in self.targets:
+            best = main_class(events, numbers, starts_s, length_s, self.share)
+            best[best < 0] = nothing
+            columns["target"] = best
+            columns["class"] = np.array([*self.classes, ""])[best]
+        if "multi_hot" in self.targets:
+            hot = self.found(events, starts_s, length_s)
+            if nothing >= 0:
+                hot[~hot.any(axis=1), nothing] = True
+            columns["labels"] = hot.astype(np.int64)
+        for name, time in self.masked.items():
+            frames = np.arange(time["size"])
+            centres = time["start"] + time["step"] * frames + time["length"] / 2
+            columns[f"{name}_mask"] = frame_mask(events, numbers, starts_s, centres)
+        return columns
+
+    def counts(
+        self,
+        events: Sequence[Event],
+        starts_s: npt.NDArray[np.float64],
+        length_s: float,
+    ) -> dict[str, int]:
+        """How many of the windows count for each class."""
+        hot = self.found(events, starts_s, length_s)
+        counts = dict(zip(self.classes, hot.sum(axis=0).tolist(), strict=True))
+        if self.no_event is not None:
+            counts[self.no_event] += int((~hot.any(axis=1)).sum())
+        return counts
+
+    def _numbers(self) -> dict[str, int]:
+        return {label: number for number, label in enumerate(self.classes)}
+
+
 _COLUMN_ENCODING = {"string": BYTES_LIST, "int64": INT64_LIST, "float32": FLOAT_LIST}
-
-
-def _targets(recipe: Recipe) -> list[str]:
-    return recipe.target_columns.split(",") if recipe.target_columns else []
 
 
 @contextlib.contextmanager

@@ -207,7 +207,11 @@ def assemble_metadata(
             (info for info in infos if info.shard.split == split),
             key=lambda info: info.shard.name,
         )
-        by_class = split_by_class(form, windows.items())
+        counted = list(windows.items())
+        if recipe.events is not None:  # each window has classes of its own
+            labelled = observed[split].classes if split in observed else {}
+            counted = [((split, *key), n) for key, n in labelled.items()]
+        by_class = split_by_class(form, counted)
         splits[split] = SplitEntry(
             sum(info.examples for info in shards),
             sum(n for key, n in clips.items() if key[0] == split),

@@ -27,6 +27,7 @@ from beam_pipeline.errors import (
     RecipeError,
     StoreError,
 )
+from beam_pipeline.events import EventTable, named_no_event
 from beam_pipeline.expressions import (
     STEP_FIELDS,
     TRANSFORM,
@@ -500,11 +501,18 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     if not first:
         places = ", ".join(entry.location for entry in inputs)
         raise InputError(f"There is no audio file in {places}. Check --input.")
+    events = EventTable.of(recipe)
     for row in first:
-        clip = probe_row(row, inputs, recipe)
+        clip = probe_row(row, inputs, recipe, events)
         if isinstance(clip, Clip):
-            labels = () if clip.label is None else (clip.label,)
-            corpus = Corpus(labels, {clip.sample_rate_hz: 1}, {clip.channels: 1})
+            labels = set() if clip.label is None else {clip.label}
+            if recipe.events is not None:
+                # Not one may have been found in this clip.
+                labels = {event.label for event in clip.events} or {"?"}
+                labels.update(named_no_event(recipe))
+            corpus = Corpus(
+                tuple(sorted(labels)), {clip.sample_rate_hz: 1}, {clip.channels: 1}
+            )
             Format.of(corpus, recipe, inputs[0].columns)
             return
 

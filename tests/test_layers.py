@@ -31,7 +31,8 @@ ARROWS = {
     "splits": "errors recipe windows",
     "manifests": "errors files",
     "rows": "errors recipe splits manifests",
-    "sources": "errors files beam_files recipe manifests rows",
+    "events": "errors files recipe",
+    "sources": "errors files beam_files recipe manifests rows events",
     "transforms.base": "errors",
     "transforms.mel": "errors",
     "transforms.fourier": "errors transforms.base transforms.mel",
@@ -64,14 +65,14 @@ ARROWS = {
     "streams": "errors transforms.base transforms.catalogue transforms.loudness",
     "expressions": "errors streams transforms.augment transforms.base "
     "transforms.catalogue transforms.selection",
-    "features": "errors recipe transforms.base expressions",
+    "features": "errors events recipe transforms.base expressions",
     "examples": "features",
     "tfrecord": "",
     "plan": "recipe",
     "metadata": "errors files recipe features plan",
     "treatment": "errors recipe windows expressions plan",
-    "blocks": "errors files recipe sources decoder audio windows streams expressions "
-    "features examples plan treatment",
+    "blocks": "errors events files recipe sources decoder audio windows streams "
+    "expressions features examples plan treatment",
     "statistics": "features",
     "observations": "features plan blocks statistics",
     "progress": "errors files plan metadata",
@@ -81,11 +82,11 @@ ARROWS = {
     "listing": "errors streams expressions transforms.base",
     "verify": "files metadata tfrecord",
     "sink": "errors files plan progress observations tfrecord",
-    "stages": "errors files recipe decoder probe audio windows splits rows sources "
-    "examples plan metadata treatment blocks observations progress finish sink",
+    "stages": "errors events files recipe decoder probe audio windows splits rows "
+    "sources examples plan metadata treatment blocks observations progress finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files progress blocks finish stages pipeline",
-    "recorder": "errors files recipe sources expressions features plan metadata "
+    "recorder": "errors events files recipe sources expressions features plan metadata "
     "progress blocks finish sink stages pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show listing verify "
     "recorder",
