@@ -330,7 +330,7 @@ def test_a_clip_without_its_file_of_events_is_named(sounds, tmp_path):
     (sounds / "a" / "x.txt").unlink()
     (sounds / "b" / "z.txt").write_text("1\tend\towl\n")
     with pytest.raises(TooManyRejected):
-        record(sounds, tmp_path / "out", win_len=2000, **options)
+        record(sounds, tmp_path / "out", win_len=2000, no_event="quiet", **options)
     reasons = rejected(tmp_path / "out")
     assert "has no file of events a/x.txt; make it" in reasons["a/x.wav"]
     assert "z.txt, line 1: 'end' is not a time in seconds" in reasons["b/z.wav"]
