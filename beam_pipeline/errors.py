@@ -17,6 +17,7 @@
     ├── TooManyRejected      more rejects than the run allows
     ├── IncompleteRun        what was written is not what was planned
     ├── StoreError           an object store gives no answer, or a wrong one
+    ├── EngineError          an engine of Beam cannot be reached, or not be had
     ├── WorkerDied           a worker process ended before its work did
     └── VerificationError    a data set is not what its metadata says
 
@@ -120,6 +121,10 @@ class StoreError(AudioTFRecordsError):
             f"{path}: {reason}. What is finished is kept: give the same command again "
             "to continue."
         )
+
+
+class EngineError(AudioTFRecordsError):
+    """``EngineError(message)``: the job was not started."""
 
 
 class WorkerDied(AudioTFRecordsError):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_pipeline import files
 from beam_pipeline.blocks import Format
+from beam_pipeline.engines import check_engine, explain_start
 from beam_pipeline.errors import (
     AudioTFRecordsError,
     IncompleteRun,
@@ -181,6 +182,8 @@ def record(
         Before anything is written.
     TooManyRejected
         After everything else is written.
+    EngineError
+        If the runner's engine cannot be reached; before anything is written.
     IncompleteRun, WorkerDied
         If the runner failed; the same call continues.
     """
@@ -191,6 +194,8 @@ def record(
         raise RecipeError(
             "--template_location", "records nothing; see write_template", run.beam_args
         )
+    if run.has_runner():
+        check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
         if run.has_runner():
             with watching(job.work_folder, watch):
@@ -219,6 +224,7 @@ def write_template(
     from beam_pipeline.pipeline import build_pipeline
 
     recipe, run = split_options(recipe, options)
+    check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
         pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
         build_pipeline(pipeline, job)
@@ -337,6 +343,7 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
         state = result.wait_until_finish() or result.state
     except Exception as error:
         ours = read_verdict(job.work_folder) or original(error)
+        ours = explain_start(error, beam_args) or ours
         if isinstance(ours, AudioTFRecordsError):
             raise ours from error
         state = "never started"

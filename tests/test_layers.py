@@ -79,7 +79,8 @@ ARROWS = {
     "examples plan metadata treatment blocks observations progress finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files progress blocks finish stages pipeline",
-    "recorder": "errors files recipe sources expressions plan metadata "
+    "engines": "errors",
+    "recorder": "errors engines files recipe sources expressions plan metadata "
     "progress blocks finish sink stages pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show listing verify "
     "recorder",
@@ -93,8 +94,8 @@ ARROWS = {
 # Library -> the only modules that may import it, and whether only within functions.
 HOMES = {
     "apache_beam": (
-        "beam_files recorder sink stages pipeline local",
-        "beam_files recorder",
+        "beam_files engines recorder sink stages pipeline local",
+        "beam_files engines recorder",
     ),
     "obstore": ("stores", "stores"),
     "boto3": ("stores", "stores"),
