@@ -252,9 +252,26 @@ def claimed_job(
         check_work_folder(work, output, inputs)
     with locked(work):
         claim_output(output, work, recipe, inputs, run.overwrite)
-        yield Job(
-            tuple(inputs), files.join(output, ""), work, recipe, str(run.max_rejected)
-        )
+        with continuing():
+            yield Job(
+                tuple(inputs),
+                files.join(output, ""),
+                work,
+                recipe,
+                str(run.max_rejected),
+            )
+
+
+@contextmanager
+def continuing() -> Iterator[None]:
+    """Adds to a store's error what only a run can advise: to go on with it."""
+    try:
+        yield
+    except StoreError as error:
+        if len(error.args) > 2:
+            raise
+        advice = "What is finished is kept: give the same command again to continue."
+        raise StoreError(*error.args, advice) from error
 
 
 def _resolve(
