@@ -145,6 +145,41 @@ def test_errors_are_one_paragraph_with_their_status(
     assert "cat/bad.wav" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("scheme", ["az", "http", "ftp", "foo", "file"])
+def test_a_scheme_that_nobody_serves_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], scheme: str
+) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    remote, inside, out = f"{scheme}://host/x", str(tmp_path / "in"), tmp_path / "out"
+    window = ["--win-len", "500"]
+    for arguments in (
+        ["record", "--input", remote, "--output", str(out), *window],
+        ["record", "--input", f"{remote}/*.wav", "--output", str(out), *window],
+        ["record", "--input", inside, "--output", remote, *window],
+        ["record", *f"--input {inside} --output {out} --work-dir {remote}".split(),
+         *window],
+        ["plan", "--input", remote, *window],
+        ["show", remote],
+        ["status", remote],
+        ["verify", remote],
+    ):  # fmt: skip
+        assert main(arguments) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{remote}" in line
+        assert f"the scheme {scheme}:// is not supported" in line
+        for known in ("gs://", "hdfs://", "s3://"):
+            assert known in line
+    assert not out.exists()
+
+
+def test_a_file_system_that_lacks_something_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "hdfs://host/x"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Beam's file system for hdfs:// cannot be used: " in line
+
+
 def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
     result = run("plan", "--input", tmp_path / "no", "--win-len", "5", "--debug")
     assert result.returncode == 1

@@ -18,7 +18,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 ARROWS = {
     "errors": "",
     "stores": "errors",
-    "beam_files": "",
+    "beam_files": "errors",
     "files": "errors stores beam_files",
     "recipe": "errors",
     "containers": "",
