@@ -216,4 +216,5 @@ def test_a_job_server_that_cannot_be_fetched(
     assert "launch/flink/submit.sh" in err
     assert "--flink_job_server_jar=FILE" in err
     assert "same command again" not in err
+    assert not (tmp_path / "out").exists()
     assert len(err.splitlines()) == 1
