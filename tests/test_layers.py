@@ -73,7 +73,7 @@ ARROWS = {
     "show": "errors files features examples plan metadata blocks progress finish "
     "tfrecord",
     "listing": "errors expressions transforms.base",
-    "verify": "files metadata tfrecord",
+    "verify": "errors files metadata tfrecord",
     "sink": "errors files plan progress observations tfrecord",
     "stages": "errors files recipe decoder probe audio windows splits rows sources "
     "examples plan metadata treatment blocks observations progress finish sink",
