@@ -156,6 +156,9 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
 
     From folders: the files with an audio suffix, in any case; other and hidden files
     are ignored. From globs, single files, lists and manifests: everything.
+
+    A file is told from another by its name. One that is reached by its folder and by
+    a link is listed twice, as people mean it who link a file into several classes.
     """
     # Folders that do not overlap name a file once; what was put together by hand may
     # not. A row of a manifest may be another part of the same file. Eight bytes a clip

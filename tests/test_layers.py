@@ -20,7 +20,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 ARROWS = {
     "errors": "",
     "stores": "errors",
-    "beam_files": "",
+    "beam_files": "errors",
     "files": "errors stores beam_files",
     "recipe": "errors",
     "containers": "",
@@ -80,14 +80,15 @@ ARROWS = {
     "show": "errors files features examples plan metadata blocks progress finish "
     "tfrecord",
     "listing": "errors streams expressions transforms.base",
-    "verify": "files metadata tfrecord",
+    "verify": "errors files metadata tfrecord",
     "sink": "errors files plan progress observations tfrecord",
     "stages": "errors events files recipe decoder probe audio windows splits rows "
     "sources examples plan metadata treatment blocks observations progress finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files progress blocks finish stages pipeline",
-    "recorder": "errors events files recipe sources expressions features plan metadata "
-    "progress blocks finish sink stages pipeline local",
+    "engines": "errors",
+    "recorder": "errors engines events files recipe sources expressions features plan "
+    "metadata progress blocks finish sink stages pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show listing verify "
     "recorder",
     "reader": "errors files features metadata",
@@ -99,8 +100,8 @@ ARROWS = {
 # Library -> the only modules that may import it, and whether only within functions.
 HOMES = {
     "apache_beam": (
-        "beam_files recorder sink stages pipeline local",
-        "beam_files recorder",
+        "beam_files engines recorder sink stages pipeline local",
+        "beam_files engines recorder",
     ),
     "obstore": ("stores", "stores"),
     "boto3": ("stores", "stores"),
