@@ -62,6 +62,8 @@ class Input:
         How a manifest is read.
     columns : tuple of (str, str)
         Name and type of each column that goes into examples, and of the targets.
+    in_memory : bool
+        Its rows were given in memory and have been written down.
     """
 
     kind: str
@@ -70,6 +72,7 @@ class Input:
     split: str = ""
     table: Table | None = None
     columns: tuple[tuple[str, str], ...] = ()
+    in_memory: bool = False
 
 
 def resolve_input(text: str) -> Input:

@@ -87,8 +87,8 @@ ARROWS = {
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files progress blocks finish stages pipeline",
     "engines": "errors",
-    "recorder": "errors engines events files recipe sources expressions features plan "
-    "metadata progress blocks finish sink stages pipeline local",
+    "recorder": "errors engines events files recipe manifests sources expressions "
+    "features plan metadata progress blocks finish sink stages pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show listing verify "
     "recorder",
     "reader": "errors files features metadata",
