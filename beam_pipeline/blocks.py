@@ -26,7 +26,7 @@ from beam_pipeline import files
 from beam_pipeline.audio import ClipReader
 from beam_pipeline.decoder import SAMPLE_BYTES, AudioInfo
 from beam_pipeline.errors import ClipError, InputError, RecipeError, UnreadableAudio
-from beam_pipeline.events import Event
+from beam_pipeline.events import Event, near
 from beam_pipeline.examples import ExampleEncoder
 from beam_pipeline.expressions import parse_stream
 from beam_pipeline.features import FeatureSet
@@ -453,11 +453,23 @@ def timed(
 ) -> tuple[Sequence[Event], npt.NDArray[np.float64], float]:
     """A clip's events; where windows start in its file, and how long they are, in s."""
     clip, rate = block.place.clip, block.place.clip.sample_rate_hz
-    return (
-        clip.events,
-        (clip.start + block.starts) / rate,
-        block.place.form.win_len / rate,
-    )
+    starts_s = (clip.start + block.starts) / rate
+    length_s = block.place.form.win_len / rate
+    return near(clip.events, starts_s, length_s), starts_s, length_s
+
+
+def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
+    """The segment without events that none of its windows can hold.
+
+    A day's recording has thousands, and each of its shards few of them.
+    """
+    clip, rate = segment.clip, segment.clip.sample_rate_hz
+    if not clip.events:
+        return segment
+    starts, _ = _examples_of(segment, recipe)
+    length_s = WindowPlan.of(recipe, rate).length / rate
+    some = near(clip.events, (clip.start + starts) / rate, length_s)
+    return segment._replace(clip=clip._replace(events=some))
 
 
 def transform_block(block: WindowBlock) -> FeatureBlock | Lost:

@@ -119,7 +119,8 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
     )
     work = (
         placed
-        | "CutShards" >> beam.FlatMap(cut_shards, AsSingleton(layouts))  # name, pieces
+        | "CutShards"
+        >> beam.FlatMap(cut_shards, AsSingleton(layouts), recipe)  # name, pieces
         | "GroupShards" >> beam.GroupByKey()
         | "MakeTasks"
         >> beam.Map(make_task, AsSingleton(form), fingerprint)  # ShardWork
