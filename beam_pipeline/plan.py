@@ -62,6 +62,10 @@ class Clip(NamedTuple):
         The only one to be taken.
     columns : tuple
         Values of the extra columns and of the targets.
+    file : int
+        Stands for its file: the row of the first clip that was listed of it.
+    content, sketch : bytes
+        Its :class:`fingerprints.Fingerprint`, if the recipe asks for it.
     """
 
     row: int
@@ -83,6 +87,9 @@ class Clip(NamedTuple):
     start: int = 0
     channel: int | None = None
     columns: tuple[Any, ...] = ()
+    file: int = 0
+    content: bytes = b""
+    sketch: bytes = b""
 
 
 class Reject(NamedTuple):

@@ -64,6 +64,8 @@ class SourceRow(NamedTuple):
         Values of the extra columns, in their order.
     line : int
         Its row in a table, from 1; the header counts. 0: it is in no table.
+    file : int
+        Stands for its file: the row of the first clip that was listed of it.
     """
 
     row: int
@@ -79,6 +81,7 @@ class SourceRow(NamedTuple):
     known: Known | None = None
     columns: tuple[Any, ...] = ()
     line: int = 0
+    file: int = 0
 
 
 class Labeler:

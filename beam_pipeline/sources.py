@@ -150,6 +150,12 @@ def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:
     return files.join(inputs[source].root, filepath)
 
 
+def _place(inputs: Sequence[Input], source: int, filepath: str) -> str:
+    """Where a row's file is, in one spelling: ``./x.wav`` is ``x.wav``."""
+    path = locate(inputs, source, filepath)
+    return os.path.normpath(path) if files.is_local(path) else path
+
+
 def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow | None]:
     """Every clip of every input, in order; None for each file that is ignored.
 
@@ -157,10 +163,11 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
     are ignored. From globs, single files, lists and manifests: everything.
     """
     # Folders that do not overlap name a file once; what was put together by hand may
-    # not. A row of a manifest may be another part of the same file. Eight bytes a clip
+    # not. A row of a manifest may be another part of the same file. Of these, hashes
     # are remembered.
     by_hand = any(entry.kind != FOLDER for entry in inputs)
-    seen: dict[int, int] = {}
+    parts: dict[int, int] = {}
+    places: dict[int, int] = {}
     row = 0
     for source, entry in enumerate(inputs):
         reader = row_reader(source, entry, recipe)
@@ -168,14 +175,16 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
             if found is None:
                 yield None
                 continue
+            file = row
             if by_hand and found.problem is None:
-                place = locate(inputs, source, found.filepath)
+                place = _place(inputs, source, found.filepath)
                 part = (place, found.offset_s, found.duration_s, found.channel)
-                before = seen.setdefault(hash(part), row)
+                before = parts.setdefault(hash(part), row)
                 if before != row:
                     problem = f"was listed before, as clip {before} from 0"
                     found = found._replace(problem=problem)
-            yield found
+                file = places.setdefault(hash(place), row)
+            yield found._replace(file=file)
             row += 1
 
 
