@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from beam_pipeline.auditor import audit as audit
     from beam_pipeline.metadata import Metadata as Metadata
     from beam_pipeline.reader import replay as replay
     from beam_pipeline.recipe import Recipe as Recipe
@@ -26,6 +27,7 @@ _HOME = {
     "Recipe": "recipe",
     "RmsGain": "transforms.levels",
     "WriteToTFRecord": "sink",
+    "audit": "auditor",
     "per_window": "transforms.base",
     "record": "recorder",
     "replay": "reader",

@@ -18,6 +18,8 @@ TAILS = ("drop", "pad", "overlap")
 ORDERS = ("shuffled", "listed")
 DTYPES = ("float32", "int16")
 LABEL_SOURCES = ("folder", "name", "none")
+# Between the values that make a group.
+GROUP_SEPARATOR = "\x1f"
 
 # What every example holds besides its features. A feature cannot take these names.
 CLIP_FEATURES = (

@@ -75,6 +75,8 @@ ARROWS = {
     "tfrecord",
     "listing": "errors expressions transforms.base",
     "verify": "files metadata tfrecord",
+    "similarity": "",
+    "auditor": "errors files recipe fingerprints metadata similarity",
     "sink": "errors files plan progress observations tfrecord",
     "stages": "errors files recipe decoder probe audio windows splits rows sources "
     "examples plan metadata treatment blocks observations progress finish sink",
@@ -83,10 +85,10 @@ ARROWS = {
     "recorder": "errors files recipe sources expressions plan metadata "
     "progress blocks finish sink stages pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show listing verify "
-    "recorder",
+    "auditor recorder",
     "reader": "errors files features metadata",
     # Lazily, whatever is asked for.
-    "__init__": "metadata reader recipe recorder sink transforms.base "
+    "__init__": "auditor metadata reader recipe recorder sink transforms.base "
     "transforms.levels transforms.spectral",
     "__main__": "cli",
 }
@@ -104,17 +106,17 @@ HOMES = {
     "soxr": ("audio", ""),
     "tensorflow_metadata": ("metadata", "metadata"),
     "tfx_bsl": ("examples", "examples"),
-    "pyarrow": ("manifests metadata", "manifests metadata"),
+    "pyarrow": ("auditor manifests metadata", "auditor manifests metadata"),
     "isal": ("tfrecord metadata statistics", ""),
     "matplotlib": ("show", "show"),
     "threadpoolctl": ("stages", ""),
     "tqdm": ("cli", "cli"),
     "yaml": ("cli", "cli"),
     "scipy": (
-        "transforms.ar transforms.augment transforms.filters transforms.fourier "
-        "transforms.kaldi transforms.loudness transforms.mel transforms.pitch "
-        "transforms.shape transforms.signals",
-        "transforms.filters",
+        "similarity transforms.ar transforms.augment transforms.filters "
+        "transforms.fourier transforms.kaldi transforms.loudness transforms.mel "
+        "transforms.pitch transforms.shape transforms.signals",
+        "similarity transforms.filters",
     ),
 }
 
