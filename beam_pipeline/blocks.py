@@ -16,7 +16,7 @@ import contextlib
 import ctypes
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from beam_pipeline.events import Event, near
 from beam_pipeline.examples import ExampleEncoder
 from beam_pipeline.expressions import parse_stream
 from beam_pipeline.features import FeatureSet
+from beam_pipeline.fingerprints import CHUNK_FRAMES, fingerprint_audio
 from beam_pipeline.plan import Clip, Corpus, Reject, Segment, Shard, ShardTask, clip_key
 from beam_pipeline.recipe import Recipe, comma_list
 from beam_pipeline.sources import Input, locate
@@ -361,23 +362,55 @@ def step_clip(decoder: ClipReader, clip: Clip, recipe: Recipe) -> Reader:
 
 def measure_clip(clip: Clip, inputs: Sequence[Input], recipe: Recipe) -> Clip:
     """The clip with the factors that the recipe's clip gains need."""
-    path = locate(inputs, clip.source, clip.filepath)
 
     @contextlib.contextmanager
     def open_reader() -> Iterator[Reader]:
-        source = files.begin_read(path)
-        try:
-            with open_clip(source, clip, recipe) as decoder:
-                yield PartReader(decoder, clip.start)
-        finally:
-            if not isinstance(source, str):
-                source.close()
+        with _opened(clip, inputs, recipe) as decoder:
+            yield PartReader(decoder, clip.start)
 
     steps = parse_stream(recipe.stream)
     factors = measure_factors(
         steps, open_reader, clip.frames, clip.sample_rate_hz, clip.filepath
     )
     return clip._replace(factors=factors)
+
+
+def fingerprint_clip(
+    clip: Clip, first: int, stop: int, inputs: Sequence[Input], recipe: Recipe
+) -> Clip:
+    """The clip with its fingerprint.
+
+    ``first`` and ``stop`` bound it at the native rate: what a recipe makes of samples
+    does not matter, only which of them it takes.
+    """
+    channel = recipe.channels if clip.channel is None else clip.channel
+    native = replace(
+        recipe,
+        sample_rate=None,
+        channels=channel if isinstance(channel, int) else "keep",
+    )
+    channels = 1 if isinstance(channel, int) else clip.channels
+    with _opened(clip, inputs, native) as decoder:
+        chunks = (
+            np.atleast_2d(decoder.read(at, min(at + CHUNK_FRAMES, stop)))
+            for at in range(first, stop, CHUNK_FRAMES)
+        )
+        content, sketch = fingerprint_audio(chunks, clip.native_rate_hz, channels)
+    return clip._replace(content=content, sketch=sketch)
+
+
+@contextlib.contextmanager
+def _opened(
+    clip: Clip, inputs: Sequence[Input], recipe: Recipe
+) -> Iterator[ClipReader]:
+    """A reader of a clip that is to be read whole."""
+    source = files.begin_read(locate(inputs, clip.source, clip.filepath))
+    try:
+        with open_clip(source, clip, recipe) as decoder:
+            yield decoder
+    finally:
+        if not isinstance(source, str):
+            source.close()
 
 
 def keep_freed_memory() -> None:

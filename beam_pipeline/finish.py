@@ -266,10 +266,12 @@ def finish_data_set(
     work_folder: str,
     recipe: Recipe,
     max_rejected: str,
+    columns: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Writes what stands beside the shards, ``metadata.json`` last.
 
-    Running it again does no harm. Returns the path of the metadata.
+    Running it again does no harm. ``columns`` are name and type of each that the clips
+    bring. Returns the path of the metadata.
 
     Raises
     ------
@@ -291,7 +293,8 @@ def finish_data_set(
     files.write_bytes(
         files.join(output, metadata.SCHEMA), metadata.schema_text(described.features)
     )
-    metadata.write_manifest(files.join(output, metadata.MANIFEST), manifest)
+    fields = metadata.manifest_fields(recipe, columns)
+    metadata.write_manifest(files.join(output, metadata.MANIFEST), manifest, fields)
     path = files.join(output, metadata.METADATA)
     files.write_bytes(path, metadata.to_text(described.to_json()))
     clear_work(work_folder)

@@ -82,7 +82,7 @@ def build_pipeline(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 
 def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
     """Reads headers; gives every window its place."""
-    recipe, fingerprint = job.recipe, job.recipe.fingerprint()
+    recipe, task_salt = job.recipe, job.recipe.sha256()
     list_sources = beam.ParDo(ListSources(recipe))
     probe_audio = beam.ParDo(ProbeAudio(job.inputs, recipe))
     once = pipeline | "Once" >> beam.Create([job.inputs], reshuffle=False)
@@ -123,11 +123,12 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
         >> beam.FlatMap(cut_shards, AsSingleton(layouts), recipe)  # name, pieces
         | "GroupShards" >> beam.GroupByKey()
         | "MakeTasks"
-        >> beam.Map(make_task, AsSingleton(form), fingerprint)  # ShardWork
+        >> beam.Map(make_task, AsSingleton(form), task_salt)  # ShardWork
     )
     manifest = (
         placed
-        | "DescribeClips" >> beam.Map(make_manifest_part, AsSingleton(layouts))  # bytes
+        | "DescribeClips"
+        >> beam.Map(make_manifest_part, AsSingleton(layouts), recipe)  # bytes
     )
     tallies = (
         placed
@@ -188,6 +189,6 @@ def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
             finish_data_set, AsIter(written.infos), AsIter(rejects),
             AsIter(planned.manifest), AsIter(written.observed), output=job.output,
             work_folder=job.work_folder, recipe=job.recipe,
-            max_rejected=job.max_rejected,
+            max_rejected=job.max_rejected, columns=job.inputs[0].columns,
         )  # path of metadata.json
     )

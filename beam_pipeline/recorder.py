@@ -542,6 +542,8 @@ def plan(
     from beam_pipeline.pipeline import Job
 
     recipe, run = split_options(recipe, options)
+    # A fingerprint decodes a clip, and decides nothing of what is planned.
+    recipe = replace(recipe, fingerprint=False)
     with resolved(input, recipe) as inputs:
         check_transforms(recipe, inputs)
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
@@ -613,6 +615,7 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
 
     rows = (row for row in list_sources(inputs, recipe) if row is not None)
     first = list(islice(rows, FIRST_ROWS))
+    recipe = replace(recipe, fingerprint=False)  # the job itself decodes
     if not first:
         places = ", ".join(entry.location for entry in inputs)
         raise InputError(f"There is no audio file in {places}. Check --input.")

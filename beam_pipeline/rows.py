@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.manifests import Row
-from beam_pipeline.recipe import LABEL_SOURCES, RESERVED_NAMES, Recipe
+from beam_pipeline.recipe import (
+    GROUP_SEPARATOR,
+    LABEL_SOURCES,
+    RESERVED_NAMES,
+    Recipe,
+)
 from beam_pipeline.splits import Splitter, group_key, shares_of
 
 # Names that the path's column may have where the recipe gives none.
@@ -22,7 +27,6 @@ SEGMENT_COLUMNS = ("offset_s", "duration_s", "channel")
 KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
 
 INT64, FLOAT32, STRING = "int64", "float32", "string"
-_GROUP_SEPARATOR = "\x1f"
 
 Column = tuple[str, str]  # name, dtype
 
@@ -64,6 +68,8 @@ class SourceRow(NamedTuple):
         Values of the extra columns, in their order.
     line : int
         Its row in a table, from 1; the header counts. 0: it is in no table.
+    file : int
+        Stands for its file: the row of the first clip that was listed of it.
     """
 
     row: int
@@ -79,6 +85,7 @@ class SourceRow(NamedTuple):
     known: Known | None = None
     columns: tuple[Any, ...] = ()
     line: int = 0
+    file: int = 0
 
 
 class Labeler:
@@ -344,9 +351,7 @@ class RowReader:
         for name in self._layout.group_by:
             if values.get(name) in (None, ""):
                 raise ValueError(f"has no {name} to group it by")
-        return _GROUP_SEPARATOR.join(
-            str(values[name]) for name in self._layout.group_by
-        )
+        return GROUP_SEPARATOR.join(str(values[name]) for name in self._layout.group_by)
 
     def _split_of(self, group: str, values: Mapping[str, Any]) -> str:
         if self._split:

@@ -154,6 +154,12 @@ def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:
     return files.join(inputs[source].root, filepath)
 
 
+def _place(inputs: Sequence[Input], source: int, filepath: str) -> str:
+    """Where a row's file is, in one spelling: ``./x.wav`` is ``x.wav``."""
+    path = locate(inputs, source, filepath)
+    return os.path.normpath(path) if files.is_local(path) else path
+
+
 def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow | None]:
     """Every clip of every input, in order; None for each file that is ignored.
 
@@ -164,12 +170,13 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
     a link is listed twice, as people mean it who link a file into several classes.
     """
     # Folders that do not overlap name a file once; what was put together by hand may
-    # not. A row of a manifest may be another part of the same file. Eight bytes a clip
+    # not. A row of a manifest may be another part of the same file. Of these, hashes
     # are remembered.
     by_hand = any(entry.kind != FOLDER for entry in inputs)
     events = EventTable.of(recipe)
     named: dict[str, str] = {}
-    seen: dict[int, int] = {}
+    parts: dict[int, int] = {}
+    places: dict[int, int] = {}
     row = 0
     for source, entry in enumerate(inputs):
         reader = row_reader(source, entry, recipe)
@@ -177,16 +184,18 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
             if found is None:
                 yield None
                 continue
+            file = row
             if by_hand and found.problem is None:
-                place = locate(inputs, source, found.filepath)
+                place = _place(inputs, source, found.filepath)
                 part = (place, found.offset_s, found.duration_s, found.channel)
-                before = seen.setdefault(hash(part), row)
+                before = parts.setdefault(hash(part), row)
                 if before != row:
                     problem = f"was listed before, as clip {before} from 0"
                     found = found._replace(problem=problem)
+                file = places.setdefault(hash(place), row)
             if events is not None:
                 found = _once_named(found, events, named)
-            yield found
+            yield found._replace(file=file)
             row += 1
     for name in events.by_name if events is not None else ():
         if name not in named:

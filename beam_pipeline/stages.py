@@ -154,7 +154,9 @@ def _probe(
     channel = recipe.channels if row.channel is None else row.channel
     check_channel(info, channel, name=row.filepath)
     rate = recipe.sample_rate or info.sample_rate_hz
-    start, frames = _part_of(row, info, recipe)
+    total = output_frames(info.frames, info.sample_rate_hz, recipe.sample_rate)
+    start, stop = _part_of(row, total, rate)
+    frames = stop - start
     plan = WindowPlan.of(recipe, rate)
     windows = count_windows(frames, plan)
     if windows == 0:
@@ -184,9 +186,13 @@ def _probe(
         row.channel,
         row.columns,
         clip_events(row.filepath, inputs[row.source].root, recipe, events),
+        row.file,
     )
     if recipe.stream:
         clip = blocks.measure_clip(clip, inputs, recipe)
+    if recipe.fingerprint:
+        part = _part_of(row, info.frames, info.sample_rate_hz)
+        clip = blocks.fingerprint_clip(clip, *part, inputs, recipe)
     split = row.split or ("" if shares_of(recipe) else DEFAULT_SPLIT)
     return with_split(clip, split, recipe) if split else clip
 
@@ -212,10 +218,8 @@ def _probed(
             source.close()
 
 
-def _part_of(row: SourceRow, info: AudioInfo, recipe: Recipe) -> tuple[int, int]:
-    """(first frame, frames) of a row's part of its file, at the output rate."""
-    rate = recipe.sample_rate or info.sample_rate_hz
-    frames = output_frames(info.frames, info.sample_rate_hz, recipe.sample_rate)
+def _part_of(row: SourceRow, frames: int, rate: int) -> tuple[int, int]:
+    """(first frame, end) of a row's part of its file, which has so many frames."""
     start = frames_of(row.offset_s, rate)
     stop = frames
     if row.duration_s is not None:
@@ -227,7 +231,7 @@ def _part_of(row: SourceRow, info: AudioInfo, recipe: Recipe) -> tuple[int, int]
             f"is {frames / rate:g} s long, but the row takes it from {row.offset_s:g} "
             f"to {stop / rate:g} s",
         )
-    return start, min(stop, frames) - start
+    return start, min(stop, frames)
 
 
 def with_split(clip: Clip, split: str, recipe: Recipe) -> Clip:
@@ -482,10 +486,11 @@ def make_task(
 
 
 def make_manifest_part(
-    placed: PlacedClips, layouts: Mapping[str, ShardLayout]
+    placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
 ) -> tuple[str, int, bytes]:
     """A bucket's rows of the manifest."""
-    return placed.split, placed.bucket, manifest_part(placed, layouts[placed.split])
+    part = manifest_part(placed, layouts[placed.split], recipe)
+    return placed.split, placed.bucket, part
 
 
 def summarise(

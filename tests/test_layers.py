@@ -68,11 +68,12 @@ ARROWS = {
     "features": "errors events recipe transforms.base expressions",
     "examples": "features",
     "tfrecord": "",
+    "fingerprints": "windows",
     "plan": "recipe",
-    "metadata": "errors files recipe features plan",
+    "metadata": "errors files recipe features fingerprints plan",
     "treatment": "errors recipe windows expressions plan",
     "blocks": "errors events files recipe sources decoder audio windows streams "
-    "expressions features examples plan treatment",
+    "expressions features examples fingerprints plan treatment",
     "statistics": "features",
     "observations": "features plan blocks statistics",
     "progress": "errors files plan metadata",
@@ -81,6 +82,8 @@ ARROWS = {
     "tfrecord",
     "listing": "errors streams expressions transforms.base",
     "verify": "errors files metadata tfrecord",
+    "similarity": "",
+    "auditor": "errors files recipe fingerprints metadata similarity",
     "sink": "errors files plan progress observations tfrecord",
     "stages": "errors events files recipe decoder probe audio windows splits rows "
     "sources examples plan metadata treatment blocks observations progress finish sink",
@@ -90,10 +93,10 @@ ARROWS = {
     "recorder": "errors engines events files recipe manifests sources expressions "
     "features plan metadata progress blocks finish sink stages pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show listing verify "
-    "recorder",
+    "auditor recorder",
     "reader": "errors files features metadata",
     # Lazily, whatever is asked for.
-    "__init__": "metadata reader recipe recorder sink streams transforms",
+    "__init__": "auditor metadata reader recipe recorder sink streams transforms",
     "__main__": "cli",
 }
 
@@ -110,17 +113,17 @@ HOMES = {
     "soxr": ("audio", ""),
     "tensorflow_metadata": ("metadata", "metadata"),
     "tfx_bsl": ("examples", "examples"),
-    "pyarrow": ("manifests metadata", "manifests metadata"),
+    "pyarrow": ("auditor manifests metadata", "auditor manifests metadata"),
     "isal": ("tfrecord metadata statistics", ""),
     "matplotlib": ("show", "show"),
     "threadpoolctl": ("stages", ""),
     "tqdm": ("cli", "cli"),
     "yaml": ("cli", "cli"),
     "scipy": (
-        "transforms.ar transforms.augment transforms.filters transforms.fourier "
-        "transforms.kaldi transforms.loudness transforms.mel transforms.pitch "
-        "transforms.shape transforms.signals",
-        "transforms.filters",
+        "similarity transforms.ar transforms.augment transforms.filters "
+        "transforms.fourier transforms.kaldi transforms.loudness transforms.mel "
+        "transforms.pitch transforms.shape transforms.signals",
+        "similarity transforms.filters",
     ),
 }
 

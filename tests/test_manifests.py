@@ -146,7 +146,7 @@ def test_rows_of_a_table(corpus):
     assert rows_of(path, label_from="kind") == [
         SourceRow(
             i, 0, row["path"], row["kind"], group=row["path"], line=2 + i,
-            columns=(row["loud"], row["take"]),
+            columns=(row["loud"], row["take"]), file=i,
         )
         for i, row in enumerate(ROWS)
     ]  # fmt: skip
@@ -230,6 +230,17 @@ def test_the_same_row_twice_is_a_reject(corpus):
     found = rows_of(path, label_from="kind")
     assert [row.problem for row in found] == [
         None, None, None, "was listed before, as clip 1 from 0"
+    ]  # fmt: skip
+
+
+def test_parts_of_one_file_in_two_tables_are_of_one_file(corpus):
+    for name, offset in (("m.csv", 0.0), ("n.csv", 0.01)):
+        write_csv(corpus / name, [{"path": "a/1.wav", "offset_s": offset}])
+    texts = [str(corpus / name) for name in ("m.csv", "n.csv")]
+    recipe = Recipe(win_len=1, label_from="none")
+    rows = list(list_sources(survey(resolve_inputs(texts), recipe), recipe))
+    assert [(row.problem, row.source, row.file) for row in rows] == [
+        (None, 0, 0), (None, 1, 0)
     ]  # fmt: skip
 
 
