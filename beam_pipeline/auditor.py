@@ -8,6 +8,7 @@ Copies that the recipe makes of windows are the same clip, so they are never fou
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -169,8 +170,8 @@ def overlapping_parts(columns: Columns) -> Integers:
     """
     count = len(columns.file)
     ones, others = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    channels = np.unique(columns.channel)
-    for channel in channels[channels >= 0] if channels[-1:] >= 0 else channels:
+    chosen = np.unique(columns.channel[columns.channel != NO_VALUE])
+    for channel in chosen if chosen.size else [NO_VALUE]:
         with_it = (columns.channel == channel) | (columns.channel == NO_VALUE)
         one, other = _overlaps(columns, np.flatnonzero(with_it))
         ones.append(one)
@@ -315,7 +316,7 @@ class Audit:
             yield from found
 
 
-def audit(records: str, group_by: str | None = None) -> Audit:
+def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit:
     """Looks for leaks between the splits of a data set, and for doubles.
 
     ========= ==================================================== =================
@@ -343,8 +344,9 @@ def audit(records: str, group_by: str | None = None) -> Audit:
     RecipeError
         If ``group_by`` names a column that the manifest has not.
     """
-    Metadata.load(records)  # there is a finished one
-    path = files.join(files.absolute(records), MANIFEST)
+    folder = os.fspath(records)
+    Metadata.load(folder)  # there is a finished one
+    path = files.join(files.absolute(folder), MANIFEST)
     by = None if group_by is None else [name.strip() for name in group_by.split(",")]
     table = read_clips(path, by)
     columns = columns_of(table)
