@@ -34,6 +34,7 @@ from beam_pipeline.transforms.framewise import (
     time_frames,
 )
 from beam_pipeline.transforms.mel import cache_blocks, hann_window
+from beam_pipeline.transforms.quiet import quiet
 
 Signals = npt.NDArray[np.floating[Any]]
 Float64Array = npt.NDArray[np.float64]
@@ -351,7 +352,8 @@ class LinearPrediction(ArParameters):
     coefficient of the model of order p; what others call PARCOR may be ``-k``. The 1
     before ``a`` is left out, as it would be a feature that is constant.
 
-    Silence gives zeros. With ``burg``, a constant leaves an error of 2**-24 of its root
+    Silence gives zeros; a frame that holds NaN or infinity gives NaN. With ``burg``, a
+    constant leaves an error of 2**-24 of its root
     mean square instead of none, so that the filter is stable.
 
     With ``burg`` the definition is that of ``librosa.lpc``. From its results of float64
@@ -413,6 +415,7 @@ class LinearPrediction(ArParameters):
                 self.output,
             )
 
+    @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         if self.output == "gain":
             return self._each_frame(windows, 1, self._features)[..., 0]
@@ -521,6 +524,7 @@ class ArSpectrum(ArParameters):
             raise RecipeError("floor", "must be positive", self.floor)
         check_choice("log", self.log, ("db", "ln"))
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         features = functools.partial(self._features, sample_rate_hz)
         return self._each_frame(windows, self.n_fft // 2 + 1, features)
@@ -595,6 +599,12 @@ def _shaped(
 ) -> Model:
     """The models of rows, in the shape of the signals that they were."""
     shape = signals.shape[:-1]
+    # Infinity in a row's sums would be more than any error, and leave zeros.
+    broken = ~np.isfinite(power)
+    if broken.any():
+        for values in (coefficients, reflection, variance):
+            if values is not None:
+                values[broken] = np.nan
     order = coefficients.shape[-1] - 1
     return Model(
         coefficients.reshape(*shape, order + 1),

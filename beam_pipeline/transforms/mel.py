@@ -13,6 +13,7 @@ import scipy.fft
 import scipy.sparse
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.quiet import quiet
 
 FloatArray = npt.NDArray[np.float32]
 DoubleArray = npt.NDArray[np.float64]
@@ -187,6 +188,7 @@ def hann_window(n_fft: int) -> FloatArray:
     return hann.astype(np.float32)
 
 
+@quiet
 def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
     """Mel power of frames (f, n_fft), as (n_mels, f).
 

@@ -7,7 +7,9 @@ Those of spectra see magnitudes: ::
     S[t, k] = |sum_j hann[j] * x[t * hop + j] * exp(-2i pi j k / n_fft)|
     f[k] = k * sample_rate_hz / n_fft,    k = 0 .. n_fft // 2
 
-with the periodic Hann window. A magnitude below about 1e-19 counts as 0.
+with the periodic Hann window. A magnitude below about 1e-19 counts as 0. A frame that
+holds NaN or infinity gives NaN, and so does one of samples from some 1e16 on, whose
+power is infinite in float32.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from beam_pipeline.transforms.framewise import (
     time_frames,
 )
 from beam_pipeline.transforms.mel import cache_blocks, hann_window
+from beam_pipeline.transforms.quiet import quiet
 
 # A sample that is nearer to zero has no sign of its own.
 _LEAST_SAMPLE = np.float32(1e-10)
@@ -77,6 +80,7 @@ class SpectralCentroid(SpectrumFrames):
     array([[2000., 2000., 2000., 2000., 2000.]], dtype=float32)
     """
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         out = measure_spectra(windows, self.n_fft, self.hop, centroid_bins)
         out *= np.float32(sample_rate_hz / self.n_fft)
@@ -116,6 +120,7 @@ class SpectralBandwidth(SpectrumFrames):
     (2, 4, 5)
     """
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         out = measure_spectra(windows, self.n_fft, self.hop, bandwidth_bins)
         out *= np.float32(sample_rate_hz / self.n_fft)
@@ -168,6 +173,7 @@ class SpectralFlatness(SpectrumFrames):
         super().__post_init__()
         object.__setattr__(self, "floor", level_floor(self.floor))
 
+    @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         return measure_spectra(
             windows,
@@ -222,6 +228,7 @@ class SpectralRolloff(SpectrumFrames):
         if not 0 < self.share < 1:
             raise RecipeError("share", "must lie between 0 and 1", self.share)
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         out = measure_spectra(
             windows,
@@ -304,6 +311,7 @@ class SpectralContrast(SpectrumFrames):
         if not 0 < self.quantile < 1:
             raise RecipeError("quantile", "must lie between 0 and 1", self.quantile)
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         octaves = self._octaves(sample_rate_hz)
         return measure_spectra(
@@ -382,7 +390,8 @@ class ZeroCrossingRate(SignalFrames):
     frame``, where ``neg(x)`` is ``x < -1e-10``: zero is positive. Frames lie whole
     within the window, so that ``t = 0 .. (frames - frame) // hop``. Windows (n, frames)
     give (n, time_frames), windows (n, channels, frames) give
-    (n, channels, time_frames), in float32. Silence gives 0. Exactly librosa's.
+    (n, channels, time_frames), in float32. Silence gives 0; a frame that holds NaN
+    gives NaN; infinity has a sign. Exactly librosa's.
 
     Attributes
     ----------
@@ -400,6 +409,7 @@ class ZeroCrossingRate(SignalFrames):
     array([[0.5]], dtype=float32)
     """
 
+    @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         flat = signals_of(windows)
         count = time_frames(flat.shape[-1], "frame", self.frame, self.hop)
@@ -407,11 +417,15 @@ class ZeroCrossingRate(SignalFrames):
         for slices, samples in stretches(flat, count, self.frame, self.hop):
             negative = samples < -_LEAST_SAMPLE
             # Crossings before each sample: two of these differ by those between.
-            before = np.zeros(samples.shape, np.int32)
+            before = np.empty(samples.shape, np.int32)
+            before[:, 0] = 0
             np.cumsum(negative[:, 1:] != negative[:, :-1], axis=1, out=before[:, 1:])
             crossings = before[:, self.frame - 1 :: self.hop]
             crossings = crossings - before[:, :: self.hop][:, : crossings.shape[1]]
             np.divide(crossings, self.frame, out=out[slices], casting="same_kind")
+            if np.isnan(samples.max()):
+                unknown = frames_of(np.isnan(samples), self.frame, self.hop)
+                out[slices][unknown.any(axis=-1)] = np.nan
         return out.reshape(*windows.shape[:-1], count)
 
 
@@ -443,6 +457,7 @@ class Rms(SignalFrames):
     array([[1.        , 0.70710677]], dtype=float32)
     """
 
+    @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         flat = signals_of(windows)
         count = time_frames(flat.shape[-1], "frame", self.frame, self.hop)
@@ -504,6 +519,7 @@ class OnsetStrength(MelFrames):
 
     floor: float = 1e-10
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
         count = time_frames(flat.shape[-1], "n_fft", self.n_fft, self.hop)
@@ -618,6 +634,7 @@ def rolloff_bins(power: FloatArray, share: float) -> FloatArray:
     sums += np.take_along_axis(upto - runs, run, axis=1)
     below = np.count_nonzero(sums < least, axis=1)
     found: FloatArray = np.minimum(within[:, 0] + below, bins - 1).astype(np.float32)
+    found[~np.isfinite(upto[:, -1])] = np.nan
     return found
 
 
@@ -666,7 +683,8 @@ def _mean(values: FloatArray) -> FloatArray:
 
 def _over(weighted: FloatArray, total: FloatArray) -> FloatArray:
     """Weighted sums over the sum of the weights; 0 where there are none."""
-    return np.divide(weighted, total, out=np.zeros_like(total), where=total > 0)
+    # What is not a number is not to become 0.
+    return np.divide(weighted, total, out=np.zeros_like(total), where=~(total <= 0))
 
 
 def _mean_rise(before: FloatArray, after: FloatArray) -> FloatArray:
