@@ -38,7 +38,8 @@ ARROWS = {
     "transforms.quiet",
     "transforms.kaldi": "errors transforms.base transforms.fourier transforms.mel "
     "transforms.quiet",
-    "transforms.framewise": "errors transforms.base transforms.mel transforms.spectral",
+    "transforms.framewise": "errors transforms.base transforms.fourier transforms.mel "
+    "transforms.spectral",
     "transforms.cepstral": "errors transforms.base transforms.framewise "
     "transforms.mel transforms.quiet",
     "transforms.shape": "errors transforms.base transforms.framewise transforms.mel "
