@@ -14,7 +14,6 @@ power is infinite in float32.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +34,7 @@ from beam_pipeline.transforms.framewise import (
     stretches,
     time_frames,
 )
-from beam_pipeline.transforms.mel import cache_blocks, hann_window
+from beam_pipeline.transforms.mel import cache_blocks, exact_hann, hann_window
 from beam_pipeline.transforms.quiet import quiet
 
 # A sample that is nearer to zero has no sign of its own.
@@ -570,7 +569,7 @@ def measure_spectra(
     count = time_frames(flat.shape[-1], "n_fft", n_fft, hop)
     framed = frames_of(flat, n_fft, hop)
     out = np.empty((len(flat), count, *size), np.float32)
-    taper = _exact_hann(n_fft) if exact else hann_window(n_fft)
+    taper: npt.NDArray[Any] = exact_hann(n_fft) if exact else hann_window(n_fft)
     for block in cache_blocks(len(flat), count, n_fft * (1 + exact)):
         tapered: npt.NDArray[Any] = framed[block].astype(taper.dtype, order="C")
         np.multiply(tapered, taper, out=tapered)
@@ -656,11 +655,6 @@ def contrast(
         )
         out[:, band] = np.float32(10) * (np.log10(peak) - np.log10(valley))
     return out
-
-
-@functools.lru_cache(maxsize=32)
-def _exact_hann(n_fft: int) -> npt.NDArray[np.float64]:
-    return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft)
 
 
 def _power(tapered: npt.NDArray[Any]) -> FloatArray:
