@@ -47,7 +47,40 @@ _MAX_BANDS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectralCentroid(SpectrumFrames):
+class _Frequency(SpectrumFrames):
+    """A frequency of each frame's spectrum, in Hz."""
+
+    @quiet
+    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
+        out = measure_spectra(windows, self.n_fft, self.hop, self._bins)
+        out *= np.float32(sample_rate_hz / self.n_fft)
+        return out
+
+    def _bins(self, power: FloatArray) -> FloatArray:
+        """It as a number of bins, of power (f, bins) that may be overwritten."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Level(SignalFrames):
+    """A number for each frame of the signal, worked out for a stretch of them."""
+
+    @quiet
+    def __call__(self, windows: FloatArray) -> FloatArray:
+        flat = signals_of(windows)
+        count = time_frames(flat.shape[-1], "frame", self.frame, self.hop)
+        out = np.empty((len(flat), count), np.float32)
+        for slices, samples in stretches(flat, count, self.frame, self.hop):
+            self._measure(samples, out[slices])
+        return out.reshape(*windows.shape[:-1], count)
+
+    def _measure(self, samples: FloatArray, out: FloatArray) -> None:
+        """Writes the numbers (n, time_frames) of samples (n, frames)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpectralCentroid(_Frequency):
     """Mean frequency of each frame's spectrum, weighted by magnitude, in Hz.
 
     ``c[t] = sum_k f[k] S[t, k] / sum_k S[t, k]``, with ``S`` and ``f`` of this module.
@@ -79,15 +112,12 @@ class SpectralCentroid(SpectrumFrames):
     array([[2000., 2000., 2000., 2000., 2000.]], dtype=float32)
     """
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        out = measure_spectra(windows, self.n_fft, self.hop, centroid_bins)
-        out *= np.float32(sample_rate_hz / self.n_fft)
-        return out
+    def _bins(self, power: FloatArray) -> FloatArray:
+        return centroid_bins(power)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectralBandwidth(SpectrumFrames):
+class SpectralBandwidth(_Frequency):
     """Standard deviation of frequency in each frame's spectrum, in Hz.
 
     ``b[t] = sqrt(sum_k (f[k] - c[t])**2 S[t, k] / sum_k S[t, k])`` around the centroid
@@ -119,11 +149,8 @@ class SpectralBandwidth(SpectrumFrames):
     (2, 4, 5)
     """
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        out = measure_spectra(windows, self.n_fft, self.hop, bandwidth_bins)
-        out *= np.float32(sample_rate_hz / self.n_fft)
-        return out
+    def _bins(self, power: FloatArray) -> FloatArray:
+        return bandwidth_bins(power)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +211,7 @@ class SpectralFlatness(SpectrumFrames):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectralRolloff(SpectrumFrames):
+class SpectralRolloff(_Frequency):
     """The frequency below which a share of each frame's magnitude lies, in Hz.
 
     ``y[t] = min f[k] with sum_(i <= k) S[t, i] >= share * sum_i S[t, i]``. Windows
@@ -227,16 +254,8 @@ class SpectralRolloff(SpectrumFrames):
         if not 0 < self.share < 1:
             raise RecipeError("share", "must lie between 0 and 1", self.share)
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        out = measure_spectra(
-            windows,
-            self.n_fft,
-            self.hop,
-            lambda power: rolloff_bins(power, self.share),
-        )
-        out *= np.float32(sample_rate_hz / self.n_fft)
-        return out
+    def _bins(self, power: FloatArray) -> FloatArray:
+        return rolloff_bins(power, self.share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,7 +401,7 @@ class SpectralContrast(SpectrumFrames):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZeroCrossingRate(SignalFrames):
+class ZeroCrossingRate(_Level):
     """Share of a frame's samples that have another sign than the one before.
 
     ``y[t] = #{j in 1 .. frame - 1: neg(x[t * hop + j]) != neg(x[t * hop + j - 1])} /
@@ -408,28 +427,22 @@ class ZeroCrossingRate(SignalFrames):
     array([[0.5]], dtype=float32)
     """
 
-    @quiet
-    def __call__(self, windows: FloatArray) -> FloatArray:
-        flat = signals_of(windows)
-        count = time_frames(flat.shape[-1], "frame", self.frame, self.hop)
-        out = np.empty((len(flat), count), np.float32)
-        for slices, samples in stretches(flat, count, self.frame, self.hop):
-            negative = samples < -_LEAST_SAMPLE
-            # Crossings before each sample: two of these differ by those between.
-            before = np.empty(samples.shape, np.int32)
-            before[:, 0] = 0
-            np.cumsum(negative[:, 1:] != negative[:, :-1], axis=1, out=before[:, 1:])
-            crossings = before[:, self.frame - 1 :: self.hop]
-            crossings = crossings - before[:, :: self.hop][:, : crossings.shape[1]]
-            np.divide(crossings, self.frame, out=out[slices], casting="same_kind")
-            if np.isnan(samples.max()):
-                unknown = frames_of(np.isnan(samples), self.frame, self.hop)
-                out[slices][unknown.any(axis=-1)] = np.nan
-        return out.reshape(*windows.shape[:-1], count)
+    def _measure(self, samples: FloatArray, out: FloatArray) -> None:
+        negative = samples < -_LEAST_SAMPLE
+        # Crossings before each sample: two of these differ by those between.
+        before = np.empty(samples.shape, np.int32)
+        before[:, 0] = 0
+        np.cumsum(negative[:, 1:] != negative[:, :-1], axis=1, out=before[:, 1:])
+        crossings = before[:, self.frame - 1 :: self.hop]
+        crossings = crossings - before[:, :: self.hop][:, : crossings.shape[1]]
+        np.divide(crossings, self.frame, out=out, casting="same_kind")
+        if np.isnan(samples.max()):
+            unknown = frames_of(np.isnan(samples), self.frame, self.hop)
+            out[unknown.any(axis=-1)] = np.nan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rms(SignalFrames):
+class Rms(_Level):
     """Root mean square of each frame of the signal.
 
     ``y[t] = sqrt(mean_j x[t * hop + j]**2)``, with ``j = 0 .. frame - 1`` and no taper.
@@ -456,18 +469,12 @@ class Rms(SignalFrames):
     array([[1.        , 0.70710677]], dtype=float32)
     """
 
-    @quiet
-    def __call__(self, windows: FloatArray) -> FloatArray:
-        flat = signals_of(windows)
-        count = time_frames(flat.shape[-1], "frame", self.frame, self.hop)
-        out = np.empty((len(flat), count), np.float32)
-        for slices, samples in stretches(flat, count, self.frame, self.hop):
-            squares = np.square(samples, order="C")
-            framed = frames_of(squares, self.frame, self.hop)
-            np.add.reduce(framed, axis=-1, out=out[slices])
+    def _measure(self, samples: FloatArray, out: FloatArray) -> None:
+        squares = np.square(samples, order="C")
+        framed = frames_of(squares, self.frame, self.hop)
+        np.add.reduce(framed, axis=-1, out=out)
         out *= np.float32(1 / self.frame)
         np.sqrt(out, out=out)
-        return out.reshape(*windows.shape[:-1], count)
 
 
 @dataclass(frozen=True, kw_only=True)
