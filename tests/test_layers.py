@@ -34,24 +34,32 @@ ARROWS = {
     "events": "errors files recipe",
     "sources": "errors files beam_files recipe manifests rows events",
     "transforms.base": "errors",
-    "transforms.mel": "errors",
-    "transforms.fourier": "errors transforms.base transforms.mel",
-    "transforms.spectral": "errors transforms.base transforms.mel transforms.fourier",
-    "transforms.kaldi": "errors transforms.base transforms.mel transforms.fourier",
-    "transforms.framewise": "errors transforms.base transforms.mel transforms.spectral",
-    "transforms.cepstral": "errors transforms.base transforms.framewise transforms.mel",
-    "transforms.shape": "errors transforms.base transforms.framewise transforms.mel",
-    "transforms.signals": "errors transforms.base transforms.mel",
-    "transforms.filters": "errors transforms.base",
+    "transforms.quiet": "",
+    "transforms.mel": "errors transforms.quiet",
+    "transforms.fourier": "errors transforms.base transforms.mel transforms.quiet",
+    "transforms.spectral": "errors transforms.base transforms.fourier transforms.mel "
+    "transforms.quiet",
+    "transforms.kaldi": "errors transforms.base transforms.fourier transforms.mel "
+    "transforms.quiet",
+    "transforms.framewise": "errors transforms.base transforms.fourier transforms.mel "
+    "transforms.spectral",
+    "transforms.cepstral": "errors transforms.base transforms.framewise "
+    "transforms.mel transforms.quiet",
+    "transforms.shape": "errors transforms.base transforms.framewise transforms.mel "
+    "transforms.quiet",
+    "transforms.signals": "errors transforms.base transforms.mel transforms.quiet",
+    "transforms.filters": "errors transforms.base transforms.quiet",
     "transforms.loudness": "errors transforms.base transforms.filters "
     "transforms.framewise transforms.mel",
     "transforms.levels": "errors transforms.base transforms.filters "
-    "transforms.loudness transforms.signals",
-    "transforms.ar": "errors transforms.base transforms.framewise transforms.mel",
-    "transforms.cqt": "errors transforms.base transforms.framewise transforms.mel",
+    "transforms.loudness transforms.quiet transforms.signals",
+    "transforms.ar": "errors transforms.base transforms.framewise transforms.mel "
+    "transforms.quiet",
+    "transforms.cqt": "errors transforms.base transforms.framewise transforms.mel "
+    "transforms.quiet",
     "transforms.viterbi": "",
     "transforms.pitch": "errors transforms.base transforms.framewise transforms.mel "
-    "transforms.viterbi",
+    "transforms.quiet transforms.viterbi",
     "transforms.catalogue": "transforms.ar transforms.base transforms.cepstral "
     "transforms.cqt transforms.filters transforms.fourier transforms.kaldi "
     "transforms.levels transforms.loudness transforms.pitch transforms.shape "

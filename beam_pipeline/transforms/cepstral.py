@@ -20,6 +20,7 @@ from beam_pipeline.transforms.framewise import (
     time_frames,
 )
 from beam_pipeline.transforms.mel import cache_blocks, hann_window, mel_power
+from beam_pipeline.transforms.quiet import quiet
 
 _MAX_WIDTH = 999
 _MAX_ORDER = 4
@@ -94,6 +95,7 @@ class Mfcc(MelFrames):
         if self.lifter < 0:
             raise RecipeError("lifter", "must not be negative", self.lifter)
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
         count = time_frames(flat.shape[-1], "n_fft", self.n_fft, self.hop)
@@ -200,6 +202,7 @@ class Pcen(MelFrames):
                 )
             object.__setattr__(self, name, value)
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
         count = time_frames(flat.shape[-1], "n_fft", self.n_fft, self.hop)
@@ -304,6 +307,7 @@ class Delta:
                 "order", f"must be at most {_MAX_ORDER} and below width", self.order
             )
 
+    @quiet
     def __call__(self, features: FloatArray) -> FloatArray:
         features = as_float32(features)
         if features.ndim < 3:

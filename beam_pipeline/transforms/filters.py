@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import Array, FloatArray, as_float32, real, whole
+from beam_pipeline.transforms.quiet import quiet
 
 # scipy.signal takes half a second to import, so only those who filter wait for it.
 
@@ -236,6 +237,7 @@ class _Butterworth:
         if self.order > MAX_ORDER:
             raise RecipeError("order", f"must be at most {MAX_ORDER}", self.order)
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         sections = butterworth(*self._design(), sample_rate_hz)
         steady = steady_state(*self._design(), sample_rate_hz)
@@ -245,6 +247,7 @@ class _Butterworth:
         """How many frames before a stretch :meth:`on_stream` must be given."""
         return butterworth_context(*self._design(), sample_rate_hz)
 
+    @quiet
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         """The filter forward only, from rest, over frames (rows, m)."""
         return causal(butterworth(*self._design(), sample_rate_hz), as_float32(frames))

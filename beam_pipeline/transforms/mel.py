@@ -13,6 +13,7 @@ import scipy.fft
 import scipy.sparse
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.quiet import quiet
 
 FloatArray = npt.NDArray[np.float32]
 DoubleArray = npt.NDArray[np.float64]
@@ -182,11 +183,17 @@ def sparse_filter_bank(
 
 
 @functools.lru_cache(maxsize=32)
+def exact_hann(n_fft: int) -> DoubleArray:
+    hann: DoubleArray = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft)
+    return hann
+
+
+@functools.lru_cache(maxsize=32)
 def hann_window(n_fft: int) -> FloatArray:
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft)
-    return hann.astype(np.float32)
+    return exact_hann(n_fft).astype(np.float32)
 
 
+@quiet
 def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
     """Mel power of frames (f, n_fft), as (n_mels, f).
 
