@@ -259,7 +259,7 @@ class _Butterworth:
 
 @dataclass(frozen=True, kw_only=True)
 class LowPass(_Butterworth):
-    """Butterworth low-pass without a delay.
+    """Butterworth low-pass: without a delay on windows, causal on streams.
 
     ::
 
@@ -313,7 +313,7 @@ class LowPass(_Butterworth):
 
 @dataclass(frozen=True, kw_only=True)
 class HighPass(_Butterworth):
-    """Butterworth high-pass without a delay.
+    """Butterworth high-pass: without a delay on windows, causal on streams.
 
     ``|H(f)|**2 = 1 / (1 + (w(cutoff_hz) / w(f))**(2 * order))``; all else is as in
     :class:`LowPass`.
@@ -346,7 +346,7 @@ class HighPass(_Butterworth):
 
 @dataclass(frozen=True, kw_only=True)
 class BandPass(_Butterworth):
-    """Butterworth band-pass without a delay.
+    """Butterworth band-pass: without a delay on windows, causal on streams.
 
     ::
 
