@@ -35,7 +35,7 @@ ARROWS = {
     "sources": "errors files beam_files recipe manifests rows events",
     "transforms.base": "errors",
     "transforms.quiet": "",
-    "transforms.mel": "errors transforms.quiet",
+    "transforms.mel": "errors",
     "transforms.fourier": "errors transforms.base transforms.mel transforms.quiet",
     "transforms.spectral": "errors transforms.base transforms.fourier transforms.mel "
     "transforms.quiet",
@@ -50,7 +50,7 @@ ARROWS = {
     "transforms.signals": "errors transforms.base transforms.mel transforms.quiet",
     "transforms.filters": "errors transforms.base transforms.quiet",
     "transforms.loudness": "errors transforms.base transforms.filters "
-    "transforms.framewise transforms.mel",
+    "transforms.framewise transforms.mel transforms.quiet",
     "transforms.levels": "errors transforms.base transforms.filters "
     "transforms.loudness transforms.quiet transforms.signals",
     "transforms.ar": "errors transforms.base transforms.framewise transforms.mel "

@@ -483,7 +483,7 @@ def test_a_split_without_a_class_is_told(corpus, capsys):
     assert "warning: split dev has no example of dog" in said.err
     assert "class  dev examples / clips / hours  train examples / clips" in said.out
     (cats,) = (line for line in said.out.splitlines() if line.startswith("cat"))
-    assert cats.split()[1:] == "4 / 1 / 0.00 2 / 1 / 0.00".split()
+    assert cats.split()[1:] == ["4", "/", "1", "/", "0.00", "2", "/", "1", "/", "0.00"]
     assert cli.main(["record", *flags, "--output", str(corpus / "o")]) == 0
     assert "warning: split dev has no example of dog" in capsys.readouterr().err
 

@@ -118,13 +118,8 @@ def test_infinity_is_no_ordinary_number(call, value):
     ],
 )
 @pytest.mark.parametrize("call", EVERY_CALL)
-def test_nothing_warns(call, samples, request):
+def test_nothing_warns(call, samples):
     samples = samples.astype(np.float32)
-    if call.startswith("loudness") and request.node.callspec.id.endswith(
-        ("-inf", "-infs", "-first")
-    ):
-        reason = "loudness has no @quiet yet: its taper's zeros times infinity warn"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     features = apply_transform(parse_transform(call), samples, RATE)
     if not samples.any():
         assert np.isfinite(features).all()

@@ -13,7 +13,6 @@ import scipy.fft
 import scipy.sparse
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.quiet import quiet
 
 FloatArray = npt.NDArray[np.float32]
 DoubleArray = npt.NDArray[np.float64]
@@ -193,7 +192,6 @@ def hann_window(n_fft: int) -> FloatArray:
     return exact_hann(n_fft).astype(np.float32)
 
 
-@quiet
 def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
     """Mel power of frames (f, n_fft), as (n_mels, f).
 
