@@ -36,13 +36,13 @@ TITLES = {
     PARTS: "overlapping parts",
     SIMILAR: "near-identical audio",
 }
-# Parts of one file, and clips of one group, belong beside each other.
 # What it is recorded with, where that was not done.
 _NOT_RECORDED = {
     GROUP: "not recorded; name columns of the manifest with --group-by",
     AUDIO: "not recorded; record with --fingerprint",
     SIMILAR: "not recorded; record with --fingerprint",
 }
+# Within a split, parts of one file and clips of one group belong beside each other.
 _ONLY_ACROSS = (FILE, GROUP)
 _WITH_CLASSES = (AUDIO, SIMILAR)
 
