@@ -36,13 +36,13 @@ TITLES = {
     PARTS: "overlapping parts",
     SIMILAR: "near-identical audio",
 }
-# Parts of one file, and clips of one group, belong beside each other.
 # What it is recorded with, where that was not done.
 _NOT_RECORDED = {
     GROUP: "not recorded; name columns of the manifest with --group-by",
     AUDIO: "not recorded; record with --fingerprint",
     SIMILAR: "not recorded; record with --fingerprint",
 }
+# Within a split, parts of one file and clips of one group belong beside each other.
 _ONLY_ACROSS = (FILE, GROUP)
 _WITH_CLASSES = (AUDIO, SIMILAR)
 
@@ -164,32 +164,36 @@ def same_audio(columns: Columns) -> Integers | None:
 def overlapping_parts(columns: Columns) -> Integers:
     """Clips of one file and channel that overlap, or are linked by others that do.
 
-    A clip of all channels overlaps those of each. Of two, the one that begins later
-    (the shorter one, if they begin together) must share more than 5 ms with the other,
-    or lie within it.
+    A clip of all channels overlaps those of each. Up to 5 ms, and up to half of the
+    shortest clip of the file, are no overlap.
     """
     count = len(columns.file)
+    _, number = np.unique(columns.file, return_inverse=True)
+    shortest = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(shortest, number, columns.frames)
+    rounded = (columns.rate * SECONDS_ROUNDED).astype(np.int64)
+    allowed = np.minimum(rounded, shortest[number] // 2)
     ones, others = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     chosen = np.unique(columns.channel[columns.channel != NO_VALUE])
     for channel in chosen if chosen.size else [NO_VALUE]:
         with_it = (columns.channel == channel) | (columns.channel == NO_VALUE)
-        one, other = _overlaps(columns, np.flatnonzero(with_it))
+        one, other = _overlaps(columns, allowed, np.flatnonzero(with_it))
         ones.append(one)
         others.append(other)
     return joined(count, np.concatenate(ones), np.concatenate(others))
 
 
-def _overlaps(columns: Columns, rows: Integers) -> tuple[Integers, Integers]:
+def _overlaps(
+    columns: Columns, allowed: Integers, rows: Integers
+) -> tuple[Integers, Integers]:
     """Pairs of rows that connect all which overlap, whatever their channels.
 
-    In the order of their starts, a clip overlaps one before it in its file only if it
-    overlaps the one that ends last.
+    In the order of their starts, a clip that overlaps one before it in its file also
+    overlaps the one that ends last, and these two overlap each other.
     """
     start, frames = columns.start[rows], columns.frames[rows]
-    order = np.lexsort((-frames, start, columns.file[rows]))
+    order = np.lexsort((start, columns.file[rows]))
     rows, start, frames = rows[order], start[order], frames[order]
-    rounded = (columns.rate[rows] * SECONDS_ROUNDED).astype(np.int64)
-    least = np.minimum(rounded, frames - 1)
     # Files one after the other on one axis.
     file = columns.file[rows]
     number = np.cumsum(np.r_[0, file[1:] != file[:-1]]) if len(file) else file
@@ -198,7 +202,7 @@ def _overlaps(columns: Columns, rows: Integers) -> tuple[Integers, Integers]:
     last = np.maximum.accumulate(end)
     holder = np.maximum.accumulate(np.where(end == last, np.arange(len(end)), 0))
     shared = np.minimum(last[:-1], end[1:]) - start[1:]
-    at = np.flatnonzero(shared > least[1:]) + 1
+    at = np.flatnonzero(shared > allowed[rows[1:]]) + 1
     return rows[holder[at - 1]], rows[at]
 
 
