@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import apache_beam as beam
@@ -72,6 +73,8 @@ ROWS_PER_BLOCK = 256
 # How far beyond the end of its file a row may reach.
 SECONDS_ROUNDED = 0.005
 REMOTE_PROBE_THREADS = 32
+# So many wait for others of their buckets, some 30 MB.
+CLIPS_HELD = 1 << 16
 
 REJECTS = "rejects"
 LISTING = "listing"
@@ -332,63 +335,98 @@ class IndexClips(beam.PTransform):  # type: ignore[misc]
     recipe: Recipe
 
     def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
-        buckets = (
-            clips
-            | "KeyByBucket" >> beam.FlatMap(key_by_bucket, self.recipe)
+        keyed = clips | "KeyByBucket" >> beam.ParDo(KeyByBucket(self.recipe))
+        # Before the shuffle: what comes out of it is then read only once.
+        counts = (
+            keyed
+            | "CountWindows" >> beam.MapTuple(count_bucket)
+            | "CountBuckets" >> beam.CombinePerKey(sum)
+        )
+        placed = (
+            keyed
             | "GroupBuckets" >> beam.GroupByKey()
-            | "SortBuckets" >> beam.Map(gather_bucket, self.recipe)
-        )  # ((split, bucket), [Clip] in order)
-        counts = buckets | "CountBuckets" >> beam.MapTuple(count_bucket)
-        placed = buckets | "PlaceBuckets" >> beam.Map(place_bucket, AsDict(counts))
+            | "PlaceBuckets" >> beam.Map(place_bucket, AsDict(counts), self.recipe)
+        )
         return placed, counts
 
 
-def key_by_bucket(
-    clips: Iterable[Clip], recipe: Recipe
-) -> Iterator[tuple[BucketKey, Any]]:
-    """Sorts a block of clips into buckets."""
-    buckets: dict[BucketKey, list[Clip]] = {}
-    for clip in clips:
-        buckets.setdefault((clip.split, bucket_of(clip, recipe)), []).append(clip)
-    for key, some in buckets.items():
-        yield key, Batch(some)
+@dataclass(eq=False)
+class KeyByBucket(beam.DoFn):  # type: ignore[misc]
+    """[Clip] -> (bucket, [Clip]).
+
+    A block has a clip or two for each bucket, and crossing a shuffle alone would cost
+    them more than all else, so those of several blocks go together.
+    """
+
+    recipe: Recipe
+
+    def start_bundle(self) -> None:
+        self._buckets: dict[BucketKey, list[Clip]] = {}
+        self._held = 0
+
+    def process(self, clips: Sequence[Clip]) -> Iterator[tuple[BucketKey, Any]]:
+        for clip in clips:
+            key = clip.split, bucket_of(clip, self.recipe)
+            self._buckets.setdefault(key, []).append(clip)
+        self._held += len(clips)
+        if self._held >= CLIPS_HELD:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return map(_at_the_end, self._flush())
+
+    def _flush(self) -> Iterator[tuple[BucketKey, Any]]:
+        buckets, self._buckets, self._held = self._buckets, {}, 0
+        return ((key, Batch(clips)) for key, clips in buckets.items())
 
 
-def gather_bucket(
-    keyed: tuple[BucketKey, Iterable[Sequence[Clip]]], recipe: Recipe
-) -> tuple[BucketKey, Any]:
-    """A bucket's blocks of clips -> its clips in order."""
-    key, blocks_of_clips = keyed
-    clips = (clip for block in blocks_of_clips for clip in block)
-    return key, Batch(sort_bucket(clips, recipe))
+def _at_the_end(value: Any) -> WindowedValue:
+    """What a bundle's end gives: there, runners know of no element to go with."""
+    window = GlobalWindow()
+    return WindowedValue(value, window.max_timestamp(), [window])
 
 
 def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]:
-    """How many windows a bucket has."""
+    """How many windows some clips of a bucket have."""
     return key, sum(clip.windows for clip in clips)
 
 
 def place_bucket(
-    keyed: tuple[BucketKey, Sequence[Clip]], counts: Mapping[BucketKey, int]
+    keyed: tuple[BucketKey, Iterable[Sequence[Clip]]],
+    counts: Mapping[BucketKey, int],
+    recipe: Recipe,
 ) -> Any:
-    """A bucket's clips with the number of windows in the buckets before."""
-    (split, bucket), clips = keyed
+    """A bucket's clips, in order, with the number of windows in the buckets before."""
+    (split, bucket), several = keyed
     before = sum(n for (s, b), n in counts.items() if s == split and b < bucket)
+    clips = sort_bucket(chain.from_iterable(several), recipe)
     return PlacedClips(split, bucket, before, tuple(clips))
 
 
-def describe_bucket(placed: PlacedClips, recipe: Recipe) -> Corpus:
-    """The labels, sample rates and channels in a bucket."""
-    labels = {clip.label for clip in placed.clips if clip.label is not None}
+def describe_clips(clips: Sequence[Clip], recipe: Recipe) -> Corpus:
+    """The labels, sample rates and channels of some clips."""
+    labels = {clip.label for clip in clips if clip.label is not None}
     if recipe.label_separator is not None:
         labels = {
             part for label in labels for part in label.split(recipe.label_separator)
         }
     return Corpus(
         tuple(sorted(labels)),
-        Counter(clip.sample_rate_hz for clip in placed.clips),
-        Counter(clip.channels for clip in placed.clips),
+        Counter(clip.sample_rate_hz for clip in clips),
+        Counter(clip.channels for clip in clips),
     )
+
+
+def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
+    """What several parts of a corpus are together."""
+    labels: set[str] = set()
+    rates: Counter[int] = Counter()
+    channels: Counter[int] = Counter()
+    for corpus in corpora:
+        labels.update(corpus.labels)
+        rates.update(corpus.rates_hz)
+        channels.update(corpus.channels)
+    return Corpus(tuple(sorted(labels)), rates, channels)
 
 
 def resolve_format(
@@ -398,18 +436,11 @@ def resolve_format(
     work_folder: str,
     columns: Sequence[tuple[str, str]] = (),
 ) -> Format | None:
-    """The format of all buckets together; None where not one clip was accepted."""
-    labels: set[str] = set()
-    rates: Counter[int] = Counter()
-    channels: Counter[int] = Counter()
-    for corpus in corpora:
-        labels.update(corpus.labels)
-        rates.update(corpus.rates_hz)
-        channels.update(corpus.channels)
-    if not rates:
+    """The format of all clips together; None where not one was accepted."""
+    corpus = merge_corpora(corpora)
+    if not corpus.rates_hz:
         return None
     with keeping_verdict(work_folder):
-        corpus = Corpus(tuple(sorted(labels)), rates, channels)
         return Format.of(corpus, recipe, columns)
 
 
@@ -600,9 +631,7 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         )
 
     def finish_bundle(self) -> Iterator[Any]:
-        window = GlobalWindow()
-        for records in self._observations():
-            yield WindowedValue(records, window.max_timestamp(), [window])
+        return map(_at_the_end, self._observations())
 
     def _observations(self) -> Iterator[PlacedRecords]:
         """What was observed of a shard that did not come to its end here."""

@@ -317,10 +317,7 @@ def test_tallies_count_what_segments_hold(sizes, first, total):
 def test_the_corpus_is_what_all_buckets_hold():
     recipe = Recipe(win_len=100)
     clips = [clip(0, label="b"), clip(1, label="a"), clip(2, label="b")]
-    corpora = [
-        stages.describe_bucket(PlacedClips("records", 0, 0, tuple(some)), recipe)
-        for some in (clips[:2], clips[2:])
-    ]
+    corpora = [stages.describe_clips(some, recipe) for some in (clips[:2], clips[2:])]
     form = stages.resolve_format(None, corpora, recipe, "unused")
     assert form.classes == ("a", "b")
     assert form.rates_hz == {RATE: 3}
@@ -546,9 +543,9 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
     clips = [clip(0, 3), clip(1, 4)]
 
     def build(blocks):
-        placed, counts = blocks | IndexClips(recipe)
+        _, counts = blocks | IndexClips(recipe)
         once = blocks.pipeline | "Once" >> beam.Create([None], reshuffle=False)
-        corpora = placed | beam.Map(stages.describe_bucket, recipe)
+        corpora = blocks | beam.Map(stages.describe_clips, recipe)
         form = once | beam.Map(
             stages.resolve_format, beam.pvalue.AsIter(corpora), recipe, "unused"
         )
