@@ -1,8 +1,12 @@
-"""Audio files to sharded GZIP TFRecords by Apache Beam, and back as ``tf.data``."""
+"""Audio files to sharded GZIP TFRecords by Apache Beam, and back as ``tf.data``.
+
+Every class of :mod:`beam_pipeline.transforms` can be imported from here as well.
+"""
 
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,22 +15,15 @@ if TYPE_CHECKING:
     from beam_pipeline.recipe import Recipe as Recipe
     from beam_pipeline.recorder import record as record
     from beam_pipeline.sink import WriteToTFRecord as WriteToTFRecord
-    from beam_pipeline.transforms.base import Identity as Identity
-    from beam_pipeline.transforms.base import per_window as per_window
-    from beam_pipeline.transforms.levels import PeakGain as PeakGain
-    from beam_pipeline.transforms.levels import RmsGain as RmsGain
-    from beam_pipeline.transforms.spectral import LogMel as LogMel
+    from beam_pipeline.streams import ClipGain as ClipGain
+    from beam_pipeline.transforms import *  # noqa: F403
 
 # Looked up on first use: writing never loads TensorFlow, and reading never Beam.
 _HOME = {
-    "Identity": "transforms.base",
-    "LogMel": "transforms.spectral",
+    "ClipGain": "streams",
     "Metadata": "metadata",
-    "PeakGain": "transforms.levels",
     "Recipe": "recipe",
-    "RmsGain": "transforms.levels",
     "WriteToTFRecord": "sink",
-    "per_window": "transforms.base",
     "record": "recorder",
     "replay": "reader",
 }
@@ -36,12 +33,19 @@ __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    elif name.startswith("_") or name not in _transforms().__all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    else:
+        value = getattr(_transforms(), name)
     globals()[name] = value
     return value
 
 
+def _transforms() -> ModuleType:
+    return importlib.import_module(f"{__name__}.transforms")
+
+
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return sorted({*__all__, *_transforms().__all__, "__version__"})

@@ -8,15 +8,52 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
+from beam_pipeline.errors import InputError
 
-def _file_systems() -> Any:
+_SERVED_ELSEWHERE = ("gs", "s3")
+
+
+def _file_systems(path: str = "/") -> Any:
+    """Beam's entrance to its file systems, if it has one for the path.
+
+    Raises
+    ------
+    InputError
+        If nobody serves its scheme, or the file system lacks an option.
+    """
+    from apache_beam.io.filesystem import BeamIOError
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 
     # Workers that were not started by Beam's own scripts are not told the options.
     if FileSystems._pipeline_options is None:
         FileSystems.set_options(PipelineOptions([]))
+    scheme = FileSystems.get_scheme(path)
+    if scheme is not None and scheme not in _schemes():
+        known = sorted({*_SERVED_ELSEWHERE, *_schemes()})
+        raise InputError(
+            f"{path}: the scheme {scheme}:// is not supported, only paths on this "
+            f"machine and {', '.join(f'{name}://' for name in known)}. Others need a "
+            "file system for Beam that is installed where this runs."
+        )
+    try:
+        FileSystems.get_filesystem(path)
+    except (ValueError, BeamIOError) as error:
+        details = getattr(error, "exception_details", None) or {"": error}
+        reason = "; ".join(str(detail) for detail in details.values())
+        raise InputError(
+            f"{path}: Beam's file system for {scheme}:// cannot be used: {reason}. "
+            "Install what it needs, or give its options after a lone --, with a "
+            "--runner."
+        ) from error
     return FileSystems
+
+
+def _schemes() -> set[str]:
+    """The schemes that the file systems known to Beam here serve."""
+    from apache_beam.io.filesystem import FileSystem
+
+    return {s.scheme() for s in FileSystem.get_all_subclasses() if s.scheme()}
 
 
 def _uncompressed() -> str:
@@ -29,12 +66,14 @@ def open_read(path: str) -> BinaryIO:
     """Opens a file for reading bytes."""
     if size(path) < 0:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
-    return cast(BinaryIO, _file_systems().open(path, compression_type=_uncompressed()))
+    return cast(
+        BinaryIO, _file_systems(path).open(path, compression_type=_uncompressed())
+    )
 
 
 def write(path: str, content: bytes) -> None:
     """Writes a whole file."""
-    with _file_systems().create(path, compression_type=_uncompressed()) as writer:
+    with _file_systems(path).create(path, compression_type=_uncompressed()) as writer:
         writer.write(content)
 
 
@@ -43,10 +82,12 @@ def upload(local_path: str, path: str) -> None:
     temporary = f"{path}.tmp"
     with (
         open(local_path, "rb") as reader,
-        _file_systems().create(temporary, compression_type=_uncompressed()) as writer,
+        _file_systems(path).create(
+            temporary, compression_type=_uncompressed()
+        ) as writer,
     ):
         shutil.copyfileobj(reader, writer, 1 << 20)
-    _file_systems().rename([temporary], [path])
+    _file_systems(path).rename([temporary], [path])
 
 
 def size(path: str) -> int:
@@ -57,6 +98,7 @@ def size(path: str) -> int:
 
 def list_files(folder: str) -> Iterator[str]:
     """The names of all files below a folder, relative to it, in order."""
+    _file_systems(folder)  # so that an error names the folder as it was given
     root = folder.rstrip("/") + "/"
     names = (found.path[len(root) :] for found in _match(root + "**"))
     yield from sorted(name for name in names if name)
@@ -64,7 +106,7 @@ def list_files(folder: str) -> Iterator[str]:
 
 def delete(paths: Sequence[str]) -> None:
     """Deletes files; what is not there is no error."""
-    _file_systems().delete(list(paths))
+    _file_systems(paths[0]).delete(list(paths))
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:
@@ -73,4 +115,4 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
 
 
 def _match(pattern: str) -> list[Any]:
-    return list(_file_systems().match([pattern])[0].metadata_list)
+    return list(_file_systems(pattern).match([pattern])[0].metadata_list)

@@ -26,11 +26,12 @@ from beam_pipeline import files
 from beam_pipeline.audio import ClipReader
 from beam_pipeline.decoder import SAMPLE_BYTES, AudioInfo
 from beam_pipeline.errors import ClipError, InputError, RecipeError, UnreadableAudio
+from beam_pipeline.events import Event
 from beam_pipeline.examples import ExampleEncoder
 from beam_pipeline.expressions import parse_stream
 from beam_pipeline.features import FeatureSet
 from beam_pipeline.plan import Clip, Corpus, Reject, Segment, Shard, ShardTask, clip_key
-from beam_pipeline.recipe import Recipe
+from beam_pipeline.recipe import Recipe, comma_list
 from beam_pipeline.sources import Input, locate
 from beam_pipeline.streams import Reader, SteppedReader, measure_factors, with_factors
 from beam_pipeline.treatment import Treatment, copies_in, example_numbers
@@ -161,7 +162,12 @@ class Format:
                 )
         classes = corpus.labels
         if recipe.classes is not None:
-            classes = tuple(name.strip() for name in recipe.classes.split(","))
+            classes = tuple(comma_list(recipe.classes))
+        if recipe.events is not None and not classes:
+            raise InputError(
+                f"There is not one event in {recipe.events} for the clips that can be "
+                "recorded. Check --events, or name a class with --no-event."
+            )
         windows = WindowPlan.of(recipe, rate or 1)
         shape = (windows.length,) if channels is None else (channels, windows.length)
         try:
@@ -422,8 +428,11 @@ def treat_block(block: WindowBlock) -> WindowBlock | Lost:
     numbers = np.arange(block.place.first, block.place.first + len(starts))
     rate = clip.sample_rate_hz
     try:
-        if treatment.selections:
+        rule = block.place.form.features.events
+        if treatment.selections or (rule is not None and rule.drops):
             kept = treatment.chosen(windows, rate, clip.filepath)
+            if rule is not None and rule.drops:
+                kept &= rule.found(*timed(block)).any(axis=1)
             if not kept.all():
                 starts, copies, numbers = starts[kept], copies[kept], numbers[kept]
                 windows = windows[kept]
@@ -437,6 +446,18 @@ def treat_block(block: WindowBlock) -> WindowBlock | Lost:
     except ClipError as error:
         return lose(block.place, "treat", error)
     return WindowBlock(block.place, starts, copies, windows)
+
+
+def timed(
+    block: WindowBlock | FeatureBlock,
+) -> tuple[Sequence[Event], npt.NDArray[np.float64], float]:
+    """A clip's events; where windows start in its file, and how long they are, in s."""
+    clip, rate = block.place.clip, block.place.clip.sample_rate_hz
+    return (
+        clip.events,
+        (clip.start + block.starts) / rate,
+        block.place.form.win_len / rate,
+    )
 
 
 def transform_block(block: WindowBlock) -> FeatureBlock | Lost:
@@ -466,5 +487,8 @@ def encode_block(
         "win_start_idx": block.starts,
         "copy": block.copies,
     }
-    columns.update(block.place.form.features.of_clip(clip.label, clip.columns, targets))
+    features = block.place.form.features
+    columns.update(features.of_clip(clip.label, clip.columns, targets))
+    if features.events is not None:
+        columns.update(features.events.columns(*timed(block)))
     return encoder.encode(len(block.starts), columns)

@@ -166,9 +166,14 @@ def _make_parser() -> argparse.ArgumentParser:
         "transforms",
         _transforms,
         "every transform: parameters, result and cost for a window",
-        f"{PROGRAM} transforms log_mel stft --win-len 16000 --sample-rate 16000",
+        f"{PROGRAM} transforms 'low_pass(cutoff_hz=1000)|mfcc' --win-len 16000",
     )
-    listing.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    listing.add_argument(
+        "steps",
+        nargs="*",
+        metavar="STEPS",
+        help="only these: names, with their documentation, or expressions",
+    )
     listing.add_argument(
         "--win-len",
         type=int,
@@ -342,8 +347,14 @@ def _read_recipe(path: str) -> dict[str, Any]:
         values = values["recipe"]
     if not isinstance(values, dict):
         raise InputError(f"{path} holds no recipe, but {type(values).__name__}.")
-    # Names in files may be written as the flags are.
-    return Recipe.check_names({str(n).replace("-", "_"): v for n, v in values.items()})
+    # Names and values in files may be written as those of the flags are.
+    named = {str(name).replace("-", "_"): value for name, value in values.items()}
+    for field in fields(Recipe):
+        if isinstance(named.get(field.name), str):
+            parse = field.metadata["parse"]
+            if parse not in (int, float):  # YAML has numbers of its own
+                named[field.name] = parse(named[field.name])
+    return Recipe.check_names(named)
 
 
 def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -464,6 +475,8 @@ def _show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.show import describe_example, plot_examples, some_examples
 
     _no_beam_args("show", beam_args)
+    if args.n < 1:
+        raise RecipeError("-n", "must be at least 1", args.n)
     metadata = Metadata.load(args.records)
     examples = dict(some_examples(args.records, metadata, args.n, args.split))
     for place, example in examples.items():
@@ -476,11 +489,10 @@ def _show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 def _verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.errors import VerificationError
-    from beam_pipeline.metadata import Metadata
-    from beam_pipeline.verify import find_problems
+    from beam_pipeline.verify import find_problems, load_metadata
 
     _no_beam_args("verify", beam_args)
-    metadata = Metadata.load(args.records)
+    metadata = load_metadata(args.records)
     problems = list(find_problems(args.records, metadata))
     if problems:
         raise VerificationError(problems)
@@ -493,7 +505,7 @@ def _verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 
 def _transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
-    from beam_pipeline.listing import describe_transforms, list_steps, list_transforms
+    from beam_pipeline.listing import describe_steps, list_all, list_some
 
     _no_beam_args("transforms", beam_args)
     if args.win_len < 1 or args.sample_rate < 1:
@@ -502,8 +514,9 @@ def _transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             "must be at least 1",
             (args.win_len, args.sample_rate),
         )
-    entries = list(list_transforms(args.sample_rate, args.win_len, args.names))
-    print(describe_transforms(entries, {} if args.names else list_steps()))
+    window = args.sample_rate, args.win_len
+    entries = list_some(args.steps, *window) if args.steps else list_all(*window)
+    print(describe_steps(list(entries)))
     return 0
 
 

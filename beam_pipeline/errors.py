@@ -16,7 +16,8 @@
     │   └── TransformError   a transform failed on its windows
     ├── TooManyRejected      more rejects than the run allows
     ├── IncompleteRun        what was written is not what was planned
-    ├── StoreError           an object store gives no answer, or a wrong one
+    ├── StoreError           an object store gives no answer, a wrong one, no access
+    ├── EngineError          an engine of Beam cannot be reached, or not be had
     ├── WorkerDied           a worker process ended before its work did
     └── VerificationError    a data set is not what its metadata says
 
@@ -112,14 +113,16 @@ class IncompleteRun(AudioTFRecordsError):
 
 
 class StoreError(AudioTFRecordsError):
-    """``StoreError(path, reason)``: it is not the file's fault."""
+    """``StoreError(path, reason[, advice])``: it is not the file's fault."""
 
     def __str__(self) -> str:
-        path, reason = self.args
-        return (
-            f"{path}: {reason}. What is finished is kept: give the same command again "
-            "to continue."
-        )
+        path, reason, *advice = self.args
+        hint = advice[0] if advice else "Check the address, and that it can be reached."
+        return f"{path}: {reason}. {hint}"
+
+
+class EngineError(AudioTFRecordsError):
+    """``EngineError(message)``: the job was not started."""
 
 
 class WorkerDied(AudioTFRecordsError):

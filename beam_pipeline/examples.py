@@ -104,7 +104,7 @@ def example_bytes(features: FeatureSet) -> int:
     for spec in features.specs.values():
         if spec.dtype == "string":
             columns[spec.name] = "x" * 64
-        elif spec.name in features.transforms:
+        elif spec.name in features.transforms or spec.shape:
             columns[spec.name] = np.zeros((1, *spec.shape), spec.dtype)
         else:
             columns[spec.name] = 1 << 20

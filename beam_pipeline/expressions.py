@@ -20,7 +20,7 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,11 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.streams import STREAM_STEPS
 from beam_pipeline.transforms.augment import AUGMENTATIONS, Augmentation
 from beam_pipeline.transforms.base import Chain, Transform
-from beam_pipeline.transforms.catalogue import BUILT_IN
+from beam_pipeline.transforms.catalogue import (
+    BUILT_IN,
+    ON_FEATURES,
+    SIGNAL_TO_SIGNAL,
+)
 from beam_pipeline.transforms.selection import SELECTIONS, Selection
 
 _NAME = re.compile(r"\s*([^\W\d][\w.]*(?::[^\W\d][\w.]*)?)\s*")
@@ -121,7 +125,31 @@ def parse_transform(expression: str) -> Transform:
     Chain(steps=(PeakGain(level_db=0.0), Identity(dtype='int16')))
     """
     steps = parse_steps(expression, TRANSFORM)
+    check_order(steps, expression)
     return steps[0] if len(steps) == 1 else Chain(steps)
+
+
+def check_order(steps: Sequence[Transform], expression: str) -> None:
+    """Raises RecipeError where a step that takes samples follows one that ends them.
+
+    What your own transforms take and give is not known; nothing is said of them, nor of
+    the step after them.
+    """
+    names = {cls: name for name, cls in BUILT_IN.items()}
+    ended_by = None
+    for step in steps:
+        name = names.get(type(step))
+        if name is None:
+            ended_by = None
+        elif ended_by is not None and name not in ON_FEATURES:
+            raise RecipeError(
+                TRANSFORM.field,
+                f"{name} takes samples, which {ended_by} no longer gives; only "
+                f"{', '.join(sorted(ON_FEATURES))} or your own transform can follow it",
+                expression,
+            )
+        elif name not in SIGNAL_TO_SIGNAL | ON_FEATURES:
+            ended_by = name
 
 
 def format_transform(transform: Transform | str) -> str:
@@ -333,9 +361,10 @@ def _instantiate(
     cls: type[Any], name: str, arguments: list[ast.keyword], expression: str, kind: Kind
 ) -> Any:
     try:
-        known = list(inspect.signature(cls).parameters)
+        parameters = dict(inspect.signature(cls).parameters)
     except (TypeError, ValueError):  # compiled classes may have no signature
-        known = []
+        parameters = {}
+    known = list(parameters)
     values: dict[str, Any] = {}
     for keyword in arguments:
         parameter = str(keyword.arg)
@@ -356,10 +385,25 @@ def _instantiate(
                 "lists of them are taken",
                 expression,
             ) from error
+    missing = [
+        p.name
+        for p in parameters.values()
+        if p.default is p.empty
+        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        and p.name not in values
+    ]
+    if missing:
+        raise RecipeError(
+            kind.field,
+            f"{name} needs {' and '.join(missing)}, as in "
+            f"{name}({','.join(f'{p}=...' for p in missing)})",
+            expression,
+        )
     try:
         step = cls(**values)
-    except RecipeError:
-        raise
+    except RecipeError as error:
+        field, problem, value = error.args
+        raise RecipeError(f"{kind.field}: {name}: {field}", problem, value) from error
     except Exception as error:  # the class's own code may raise anything
         raise RecipeError(
             kind.field,

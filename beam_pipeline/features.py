@@ -5,7 +5,8 @@ One spec drives the encoder, the decoder and the reader, and stands in the metad
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,8 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.expressions import parse_transform
-from beam_pipeline.recipe import Recipe
+from beam_pipeline.events import (
+    Event,
+    frame_mask,
+    main_class,
+    multi_hot,
+    named_no_event,
+)
+from beam_pipeline.expressions import TRANSFORM, parse_transform
+from beam_pipeline.recipe import EVENT_MASK, Recipe, comma_list
 from beam_pipeline.transforms.base import (
     Chain,
     Identity,
@@ -99,6 +107,7 @@ class FeatureSet:
     specs: Mapping[str, FeatureSpec] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
     separator: str | None = None
+    events: EventRule | None = None
 
     @classmethod
     def of(
@@ -137,10 +146,15 @@ class FeatureSet:
             )
             for name, transform in transforms.items()
         ]
+        rule = None
+        if recipe.events is not None:
+            rule = EventRule.of(recipe, classes, {spec.name: spec for spec in specs})
+            specs += rule.specs()
+            classes = ()  # those of clips
         several = recipe.label_separator is not None
         texts = ["filepath", *(["class"] if classes and not several else [])]
         numbers = ["index", "win_start_idx", "fs", *(["copy"] if recipe.copies else [])]
-        targets = _targets(recipe)
+        targets = comma_list(recipe.target_columns)
         if classes and not several and not targets:
             numbers.append("target")
         specs += [
@@ -164,7 +178,7 @@ class FeatureSet:
         ]
         named = {s.name: s for s in sorted(specs, key=lambda s: s.name)}
         return cls(
-            transforms, named, tuple(n for n, _ in extra), recipe.label_separator
+            transforms, named, tuple(n for n, _ in extra), recipe.label_separator, rule
         )
 
     def of_clip(
@@ -215,7 +229,7 @@ class FeatureSet:
         for name, transform in self.transforms.items():
             try:
                 values[name] = self._apply(name, transform, windows, sample_rate_hz)
-            except Exception as error:  # a person's code: whatever it raises is told
+            except (Exception, SystemExit) as error:  # a person's code
                 at = self._first_failure(name, transform, windows, sample_rate_hz)
                 where = (
                     f"the window at frame {starts[at]}"
@@ -252,16 +266,158 @@ class FeatureSet:
         for at in range(len(windows)):
             try:
                 self._apply(name, transform, windows[at : at + 1], sample_rate_hz)
-            except Exception:  # that it does is all that is asked
+            except (Exception, SystemExit):  # that it does is all that is asked
                 return at
         return None
+
+
+@dataclass(frozen=True)
+class EventRule:
+    """What examples hold of the events in their windows.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        The classes of events, in their order.
+    share : float
+        As in :func:`events.counts_in`.
+    no_event : str or None
+        The class of windows without an event.
+    drops : bool
+        Whether such windows are left out.
+    targets : tuple of str
+        Of ``recipe.EVENT_TARGETS``.
+    masked : mapping
+        Feature name to its axis of time.
+    """
+
+    classes: tuple[str, ...]
+    share: float
+    no_event: str | None
+    drops: bool
+    targets: tuple[str, ...]
+    masked: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(
+        cls, recipe: Recipe, classes: Sequence[str], specs: Mapping[str, FeatureSpec]
+    ) -> EventRule:
+        """The rule of a recipe, for features of these specs.
+
+        Raises
+        ------
+        RecipeError
+            If a mask is asked of a feature that has no axis of time.
+        """
+        targets = comma_list(recipe.event_targets)
+        masked = {}
+        for target in targets:
+            name = target.removeprefix(EVENT_MASK)
+            if name == target:
+                continue
+            axes = specs[name].axes
+            if not axes or axes[0].get("name") != "time":
+                raise RecipeError(
+                    "event_targets", "has no frames in time to be masked", target
+                )
+            masked[name] = axes[0]
+        return cls(
+            tuple(classes),
+            recipe.event_overlap,
+            next(iter(named_no_event(recipe)), None),
+            recipe.no_event == "drop",
+            tuple(t for t in targets if not t.startswith(EVENT_MASK)),
+            masked,
+        )
+
+    def specs(self) -> list[FeatureSpec]:
+        """The specs of what :meth:`columns` gives."""
+        count = len(self.classes)
+        axis = {"name": "class", "size": count, "labels": list(self.classes)}
+        specs = []
+        if "class" in self.targets:
+            text = "the class with the most time in the window; none: empty, -1"
+            specs += [
+                FeatureSpec("class", "string", (), BYTES_LIST, text),
+                FeatureSpec("target", "int64", (), INT64_LIST, _DESCRIPTIONS["target"]),
+            ]
+        if "multi_hot" in self.targets:
+            text = "1 for each class with an event in the window, in the list's order"
+            specs.append(FeatureSpec("labels", "int64", (count,), INT64_LIST, text))
+        for name, time in self.masked.items():
+            text = (
+                f"1 where the middle of a frame of {name} lies in an event of a class"
+            )
+            shape = (time["size"], count)
+            axes = ({**time}, axis)
+            specs.append(FeatureSpec(f"{name}_mask", "uint8", shape, RAW, text, axes))
+        return specs
+
+    def found(
+        self,
+        events: Sequence[Event],
+        starts_s: npt.NDArray[np.float64],
+        length_s: float,
+    ) -> npt.NDArray[np.bool_]:
+        """Which classes have an event in which windows, shape (windows, classes)."""
+        return multi_hot(events, self._numbers(), starts_s, length_s, self.share)
+
+    def columns(
+        self,
+        events: Sequence[Event],
+        starts_s: npt.NDArray[np.float64],
+        length_s: float,
+    ) -> dict[str, npt.NDArray[Any]]:
+        """What examples hold, for windows that start there and last so long."""
+        numbers = self._numbers()
+        columns: dict[str, npt.NDArray[Any]] = {}
+        nothing = -1 if self.no_event is None else numbers[self.no_event]
+        if "class" in self.targets:
+            best = main_class(events, numbers, starts_s, length_s, self.share)
+            best[best < 0] = nothing
+            columns["target"] = best
+            columns["class"] = np.array([*self.classes, ""])[best]
+        if "multi_hot" in self.targets:
+            hot = self.found(events, starts_s, length_s)
+            if nothing >= 0:
+                hot[~hot.any(axis=1), nothing] = True
+            columns["labels"] = hot.astype(np.int64)
+        for name, time in self.masked.items():
+            frames = np.arange(time["size"])
+            centres = time["start"] + time["step"] * frames + time["length"] / 2
+            columns[f"{name}_mask"] = frame_mask(events, numbers, starts_s, centres)
+        return columns
+
+    def counts(
+        self,
+        events: Sequence[Event],
+        starts_s: npt.NDArray[np.float64],
+        length_s: float,
+    ) -> dict[str, int]:
+        """How many of the windows count for each class."""
+        hot = self.found(events, starts_s, length_s)
+        counts = dict(zip(self.classes, hot.sum(axis=0).tolist(), strict=True))
+        if self.no_event is not None:
+            counts[self.no_event] += int((~hot.any(axis=1)).sum())
+        return counts
+
+    def _numbers(self) -> dict[str, int]:
+        return {label: number for number, label in enumerate(self.classes)}
 
 
 _COLUMN_ENCODING = {"string": BYTES_LIST, "int64": INT64_LIST, "float32": FLOAT_LIST}
 
 
-def _targets(recipe: Recipe) -> list[str]:
-    return recipe.target_columns.split(",") if recipe.target_columns else []
+@contextlib.contextmanager
+def naming_feature(name: str) -> Iterator[None]:
+    """Adds a feature's name to a RecipeError from the block: what, then where."""
+    try:
+        yield
+    except RecipeError as error:
+        field, problem, value = error.args
+        inner = field.removeprefix(TRANSFORM.field).removeprefix(": ")
+        where = f"{TRANSFORM.field} {name}" + (f": {inner}" if inner else "")
+        raise RecipeError(where, problem, value) from error
 
 
 def resolve_transforms(recipe: Recipe) -> dict[str, Transform]:
@@ -269,9 +425,10 @@ def resolve_transforms(recipe: Recipe) -> dict[str, Transform]:
     stored = Identity(dtype=recipe.dtype)
     if not recipe.features:
         return {"signal": stored}
-    transforms = {
-        name: parse_transform(text) for name, text in sorted(recipe.features.items())
-    }
+    transforms = {}
+    for name, text in sorted(recipe.features.items()):
+        with naming_feature(name):
+            transforms[name] = parse_transform(text)
     if recipe.dtype == "float32":
         return transforms
     return {name: _stored_as(recipe.dtype, t) for name, t in transforms.items()}
@@ -294,9 +451,28 @@ def check_transform(
     sample_rate_hz: int | None,
 ) -> FeatureSpec:
     """Runs a transform on two silent windows; what it returns is the feature's spec."""
+    with naming_feature(name):
+        values = _try_on_silence(transform, description, shape, sample_rate_hz)
+        axes = _axes_of(transform, values.shape[1:], sample_rate_hz or 0, shape[-1])
+        return FeatureSpec(
+            name,
+            _dtype_name(values),
+            values.shape[1:],
+            _encoding_of(values),
+            description or "the window's samples",
+            axes,
+        )
+
+
+def _try_on_silence(
+    transform: Transform,
+    description: str,
+    shape: tuple[int, ...],
+    sample_rate_hz: int | None,
+) -> npt.NDArray[Any]:
     if sample_rate_hz is None and needs_sample_rate(transform):
         raise RecipeError(
-            f"feature {name}",
+            TRANSFORM.field,
             "needs one sample rate for all clips; give --sample-rate",
             description,
         )
@@ -304,43 +480,51 @@ def check_transform(
     silence.flags.writeable = False  # as the windows of a clip are
     try:
         values = np.asarray(apply_transform(transform, silence, sample_rate_hz or 0))
-    except RecipeError as error:
-        _, problem, value = error.args
-        raise RecipeError(f"feature {name}: {error.args[0]}", problem, value) from error
-    except Exception as error:  # a person's code: whatever it raises is told
+    except RecipeError:
+        raise
+    except (Exception, SystemExit) as error:  # a person's code: what it raises is told
         raise RecipeError(
-            f"feature {name}",
+            TRANSFORM.field,
             f"fails on two silent windows of shape {silence.shape}: "
             f"{type(error).__name__}: {error}",
             description,
         ) from error
     if values.shape[:1] != (2,):
         raise RecipeError(
-            f"feature {name}",
+            TRANSFORM.field,
             f"must return one row for each window: (2, ...) for windows "
             f"{silence.shape}",
             values.shape,
         )
     if values.size == 0:
-        raise RecipeError(f"feature {name}", "returns no values", values.shape)
+        raise RecipeError(TRANSFORM.field, "returns no values", values.shape)
+    return values
+
+
+def _axes_of(
+    transform: Transform, shape: tuple[int, ...], sample_rate_hz: int, frames: int
+) -> tuple[Mapping[str, Any], ...]:
+    """What a transform says of its last axes, if it has that many of that size.
+
+    A step of one's own may have changed what the steps before it say.
+    """
     axes = getattr(transform, "axes", None)
-    return FeatureSpec(
-        name,
-        _dtype_name(values, f"feature {name}"),
-        values.shape[1:],
-        _encoding_of(values),
-        description or "the window's samples",
-        tuple(axes(sample_rate_hz or 0, shape[-1])) if axes else (),
+    described = tuple(axes(sample_rate_hz, frames)) if axes else ()
+    last = shape[max(len(shape) - len(described), 0) :]
+    fits = len(last) == len(described) and all(
+        axis.get("size", size) == size
+        for axis, size in zip(described, last, strict=True)
     )
+    return described if fits else ()
 
 
-def _dtype_name(values: npt.NDArray[Any], field: str = "feature") -> str:
+def _dtype_name(values: npt.NDArray[Any]) -> str:
     if values.dtype.kind in "SU" and values.ndim == 1:
         return "string"
     # Extended precision is another format on other machines.
     if values.dtype.kind not in "biufc" or values.dtype.char in "gG":
         raise RecipeError(
-            field,
+            TRANSFORM.field,
             "returns a type that cannot be stored; return numbers, or one text each",
             str(values.dtype),
         )

@@ -207,8 +207,8 @@ def _walk(folder: str, prefix: str, inside: tuple[str, ...]) -> Iterator[str]:
             found = [(f"{e.name}/" if e.is_dir() else e.name, e.path) for e in entries]
     except OSError as error:
         raise InputError(
-            f"{folder} cannot be listed: {error.strerror}. Nothing below it can be "
-            "read; change its permissions, or move it away."
+            f"{error.filename} cannot be listed: {error.strerror}. Nothing below it "
+            "can be read; change its permissions, or move it away."
         ) from error
     for name, path in sorted(found):
         if name.endswith("/"):

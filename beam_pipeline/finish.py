@@ -105,18 +105,8 @@ def check_rejects(
         )
 
 
-def check_any_accepted(
-    summary: PlanSummary, rejects: Sequence[Reject], infos: Sequence[ShardInfo] = ()
-) -> None:
-    """Raises if there is nothing to record, however many clips may be rejected.
-
-    Raises
-    ------
-    TooManyRejected
-        Because every clip was rejected.
-    InputError
-        Because no window has passed ``--keep``.
-    """
+def check_any_accepted(summary: PlanSummary, rejects: Sequence[Reject]) -> None:
+    """Raises TooManyRejected if every clip was, however many may be."""
     lost = sum(reject.windows for reject in rejects)
     planned = sum(layout.total for layout in summary.layouts.values())
     if summary.form is None or lost >= planned:
@@ -124,10 +114,21 @@ def check_any_accepted(
             f"Not one of {summary.listing.clips} clips can be recorded:\n"
             f"{_named(rejects)}"
         )
+
+
+def check_any_kept(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
+    """Raises InputError if windows were left out and none was kept."""
     left_out = sum(info.left_out for info in infos)
-    if left_out and lost + left_out == planned:
+    if left_out and not any(info.examples for info in infos):
+        first = (
+            f", or raise --num-elems ({recipe.num_elems}), which counts windows before "
+            "--keep chooses among them"
+            if recipe.num_elems
+            else ""
+        )
         raise InputError(
-            f"Not one of {left_out} windows has passed --keep. Lower its threshold."
+            f"Not one of {left_out} windows has passed --keep '{recipe.keep}'. Lower "
+            f"its threshold{first}, and add --overwrite to replace this run."
         )
 
 
@@ -206,7 +207,11 @@ def assemble_metadata(
             (info for info in infos if info.shard.split == split),
             key=lambda info: info.shard.name,
         )
-        by_class = split_by_class(form, windows.items())
+        counted = list(windows.items())
+        if recipe.events is not None:  # each window has classes of its own
+            labelled = observed[split].classes if split in observed else {}
+            counted = [((split, *key), n) for key, n in labelled.items()]
+        by_class = split_by_class(form, counted)
         splits[split] = SplitEntry(
             sum(info.examples for info in shards),
             sum(n for key, n in clips.items() if key[0] == split),
@@ -276,7 +281,8 @@ def finish_data_set(
     rejected = metadata.rejects_text(rejects)
     files.write_bytes(files.join(output, metadata.REJECTED), rejected)
     with keeping_verdict(work_folder):
-        check_any_accepted(summary, rejects, infos)
+        check_any_accepted(summary, rejects)
+        check_any_kept(infos, recipe)
         check_complete(summary, infos, rejects)
         check_rejects(summary.listing, rejects, max_rejected)
     # So that the recipe in the metadata moves nothing when files are added.

@@ -62,6 +62,8 @@ class Clip(NamedTuple):
         The only one to be taken.
     columns : tuple
         Values of the extra columns and of the targets.
+    events : tuple of Event
+        Labels with times, in seconds from the start of its file.
     """
 
     row: int
@@ -83,6 +85,7 @@ class Clip(NamedTuple):
     start: int = 0
     channel: int | None = None
     columns: tuple[Any, ...] = ()
+    events: tuple[Any, ...] = ()
 
 
 class Reject(NamedTuple):

@@ -111,7 +111,8 @@ def replay(
     normalize : bool or sequence of str
         True: every floating-point feature of transforms becomes ``(x - mean) / std``
         with the statistics of the split ``train`` (or of the only one), bin by bin
-        where there are such; names: only these. What is constant becomes 0.
+        where there are such; names: only these. What is constant becomes 0. Complex
+        and integer features stay as they are; to name one is an error.
 
     Raises
     ------
@@ -123,7 +124,7 @@ def replay(
     RecipeError
         If another argument has a value that cannot be.
     """
-    check_values(batch_size, drop_remainder, shuffle, repeat, shard)
+    check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
     folder = files.absolute(os.fspath(records))
     metadata = load_metadata(folder)
     entry = choose_split(metadata, split)
@@ -166,6 +167,7 @@ def check_values(
     shuffle: bool | int,
     repeat: bool | int,
     shard: tuple[int, int] | None,
+    normalize: bool | Sequence[str],
 ) -> None:
     """Raises :class:`RecipeError` if an argument's value makes no sense."""
     if batch_size is not None and batch_size < 1:
@@ -178,6 +180,8 @@ def check_values(
         raise RecipeError("repeat", "must be True, False or a number", repeat)
     if shard is not None and not (len(shard) == 2 and 0 <= shard[0] < shard[1]):
         raise RecipeError("shard", "must be (index, count), 0 <= index < count", shard)
+    if not isinstance(normalize, bool | Sequence):
+        raise RecipeError("normalize", "must be True, False or names", normalize)
 
 
 def load_metadata(folder: str) -> Metadata:

@@ -18,10 +18,12 @@ TAILS = ("drop", "pad", "overlap")
 ORDERS = ("shuffled", "listed")
 DTYPES = ("float32", "int16")
 LABEL_SOURCES = ("folder", "name", "none")
+EVENT_TARGETS = ("class", "multi_hot")
+EVENT_MASK = "mask:"
 
 # What every example holds besides its features. A feature cannot take these names.
 CLIP_FEATURES = (
-    "class", "target", "filepath", "index", "win_start_idx", "fs", "copy",
+    "class", "target", "labels", "filepath", "index", "win_start_idx", "fs", "copy",
 )  # fmt: skip
 RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
 
@@ -79,6 +81,27 @@ class Recipe:
         None,
         "the classes in their order, a,b,c; another is an error; default: those that "
         "are found, sorted",
+    )
+    events: str | None = _option(
+        None,
+        "labels with times, for each window: a table of all files (CSV, Raven, JSON), "
+        "or where each clip's own file is, {folder}/{stem}.txt",
+    )
+    event_column: str | None = _option(
+        None, "the events' column with the class; default: label, class, species ..."
+    )
+    event_targets: str = _option(
+        "multi_hot",
+        "what examples hold of events: class (and target), multi_hot (as labels), "
+        "mask:FEATURE (as FEATURE_mask, for each of its frames); a,b for several",
+    )
+    event_overlap: float = _option(
+        0.0,
+        "an event counts in a window from this share of the shorter of the two on",
+        float,
+    )
+    no_event: str = _option(
+        "keep", "windows without an event: keep, drop, or the class they get"
     )
     target_columns: str | None = _option(
         None, "numbers to be predicted: columns a,b of manifests, as target"
@@ -183,10 +206,11 @@ class Recipe:
         _check_exclusive(self)
         _check_label_from(self.label_from)
         _check_splits(self)
+        _check_events(self)
         _check_features(self.features)
         # One value has one JSON: 1 second is 1.0, and the features are our own copy.
         object.__setattr__(self, "features", dict(self.features))
-        for name in ("win_seconds", "hop_seconds"):
+        for name in ("win_seconds", "hop_seconds", "event_overlap"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, float(getattr(self, name)))
 
@@ -266,12 +290,13 @@ def _check_ranges(recipe: Recipe) -> None:
     for name in ("stratify", "random_starts", "allow_truncated", "allow_nonfinite"):
         if not isinstance(getattr(recipe, name), bool):
             raise RecipeError(name, "must be True or False", getattr(recipe, name))
-    for name in ("stream", "keep", "augment"):
+    for name in ("stream", "keep", "augment", "event_targets", "no_event"):
         if not isinstance(getattr(recipe, name), str):
             raise RecipeError(name, "must be text", getattr(recipe, name))
     for name in (
-        "label_separator", "classes", "target_columns", "path_column", "column_names",
-        "delimiter", "columns", "split_column", "splits", "group_by",
+        "label_separator", "classes", "events", "event_column", "target_columns",
+        "path_column", "column_names", "delimiter", "columns", "split_column",
+        "splits", "group_by",
     ):  # fmt: skip
         value = getattr(recipe, name)
         if value is not None and not (isinstance(value, str) and value):
@@ -345,6 +370,58 @@ def _check_splits(recipe: Recipe) -> None:
         raise RecipeError(
             "copies", "are for a split called train, which folds are not", recipe.copies
         )
+
+
+def _check_events(recipe: Recipe) -> None:
+    share = recipe.event_overlap
+    if isinstance(share, bool) or not isinstance(share, int | float):
+        raise RecipeError("event_overlap", "must be a number", share)
+    if not 0 <= share <= 1:
+        raise RecipeError("event_overlap", "must lie between 0 and 1", share)
+    if recipe.events is None:
+        for field in fields(recipe):
+            value = getattr(recipe, field.name)
+            is_theirs = field.name.startswith("event_") or field.name == "no_event"
+            if is_theirs and value != field.default:
+                raise RecipeError(field.name, "needs --events", value)
+        return
+    for name in ("label_separator", "target_columns"):
+        if getattr(recipe, name) is not None:
+            raise RecipeError(
+                name, "cannot be given with --events", getattr(recipe, name)
+            )
+    try:
+        recipe.events.format(folder="", stem="", name="")
+    except (LookupError, ValueError) as error:
+        raise RecipeError(
+            "events",
+            "may have {folder}, {stem} and {name} of the clip in it, and no other "
+            "braces",
+            recipe.events,
+        ) from error
+    if not recipe.no_event.strip():
+        raise RecipeError("no_event", "must be keep, drop or a class", recipe.no_event)
+    for target in comma_list(recipe.event_targets):
+        feature = target.removeprefix(EVENT_MASK)
+        if target not in EVENT_TARGETS and feature not in recipe.features:
+            raise RecipeError(
+                "event_targets",
+                f"must be of {', '.join(EVENT_TARGETS)}, or {EVENT_MASK}FEATURE with "
+                f"one of {', '.join(recipe.features) or 'no features'}",
+                target,
+            )
+        if target != feature and re.search(r"\b(time_shift|speed)\b", recipe.augment):
+            raise RecipeError(
+                "event_targets",
+                "is a mask of frames, which time_shift and speed would move away from; "
+                "leave them out of augment",
+                target,
+            )
+
+
+def comma_list(text: str | None) -> list[str]:
+    """The parts of ``a, b,c``; none of None."""
+    return [] if text is None else [part.strip() for part in text.split(",")]
 
 
 def _check_features(features: Mapping[str, str]) -> None:

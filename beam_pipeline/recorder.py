@@ -15,18 +15,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from beam_pipeline import files
 from beam_pipeline.blocks import Format
+from beam_pipeline.engines import check_engine, explain_start
 from beam_pipeline.errors import (
     AudioTFRecordsError,
+    EngineError,
     IncompleteRun,
     InputError,
     OutputError,
     RecipeError,
     StoreError,
 )
+from beam_pipeline.events import EventTable, named_no_event
 from beam_pipeline.expressions import (
     STEP_FIELDS,
     TRANSFORM,
@@ -34,6 +37,7 @@ from beam_pipeline.expressions import (
     format_transform,
     parse_steps,
 )
+from beam_pipeline.features import naming_feature
 from beam_pipeline.finish import PlanSummary, allowed_rejects
 from beam_pipeline.metadata import (
     MANIFEST,
@@ -47,6 +51,7 @@ from beam_pipeline.metadata import (
 from beam_pipeline.plan import Clip, Corpus, Reject
 from beam_pipeline.progress import (
     JOB_FILE,
+    PHASES,
     PLAN_FILE,
     VERDICT_FILE,
     WORK_FOLDER,
@@ -181,6 +186,8 @@ def record(
         Before anything is written.
     TooManyRejected
         After everything else is written.
+    EngineError
+        If the runner's engine cannot be reached; before anything is written.
     IncompleteRun, WorkerDied
         If the runner failed; the same call continues.
     """
@@ -191,6 +198,8 @@ def record(
         raise RecipeError(
             "--template_location", "records nothing; see write_template", run.beam_args
         )
+    if run.has_runner():
+        check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
         if run.has_runner():
             with watching(job.work_folder, watch):
@@ -219,6 +228,7 @@ def write_template(
     from beam_pipeline.pipeline import build_pipeline
 
     recipe, run = split_options(recipe, options)
+    check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
         pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
         build_pipeline(pipeline, job)
@@ -244,11 +254,59 @@ def claimed_job(
     if run.work_dir is not None:
         work = files.absolute(os.fspath(run.work_dir))
         check_work_folder(work, output, inputs)
-    with locked(work):
+    with locked(work), nothing_left(output, work):
         claim_output(output, work, recipe, inputs, run.overwrite)
-        yield Job(
-            tuple(inputs), files.join(output, ""), work, recipe, str(run.max_rejected)
-        )
+        with continuing():
+            yield Job(
+                tuple(inputs),
+                files.join(output, ""),
+                work,
+                recipe,
+                str(run.max_rejected),
+            )
+
+
+@contextmanager
+def nothing_left(output: str, work: str) -> Iterator[None]:
+    """Takes the claim back if the block fails before the job has so much as a plan.
+
+    Only where the error tells that no job goes on elsewhere.
+    """
+    made = []  # innermost first
+    for folder in (work, output):
+        while files.is_local(folder) and not os.path.isdir(folder):
+            made.append(folder)
+            folder = os.path.dirname(folder)
+    try:
+        yield
+    except (EngineError, InputError, RecipeError, StoreError) as error:
+        asked_in_vain = isinstance(error, StoreError) and not files.is_local(work)
+        if not asked_in_vain and _is_unused(work):
+            clear_work(work)
+            for folder in made:
+                with suppress(OSError):  # it holds something, or is gone
+                    os.rmdir(folder)
+        raise
+
+
+def _is_unused(work: str) -> bool:
+    """Whether a claimed work folder holds nothing that a run could go on with."""
+    if not files.exists(files.join(work, JOB_FILE)):
+        return False
+    first = {name.partition("/")[0] for name in files.list_files(work)}
+    return first <= {JOB_FILE, VERDICT_FILE, PHASES}
+
+
+@contextmanager
+def continuing() -> Iterator[None]:
+    """Adds to a store's error what only a run can advise: to go on with it."""
+    try:
+        yield
+    except StoreError as error:
+        if len(error.args) > 2:
+            raise
+        advice = "What is finished is kept: give the same command again to continue."
+        raise StoreError(*error.args, advice) from error
 
 
 def _resolve(
@@ -275,16 +333,38 @@ def locked(work: str) -> Iterator[None]:
         yield
         return
     name = hashlib.blake2b(work.encode(errors="surrogateescape"), digest_size=8)
-    path = f"audio-tfrecords-{os.getuid()}-{name.hexdigest()}.lock"
-    with open(os.path.join(tempfile.gettempdir(), path), "w") as file:
+    path = os.path.join(
+        tempfile.gettempdir(),
+        f"audio-tfrecords-{os.getuid()}-{name.hexdigest()}.lock",
+    )
+    while True:
+        file = open(path, "w")  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            file.close()
             raise OutputError(
                 f"Another run on this machine is writing into {work}. Wait for it, or "
                 "give another --output."
             ) from error
+        # Whoever held it before may have deleted it after it was opened here: such a
+        # lock keeps nobody out.
+        if _is_open_at(path, file):
+            break
+        file.close()
+    try:
         yield
+    finally:
+        with suppress(FileNotFoundError):
+            os.remove(path)  # while it is still held
+        file.close()
+
+
+def _is_open_at(path: str, file: IO[str]) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
@@ -337,6 +417,7 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
         state = result.wait_until_finish() or result.state
     except Exception as error:
         ours = read_verdict(job.work_folder) or original(error)
+        ours = explain_start(error, beam_args) or ours
         if isinstance(ours, AudioTFRecordsError):
             raise ours from error
         state = "never started"
@@ -454,10 +535,7 @@ def split_options(
             )
     changes = {n: v for n, v in options.items() if n in recipe_names}
     if "features" in changes:
-        changes["features"] = {
-            name: format_transform(transform)
-            for name, transform in sorted(changes["features"].items())
-        }
+        changes["features"] = canonical_features(changes["features"])
     for name, kind in STEP_FIELDS.items():
         steps = changes.get(name)
         if steps and not isinstance(steps, str):
@@ -469,11 +547,20 @@ def split_options(
         for name, kind in STEP_FIELDS.items()
         if getattr(made, name)
     }
-    canonical["features"] = {
-        n: format_transform(t) for n, t in sorted(made.features.items())
-    }
+    canonical["features"] = canonical_features(made.features)
     run = RunOptions(**{n: v for n, v in options.items() if n in run_names})
     return replace(made, **canonical), run
+
+
+def canonical_features(features: Mapping[str, Any]) -> dict[str, str]:
+    """Transforms, or their expressions, as canonical expressions, sorted by name."""
+    if not isinstance(features, Mapping):
+        raise RecipeError("features", "must map names to transforms", features)
+    canonical = {}
+    for name, transform in sorted(features.items()):
+        with naming_feature(name):
+            canonical[name] = format_transform(transform)
+    return canonical
 
 
 def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
@@ -493,11 +580,18 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     if not first:
         places = ", ".join(entry.location for entry in inputs)
         raise InputError(f"There is no audio file in {places}. Check --input.")
+    events = EventTable.of(recipe)
     for row in first:
-        clip = probe_row(row, inputs, recipe)
+        clip = probe_row(row, inputs, recipe, events)
         if isinstance(clip, Clip):
-            labels = () if clip.label is None else (clip.label,)
-            corpus = Corpus(labels, {clip.sample_rate_hz: 1}, {clip.channels: 1})
+            labels = set() if clip.label is None else {clip.label}
+            if recipe.events is not None:
+                # Not one may have been found in this clip.
+                labels = {event.label for event in clip.events} or {"?"}
+                labels.update(named_no_event(recipe))
+            corpus = Corpus(
+                tuple(sorted(labels)), {clip.sample_rate_hz: 1}, {clip.channels: 1}
+            )
             Format.of(corpus, recipe, inputs[0].columns)
             return
 

@@ -260,6 +260,7 @@ class RowReader:
         self._labeler = Labeler(recipe.label_from) if layout.label is None else None
         self._classes = set(_listed(recipe.classes))
         self._separator = recipe.label_separator
+        self._has_events = recipe.events is not None
         self._seed = recipe.seed
         shares = shares_of(recipe)
         self._splitter = None
@@ -320,6 +321,8 @@ class RowReader:
             return SourceRow(row, self._source, filepath, None, str(error), line=line)
 
     def _label(self, filepath: str, values: Mapping[str, Any]) -> str | None:
+        if self._has_events:
+            return None  # each window has its own
         if self._labeler is not None:
             label = self._labeler.label(filepath, self._root)
         else:

@@ -117,7 +117,9 @@ def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
         )
     header = ("split", "examples", "clips", "hours", "shards", "before GZIP")
     parts = [_table(header, rows)]
-    if form.classes:
+    if form.features.events is not None:
+        parts.append(f"classes of events: {', '.join(form.classes)}; not counted yet")
+    elif form.classes:
         parts.append(_describe_classes(summary, form))
     parts.append(_describe_features(form.features.specs))
     rejected = len({reject.row for reject in rejects})
@@ -155,7 +157,7 @@ def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:
 def missing_in_plan(summary: PlanSummary) -> list[str]:
     """A warning for each split that lacks classes."""
     form = summary.form
-    if form is None:
+    if form is None or form.features.events is not None:
         return []
     windows = [(key, n) for key, (_, n) in summary.tally.items()]
     counts = split_by_class(form, windows)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from beam_pipeline import files
 from beam_pipeline.beam_files import glob_regex
 from beam_pipeline.errors import InputError
+from beam_pipeline.events import EventTable
 from beam_pipeline.manifests import (
     Table,
     column_types,
@@ -155,11 +156,16 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
 
     From folders: the files with an audio suffix, in any case; other and hidden files
     are ignored. From globs, single files, lists and manifests: everything.
+
+    A file is told from another by its name. One that is reached by its folder and by
+    a link is listed twice, as people mean it who link a file into several classes.
     """
     # Folders that do not overlap name a file once; what was put together by hand may
     # not. A row of a manifest may be another part of the same file. Eight bytes a clip
     # are remembered.
     by_hand = any(entry.kind != FOLDER for entry in inputs)
+    events = EventTable.of(recipe)
+    named: dict[str, str] = {}
     seen: dict[int, int] = {}
     row = 0
     for source, entry in enumerate(inputs):
@@ -175,8 +181,27 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
                 if before != row:
                     problem = f"was listed before, as clip {before} from 0"
                     found = found._replace(problem=problem)
+            if events is not None:
+                found = _once_named(found, events, named)
             yield found
             row += 1
+    for name in events.by_name if events is not None else ():
+        if name not in named:
+            problem = f"has events in {recipe.events}, but is not among the inputs"
+            yield SourceRow(row, 0, name, None, problem)
+            row += 1
+
+
+def _once_named(row: SourceRow, events: EventTable, named: dict[str, str]) -> SourceRow:
+    """The row, unless the events' table calls another file the same."""
+    name = events.name_of(row.filepath)
+    if name is None or named.setdefault(name, row.filepath) == row.filepath:
+        return row
+    problem = (
+        f"is called {name}, as {named[name]} is, and {events.where} does not tell "
+        "whose events these are; write paths there"
+    )
+    return row._replace(problem=problem)
 
 
 def row_reader(source: int, entry: Input, recipe: Recipe) -> RowReader:

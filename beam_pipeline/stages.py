@@ -29,6 +29,7 @@ from beam_pipeline.blocks import (
 )
 from beam_pipeline.decoder import AudioInfo
 from beam_pipeline.errors import ClipError, ShortClip, UnusableEntry
+from beam_pipeline.events import EventTable, clip_events, named_no_event
 from beam_pipeline.examples import ExampleEncoder, example_bytes
 from beam_pipeline.finish import PlanSummary
 from beam_pipeline.metadata import manifest_part
@@ -130,12 +131,17 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
         yield TaggedOutput(LISTING, Listing(clips, ignored))
 
 
-def probe_row(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip | Reject:
+def probe_row(
+    row: SourceRow,
+    inputs: Sequence[Input],
+    recipe: Recipe,
+    events: EventTable | None = None,
+) -> Clip | Reject:
     """What a listed file holds, from its header; or why it cannot be taken."""
     try:
         if row.problem is not None:
             raise UnusableEntry(row.filepath, row.problem)
-        return _probe(row, inputs, recipe)
+        return _probe(row, inputs, recipe, events)
     except ClipError as error:
         stage = "sources" if row.problem is not None else "probe"
         name, reason = type(error).__name__, error.reason
@@ -144,7 +150,9 @@ def probe_row(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip |
         return Reject(row.row, row.filepath, stage, name, reason)
 
 
-def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
+def _probe(
+    row: SourceRow, inputs: Sequence[Input], recipe: Recipe, events: EventTable | None
+) -> Clip:
     info, modified_ns = _probed(row, inputs, recipe)
     channel = recipe.channels if row.channel is None else row.channel
     check_channel(info, channel, name=row.filepath)
@@ -178,6 +186,7 @@ def _probe(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Clip:
         start,
         row.channel,
         row.columns,
+        clip_events(row.filepath, inputs[row.source].root, recipe, events),
     )
     if recipe.stream:
         clip = blocks.measure_clip(clip, inputs, recipe)
@@ -238,6 +247,7 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
     recipe: Recipe
 
     def setup(self) -> None:
+        self._events = EventTable.of(self.recipe)
         # Headers on an object store are all waiting; on a disk they are all computing.
         self._pool: ThreadPoolExecutor | None = None
         if not all(files.is_local(entry.location) for entry in self.inputs):
@@ -262,7 +272,7 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
         yield Batch(clips)
 
     def _probe_row(self, row: SourceRow) -> Clip | Reject:
-        return probe_row(row, self.inputs, self.recipe)
+        return probe_row(row, self.inputs, self.recipe, self._events)
 
 
 def _rejected(reject: Reject) -> TaggedOutput:
@@ -410,6 +420,9 @@ def describe_clips(clips: Sequence[Clip], recipe: Recipe) -> Corpus:
         labels = {
             part for label in labels for part in label.split(recipe.label_separator)
         }
+    if recipe.events is not None:
+        labels = {event.label for clip in clips for event in clip.events}
+        labels.update(named_no_event(recipe))
     return Corpus(
         tuple(sorted(labels)),
         Counter(clip.sample_rate_hz for clip in clips),

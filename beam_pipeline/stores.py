@@ -20,6 +20,7 @@ import functools
 import http.client
 import io
 import os
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -70,6 +71,22 @@ _GOOGLE_VARIABLES = (
     "GOOGLE_SERVICE_ACCOUNT_PATH",
     "GOOGLE_SKIP_SIGNATURE",
 )
+# For errors: whose buckets a scheme means, what names another server, and what is asked
+# for credentials.
+_OWNERS = {"s3": "Amazon", "gs": "Google"}
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL",),
+    "gs": ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST"),
+}
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, "
+    "~/.aws/credentials, a web identity and the role of the machine",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, gcloud's default credentials and the "
+    "service account of the machine",
+}
+_LISTING_REFUSED = re.compile(r"list request.* status code: 40[13]")
+_MESSAGE = re.compile(r'message: "([^"]+)"')
+_NO_KEY = "audio-tfrecords/no-such-folder"
 _GCLOUD_FILE = "~/.config/gcloud/application_default_credentials.json"
 
 
@@ -169,30 +186,59 @@ def _machine_has_role(method: str, path: str, header: str, value: str) -> bool:
 
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Turns the client's errors into those of a file system, or into a StoreError.
+    """Turns the client's errors into those of a file system, or into errors of ours.
 
-    What is about one object is an OSError: without that file the rest goes on. What is
-    not (no answer, an answer of 500) is not the file's fault.
+    That one object is not there is an OSError: without that file the rest goes on. All
+    else (no answer, an answer of 500, no access, no bucket) is not the file's fault.
     """
     from obstore import exceptions
 
     try:
         yield
-    except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, "there is no such object", path) from (
-            error
+    except (exceptions.BaseError, FileNotFoundError) as error:
+        raise _explain(path, error) from error
+
+
+def _explain(path: str, error: Exception) -> Exception:
+    from obstore import exceptions
+
+    text = str(error)
+    first = text.partition("\n")[0]
+    scheme, _, rest = path.partition("://")
+    bucket = rest.partition("/")[0]
+    if "<Code>NoSuchBucket</Code>" in text:
+        return InputError(
+            f"{path}: there is no bucket {bucket!r}. Check its name; where it is not "
+            f"{_OWNERS[scheme]}'s, {' or '.join(_ENDPOINTS[scheme])} must give the "
+            "address of the store."
         )
-    except (
-        exceptions.PermissionDeniedError,
-        exceptions.UnauthenticatedError,
-    ) as error:
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, "there is no such object", path)
+    refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError
+    if isinstance(error, refusals) or _LISTING_REFUSED.search(first):
         unsigned = _split(path)[0].config.get("skip_signature")
-        hint = ", and no credentials were found" if unsigned else ""
-        reason = f"the store refuses access{hint}"
-        raise PermissionError(errno.EACCES, reason, path) from error
-    except exceptions.BaseError as error:
-        reason = str(error).partition("\n")[0]
-        raise StoreError(path, reason) from error
+        found = "there are none" if unsigned else "what is there does not suffice"
+        return StoreError(
+            path,
+            f"the store refuses access to the bucket {bucket!r}, or to this part of it",
+            f"Credentials are looked for in {_CREDENTIALS[scheme]}: {found}. They must "
+            "allow to list, to read and, for an output, to write (who may not list is "
+            "refused what is not there, too).",
+        )
+    message = _MESSAGE.search(text)
+    return StoreError(path, first + (f" ({message[1]})" if message else ""))
+
+
+@functools.lru_cache(maxsize=64)
+def _require_bucket(scheme: str, bucket: str) -> None:
+    """Raises InputError for a bucket that is not there, which HEAD does not tell."""
+    import obstore
+
+    try:
+        with _explained(f"{scheme}://{bucket}"):
+            next(iter(obstore.list(_client(scheme, bucket), prefix=_NO_KEY)), None)
+    except StoreError:
+        return  # who may not list it may read in it all the same
 
 
 @functools.cache
@@ -364,6 +410,8 @@ def size(path: str) -> int:
         with _explained(path):
             return int(obstore.head(store, key)["size"])
     except FileNotFoundError:
+        scheme, _, rest = path.partition("://")
+        _require_bucket(scheme, rest.partition("/")[0])
         return -1
 
 

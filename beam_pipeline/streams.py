@@ -98,14 +98,27 @@ class ClipGain:
         """
         meter = ClipMeter(self.kind, sample_rate_hz)
         for start in range(0, frames, CHUNK_FRAMES):
-            chunk = reader.read(start, min(start + CHUNK_FRAMES, frames))
-            meter.add(np.atleast_2d(chunk))
+            chunk = np.atleast_2d(reader.read(start, min(start + CHUNK_FRAMES, frames)))
+            finite = np.isfinite(chunk)
+            if not finite.all():
+                frame = start + int(np.argmin(finite.all(axis=0)))
+                raise NonFiniteAudio(
+                    name,
+                    f"has a sample that is NaN or infinite at frame {frame}, so no "
+                    f"{self.kind} level for clip_gain; mend the file, or leave out "
+                    "clip_gain",
+                )
+            meter.add(chunk)
         level_db = meter.result()
         if level_db == -math.inf:
             return 1.0
         factor = 10 ** ((self.level_db - level_db) / 20)
         if not math.isfinite(factor):
-            raise NonFiniteAudio(name, f"has no {self.kind} level to scale it by")
+            raise NonFiniteAudio(
+                name,
+                f"has a {self.kind} level of {level_db:g} dB, too far from "
+                f"{self.level_db:g} dB for clip_gain",
+            )
         return factor
 
 

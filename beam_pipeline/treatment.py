@@ -81,7 +81,7 @@ class Treatment:
                 except RecipeError as error:
                     name, problem, value = error.args
                     raise RecipeError(f"{field}: {name}", problem, value) from error
-                except Exception as error:  # a person's code: whatever it raises
+                except (Exception, SystemExit) as error:  # a person's code
                     raise RecipeError(
                         field,
                         f"fails on two silent windows of shape {silence.shape}: "
@@ -104,7 +104,7 @@ class Treatment:
         for step in self.selections:
             try:
                 kept &= _checked_mask(step, windows, sample_rate_hz)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise _failed("keep", error, filepath) from error
         return kept
 
@@ -131,12 +131,12 @@ class Treatment:
                 windows = _checked_copy(
                     step, windows, hash64(key, numbers), sample_rate_hz
                 )
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise _failed("augment", error, filepath) from error
         return windows
 
 
-def _failed(field: str, error: Exception, filepath: str) -> TransformError:
+def _failed(field: str, error: BaseException, filepath: str) -> TransformError:
     return TransformError(filepath, f"{field}: {type(error).__name__}: {error}")
 
 

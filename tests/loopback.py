@@ -71,6 +71,7 @@ class Proxy:
     bytes_sent: int = 0
     delay_s: float = 0.0
     refuse: int = 0  # so many requests are answered by 503
+    deny: str = ""  # paths that begin so are answered by 403
     cut: int = 0  # so many answers end in the middle
     at_once: int = 0  # the most requests that were under way together
 
@@ -95,21 +96,23 @@ def proxy_to(port):
         def forward(self):
             nonlocal running
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            path = urllib.parse.unquote(self.path)
             with lock:
                 running += 1
                 state.at_once = max(state.at_once, running)
                 state.requests.append(
                     (
                         self.command,
-                        urllib.parse.unquote(self.path),
+                        path,
                         self.headers.get("Range") or "",
                     )
                 )
                 refuse, state.refuse = state.refuse > 0, max(0, state.refuse - 1)
             try:
                 time.sleep(state.delay_s)
-                if refuse:
-                    self.send_response(503)
+                denied = state.deny and path.startswith(state.deny)
+                if refuse or denied:
+                    self.send_response(403 if denied else 503)
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return

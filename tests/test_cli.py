@@ -103,6 +103,106 @@ def test_verify_finds_a_changed_byte_a_missing_and_a_foreign_shard(
     assert "00007-of-00009.tfrecord.gz: a shard that the metadata do not know" in err
 
 
+def test_verify_says_which_shard_stands_in_for_another(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = sorted(recorded.glob("*.gz"))[:2]
+    sizes = first.stat().st_size, second.stat().st_size
+    assert sizes[0] != sizes[1]
+    first.write_bytes(second.read_bytes())
+    capsys.readouterr()
+    assert main(["verify", str(recorded)]) == 4
+    assert capsys.readouterr().err == (
+        f"audio-tfrecords: {first.name}: its SHA-256 differs ({sizes[1]} bytes, and "
+        f"should have {sizes[0]}): it is {second.name}\n"
+    )
+    first.write_bytes(second.read_bytes()[:100])
+    assert main(["verify", str(recorded)]) == 4
+    err = capsys.readouterr().err
+    assert f"{first.name}: has 100 bytes, and should have {sizes[0]}" in err
+    assert "the file ends in the middle" in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("{", "[", "metadata.json is not the metadata of a data set: JSONDecodeError"),
+        ('"splits": {', '"splits": {"x": [], ', "is not the metadata of a data set"),
+        ('"writer"', '"written"', "is not the metadata of a data set: KeyError"),
+        ('"format_version": 1', '"format_version": null', "format version None"),
+        ('"examples": ', '"examples": true, "old": ', "not the metadata of a data set"),
+        ('"bytes": ', '"bytes": null, "old": ', "is not the metadata of a data set"),
+        ('"sha256": "', '"sha256": 1, "old": "', "is not the metadata of a data set"),
+    ],
+)
+def test_damaged_metadata_do_not_verify(
+    recorded: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, words: str
+) -> None:
+    path = recorded / "metadata.json"
+    path.write_text(path.read_text().replace(old, new))
+    capsys.readouterr()
+    assert main(["verify", str(recorded)]) == 4
+    err = capsys.readouterr().err
+    assert words in err
+    assert "metadata.json" in err
+    path.unlink()
+    assert main(["verify", str(recorded)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("examples", "6"), ("bytes", None), ("sha256", 7), ("file", 1), ("bytes", True)],
+)
+def test_metadata_of_a_wrong_kind_do_not_verify(
+    recorded: Path, capsys: pytest.CaptureFixture[str], key: str, value: object
+) -> None:
+    path = recorded / "metadata.json"
+    values = json.loads(path.read_text())
+    values["splits"]["records"]["shards"][1][key] = value
+    path.write_text(json.dumps(values))
+    capsys.readouterr()
+    assert main(["verify", str(recorded)]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"metadata.json: split records: shard 1: {key} must be " in line
+    assert line.endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize("number", ["0", "-1"])
+def test_no_example_cannot_be_shown(
+    recorded: Path, capsys: pytest.CaptureFixture[str], number: str
+) -> None:
+    assert main(["show", str(recorded), "-n", number]) == 2
+    assert "-n: must be at least 1" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_listed_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "in", clips=10)
+    monkeypatch.chdir(tmp_path / "in")
+    for _ in range(21):  # a path that is too long, for the owner of all files, too
+        os.mkdir("z" * 200)
+        os.chdir("z" * 200)
+    monkeypatch.chdir(tmp_path)
+    places = f"--input {tmp_path}/in --output {tmp_path}/out --win-len 500".split()
+    for dashes in ([], ["--", "--runner=FnApiRunner"]):
+        assert main(["record", *places, *dashes]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "/zzz" in line
+        assert "cannot be listed: File name too long" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_link_to_itself_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    (tmp_path / "in" / "loop.wav").symlink_to("loop.wav")
+    places = f"--input {tmp_path}/in --output {tmp_path}/out --win-len 500".split()
+    assert main(["record", *places]) == 2
+    assert f"{tmp_path}/in/loop.wav cannot be listed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -145,6 +245,41 @@ def test_errors_are_one_paragraph_with_their_status(
     assert "cat/bad.wav" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("scheme", ["az", "http", "ftp", "foo", "file"])
+def test_a_scheme_that_nobody_serves_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], scheme: str
+) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    remote, inside, out = f"{scheme}://host/x", str(tmp_path / "in"), tmp_path / "out"
+    window = ["--win-len", "500"]
+    for arguments in (
+        ["record", "--input", remote, "--output", str(out), *window],
+        ["record", "--input", f"{remote}/*.wav", "--output", str(out), *window],
+        ["record", "--input", inside, "--output", remote, *window],
+        ["record", *f"--input {inside} --output {out} --work-dir {remote}".split(),
+         *window],
+        ["plan", "--input", remote, *window],
+        ["show", remote],
+        ["status", remote],
+        ["verify", remote],
+    ):  # fmt: skip
+        assert main(arguments) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{remote}" in line
+        assert f"the scheme {scheme}:// is not supported" in line
+        for known in ("gs://", "hdfs://", "s3://"):
+            assert known in line
+    assert not out.exists()
+
+
+def test_a_file_system_that_lacks_something_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "hdfs://host/x"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Beam's file system for hdfs:// cannot be used: " in line
+
+
 def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
     result = run("plan", "--input", tmp_path / "no", "--win-len", "5", "--debug")
     assert result.returncode == 1
@@ -163,6 +298,15 @@ def test_a_recipe_from_a_file_and_from_a_data_set(
         assert (out / "metadata.json").read_bytes() == (
             recorded / "metadata.json"
         ).read_bytes()
+    recipe.write_text("win_len: 500\nshard-bytes: 1MiB\nchannels: '0'\n")
+    out = str(tmp_path / "units")
+    places = ["--input", str(tmp_path / "in"), "--output", out]
+    assert main(["record", *places, "--recipe", str(recipe)]) == 0
+    made = Metadata.load(out).recipe
+    assert (made.shard_bytes, made.channels) == (1 << 20, 0)
+    recipe.write_text("win_len: 500\nshard_bytes: many\n")
+    assert main(["plan", *places[:2], "--recipe", str(recipe)]) == 2
+    assert "must look like 128MiB" in capsys.readouterr().err
     recipe.write_text("win_lne: 500\n")
     out = str(tmp_path / "wrong")
     places = ["--input", str(tmp_path / "in"), "--output", out]

@@ -2,13 +2,16 @@
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.expressions import format_transform, parse_transform
-from beam_pipeline.transforms.base import Chain, Identity
+from beam_pipeline.listing import EXAMPLES
+from beam_pipeline.transforms.base import Chain, Identity, apply_transform
+from beam_pipeline.transforms.catalogue import SIGNAL_TO_SIGNAL
 from beam_pipeline.transforms.levels import PeakGain, RmsGain
 from beam_pipeline.transforms.spectral import LogMel
 
@@ -127,13 +130,17 @@ def log_mels(draw):
     )
 
 
-steps = st.one_of(
+signal_steps = st.one_of(
     st.builds(Identity, st.sampled_from(["float32", "int16"])),
     st.builds(PeakGain, st.floats(-200, 200) | st.integers(-200, 200)),
     st.builds(RmsGain, st.floats(-200, 200)),
-    log_mels(),
 )
-chains = st.lists(steps, min_size=2, max_size=4).map(lambda s: Chain(tuple(s)))
+steps = signal_steps | log_mels()
+chains = st.builds(
+    lambda before, last: Chain((*before, last)),
+    st.lists(signal_steps, min_size=1, max_size=3),
+    steps,
+)
 
 
 @given(steps | chains)
@@ -144,8 +151,6 @@ def test_round_trip(transform):
 
 
 def test_equal_transforms_have_one_text():
-    import numpy as np
-
     assert format_transform(PeakGain(0)) == format_transform(PeakGain(0.0))
     numpy_made = LogMel(n_fft=np.int64(512), f_min=np.float32(0.5))
     assert format_transform(numpy_made) == format_transform(
@@ -248,8 +253,46 @@ def test_expressions_that_are_refused(expression, problem):
 
 
 def test_a_bad_value_is_named_by_its_field():
-    with pytest.raises(RecipeError, match=r"^hop: must be at least 1; got 0$"):
+    with pytest.raises(RecipeError, match=r"^feature: log_mel: hop: must be at le"):
         parse_transform("peak_gain|log_mel(hop=0)")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "log_mel()|rms()",
+        "log_mel()|fft()",
+        "log_mel()|low_pass(cutoff_hz=1000)",
+        "log_mel()|identity(dtype='int16')",
+        "peak_gain()|spectral_centroid()|log_mel()",
+        "lufs()|peak_gain()",
+        "log_mel()|delta()|rms()",
+        "log_mel()|gain(gain_db=1)|stft()",
+    ],
+)
+def test_samples_cannot_be_had_again(expression):
+    with pytest.raises(RecipeError, match=r"takes samples, which .* no longer gives"):
+        parse_transform(expression)
+
+
+@pytest.mark.usefixtures("own")
+def test_what_follows_features_and_your_own():
+    assert len(parse_transform("log_mel()|gain(gain_db=1)|delta()|delta()").steps) == 4
+    assert len(parse_transform("log_mel()|own_transforms:double|rms()").steps) == 3
+
+
+def test_every_signal_step_gives_samples():
+    noise = np.random.default_rng(0).standard_normal((2, 8000)).astype(np.float32)
+    for name in SIGNAL_TO_SIGNAL:
+        made = apply_transform(
+            parse_transform(EXAMPLES.get(name, f"{name}()")), noise, 16000
+        )
+        assert (made.dtype, made.ndim) == (np.float32, 2), name
+
+
+def test_a_missing_parameter_is_named():
+    with pytest.raises(RecipeError, match=r"^feature: band_pass needs low_hz and high"):
+        parse_transform("band_pass")
 
 
 def test_nothing_is_evaluated(tmp_path):

@@ -1,6 +1,7 @@
 """features.py against tf.train.Example, tfx-bsl's decoder and plain numpy."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -18,10 +19,13 @@ from beam_pipeline.features import (
     FeatureSet,
     FeatureSpec,
     check_transform,
+    resolve_transforms,
 )
 from beam_pipeline.recipe import Recipe
+from beam_pipeline.recorder import split_options
 from beam_pipeline.transforms.base import Chain, Identity
 from beam_pipeline.transforms.levels import PeakGain
+from beam_pipeline.transforms.signals import Analytic
 from beam_pipeline.transforms.spectral import LogMel
 
 RATE = 8000
@@ -474,6 +478,44 @@ def test_extended_precision_differs_between_machines_and_is_refused():
         pytest.skip("this machine has no extended precision")
     with pytest.raises(RecipeError, match="cannot be stored"):
         check_transform("x", "", lambda w: np.zeros(2, np.longdouble), (9,), RATE)
+
+
+def test_axes_that_do_not_fit_are_left_out():
+    """A step of one's own may change what the steps before it say of their axes."""
+
+    def halve(spectra):
+        return spectra[..., ::2]
+
+    log_mel = LogMel(n_fft=64, hop=32, n_mels=6)
+    for step, axes in ((np.abs, 2), (halve, 0), (lambda x: x.max((1, 2)), 0)):
+        spec = check_transform("x", "", Chain((log_mel, step)), (256,), RATE)
+        assert len(spec.axes) == axes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mel(hop=0)", r"^feature b: mel: hop: must be at least 1; got 0$"),
+        ("mell()", r"^feature b: there is no transform mell; did you mean mel\?"),
+        ("low_pass()", r"^feature b: low_pass needs cutoff_hz"),
+    ],
+)
+def test_what_is_wrong_with_a_feature_names_it(text, message):
+    features = {"a": "identity()", "b": text}
+    with pytest.raises(RecipeError, match=message):
+        split_options(None, {"win_len": 10, "features": features})
+    with pytest.raises(RecipeError, match=message):
+        resolve_transforms(Recipe(win_len=10, features=features))
+
+
+def test_complex_values_are_not_called_integers():
+    with pytest.raises(RecipeError, match=r"^feature z: takes real .*magnitude or pow"):
+        check_transform("z", "", Chain((Analytic(), np.copy, PeakGain())), (64,), RATE)
+
+
+def test_a_transform_that_exits_is_told_like_any_error():
+    with pytest.raises(RecipeError, match=r"feature x: fails on two .* SystemExit: 3"):
+        check_transform("x", "sys:exit", lambda windows: sys.exit(3), (64,), RATE)
 
 
 def test_a_transform_that_raises_is_named_with_its_error():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import replace
@@ -25,6 +27,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_pipeline import Metadata, record, sink, stages
 from beam_pipeline.errors import (
     AudioTFRecordsError,
+    EngineError,
     InputError,
     OutputError,
     RecipeError,
@@ -36,7 +39,7 @@ from beam_pipeline.metadata import writer_versions
 from beam_pipeline.pipeline import Job, finish, plan_shards, write_shards
 from beam_pipeline.progress import clear_work
 from beam_pipeline.recipe import Recipe
-from beam_pipeline.recorder import locked
+from beam_pipeline.recorder import locked, nothing_left
 from beam_pipeline.sources import resolve_inputs
 from beam_pipeline.tfrecord import read_records
 from beam_pipeline.verify import find_problems
@@ -692,6 +695,94 @@ def test_a_second_run_into_the_same_folder_is_kept_out(tmp_path: Path) -> None:
         record(tmp_path / "in", tmp_path / "out", win_len=500)
     assert not (tmp_path / "out").exists()
     record(tmp_path / "in", tmp_path / "out", win_len=500)
+
+
+def test_a_lock_is_gone_when_it_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with locked("somewhere"):
+        assert len(list(tmp_path.glob("*.lock"))) == 1
+        with pytest.raises(OutputError, match="Another run"), locked("somewhere"):
+            pass
+        assert len(list(tmp_path.glob("*.lock"))) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def hold_often(work: str, counter: Path, times: int) -> None:
+    """Adds to a number in a file so often, each time under the lock."""
+    for _ in range(times):
+        while True:
+            try:
+                with locked(work):
+                    number = int(counter.read_text())
+                    time.sleep(0.0002)
+                    counter.write_text(str(number + 1))
+                break
+            except OutputError:
+                continue
+
+
+def test_a_lock_is_never_held_by_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    context = multiprocessing.get_context("fork")
+    processes = [
+        context.Process(target=hold_often, args=("there", counter, 300))
+        for _ in range(3)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert counter.read_text() == "900"
+
+
+@pytest.mark.parametrize("engine", [[], ["--runner=FnApiRunner"]])
+@pytest.mark.parametrize("work", [None, "work/of/mine"])
+def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
+    tmp_path: Path, engine: list[str], work: str | None
+) -> None:
+    write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
+    write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
+    before = digests(tmp_path), sorted(tmp_path.rglob("*"))
+    work_dir = {} if work is None else {"work_dir": tmp_path / work}
+    with pytest.raises(RecipeError, match="sample rate"):
+        record(
+            tmp_path / "in",
+            tmp_path / "deep" / "out",
+            win_seconds=0.5,
+            beam_args=engine,
+            **work_dir,
+        )
+    assert (digests(tmp_path), sorted(tmp_path.rglob("*"))) == before
+
+
+def test_what_was_there_before_a_refused_run_stays(tmp_path: Path) -> None:
+    write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
+    write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(RecipeError):
+        record(tmp_path / "in", tmp_path / "out", win_seconds=0.5)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
+    tmp_path: Path,
+) -> None:
+    write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
+    places = str(tmp_path / "in"), str(tmp_path / "out")
+    with pytest.raises(TooManyRejected):
+        record(*places, win_len=500, num_shards=3)
+    receipts = sorted((tmp_path / "out" / "_work" / "receipts").iterdir())
+    assert receipts
+    with pytest.raises(EngineError), nothing_left(places[1], f"{places[1]}/_work"):
+        raise EngineError("nobody answers")
+    assert sorted((tmp_path / "out" / "_work" / "receipts").iterdir()) == receipts
 
 
 def test_a_changed_transform_does_not_continue_what_it_was(

@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import Metadata, files, stores
+from beam_pipeline.cli import main
 from beam_pipeline.errors import InputError, StoreError, TooManyRejected
 from beam_pipeline.recorder import record
 from beam_pipeline.stores import FIRST_BYTES, StoreReader
+from tests.loopback import free_port, point_at
 from tests.sounds import write_corpus
 
 SCHEMES = ("s3", "gs")
@@ -131,7 +133,7 @@ def test_a_store_that_never_answers_is_not_the_file_s_fault(bucket, proxy, monke
     monkeypatch.setitem(stores._RETRIES, "max_retries", 1)
     stores._client.cache_clear()
     proxy.refuse = 10**9
-    with pytest.raises(StoreError, match=r"a\.wav.*503.*same command again"):
+    with pytest.raises(StoreError, match=r"a\.wav.*503.*Check the address"):
         files.read_bytes(f"s3://{bucket}/in/a.wav")
     proxy.refuse = 0
 
@@ -153,9 +155,75 @@ def test_without_credentials_nobody_waits(store_port, proxy, bucket, monkeypatch
     started = time.monotonic()
     assert files.size(f"s3://{bucket}/public") == 1
     assert files.read_bytes(f"gs://{bucket}/public") == b"x"
-    with pytest.raises(PermissionError, match="no credentials were found"):
+    with pytest.raises(StoreError, match=r"AWS_ACCESS_KEY_ID.*there are none"):
         files.read_bytes(f"s3://{bucket}/private")
     assert time.monotonic() - started < 5
+
+
+def lines_of(capsys):
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("denied", ["", "/in/cat", "/in/cat/cat_1.wav"])
+def test_no_access_ends_the_run_and_rejects_no_clip(
+    bucket, proxy, tmp_path, capsys, scheme, denied
+):
+    write_corpus(tmp_path / "in", clips=2)
+    remote = f"{scheme}://{bucket}/in"
+    upload_folder(tmp_path / "in", remote)
+    proxy.deny = f"/{bucket}{denied}"
+    out = tmp_path / "out"
+    flags = ["--input", remote, "--output", str(out), "--win-len", "500"]
+    assert main(["record", *flags, "--max-rejected", "100%"]) == 1
+    (line,) = lines_of(capsys)
+    assert f"refuses access to the bucket '{bucket}'" in line
+    assert ("AWS_ACCESS_KEY_ID" if scheme == "s3" else "GOOGLE_APPLICATION") in line
+    assert "what is there does not suffice" in line
+    assert "same command again" not in line
+    assert not (out / "rejected.jsonl").exists()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_missing_object_is_a_reject(bucket, tmp_path, scheme):
+    write_corpus(tmp_path / "in", ("cat",), clips=2)
+    root = f"{scheme}://{bucket}/in"
+    upload_folder(tmp_path / "in", root)
+    files.write_bytes(f"{root}/some.txt", b"cat/cat_0.wav\ncat/none.wav\n")
+    options = {"win_len": 500, "max_rejected": 1}
+    metadata = record(f"{root}/some.txt", str(tmp_path / "out"), **options)
+    assert (metadata.clips, metadata.rejected) == (2, 1)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_bucket_that_is_not_there_is_told(bucket, tmp_path, capsys, scheme):
+    write_corpus(tmp_path / "in", ("cat",), clips=1)
+    missing, local = f"{scheme}://no-{bucket}/x", str(tmp_path / "in")
+    window = ["--win-len", "500"]
+    for arguments in (
+        ["record", "--input", missing, "--output", str(tmp_path / "out"), *window],
+        ["record", "--input", local, "--output", missing, *window],
+        ["plan", "--input", missing, *window],
+        ["status", missing],
+        ["show", missing],
+        ["verify", missing],
+    ):
+        assert main(arguments) == 2
+        (line,) = lines_of(capsys)
+        assert f"there is no bucket 'no-{bucket}'" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dead_store_gives_the_advice_that_fits(monkeypatch, capsys):
+    point_at(free_port(), monkeypatch)
+    monkeypatch.setitem(stores._RETRIES, "max_retries", 1)
+    stores._client.cache_clear()
+    for command in ("status", "verify", "show"):
+        assert main([command, "s3://bucket/records"]) == 1
+        (line,) = lines_of(capsys)
+        assert "Connection refused" in line
+        assert "Check the address" in line
+    stores._client.cache_clear()
 
 
 def long_sound(path, seconds, rate=8000, **kind):

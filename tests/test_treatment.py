@@ -126,6 +126,10 @@ def test_nothing_left_is_an_error(corpus, tmp_path):
     with pytest.raises(InputError, match=r"Not one of 33 windows has passed --keep"):
         record(str(corpus), str(tmp_path / "out"), win_len=100, keep=Never())
     assert not (tmp_path / "out" / "metadata.json").exists()
+    with pytest.raises(InputError, match=r"raise --num-elems \(2\).*add --overwrite"):
+        record(str(corpus), str(tmp_path / "o"), win_len=100, keep=Never(), num_elems=2)
+    # What it says works.
+    record(str(corpus), str(tmp_path / "o"), win_len=100, overwrite=True)
 
 
 def test_copies_stand_beside_their_window(corpus, tmp_path):

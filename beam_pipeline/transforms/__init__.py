@@ -1,1 +1,98 @@
-"""Transforms: what turns a block of windows into a block of features."""
+"""Transforms: what turns a block of windows into a block of features.
+
+Beside them, what chooses windows (:mod:`selection`) and what augments them
+(:mod:`augment`).
+"""
+
+from beam_pipeline.transforms.ar import ArSpectrum, LinearPrediction
+from beam_pipeline.transforms.augment import (
+    Noise,
+    RandomGain,
+    RandomPolarity,
+    Speed,
+    TimeShift,
+)
+from beam_pipeline.transforms.base import Chain, Identity, Transform, per_window
+from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
+from beam_pipeline.transforms.cqt import Chroma, Cqt
+from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
+from beam_pipeline.transforms.fourier import Fft, Stft
+from beam_pipeline.transforms.kaldi import KaldiFbank
+from beam_pipeline.transforms.levels import (
+    Gain,
+    LufsGain,
+    Normalize,
+    PeakGain,
+    RmsGain,
+)
+from beam_pipeline.transforms.loudness import Loudness, Lufs
+from beam_pipeline.transforms.pitch import Pyin, Yin
+from beam_pipeline.transforms.selection import Active, Energy, Peak
+from beam_pipeline.transforms.shape import (
+    OnsetStrength,
+    Rms,
+    SpectralBandwidth,
+    SpectralCentroid,
+    SpectralContrast,
+    SpectralFlatness,
+    SpectralRolloff,
+    ZeroCrossingRate,
+)
+from beam_pipeline.transforms.signals import (
+    Analytic,
+    Downsample,
+    PreEmphasis,
+    Resample,
+)
+from beam_pipeline.transforms.spectral import LogMel, Mel
+
+__all__ = [
+    "Active",
+    "Analytic",
+    "ArSpectrum",
+    "BandPass",
+    "Chain",
+    "Chroma",
+    "Cqt",
+    "Delta",
+    "Downsample",
+    "Energy",
+    "Fft",
+    "Gain",
+    "HighPass",
+    "Identity",
+    "KaldiFbank",
+    "LinearPrediction",
+    "LogMel",
+    "Loudness",
+    "LowPass",
+    "Lufs",
+    "LufsGain",
+    "Mel",
+    "Mfcc",
+    "Noise",
+    "Normalize",
+    "OnsetStrength",
+    "Pcen",
+    "Peak",
+    "PeakGain",
+    "PreEmphasis",
+    "Pyin",
+    "RandomGain",
+    "RandomPolarity",
+    "Resample",
+    "Rms",
+    "RmsGain",
+    "SpectralBandwidth",
+    "SpectralCentroid",
+    "SpectralContrast",
+    "SpectralFlatness",
+    "SpectralRolloff",
+    "Speed",
+    "Stft",
+    "TimeShift",
+    "Transform",
+    "Yin",
+    "ZeroCrossingRate",
+    "per_window",
+]

@@ -203,11 +203,12 @@ def rate_after(step: Transform, sample_rate_hz: int) -> int:
 def as_float32(windows: Array) -> FloatArray:
     windows = np.asarray(windows)
     if windows.dtype.kind != "f":
+        hint = {
+            "i": "; identity(dtype='int16') can only be the last step of a chain",
+            "c": "; take the magnitude or power of complex values first",
+        }.get(windows.dtype.kind, "")
         raise RecipeError(
-            "feature",
-            "takes samples as floating point; identity(dtype='int16') can only be the "
-            "last step of a chain",
-            str(windows.dtype),
+            "feature", f"takes real numbers as floating point{hint}", str(windows.dtype)
         )
     return windows.astype(np.float32, copy=False)
 

@@ -77,3 +77,12 @@ BUILT_IN: dict[str, type[Any]] = {
     "yin": Yin,
     "zero_crossing_rate": ZeroCrossingRate,
 }
+
+# Those that give samples for samples, so that any other can follow them, ...
+SIGNAL_TO_SIGNAL = frozenset({
+    "band_pass", "downsample", "high_pass", "identity", "low_pass", "lufs_gain",
+    "normalize", "peak_gain", "pre_emphasis", "resample", "rms_gain",
+})  # fmt: skip
+
+# ... and those that take whatever was made, and keep its shape.
+ON_FEATURES = frozenset({"delta", "gain"})

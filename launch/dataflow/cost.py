@@ -32,7 +32,8 @@ from beam_pipeline.sources import list_sources, locate, resolve_inputs, survey
 
 # What a recipe says of manifests and splits, which a sample of files has not.
 OF_TABLES = (
-    "label_separator", "classes", "target_columns", "path_column", "column_names",
+    "label_separator", "classes", "events", "event_column", "event_targets",
+    "event_overlap", "no_event", "target_columns", "path_column", "column_names",
     "delimiter", "columns", "split_column", "splits", "folds", "group_by", "stratify",
     "split_salt",
 )  # fmt: skip

@@ -1,0 +1,388 @@
+"""Events: labels with a start and an end, and what they say of windows.
+
+Label files of Audacity, selection tables of Raven, CSV, TSV, JSON and JSONL. Times are
+seconds from the start of the file. An event covers ``[start_s, end_s)``.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline import files
+from beam_pipeline.errors import InputError, UnusableEntry
+from beam_pipeline.recipe import Recipe, comma_list
+
+# Column names that are taken, in lower case, the best first.
+START_NAMES = ("start_s", "start", "begin time (s)", "onset", "begin", "start_time",
+               "tmin", "begin_time")  # fmt: skip
+END_NAMES = ("end_s", "end", "end time (s)", "offset", "end_time", "tmax", "stop")
+LABEL_NAMES = ("label", "class", "event_label", "annotation", "species", "tag", "code",
+               "call type", "text", "event")  # fmt: skip
+FILE_NAMES = ("path", "filepath", "filename", "file", "begin file", "begin path")
+
+
+class Event(NamedTuple):
+    """A label that holds from ``start_s`` to ``end_s``."""
+
+    start_s: float
+    end_s: float
+    label: str
+
+
+def read_events(
+    content: bytes, location: str, label_column: str | None = None
+) -> dict[str | None, list[Event]]:
+    """The events in a file, by the file that they are in; None: the file is not named.
+
+    Parameters
+    ----------
+    content : bytes
+        What is in the file.
+    location : str
+        Its path; the suffix tells JSON from text.
+    label_column : str, optional
+        The column that holds the label. Default: the first of ``LABEL_NAMES``.
+
+    Raises
+    ------
+    InputError
+        Naming the line and what is wrong with it.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{location} is not UTF-8 text: {error}.") from error
+    suffix = os.path.splitext(location)[1].lower()
+    if suffix in (".json", ".jsonl", ".ndjson"):
+        rows = _json_rows(text, location, is_lines=suffix != ".json")
+    else:
+        rows = _text_rows(text, location)
+    events: dict[str | None, list[Event]] = {}
+    seen: set[Any] = set()
+    for line, row in rows:
+        where = f"{location}, line {line}"
+        event = _event(row, label_column, where)
+        name = _find(row, FILE_NAMES)
+        # Raven has one row for each view, waveform and spectrogram, of an event.
+        selection = row.get("selection")
+        if selection is not None and (selection, event) in seen:
+            continue
+        seen.add((selection, event))
+        events.setdefault(None if name is None else str(name), []).append(event)
+    for some in events.values():
+        some.sort()
+    return events
+
+
+def _text_rows(text: str, location: str) -> list[tuple[int, dict[str, Any]]]:
+    """Rows by lower-case column; Audacity's files have no header."""
+    lines = text.splitlines()
+    if not any(line.strip() for line in lines):
+        return []
+    first = next(line for line in lines if line.strip())
+    delimiter = max("\t,;", key=first.count)
+    table = list(csv.reader(io.StringIO(text), delimiter=delimiter))
+    numbered = [(n, row) for n, row in enumerate(table, 1) if any(map(str.strip, row))]
+    header = [name.strip().lower() for name in numbered[0][1]]
+    if _is_number(header[0]) and len(header) >= 2:
+        # A line that begins with a backslash holds the frequencies of the one before.
+        names = ["start_s", "end_s", "label"]
+        return [
+            (n, dict(zip(names, [*row, ""][:3], strict=False)))
+            for n, row in numbered
+            if row[0].strip() != "\\"
+        ]
+    return [(n, dict(zip(header, row, strict=False))) for n, row in numbered[1:]]
+
+
+def _json_rows(
+    text: str, location: str, is_lines: bool
+) -> list[tuple[int, dict[str, Any]]]:
+    try:
+        if is_lines:
+            rows = [(n, json.loads(line)) for n, line in enumerate(text.splitlines(), 1)
+                    if line.strip()]  # fmt: skip
+        else:
+            values = json.loads(text)
+            if isinstance(values, Mapping):
+                values = values.get("events")
+            if not isinstance(values, list):
+                raise InputError(
+                    f'{location} must hold a list, or {{"events": [...]}}.'
+                )
+            rows = list(enumerate(values, 1))
+    except ValueError as error:
+        raise InputError(f"{location}: {error}.") from error
+    for n, row in rows:
+        if not isinstance(row, Mapping):
+            raise InputError(f"{location}, entry {n}: must be an object, not {row!r}.")
+    return [(n, {str(k).lower(): v for k, v in row.items()}) for n, row in rows]
+
+
+def _event(row: Mapping[str, Any], label_column: str | None, where: str) -> Event:
+    names = LABEL_NAMES if label_column is None else (label_column.lower(),)
+    found = [
+        _required(row, kind, kinds, where)
+        for kind, kinds in (
+            ("start", START_NAMES), ("end", END_NAMES), ("label", names)
+        )
+    ]  # fmt: skip
+    start, end = (_seconds(value, where) for value in found[:2])
+    if end < start:
+        raise InputError(f"{where}: the event ends at {end:g} s, before {start:g} s.")
+    label = str(found[2]).strip()
+    if not label:
+        raise InputError(f"{where}: the event has an empty label.")
+    return Event(start, end, label)
+
+
+def _required(
+    row: Mapping[str, Any], kind: str, names: Sequence[str], where: str
+) -> Any:
+    value = _find(row, names)
+    if value is None:
+        raise InputError(
+            f"{where}: there is no column for the {kind} ({', '.join(names)}), only "
+            f"{', '.join(map(str, row))}."
+        )
+    return value
+
+
+def _find(row: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _seconds(value: Any, where: str) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise InputError(f"{where}: {value!r} is not a time in seconds from 0 on.")
+    return seconds
+
+
+@dataclass(frozen=True)
+class EventTable:
+    """The events of many clips in one file, by the name that it has for each.
+
+    Every process that reads headers holds it whole.
+    """
+
+    where: str
+    by_name: Mapping[str, tuple[Event, ...]]
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> EventTable | None:
+        """The recipe's table as it is now; None if it names none.
+
+        Raises
+        ------
+        InputError
+            If it is not there, cannot be read, or does not name the files.
+        """
+        if recipe.events is None or "{" in recipe.events:
+            return None
+        location = files.absolute(recipe.events)
+        if not files.exists(location):
+            raise InputError(f"{location}: there is no such file. Check --events.")
+        content = files.read_bytes(location)
+        return _parse_table(content, location, recipe.event_column)
+
+    def name_of(self, filepath: str) -> str | None:
+        """What a clip is called in the table: its path, or its name alone."""
+        for name in (filepath, filepath.rpartition("/")[2]):
+            if name in self.by_name:
+                return name
+        return None
+
+
+@functools.lru_cache(maxsize=1)  # for all threads that read headers
+def _parse_table(content: bytes, location: str, label_column: str | None) -> EventTable:
+    found = read_events(content, location, label_column)
+    if None in found:
+        raise InputError(
+            f"{location} does not say which file an event is in: it has none of the "
+            f"columns {', '.join(FILE_NAMES)}. For a file beside each clip, write "
+            "--events '{folder}/{stem}.txt'."
+        )
+    # Tables are made on Windows, too.
+    by_name = {str(k).replace("\\", "/"): tuple(v) for k, v in found.items()}
+    return EventTable(location, by_name)
+
+
+def clip_events(
+    filepath: str, root: str, recipe: Recipe, table: EventTable | None
+) -> tuple[Event, ...]:
+    """A clip's events, in order of their time, from the table or a file of its own.
+
+    Raises
+    ------
+    UnusableEntry
+        If its own file is missing or cannot be read, or an event is of a class that is
+        not one of the recipe's.
+    """
+    if recipe.events is None:
+        return ()
+    if table is not None:
+        events = table.by_name.get(table.name_of(filepath) or "", ())
+    else:
+        events = _own_events(filepath, root, recipe)
+    known = comma_list(recipe.classes)
+    for event in events if known else ():
+        if event.label not in known:
+            raise UnusableEntry(
+                filepath,
+                f"has an event of class {event.label} at {event.start_s:g} s, which is "
+                "not one of --classes",
+            )
+    return events
+
+
+def _own_events(filepath: str, root: str, recipe: Recipe) -> tuple[Event, ...]:
+    folder, _, name = filepath.rpartition("/")
+    stem = os.path.splitext(name)[0]
+    below = (recipe.events or "").format(folder=folder or ".", stem=stem, name=name)
+    location = files.join(root, os.path.normpath(below))
+    if not files.exists(location):
+        raise UnusableEntry(
+            filepath, f"has no file of events {below}; make it, empty if there are none"
+        )
+    try:
+        found = read_events(files.read_bytes(location), location, recipe.event_column)
+    except InputError as error:
+        raise UnusableEntry(
+            filepath, f"has events that cannot be read: {error}"
+        ) from error
+    for other in found:
+        if other is not None and other.replace("\\", "/").rpartition("/")[2] != name:
+            raise UnusableEntry(filepath, f"has events of {other} in {below}")
+    return tuple(sorted(event for some in found.values() for event in some))
+
+
+def named_no_event(recipe: Recipe) -> tuple[str, ...]:
+    """The class of windows without an event, if the recipe names one."""
+    if recipe.events is None or recipe.no_event in ("keep", "drop"):
+        return ()
+    return (recipe.no_event,)
+
+
+def overlaps(
+    events: Sequence[Event], starts_s: npt.NDArray[np.float64], length_s: float
+) -> npt.NDArray[np.float64]:
+    """Seconds of each event in each window, shape (windows, events)."""
+    first = np.array([event.start_s for event in events], np.float64)
+    last = np.array([event.end_s for event in events], np.float64)
+    low = np.maximum(first, starts_s[:, np.newaxis])
+    high = np.minimum(last, (starts_s + length_s)[:, np.newaxis])
+    shared: npt.NDArray[np.float64] = np.maximum(high - low, 0)
+    return shared
+
+
+def counts_in(
+    events: Sequence[Event],
+    starts_s: npt.NDArray[np.float64],
+    length_s: float,
+    share: float,
+) -> npt.NDArray[np.bool_]:
+    """Which events count in which windows, shape (windows, events).
+
+    An event counts where it shares some time with the window, and at least ``share`` of
+    its own length or of the window's, whichever is shorter. One without a length counts
+    where its time lies in the window.
+    """
+    shared = overlaps(events, starts_s, length_s)
+    lengths = np.array([event.end_s - event.start_s for event in events], np.float64)
+    begin = np.array([event.start_s for event in events], np.float64)
+    inside = (starts_s[:, np.newaxis] <= begin) & (
+        begin < (starts_s + length_s)[:, np.newaxis]
+    )
+    enough = shared >= share * np.minimum(lengths, length_s)
+    counted: npt.NDArray[np.bool_] = np.where(
+        lengths == 0, inside, (shared > 0) & enough
+    )
+    return counted
+
+
+def multi_hot(
+    events: Sequence[Event],
+    classes: Mapping[str, int],
+    starts_s: npt.NDArray[np.float64],
+    length_s: float,
+    share: float = 0.0,
+) -> npt.NDArray[np.bool_]:
+    """Which classes have an event in which windows, shape (windows, classes)."""
+    hot = np.zeros((len(starts_s), len(classes)), np.bool_)
+    counted = counts_in(events, starts_s, length_s, share)
+    for at, event in enumerate(events):
+        hot[counted[:, at], classes[event.label]] = True
+    return hot
+
+
+def main_class(
+    events: Sequence[Event],
+    classes: Mapping[str, int],
+    starts_s: npt.NDArray[np.float64],
+    length_s: float,
+    share: float = 0.0,
+) -> npt.NDArray[np.int64]:
+    """The class with the most time in each window, -1 where no event counts.
+
+    Of equal ones it is the first in the list of classes.
+    """
+    seconds = np.full((len(starts_s), len(classes)), -1.0)
+    counted = counts_in(events, starts_s, length_s, share)
+    shared = overlaps(events, starts_s, length_s)
+    for at, event in enumerate(events):
+        column = seconds[:, classes[event.label]]
+        column[counted[:, at]] = (
+            np.maximum(column[counted[:, at]], 0) + shared[counted[:, at], at]
+        )
+    best: npt.NDArray[np.int64] = seconds.argmax(axis=1)
+    best[seconds.max(axis=1, initial=-1) < 0] = -1
+    return best
+
+
+def frame_mask(
+    events: Sequence[Event],
+    classes: Mapping[str, int],
+    starts_s: npt.NDArray[np.float64],
+    centres_s: npt.NDArray[np.float64],
+) -> npt.NDArray[np.uint8]:
+    """1 where the centre of a frame lies in an event of a class.
+
+    Parameters
+    ----------
+    starts_s : numpy.ndarray, shape (windows,)
+    centres_s : numpy.ndarray, shape (frames,)
+        Of the frames of a feature, from the start of their window.
+
+    Returns
+    -------
+    numpy.ndarray, shape (windows, frames, classes), uint8
+    """
+    times = starts_s[:, np.newaxis] + centres_s
+    mask = np.zeros((*times.shape, len(classes)), np.uint8)
+    for event in events:
+        inside = (event.start_s <= times) & (times < event.end_s)
+        mask[inside, classes[event.label]] = 1
+    return mask

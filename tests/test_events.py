@@ -1,0 +1,416 @@
+"""Events: label files, and what they say of windows, against slow loops."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline import record
+from beam_pipeline.cli import main
+from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
+from beam_pipeline.events import (
+    Event,
+    counts_in,
+    frame_mask,
+    main_class,
+    multi_hot,
+    overlaps,
+    read_events,
+)
+from beam_pipeline.reader import replay
+from beam_pipeline.verify import find_problems
+from tests.sounds import write_sound
+
+RAVEN = (
+    "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tSpecies\n"
+    "1\tWaveform 1\t1\t0.5\t1.25\t100\twren\n"
+    "1\tSpectrogram 1\t1\t0.5\t1.25\t100\twren\n"
+    "2\tSpectrogram 1\t1\t2.0\t2.5\t100\towl\n"
+)
+AUDACITY = "0.500000\t1.250000\twren\n\\\t100.0\t2000.0\n2.0\t2.5\towl\n"
+EXPECTED = [Event(0.5, 1.25, "wren"), Event(2.0, 2.5, "owl")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", AUDACITY),
+        ("a.txt", AUDACITY.replace("\n", "\r\n")),
+        ("a.selections.txt", RAVEN),
+        ("a.csv", "start_s,end_s,label\n2,2.5,owl\n0.5,1.25,wren\n"),
+        ("a.csv", "\ufeffonset;offset;event_label\n0.5;1.25;wren\n2;2.5;owl\n"),
+        ("a.csv", 'start,end,label\n0.5,1.25,"wren"\n2,2.5,owl\n'),
+        ("a.json", json.dumps([e._asdict() for e in EXPECTED])),
+        ("a.json", json.dumps({"events": [e._asdict() for e in EXPECTED]})),
+        ("a.jsonl", "".join(json.dumps(e._asdict()) + "\n" for e in EXPECTED)),
+    ],
+)
+def test_formats(name, text):
+    assert read_events(text.encode(), name) == {None: EXPECTED}
+
+
+def test_a_table_of_several_files():
+    text = "filename,start,end,label\nb.wav,1,2,x\na.wav,0,1,y\nb.wav,0,1,z\n"
+    assert read_events(text.encode(), "t.csv") == {
+        "b.wav": [Event(0, 1, "z"), Event(1, 2, "x")],
+        "a.wav": [Event(0, 1, "y")],
+    }
+
+
+def test_the_label_column_may_be_named():
+    text = "start,end,label,species\n0,1,call,owl\n"
+    assert read_events(text.encode(), "t.csv", "Species") == {
+        None: [Event(0, 1, "owl")]
+    }
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "start,end,label\n"])
+def test_no_events(text):
+    assert read_events(text.encode(), "a.csv") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.txt", "1\t0.5\towl\n", r"a.txt, line 1: the event ends at 0.5 s, before 1"),
+        ("a.txt", "0\tx\towl\n", r"line 1: 'x' is not a time in seconds"),
+        ("a.txt", "0\t1\towl\n-1\t2\towl\n", r"line 2: '-1' is not a time"),
+        ("a.txt", "0\tinf\towl\n", r"'inf' is not a time"),
+        ("a.txt", "0\t1\t \n", r"line 1: the event has an empty label"),
+        ("a.txt", "0\t1\n", r"line 1: the event has an empty label"),
+        ("a.csv", "start,label\n1,owl\n", r"line 2: there is no column for the end"),
+        ("a.csv", "start,end\n1,2\n", r"no column for the label .*only start, end"),
+        ("a.json", "{", r"a.json: Expecting property name"),
+        ("a.json", "3", r"a.json must hold a list"),
+        ("a.jsonl", "[1]\n", r"a.jsonl, entry 1: must be an object"),
+        ("a.json", '[{"start": null, "end": 1, "label": "x"}]', "for the start"),
+    ],
+)
+def test_what_is_wrong_is_named(name, text, problem):
+    with pytest.raises(InputError, match=problem):
+        read_events(text.encode(), name)
+
+
+def test_what_is_not_text():
+    with pytest.raises(InputError, match=r"a.txt is not UTF-8 text"):
+        read_events(b"\xff\xfe\x00", "a.txt")
+
+
+# Windows
+
+CLASSES = {"owl": 0, "tit": 1, "wren": 2}
+# Quarters are exact in binary, so that the slow loops compare the same numbers.
+times = st.integers(0, 40).map(lambda n: n / 4)
+events = st.lists(
+    st.tuples(times, times, st.sampled_from(sorted(CLASSES))).map(
+        lambda e: Event(min(e[:2]), max(e[:2]), e[2])
+    ),
+    max_size=6,
+)
+starts = st.lists(times, min_size=1, max_size=5).map(lambda s: np.array(sorted(s)))
+
+
+def slow_counts(event, start, length, share):
+    if event.start_s == event.end_s:
+        return start <= event.start_s < start + length
+    shared = min(event.end_s, start + length) - max(event.start_s, start)
+    return shared > 0 and shared >= share * min(event.end_s - event.start_s, length)
+
+
+@given(events, starts, st.sampled_from([0.25, 1.0, 3.5]), st.sampled_from([0, 0.5, 1]))
+@settings(deadline=None, max_examples=300)
+def test_windows_against_slow_loops(some, at, length, share):
+    counted = counts_in(some, at, length, share)
+    hot = multi_hot(some, CLASSES, at, length, share)
+    best = main_class(some, CLASSES, at, length, share)
+    assert counted.shape == (len(at), len(some))
+    assert hot.dtype == np.bool_
+    for i, start in enumerate(at):
+        seconds = {}
+        for k, event in enumerate(some):
+            expected = slow_counts(event, start, length, share)
+            assert counted[i, k] == expected
+            if expected:
+                shared = min(event.end_s, start + length) - max(event.start_s, start)
+                seconds[event.label] = seconds.get(event.label, 0) + max(shared, 0)
+        assert [bool(h) for h in hot[i]] == [c in seconds for c in CLASSES]
+        longest = max(seconds.values(), default=None)
+        expected = next((c for c in CLASSES if seconds.get(c) == longest), None)
+        assert best[i] == (CLASSES[expected] if seconds else -1)
+
+
+@given(events, starts, st.integers(1, 8), st.sampled_from([0.25, 0.5]))
+@settings(deadline=None, max_examples=300)
+def test_masks_against_slow_loops(some, at, frames, step):
+    centres = step / 2 + step * np.arange(frames)
+    mask = frame_mask(some, CLASSES, at, centres)
+    assert mask.shape == (len(at), frames, len(CLASSES))
+    for i, start in enumerate(at):
+        for t, centre in enumerate(centres):
+            expected = {e.label for e in some if e.start_s <= start + centre < e.end_s}
+            assert {c for c in CLASSES if mask[i, t, CLASSES[c]]} == expected
+
+
+def test_overlaps_of_edges():
+    event = [Event(1.0, 2.0, "owl")]
+    at = np.array([0.0, 0.5, 1.0, 1.5, 2.0])
+    assert overlaps(event, at, 1.0)[:, 0].tolist() == [0, 0.5, 1, 0.5, 0]
+    assert counts_in(event, at, 1.0, 0.0)[:, 0].tolist() == [0, 1, 1, 1, 0]
+
+
+# Whole runs, from files of sound and of events to what replay gives
+
+WIN_LEN, HOP = 2000, 1500
+LOG_MEL = "log_mel(n_fft=512,hop=128,n_mels=8)"
+LIVES = {
+    "a/x.wav": [
+        Event(0.1, 0.5, "wren"),
+        Event(0.3, 1.4, "owl"),
+        Event(2.0, 2.0, "tit"),
+    ],
+    "a/y.wav": [],
+    "b/z.wav": [Event(0.0, 9.0, "tit"), Event(1.31, 1.33, "wren")],
+}
+
+
+@pytest.fixture
+def sounds(tmp_path):
+    for number, name in enumerate(LIVES):
+        write_sound(tmp_path / "in" / name, 20000 + 3000 * number, seed=number)
+    return tmp_path / "in"
+
+
+def write_audacity(folder):
+    """A label file beside each sound; some labels have a line of frequencies."""
+    for name, some in LIVES.items():
+        lines = [f"{e.start_s}\t{e.end_s}\t{e.label}\n\\\t10\t20\n" for e in some]
+        (folder / name).with_suffix(".txt").write_text("".join(lines))
+    return {"events": "{folder}/{stem}.txt"}
+
+
+def write_raven(folder):
+    """One selection table of all files, two rows a selection."""
+    rows = ["Selection\tView\tBegin Time (s)\tEnd Time (s)\tBegin File\tSpecies\n"]
+    for name, some in LIVES.items():
+        for n, e in enumerate(some):
+            rows += [
+                f"{n}\t{view} 1\t{e.start_s}\t{e.end_s}\t{Path(name).name}\t{e.label}\n"
+                for view in ("Waveform", "Spectrogram")
+            ]
+    (folder.parent / "all.selections.txt").write_text("".join(rows))
+    return {
+        "events": str(folder.parent / "all.selections.txt"), "event_column": "species"
+    }  # fmt: skip
+
+
+def slow_labels(events, start_s, length_s, share, classes):
+    """What holds in a window, and for how long."""
+    seconds = {}
+    for event in events:
+        if slow_counts(event, start_s, length_s, share):
+            end_s = min(event.end_s, start_s + length_s)
+            shared = max(0, end_s - max(event.start_s, start_s))
+            seconds[event.label] = seconds.get(event.label, 0) + shared
+    return [seconds.get(label) for label in classes]
+
+
+@pytest.mark.parametrize("write", [write_audacity, write_raven])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"event_overlap": 0.5, "tail": "overlap", "order": "listed"},
+        {"random_starts": True, "max_windows": 4, "num_shards": 3},
+        {"copies": 2, "augment": "noise()", "sample_rate": 4000},
+    ],
+)
+def test_runs_against_slow_loops(sounds, tmp_path, write, options):
+    metadata = record(
+        sounds, tmp_path / "out", win_len=WIN_LEN, hop=HOP,
+        features={"m": LOG_MEL, "s": "identity()"},
+        event_targets="class,multi_hot,mask:m", **write(sounds), **options,
+    )  # fmt: skip
+    classes = ("owl", "tit", "wren")
+    assert metadata.classes == classes
+    time, axis = metadata.features["m_mask"].axes
+    assert axis["labels"] == list(classes)
+    counts = Counter()
+    some = list(replay(str(tmp_path / "out")).as_numpy_iterator())
+    assert len(some) > 10
+    for example in some:
+        events, rate = LIVES[example["filepath"].decode()], example["fs"]
+        start_s, length_s = example["win_start_idx"] / rate, WIN_LEN / rate
+        share = options.get("event_overlap", 0)
+        seconds = slow_labels(events, start_s, length_s, share, classes)
+        hot = [int(s is not None) for s in seconds]
+        assert example["labels"].tolist() == hot
+        counts.update(label for label, h in zip(classes, hot, strict=True) if h)
+        longest = max((s for s in seconds if s is not None), default=None)
+        target = -1 if longest is None else seconds.index(longest)
+        assert example["target"] == target
+        assert example["class"].decode() == ("" if target < 0 else classes[target])
+        mask = example["m_mask"]
+        assert (mask.dtype, mask.shape) == (np.uint8, (len(example["m"]), 3))
+        for t, frame in enumerate(mask):
+            centre = start_s + (time["start"] + time["step"] * t + time["length"] / 2)
+            held = {e.label for e in events if e.start_s <= centre < e.end_s}
+            assert [c for c, m in zip(classes, frame, strict=True) if m] == sorted(held)
+    assert metadata.splits["records"].examples_per_class == dict(counts)
+    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+
+
+def test_parts_of_files_have_the_events_of_their_time(sounds, tmp_path):
+    table = "path,offset_s,duration_s\na/x.wav,0,1\na/x.wav,1,1\na/x.wav,0.25,0.5\n"
+    (sounds / "parts.csv").write_text(table)
+    record(
+        sounds / "parts.csv", tmp_path / "out", win_len=2000,
+        **write_audacity(sounds),
+    )  # fmt: skip
+    found = {}
+    for example in replay(str(tmp_path / "out")).as_numpy_iterator():
+        at = (int(example["index"]), int(example["win_start_idx"]))
+        found[at] = example["labels"].tolist()
+    # At 8 kHz windows last 0.25 s; the third part begins where the second window does.
+    owl, tit, wren = [1, 0, 0], [0, 1, 0], [0, 0, 1]
+    both = [1, 0, 1]
+    assert found == {
+        (0, 0): wren, (0, 2000): both, (0, 4000): owl, (0, 6000): owl,
+        (1, 0): owl, (1, 2000): owl, (1, 4000): [0, 0, 0], (1, 6000): [0, 0, 0],
+        (2, 0): both, (2, 2000): owl,
+    }  # fmt: skip
+    assert tit not in found.values()
+
+
+@pytest.mark.parametrize(
+    ("no_event", "classes"),
+    [
+        ("keep", ("owl", "tit", "wren")),
+        ("drop", ("owl", "tit", "wren")),
+        ("quiet", ("owl", "quiet", "tit", "wren")),
+    ],
+)
+def test_windows_without_an_event(sounds, tmp_path, no_event, classes):
+    options = {"win_len": 2000, "event_targets": "class,multi_hot"}
+    metadata = record(
+        sounds, tmp_path / "out", no_event=no_event, **options, **write_raven(sounds)
+    )
+    assert metadata.classes == classes
+    (split,) = metadata.splits.values()
+    found = list(replay(str(tmp_path / "out")).as_numpy_iterator())
+    names = Counter(example["class"].decode() for example in found)
+    sums = [int(example["labels"].sum()) for example in found]
+    assert split.examples == len(found)
+    assert split.examples + split.left_out == 10 + 11 + 13
+    assert (split.left_out > 0) == (no_event == "drop")
+    if no_event == "keep":
+        assert names[""] == sums.count(0) > 10
+        assert {e["target"] for e in found if e["class"] == b""} == {-1}
+    elif no_event == "drop":
+        assert names[""] == sums.count(0) == 0
+    else:
+        assert names[""] == sums.count(0) == 0
+        assert names["quiet"] > 10
+        assert split.examples_per_class["quiet"] == names["quiet"]
+    total = split.seconds_per_class["tit"]
+    assert total == pytest.approx(split.examples_per_class["tit"] * 0.25)
+
+
+def rejected(folder):
+    lines = (folder / "rejected.jsonl").read_text().splitlines()
+    return {row["path"]: row["reason"] for row in map(json.loads, lines)}
+
+
+def test_a_clip_without_its_file_of_events_is_named(sounds, tmp_path):
+    options = write_audacity(sounds)
+    (sounds / "a" / "x.txt").unlink()
+    (sounds / "b" / "z.txt").write_text("1\tend\towl\n")
+    with pytest.raises(TooManyRejected):
+        record(sounds, tmp_path / "out", win_len=2000, no_event="quiet", **options)
+    reasons = rejected(tmp_path / "out")
+    assert "has no file of events a/x.txt; make it" in reasons["a/x.wav"]
+    assert "z.txt, line 1: 'end' is not a time in seconds" in reasons["b/z.wav"]
+    # An empty file says that there are none: then there is no class at all.
+    with pytest.raises(InputError, match=r"There is not one event in .*--no-event"):
+        record(sounds, tmp_path / "o", win_len=2000, max_rejected=2, **options)
+    metadata = record(
+        sounds, tmp_path / "out", win_len=2000, max_rejected=2, **options,
+        overwrite=True, no_event="quiet",
+    )  # fmt: skip
+    assert metadata.splits["records"].examples_per_class == {"quiet": 11}
+
+
+def test_a_name_in_the_table_that_is_no_clip_is_named(sounds, tmp_path):
+    table = tmp_path / "events.csv"
+    table.write_text("file,start,end,label\nx.wav,0,1,owl\ngone.wav,0,1,owl\n")
+    options = {"win_len": 2000, "events": str(table)}
+    with pytest.raises(TooManyRejected, match=r"gone.wav: has events in .*events.csv"):
+        record(sounds, tmp_path / "out", **options)
+    write_sound(sounds / "b" / "x.wav", 4000)
+    table.write_text("file,start,end,label\nx.wav,0,1,owl\n")
+    with pytest.raises(TooManyRejected, match=r"b/x.wav: is called x.wav, as a/x.wav"):
+        record(sounds, tmp_path / "two", **options)
+    table.write_text("file,start,end,label\na/x.wav,0,1,owl\nb\\x.wav,0,1,tit\n")
+    metadata = record(sounds, tmp_path / "three", **options)
+    assert metadata.classes == ("owl", "tit")
+
+
+def test_changed_events_are_not_mixed_with_those_before(sounds, tmp_path):
+    """A run that continues writes shards anew whose events have changed."""
+    options = write_audacity(sounds) | {"win_len": 2000, "num_shards": 2}
+    (sounds / "b" / "z.txt").unlink()
+    with pytest.raises(TooManyRejected):
+        record(sounds, tmp_path / "out", **options)
+    write_audacity(sounds)
+    (sounds / "a" / "x.txt").write_text("0\t1\ttit\n")
+    metadata = record(sounds, tmp_path / "out", **options)
+    again = record(sounds, tmp_path / "again", **options)
+    assert metadata == again
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"event_overlap": 0.5}, "event_overlap: needs --events"),
+        ({"no_event": "drop"}, "no_event: needs --events"),
+        ({"events": "{stem}.{suffix}"}, "events: may have {folder}, {stem} and {name}"),
+        ({"events": "a.csv", "event_overlap": 2}, "event_overlap: must lie between"),
+        ({"events": "a.csv", "event_targets": "hot"}, "event_targets: must be of "),
+        ({"events": "a.csv", "event_targets": "mask:x"}, "FEATURE with one of m, s"),
+        ({"events": "a.csv", "label_separator": ";"}, "label_separator: cannot be"),
+        ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
+          "augment": "noise()|speed()"}, "event_targets: is a mask of frames, which"),
+        ({"events": "gone.csv"}, "there is no such file. Check --events"),
+        ({"events": "{stem}.txt", "event_targets": "mask:s"}, "has no frames in time"),
+    ],
+)  # fmt: skip
+def test_options_that_are_refused(sounds, tmp_path, options, problem):
+    write_audacity(sounds)
+    for name in LIVES:
+        text = (sounds / name).with_suffix(".txt").read_text()
+        (sounds / Path(name).name).with_suffix(".txt").write_text(text)
+    features = {"m": LOG_MEL, "s": "identity()"}
+    with pytest.raises((RecipeError, InputError), match=re.escape(problem)):
+        record(sounds, tmp_path / "out", win_len=2000, features=features, **options)
+
+
+def test_a_class_that_is_not_one_of_those_given(sounds, tmp_path):
+    options = write_raven(sounds) | {"win_len": 2000, "classes": "owl,tit"}
+    with pytest.raises(TooManyRejected, match=r"has an event of class wren at 0.1 s"):
+        record(sounds, tmp_path / "out", **options)
+    metadata = record(
+        sounds, tmp_path / "ok", **options | {"classes": "wren, owl,tit,crow"}
+    )
+    assert metadata.classes == ("wren", "owl", "tit", "crow")
+    assert metadata.splits["records"].examples_per_class["crow"] == 0
+
+
+def test_the_plan_names_the_classes_of_events(sounds, capsys):
+    options = write_raven(sounds)
+    flags = ["--events", options["events"], "--event-column", "species"]
+    assert main(["plan", "--input", str(sounds), "--win-len", "2000", *flags]) == 0
+    assert "classes of events: owl, tit, wren" in capsys.readouterr().out
