@@ -293,7 +293,7 @@ def _decode_segment(
         )
 
     try:
-        with open_clip(source, clip, recipe) as decoder:
+        with files.closing(source), open_clip(source, clip, recipe) as decoder:
             reader = step_clip(decoder, clip, recipe)
             changed = files.modified_ns(source) != clip.modified_ns
             if changed and clip.modified_ns:
@@ -316,9 +316,6 @@ def _decode_segment(
                 done = until
     except ClipError as error:
         yield lose(place(len(starts)), "decode", error)
-    finally:
-        if not isinstance(source, str):
-            source.close()
 
 
 def open_clip(source: str | BinaryIO, clip: Clip, recipe: Recipe) -> ClipReader:
@@ -365,13 +362,11 @@ def measure_clip(clip: Clip, inputs: Sequence[Input], recipe: Recipe) -> Clip:
 
     @contextlib.contextmanager
     def open_reader() -> Iterator[Reader]:
-        source = files.begin_read(path)
-        try:
-            with open_clip(source, clip, recipe) as decoder:
-                yield PartReader(decoder, clip.start)
-        finally:
-            if not isinstance(source, str):
-                source.close()
+        with (
+            files.closing(files.begin_read(path)) as source,
+            open_clip(source, clip, recipe) as decoder,
+        ):
+            yield PartReader(decoder, clip.start)
 
     steps = parse_stream(recipe.stream)
     factors = measure_factors(

@@ -18,7 +18,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 from threadpoolctl import threadpool_limits
 
 from beam_pipeline import blocks, files
-from beam_pipeline.audio import output_frames
 from beam_pipeline.blocks import (
     FeatureBlock,
     Format,
@@ -27,15 +26,13 @@ from beam_pipeline.blocks import (
     ShardWork,
     WindowBlock,
 )
-from beam_pipeline.decoder import AudioInfo
-from beam_pipeline.errors import ClipError, ShortClip, UnusableEntry
-from beam_pipeline.events import EventTable, clip_events, named_no_event
+from beam_pipeline.clips import Prober, with_split
+from beam_pipeline.events import named_no_event
 from beam_pipeline.examples import ExampleEncoder, example_bytes
 from beam_pipeline.finish import PlanSummary
 from beam_pipeline.metadata import manifest_part
 from beam_pipeline.observations import Observations, merge_seen
 from beam_pipeline.plan import (
-    DEFAULT_SPLIT,
     Batch,
     Clip,
     Corpus,
@@ -52,12 +49,11 @@ from beam_pipeline.plan import (
     cut_segments,
     sort_bucket,
 )
-from beam_pipeline.probe import check_channel, probe_audio
 from beam_pipeline.progress import keeping_verdict, write_totals
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.rows import SourceRow
 from beam_pipeline.sink import COUNTERS, PlacedRecords, find_finished
-from beam_pipeline.sources import Input, list_sources, locate
+from beam_pipeline.sources import Input, list_sources
 from beam_pipeline.splits import (
     Splitter,
     add_tallies,
@@ -66,13 +62,9 @@ from beam_pipeline.splits import (
     shares_of,
     tally_salts,
 )
-from beam_pipeline.treatment import copies_in
-from beam_pipeline.windows import WindowPlan, count_windows, frames_of
 
 # Rows travel in blocks of this many, so that a step costs less than its work.
 ROWS_PER_BLOCK = 256
-# How far beyond the end of its file a row may reach.
-SECONDS_ROUNDED = 0.005
 REMOTE_PROBE_THREADS = 32
 # So many wait for others of their buckets, some 30 MB.
 CLIPS_HELD = 1 << 16
@@ -131,114 +123,6 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
         yield TaggedOutput(LISTING, Listing(clips, ignored))
 
 
-def probe_row(
-    row: SourceRow,
-    inputs: Sequence[Input],
-    recipe: Recipe,
-    events: EventTable | None = None,
-) -> Clip | Reject:
-    """What a listed file holds, from its header; or why it cannot be taken."""
-    try:
-        if row.problem is not None:
-            raise UnusableEntry(row.filepath, row.problem)
-        return _probe(row, inputs, recipe, events)
-    except ClipError as error:
-        stage = "sources" if row.problem is not None else "probe"
-        name, reason = type(error).__name__, error.reason
-        if row.line:
-            reason += f" (row {row.line} of {inputs[row.source].location})"
-        return Reject(row.row, row.filepath, stage, name, reason)
-
-
-def _probe(
-    row: SourceRow, inputs: Sequence[Input], recipe: Recipe, events: EventTable | None
-) -> Clip:
-    info, modified_ns = _probed(row, inputs, recipe)
-    channel = recipe.channels if row.channel is None else row.channel
-    check_channel(info, channel, name=row.filepath)
-    rate = recipe.sample_rate or info.sample_rate_hz
-    start, frames = _part_of(row, info, recipe)
-    plan = WindowPlan.of(recipe, rate)
-    windows = count_windows(frames, plan)
-    if windows == 0:
-        raise ShortClip(
-            row.filepath,
-            f"is shorter than one window: {frames} frames, but a window has "
-            f"{plan.length}; use a shorter window or --tail pad",
-        )
-    clip = Clip(
-        row.row,
-        row.source,
-        row.filepath,
-        row.label,
-        "",
-        info.frames,
-        info.sample_rate_hz,
-        info.channels,
-        info.format,
-        info.subtype,
-        rate,
-        frames,
-        windows,
-        modified_ns,
-        (),
-        row.group,
-        start,
-        row.channel,
-        row.columns,
-        clip_events(row.filepath, inputs[row.source].root, recipe, events),
-    )
-    if recipe.stream:
-        clip = blocks.measure_clip(clip, inputs, recipe)
-    split = row.split or ("" if shares_of(recipe) else DEFAULT_SPLIT)
-    return with_split(clip, split, recipe) if split else clip
-
-
-def _probed(
-    row: SourceRow, inputs: Sequence[Input], recipe: Recipe
-) -> tuple[AudioInfo, int]:
-    """What is in a row's file, by the table if it says so, and when it was changed."""
-    path = locate(inputs, row.source, row.filepath)
-    if row.known is not None:
-        return AudioInfo(*row.known, format="", subtype=""), 0
-    source = files.begin_read(path)
-    try:
-        info = probe_audio(
-            source,
-            name=row.filepath,
-            allow_truncated=recipe.allow_truncated,
-            allow_nonfinite=recipe.allow_nonfinite,
-        )
-        return info, files.modified_ns(source)
-    finally:
-        if not isinstance(source, str):
-            source.close()
-
-
-def _part_of(row: SourceRow, info: AudioInfo, recipe: Recipe) -> tuple[int, int]:
-    """(first frame, frames) of a row's part of its file, at the output rate."""
-    rate = recipe.sample_rate or info.sample_rate_hz
-    frames = output_frames(info.frames, info.sample_rate_hz, recipe.sample_rate)
-    start = frames_of(row.offset_s, rate)
-    stop = frames
-    if row.duration_s is not None:
-        stop = start + frames_of(row.duration_s, rate)
-    # A table's seconds are rounded to some digits; a frame or two are no reason.
-    if start >= frames or stop > frames + rate * SECONDS_ROUNDED:
-        raise UnusableEntry(
-            row.filepath,
-            f"is {frames / rate:g} s long, but the row takes it from {row.offset_s:g} "
-            f"to {stop / rate:g} s",
-        )
-    return start, min(stop, frames) - start
-
-
-def with_split(clip: Clip, split: str, recipe: Recipe) -> Clip:
-    """The clip in a split, with as many examples as it has there."""
-    windows = clip.windows * (1 + copies_in(recipe, split))
-    return clip._replace(split=split, windows=windows)
-
-
 @dataclass(eq=False)
 class ProbeAudio(beam.DoFn):  # type: ignore[misc]
     """[SourceRow] -> [Clip]; a Reject to the side for each that cannot be taken."""
@@ -247,7 +131,7 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
     recipe: Recipe
 
     def setup(self) -> None:
-        self._events = EventTable.of(self.recipe)
+        self._prober = Prober(self.inputs, self.recipe)
         # Headers on an object store are all waiting; on a disk they are all computing.
         self._pool: ThreadPoolExecutor | None = None
         if not all(files.is_local(entry.location) for entry in self.inputs):
@@ -263,16 +147,13 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
         clips = []
         over = map if self._pool is None else self._pool.map
         for rows in keyed[1]:
-            for probed in over(self._probe_row, rows):
+            for probed in over(self._prober.probe, rows):
                 if isinstance(probed, Reject):
                     yield _rejected(probed)
                 else:
                     clips.append(probed)
         _counter("clips").inc(len(clips))
         yield Batch(clips)
-
-    def _probe_row(self, row: SourceRow) -> Clip | Reject:
-        return probe_row(row, self.inputs, self.recipe, self._events)
 
 
 def _rejected(reject: Reject) -> TaggedOutput:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import stages
 from beam_pipeline.blocks import Format, ShardWork
+from beam_pipeline.clips import Prober
 from beam_pipeline.examples import decode_examples, example_bytes
 from beam_pipeline.plan import (
     ROWS_PER_LISTED_BUCKET,
@@ -167,7 +168,7 @@ def test_probing_counts_at_the_output_rate(tmp_path, options, frames, windows):
     write_sound(tmp_path / "x.wav", 1050)
     inputs = resolve_inputs([str(tmp_path)])
     row = SourceRow(0, 0, "x.wav", "a")
-    found = stages.probe_row(row, inputs, Recipe(**options))
+    found = Prober(inputs, Recipe(**options)).probe(row)
     assert isinstance(found, Clip)
     assert (found.frames, found.windows) == (frames, windows)
 
@@ -178,9 +179,9 @@ def test_probing_checks_the_channel(tmp_path):
     row = SourceRow(0, 0, "x.wav", "a")
     for number in (0, 1):
         assert isinstance(
-            stages.probe_row(row, inputs, Recipe(win_len=9, channels=number)), Clip
+            Prober(inputs, Recipe(win_len=9, channels=number)).probe(row), Clip
         )
-    found = stages.probe_row(row, inputs, Recipe(win_len=9, channels=2))
+    found = Prober(inputs, Recipe(win_len=9, channels=2)).probe(row)
     assert isinstance(found, Reject)
 
 
@@ -398,7 +399,7 @@ def work_of(clips, form, first=0):
 def probed(folder, recipe):
     inputs = tuple(resolve_inputs([str(folder)]))
     rows = list_sources(inputs, recipe)
-    return inputs, [stages.probe_row(row, inputs, recipe) for row in rows]
+    return inputs, list(map(Prober(inputs, recipe).probe, rows))
 
 
 def encode(source, inputs, recipe):
