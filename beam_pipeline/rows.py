@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -255,7 +256,9 @@ class RowReader:
         self._source = source
         self._root = root
         self._layout = layout
-        self._types = types
+        self._columns = [
+            (name, types[name]) for name in (*layout.extra, *layout.targets)
+        ]
         self._split = split
         self._labeler = Labeler(recipe.label_from) if layout.label is None else None
         self._classes = set(_listed(recipe.classes))
@@ -312,8 +315,7 @@ class RowReader:
                 channel,
                 _known(table),
                 tuple(
-                    convert(name, values.get(name), self._types[name])
-                    for name in (*self._layout.extra, *self._layout.targets)
+                    [convert(name, values.get(name), t) for name, t in self._columns]
                 ),
                 line,
             )
@@ -327,7 +329,8 @@ class RowReader:
             label = self._labeler.label(filepath, self._root)
         else:
             value = values.get(self._layout.label or "")
-            label = "" if value is None else str(value).strip()
+            # Interned: of a million rows, the few classes are in memory once.
+            label = "" if value is None else sys.intern(str(value).strip())
             if not label:
                 raise ValueError(f"has no class in column {self._layout.label}")
         if label is None:
@@ -341,12 +344,13 @@ class RowReader:
     def _group(self, filepath: str, values: Mapping[str, Any]) -> str:
         if not self._layout.group_by:
             return filepath
+        parts = []
         for name in self._layout.group_by:
-            if values.get(name) in (None, ""):
+            value = values.get(name)
+            if value is None or value == "":
                 raise ValueError(f"has no {name} to group it by")
-        return _GROUP_SEPARATOR.join(
-            str(values[name]) for name in self._layout.group_by
-        )
+            parts.append(str(value))
+        return _GROUP_SEPARATOR.join(parts)
 
     def _split_of(self, group: str, values: Mapping[str, Any]) -> str:
         if self._split:
@@ -378,15 +382,15 @@ def _segment(values: Row) -> tuple[float, float | None, int | None]:
 
 
 def _known(values: Row) -> Known | None:
-    frames, rate = (_number(values, name) for name in KNOWN_COLUMNS[:2])
+    frames, rate = _number(values, "frames"), _number(values, "sample_rate_hz")
     if frames is None or rate is None:
         return None
     channels = _number(values, "channels")
-    channels = 1 if channels is None else channels
-    for name, number in zip(KNOWN_COLUMNS, (frames, rate, channels), strict=True):
+    found = (frames, rate, 1 if channels is None else channels)
+    for name, number in zip(KNOWN_COLUMNS, found, strict=True):
         if number < 1 or number != int(number):
             raise ValueError(f"has {name} {number:g}, which is no number from 1")
-    return Known(int(frames), int(rate), int(channels))
+    return Known(*map(int, found))
 
 
 def _number(values: Row, name: str) -> float | None:

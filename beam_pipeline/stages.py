@@ -362,7 +362,7 @@ def cut_shards(
     for shard, segment in cut_segments(placed, layouts[placed.split]):
         segments.setdefault(shard, []).append(segment)
     for shard, some in segments.items():
-        yield shard.name, Batch([(shard, tuple(some))])
+        yield shard.name, (shard, Batch(some))
 
 
 def tally_bucket(
@@ -374,7 +374,7 @@ def tally_bucket(
     windows: Counter[TallyKey] = Counter()
     index = placed.first_window
     for clip in placed.clips:
-        kept = max(0, min(clip.windows, total - index))
+        kept = min(clip.windows, max(0, total - index))
         key = (clip.split, clip.label or "", clip.sample_rate_hz)
         clips[key] += kept > 0
         windows[key] += kept
@@ -383,13 +383,13 @@ def tally_bucket(
 
 
 def make_task(
-    keyed: tuple[str, Iterable[Batch[tuple[Shard, tuple[Segment, ...]]]]],
+    keyed: tuple[str, Iterable[tuple[Shard, Sequence[Segment]]]],
     form: Format,
     salt: str,
 ) -> Any:
     """All of a shard's segments -> the work to be done."""
-    pieces = [piece for batch in keyed[1] for piece in batch]
-    segments = [segment for _, some in pieces for segment in some]
+    pieces = list(keyed[1])
+    segments = chain.from_iterable(some for _, some in pieces)
     return ShardWork(ShardTask.of(pieces[0][0], segments, salt), form)
 
 

@@ -232,6 +232,27 @@ def test_shuffled_clips_are_indexed_as_by_one_process(count):
     index(some_clips(count, ("eval", "train")), Recipe(win_len=100, seed=5))
 
 
+@pytest.mark.parametrize("held", [1, 7, 8, 100])
+def test_buckets_are_whole_however_few_clips_wait(monkeypatch, held):
+    monkeypatch.setattr(stages, "CLIPS_HELD", held)
+    index(some_clips(50, ("eval", "train")), Recipe(win_len=100, seed=5))
+
+
+def test_clips_of_a_bucket_cross_the_shuffle_together(monkeypatch):
+    clips = some_clips(60)
+    recipe = Recipe(win_len=100, order="listed")  # all in one bucket
+    monkeypatch.setattr(stages, "CLIPS_HELD", 21)
+
+    def build(blocks):
+        keyed = blocks | beam.ParDo(stages.KeyByBucket(recipe))
+        wanted = [
+            (("records", 0), Batch(clips[at : at + 21])) for at in range(0, 60, 21)
+        ]
+        return [(keyed, wanted)]
+
+    run([Batch(clips[at : at + 7]) for at in range(0, 60, 7)], build)
+
+
 def test_listed_clips_are_indexed_as_by_one_process():
     clips = some_clips(60, step=ROWS_PER_LISTED_BUCKET // 8)
     index(clips[::-1], Recipe(win_len=100, order="listed"))
