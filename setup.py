@@ -54,6 +54,7 @@ setup(
             "matplotlib>=3.8",
             "moto[server]>=5.1",  # an object store on loopback
             "mypy>=1.10",
+            "pandas>=2",  # data frames as input
             "packaging>=23",  # versions in the image against those here
             "pyloudnorm>=0.1",  # the reference of loudness
             "pytest>=8",

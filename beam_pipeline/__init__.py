@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from beam_pipeline.auditor import audit as audit
     from beam_pipeline.metadata import Metadata as Metadata
     from beam_pipeline.reader import replay as replay
     from beam_pipeline.recipe import Recipe as Recipe
@@ -24,6 +25,7 @@ _HOME = {
     "Metadata": "metadata",
     "Recipe": "recipe",
     "WriteToTFRecord": "sink",
+    "audit": "auditor",
     "record": "recorder",
     "replay": "reader",
 }

@@ -16,7 +16,7 @@ import contextlib
 import ctypes
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -26,10 +26,11 @@ from beam_pipeline import files
 from beam_pipeline.audio import ClipReader
 from beam_pipeline.decoder import SAMPLE_BYTES, AudioInfo
 from beam_pipeline.errors import ClipError, InputError, RecipeError, UnreadableAudio
-from beam_pipeline.events import Event
+from beam_pipeline.events import Event, near
 from beam_pipeline.examples import ExampleEncoder
 from beam_pipeline.expressions import parse_stream
 from beam_pipeline.features import FeatureSet
+from beam_pipeline.fingerprints import CHUNK_FRAMES, fingerprint_audio
 from beam_pipeline.plan import Clip, Corpus, Reject, Segment, Shard, ShardTask, clip_key
 from beam_pipeline.recipe import Recipe, comma_list
 from beam_pipeline.sources import Input, locate
@@ -358,14 +359,10 @@ def step_clip(decoder: ClipReader, clip: Clip, recipe: Recipe) -> Reader:
 
 def measure_clip(clip: Clip, inputs: Sequence[Input], recipe: Recipe) -> Clip:
     """The clip with the factors that the recipe's clip gains need."""
-    path = locate(inputs, clip.source, clip.filepath)
 
     @contextlib.contextmanager
     def open_reader() -> Iterator[Reader]:
-        with (
-            files.closing(files.begin_read(path)) as source,
-            open_clip(source, clip, recipe) as decoder,
-        ):
+        with _opened(clip, inputs, recipe) as decoder:
             yield PartReader(decoder, clip.start)
 
     steps = parse_stream(recipe.stream)
@@ -373,6 +370,43 @@ def measure_clip(clip: Clip, inputs: Sequence[Input], recipe: Recipe) -> Clip:
         steps, open_reader, clip.frames, clip.sample_rate_hz, clip.filepath
     )
     return clip._replace(factors=factors)
+
+
+def fingerprint_clip(
+    clip: Clip, first: int, stop: int, inputs: Sequence[Input], recipe: Recipe
+) -> Clip:
+    """The clip with its fingerprint.
+
+    ``first`` and ``stop`` bound it at the native rate: what a recipe makes of samples
+    does not matter, only which of them it takes.
+    """
+    channel = recipe.channels if clip.channel is None else clip.channel
+    native = replace(
+        recipe,
+        sample_rate=None,
+        channels=channel if isinstance(channel, int) else "keep",
+    )
+    channels = 1 if isinstance(channel, int) else clip.channels
+    with _opened(clip, inputs, native) as decoder:
+        chunks = (
+            np.atleast_2d(decoder.read(at, min(at + CHUNK_FRAMES, stop)))
+            for at in range(first, stop, CHUNK_FRAMES)
+        )
+        content, sketch = fingerprint_audio(chunks, clip.native_rate_hz, channels)
+    return clip._replace(content=content, sketch=sketch)
+
+
+@contextlib.contextmanager
+def _opened(
+    clip: Clip, inputs: Sequence[Input], recipe: Recipe
+) -> Iterator[ClipReader]:
+    """A reader of a clip that is to be read whole."""
+    path = locate(inputs, clip.source, clip.filepath)
+    with (
+        files.closing(files.begin_read(path)) as source,
+        open_clip(source, clip, recipe) as decoder,
+    ):
+        yield decoder
 
 
 def keep_freed_memory() -> None:
@@ -448,11 +482,23 @@ def timed(
 ) -> tuple[Sequence[Event], npt.NDArray[np.float64], float]:
     """A clip's events; where windows start in its file, and how long they are, in s."""
     clip, rate = block.place.clip, block.place.clip.sample_rate_hz
-    return (
-        clip.events,
-        (clip.start + block.starts) / rate,
-        block.place.form.win_len / rate,
-    )
+    starts_s = (clip.start + block.starts) / rate
+    length_s = block.place.form.win_len / rate
+    return near(clip.events, starts_s, length_s), starts_s, length_s
+
+
+def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
+    """The segment without events that none of its windows can hold.
+
+    A day's recording has thousands, and each of its shards few of them.
+    """
+    clip, rate = segment.clip, segment.clip.sample_rate_hz
+    if not clip.events:
+        return segment
+    starts, _ = _examples_of(segment, recipe)
+    length_s = WindowPlan.of(recipe, rate).length / rate
+    some = near(clip.events, (clip.start + starts) / rate, length_s)
+    return segment._replace(clip=clip._replace(events=some))
 
 
 def transform_block(block: WindowBlock) -> FeatureBlock | Lost:

@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import functools
 import itertools
+import json
 import os
 import sys
 import time
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status.
 
     0 done; 2 usage or recipe; 3 more rejects than allowed; 4 a data set does not
-    verify; 1 anything else.
+    verify, or its splits leak; 1 anything else.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     # A transform of one's own may lie in the current folder, as with ``python -m``.
@@ -160,6 +161,24 @@ def _make_parser() -> argparse.ArgumentParser:
         f"{PROGRAM} verify records/",
     )
     verifying.add_argument("records", metavar="DIR", help="a data set")
+
+    auditing = _command(
+        commands,
+        "audit",
+        _audit,
+        "find leaks between splits, and doubles",
+        f"{PROGRAM} audit records/ --group-by speaker",
+    )
+    auditing.add_argument("records", metavar="DIR", help="a data set")
+    auditing.add_argument(
+        "--group-by",
+        default=None,
+        metavar="COLUMNS",
+        help="columns a,b of its manifest that make a group; default: as recorded",
+    )
+    auditing.add_argument(
+        "--json", action="store_true", help="every finding as a line of JSON"
+    )
 
     listing = _command(
         commands,
@@ -502,6 +521,21 @@ def _verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         f"{args.records}: {examples} examples in {shards} shards are as they should be"
     )
     return 0
+
+
+def _audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.auditor import audit, describe_audit, summarise_audit
+    from beam_pipeline.errors import VerificationError
+
+    _no_beam_args("audit", beam_args)
+    found = audit(args.records, args.group_by)
+    if args.json:
+        print(summarise_audit(found), file=sys.stderr)
+        for finding in found:
+            print(json.dumps(finding.to_json(), ensure_ascii=False))
+    else:
+        print(describe_audit(found))
+    return VerificationError.exit_status if found.leaks else 0
 
 
 def _transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:

@@ -62,7 +62,9 @@ class Prober:
         channel = recipe.channels if row.channel is None else row.channel
         check_channel(info, channel, name=row.filepath)
         rate = recipe.sample_rate or info.sample_rate_hz
-        start, frames = _part_of(row, info, rate)
+        total = output_frames(info.frames, info.sample_rate_hz, rate)
+        start, stop = _part_of(row, total, rate)
+        frames = stop - start
         plan = self._plan_at(rate)
         windows = count_windows(frames, plan)
         if windows == 0:
@@ -97,10 +99,14 @@ class Prober:
             clip_events(
                 row.filepath, self._inputs[row.source].root, recipe, self._events
             ),
+            row.file,
         )
-        return (
-            blocks.measure_clip(clip, self._inputs, recipe) if recipe.stream else clip
-        )
+        if recipe.stream:
+            clip = blocks.measure_clip(clip, self._inputs, recipe)
+        if recipe.fingerprint:
+            part = _part_of(row, info.frames, info.sample_rate_hz)
+            clip = blocks.fingerprint_clip(clip, *part, self._inputs, recipe)
+        return clip
 
     def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
         """What is in a row's file, and when it was changed."""
@@ -115,9 +121,8 @@ class Prober:
             return info, files.modified_ns(source)
 
 
-def _part_of(row: SourceRow, info: AudioInfo, rate_hz: int) -> tuple[int, int]:
-    """(first frame, frames) of a row's part of its file, at the output rate."""
-    frames = output_frames(info.frames, info.sample_rate_hz, rate_hz)
+def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
+    """(first frame, end) of a row's part of its file, which has so many frames."""
     start = frames_of(row.offset_s, rate_hz)
     stop = frames
     if row.duration_s is not None:
@@ -129,7 +134,7 @@ def _part_of(row: SourceRow, info: AudioInfo, rate_hz: int) -> tuple[int, int]:
             f"is {frames / rate_hz:g} s long, but the row takes it from "
             f"{row.offset_s:g} to {stop / rate_hz:g} s",
         )
-    return start, min(stop, frames) - start
+    return start, min(stop, frames)
 
 
 def examples_of(windows: int, split: str, recipe: Recipe) -> int:

@@ -286,6 +286,16 @@ def named_no_event(recipe: Recipe) -> tuple[str, ...]:
     return (recipe.no_event,)
 
 
+def near(
+    events: Iterable[Event], starts_s: npt.NDArray[np.float64], length_s: float
+) -> tuple[Event, ...]:
+    """The events that may touch some of the windows; none of the others does."""
+    if not starts_s.size:
+        return ()
+    first, last = starts_s.min(), starts_s.max() + length_s
+    return tuple(e for e in events if e.start_s <= last and first <= e.end_s)
+
+
 def overlaps(
     events: Sequence[Event], starts_s: npt.NDArray[np.float64], length_s: float
 ) -> npt.NDArray[np.float64]:

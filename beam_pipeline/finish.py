@@ -40,12 +40,15 @@ class PlanSummary:
 
     def seconds(self, split: str) -> float:
         """Seconds of audio in a split's windows."""
-        return _seconds(self.form, [(k, n) for k, (_, n) in self.tally.items()], split)
+        return seconds_of(
+            self.form, [(k, n) for k, (_, n) in self.tally.items()], split
+        )
 
 
-def _seconds(
+def seconds_of(
     form: Format | None, windows: Iterable[tuple[TallyKey, int]], split: str
 ) -> float:
+    """Seconds of audio in a split's windows, of those that are counted."""
     if form is None:
         return 0.0
     by_rate: Counter[int] = Counter()
@@ -215,13 +218,13 @@ def assemble_metadata(
         splits[split] = SplitEntry(
             sum(info.examples for info in shards),
             sum(n for key, n in clips.items() if key[0] == split),
-            _seconds(form, windows.items(), split),
+            seconds_of(form, windows.items(), split),
             sum(info.left_out for info in shards),
             {
                 label: sum(n for key, n in some if key[0] == split)
                 for label, some in by_class.items()
             },
-            {label: _seconds(form, some, split) for label, some in by_class.items()},
+            {label: seconds_of(form, some, split) for label, some in by_class.items()},
             observed[split].statistics.to_json() if split in observed else {},
             tuple(metadata.shard_entry(info) for info in shards),
         )
@@ -266,10 +269,12 @@ def finish_data_set(
     work_folder: str,
     recipe: Recipe,
     max_rejected: str,
+    columns: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Writes what stands beside the shards, ``metadata.json`` last.
 
-    Running it again does no harm. Returns the path of the metadata.
+    Running it again does no harm. ``columns`` are name and type of each that the clips
+    bring. Returns the path of the metadata.
 
     Raises
     ------
@@ -291,7 +296,8 @@ def finish_data_set(
     files.write_bytes(
         files.join(output, metadata.SCHEMA), metadata.schema_text(described.features)
     )
-    metadata.write_manifest(files.join(output, metadata.MANIFEST), manifest)
+    fields = metadata.manifest_fields(recipe, columns)
+    metadata.write_manifest(files.join(output, metadata.MANIFEST), manifest, fields)
     path = files.join(output, metadata.METADATA)
     files.write_bytes(path, metadata.to_text(described.to_json()))
     clear_work(work_folder)

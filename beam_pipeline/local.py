@@ -102,6 +102,7 @@ def run_local(
             work_folder=job.work_folder,
             recipe=job.recipe,
             max_rejected=job.max_rejected,
+            columns=job.inputs[0].columns,
         )
 
 

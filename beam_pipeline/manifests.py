@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import hashlib
 import io
 import json
 import math
@@ -120,6 +121,76 @@ def read_rows(table: Table) -> Iterator[tuple[int, Row]]:
             yield from _json_rows(file, table.location)
         else:
             yield from _csv_rows(file, table)
+
+
+def is_rows(value: Any) -> bool:
+    """Whether a value is a table in memory: a data frame, or a list of dicts."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(isinstance(row, Mapping) for row in value)
+    return any(hasattr(value, name) for name in _ROWS_OF)
+
+
+def write_rows(table: Any, folder: str) -> str:
+    """Writes a table in memory as JSONL below a local folder; returns its path.
+
+    The name is a hash of the content, so the same rows are the same input.
+
+    Parameters
+    ----------
+    table
+        A list of dicts, or a data frame of pandas, polars or pyarrow.
+
+    Raises
+    ------
+    InputError
+        If there are no rows, or a value is neither text nor number.
+    """
+    rows = table
+    for name, arguments in _ROWS_OF.items():
+        if hasattr(table, name) and not isinstance(table, list | tuple):
+            rows = getattr(table, name)(*arguments)
+            break
+    names = list(dict.fromkeys(str(name) for row in rows for name in row))
+    if not names:
+        raise InputError("There is not one row in the table that was given as input.")
+    digest = hashlib.blake2b(digest_size=8)
+    draft = os.path.join(folder, "rows")
+    with open(draft, "wb") as file:
+        for number, row in enumerate(rows, 1):
+            values = {str(name): value for name, value in row.items()}
+            plain = {n: _plain(values.get(n), n, number) for n in names}
+            line = json.dumps(plain, ensure_ascii=False).encode() + b"\n"
+            digest.update(line)
+            file.write(line)
+    path = os.path.join(folder, f"{digest.hexdigest()}.jsonl")
+    os.replace(draft, path)
+    return path
+
+
+# What turns a data frame into dicts: pandas, polars, pyarrow.
+_ROWS_OF: dict[str, tuple[str, ...]] = {
+    "to_dicts": (),
+    "to_pylist": (),
+    "to_dict": ("records",),
+}
+
+
+def _plain(value: Any, name: str, number: int) -> Any:
+    """A value as JSON has it; what is missing is null."""
+    if hasattr(value, "item"):  # of numpy
+        value = value.item()
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) or value != value:
+        return value if value == value else None
+    if hasattr(value, "isoformat"):  # a date
+        return value.isoformat()
+    raise InputError(
+        f"Row {number} of the table that was given as input has {value!r} in column "
+        f"{name}, which is neither text nor a number."
+    )
 
 
 def _csv_rows(file: BinaryIO, table: Table) -> Iterator[tuple[int, Row]]:

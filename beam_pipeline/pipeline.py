@@ -95,16 +95,17 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
     """Gives every window its place."""
     placed = place_clips(pipeline, job)
     layouts, form = AsSingleton(placed.layouts), AsSingleton(placed.form)
+    recipe = job.recipe
     work = (
         placed.clips
-        | "CutShards" >> beam.FlatMap(cut_shards, layouts)  # name, pieces
+        | "CutShards" >> beam.FlatMap(cut_shards, layouts, recipe)  # name, pieces
         | "GroupShards" >> beam.GroupByKey()
         | "MakeTasks"
-        >> beam.Map(make_task, form, job.recipe.fingerprint())  # ShardWork
+        >> beam.Map(make_task, form, recipe.sha256())  # ShardWork
     )
     manifest = (
         placed.clips
-        | "DescribeClips" >> beam.Map(make_manifest_part, layouts)  # bytes
+        | "DescribeClips" >> beam.Map(make_manifest_part, layouts, recipe)  # bytes
     )
     return Planned(work, placed.rejects, manifest, placed.summary)
 
@@ -209,6 +210,6 @@ def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
             finish_data_set, AsIter(written.infos), AsIter(rejects),
             AsIter(planned.manifest), AsIter(written.observed), output=job.output,
             work_folder=job.work_folder, recipe=job.recipe,
-            max_rejected=job.max_rejected,
+            max_rejected=job.max_rejected, columns=job.inputs[0].columns,
         )  # path of metadata.json
     )

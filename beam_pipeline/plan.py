@@ -64,6 +64,10 @@ class Clip(NamedTuple):
         Values of the extra columns and of the targets.
     events : tuple of Event
         Labels with times, in seconds from the start of its file.
+    file : int
+        Stands for its file: the row of the first clip that was listed of it.
+    content, sketch : bytes
+        Its :class:`fingerprints.Fingerprint`, if the recipe asks for it.
     """
 
     row: int
@@ -86,6 +90,9 @@ class Clip(NamedTuple):
     channel: int | None = None
     columns: tuple[Any, ...] = ()
     events: tuple[Any, ...] = ()
+    file: int = 0
+    content: bytes = b""
+    sketch: bytes = b""
 
 
 class Reject(NamedTuple):

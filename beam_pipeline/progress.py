@@ -35,7 +35,8 @@ VERDICT_FILE = "verdict.json"
 RECEIPTS = "receipts"
 PARTS = "parts"
 PHASES = "phases"
-OURS = (JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES)
+ROWS = "rows"
+OURS = (JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS)
 
 
 class Totals(NamedTuple):

@@ -21,6 +21,8 @@ DTYPES = ("float32", "int16")
 LABEL_SOURCES = ("folder", "name", "none")
 EVENT_TARGETS = ("class", "multi_hot")
 EVENT_MASK = "mask:"
+# Between the values that make a group.
+GROUP_SEPARATOR = "\x1f"
 
 # What every example holds besides its features. A feature cannot take these names.
 CLIP_FEATURES = (
@@ -133,6 +135,11 @@ class Recipe:
     split_salt: int | None = _option(
         None, "the choice of an earlier run, so that nothing moves", int
     )
+    fingerprint: bool = _option(
+        False,
+        "hash and sketch each clip's audio, so that audit finds doubles; decodes "
+        "everything once more",
+    )
     sample_rate: int | None = _option(
         None, "resample everything to this rate, in Hz; default: as it is", int
     )
@@ -241,9 +248,9 @@ class Recipe:
                 )
         return dict(values)
 
-    def fingerprint(self) -> str:
-        """The :func:`fingerprint` of the recipe's JSON."""
-        return fingerprint(self.to_json())
+    def sha256(self) -> str:
+        """The :func:`json_sha256` of the recipe's JSON."""
+        return json_sha256(self.to_json())
 
 
 def text_key(salt: str, text: str) -> int:
@@ -259,7 +266,7 @@ def _salted(salt: str) -> Any:
     return hashlib.blake2b(digest_size=8, key=salt.encode()[:64])
 
 
-def fingerprint(values: Mapping[str, Any]) -> str:
+def json_sha256(values: Mapping[str, Any]) -> str:
     """SHA-256 of JSON values with sorted keys, in hexadecimal."""
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
@@ -301,7 +308,10 @@ def _check_ranges(recipe: Recipe) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (is_number and math.isfinite(value) and value > 0):
             raise RecipeError(name, "must be a positive number of seconds", value)
-    for name in ("stratify", "random_starts", "allow_truncated", "allow_nonfinite"):
+    for name in (
+        "stratify", "fingerprint", "random_starts", "allow_truncated",
+        "allow_nonfinite",
+    ):  # fmt: skip
         if not isinstance(getattr(recipe, name), bool):
             raise RecipeError(name, "must be True or False", getattr(recipe, name))
     for name in ("stream", "keep", "augment", "event_targets", "no_event"):

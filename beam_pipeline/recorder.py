@@ -39,6 +39,7 @@ from beam_pipeline.expressions import (
 )
 from beam_pipeline.features import naming_feature
 from beam_pipeline.finish import PlanSummary, allowed_rejects
+from beam_pipeline.manifests import is_rows, write_rows
 from beam_pipeline.metadata import (
     MANIFEST,
     METADATA,
@@ -53,6 +54,7 @@ from beam_pipeline.progress import (
     JOB_FILE,
     PHASES,
     PLAN_FILE,
+    ROWS,
     VERDICT_FILE,
     WORK_FOLDER,
     Totals,
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
     from beam_pipeline.pipeline import Job
 
 PathLike = str | os.PathLike[str]
+# A path, a table in memory, several of them, or one for each split.
+Source = PathLike | Sequence[Any] | Mapping[str, Any] | Any
 
 FIRST_ROWS = 20
 WATCH_S = 2.0
@@ -142,7 +146,7 @@ class RunOptions:
 
 
 def record(
-    input: PathLike | Sequence[PathLike],
+    input: Source,
     output: PathLike,
     *,
     recipe: Recipe | None = None,
@@ -159,8 +163,11 @@ def record(
 
     Parameters
     ----------
-    input : path or sequence of paths
-        Folders, globs, audio files, or text files of paths; on any Beam file system.
+    input : path, table, sequence or mapping of them
+        Folders, globs, audio files, manifests, or text files of paths; on any Beam file
+        system. Tables in memory are a list of dicts or a data frame (of pandas, polars
+        or pyarrow), with the columns of a manifest; their paths are relative to the
+        current folder. A mapping gives each split its own: ``{"train": ...}``.
     output : path
         A folder: empty, not there yet, or with an unfinished run of the same recipe,
         which is continued.
@@ -212,7 +219,7 @@ def record(
 
 
 def write_template(
-    input: PathLike | Sequence[PathLike],
+    input: Source,
     output: PathLike,
     *,
     recipe: Recipe | None = None,
@@ -237,7 +244,7 @@ def write_template(
 
 @contextmanager
 def claimed_job(
-    input: PathLike | Sequence[PathLike],
+    input: Source,
     output: PathLike,
     recipe: Recipe,
     run: RunOptions,
@@ -245,25 +252,40 @@ def claimed_job(
     """Checks what can be checked before, and claims the output for the block."""
     from beam_pipeline.pipeline import Job
 
-    inputs = _resolve(input, recipe)
-    check_transforms(recipe, inputs)
-    if not os.fspath(output):
-        raise InputError("--output is empty. Give a folder.")
-    output = files.absolute(os.fspath(output))
-    work = files.join(output, WORK_FOLDER)
-    if run.work_dir is not None:
-        work = files.absolute(os.fspath(run.work_dir))
-        check_work_folder(work, output, inputs)
-    with locked(work), nothing_left(output, work):
-        claim_output(output, work, recipe, inputs, run.overwrite)
-        with continuing():
-            yield Job(
-                tuple(inputs),
-                files.join(output, ""),
-                work,
-                recipe,
-                str(run.max_rejected),
-            )
+    with resolved(input, recipe) as inputs:
+        check_transforms(recipe, inputs)
+        if not os.fspath(output):
+            raise InputError("--output is empty. Give a folder.")
+        output = files.absolute(os.fspath(output))
+        work = files.join(output, WORK_FOLDER)
+        if run.work_dir is not None:
+            work = files.absolute(os.fspath(run.work_dir))
+            check_work_folder(work, output, inputs)
+        placed = [place_rows(entry, work) for entry in inputs]
+        with locked(work), nothing_left(output, work):
+            claim_output(output, work, recipe, placed, run.overwrite)
+            for given, entry in zip(inputs, placed, strict=True):
+                if given is not entry:
+                    files.write_bytes(entry.location, files.read_bytes(given.location))
+            with continuing():
+                yield Job(
+                    tuple(placed),
+                    files.join(output, ""),
+                    work,
+                    recipe,
+                    str(run.max_rejected),
+                )
+
+
+def place_rows(entry: Input, work: str) -> Input:
+    """The input as workers find it: rows that were given in memory lie with the run."""
+    if not entry.in_memory or entry.table is None:
+        return entry
+    name = entry.location.rpartition("/")[2]
+    location = files.join(work, f"{ROWS}/{name}")
+    return replace(
+        entry, location=location, table=replace(entry.table, location=location)
+    )
 
 
 @contextmanager
@@ -294,7 +316,7 @@ def _is_unused(work: str) -> bool:
     if not files.exists(files.join(work, JOB_FILE)):
         return False
     first = {name.partition("/")[0] for name in files.list_files(work)}
-    return first <= {JOB_FILE, VERDICT_FILE, PHASES}
+    return first <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS}
 
 
 @contextmanager
@@ -309,13 +331,27 @@ def continuing() -> Iterator[None]:
         raise StoreError(*error.args, advice) from error
 
 
-def _resolve(
-    input: PathLike | Sequence[PathLike] | Mapping[str, PathLike], recipe: Recipe
-) -> list[Input]:
-    if isinstance(input, Mapping):
-        input = [f"{split}={os.fspath(entry)}" for split, entry in input.items()]
-    several = [input] if isinstance(input, str | os.PathLike) else input
-    return survey(resolve_inputs([os.fspath(entry) for entry in several]), recipe)
+@contextmanager
+def resolved(input: Source, recipe: Recipe) -> Iterator[list[Input]]:
+    """The inputs of :func:`record`; tables in memory are in files for the block."""
+    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-rows-") as folder:
+
+        def locate(entry: Any) -> str:
+            return write_rows(entry, folder) if is_rows(entry) else os.fspath(entry)
+
+        if isinstance(input, Mapping):
+            texts = [f"{split}={locate(entry)}" for split, entry in input.items()]
+        elif is_rows(input) or isinstance(input, str | os.PathLike):
+            texts = [locate(input)]
+        else:
+            texts = [locate(entry) for entry in input]
+        inputs = []
+        for entry in resolve_inputs(texts):
+            if entry.root == folder:
+                # Paths in them are those of the program that made them.
+                entry = replace(entry, root=os.getcwd(), in_memory=True)
+            inputs.append(entry)
+        yield survey(inputs, recipe)
 
 
 @contextmanager
@@ -488,7 +524,7 @@ def watching(work: str, watch: Callable[..., Any] | None) -> Iterator[None]:
 
 
 def plan(
-    input: PathLike | Sequence[PathLike],
+    input: Source,
     *,
     recipe: Recipe | None = None,
     **options: Any,
@@ -506,11 +542,13 @@ def plan(
     from beam_pipeline.pipeline import Job
 
     recipe, run = split_options(recipe, options)
-    inputs = _resolve(input, recipe)
-    check_transforms(recipe, inputs)
-    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
-        job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
-        return plan_local(job)
+    # A fingerprint decodes a clip, and decides nothing of what is planned.
+    recipe = replace(recipe, fingerprint=False)
+    with resolved(input, recipe) as inputs:
+        check_transforms(recipe, inputs)
+        with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
+            job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
+            return plan_local(job)
 
 
 def split_options(
@@ -577,6 +615,7 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
 
     rows = (row for row in list_sources(inputs, recipe) if row is not None)
     first = list(islice(rows, FIRST_ROWS))
+    recipe = replace(recipe, fingerprint=False)  # the job itself decodes
     if not first:
         places = ", ".join(entry.location for entry in inputs)
         raise InputError(f"There is no audio file in {places}. Check --input.")

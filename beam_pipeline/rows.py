@@ -12,7 +12,12 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.manifests import Row
-from beam_pipeline.recipe import LABEL_SOURCES, RESERVED_NAMES, Recipe
+from beam_pipeline.recipe import (
+    GROUP_SEPARATOR,
+    LABEL_SOURCES,
+    RESERVED_NAMES,
+    Recipe,
+)
 from beam_pipeline.splits import Splitter, group_key, shares_of
 
 # Names that the path's column may have where the recipe gives none.
@@ -23,7 +28,6 @@ SEGMENT_COLUMNS = ("offset_s", "duration_s", "channel")
 KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
 
 INT64, FLOAT32, STRING = "int64", "float32", "string"
-_GROUP_SEPARATOR = "\x1f"
 
 Column = tuple[str, str]  # name, dtype
 
@@ -65,6 +69,8 @@ class SourceRow(NamedTuple):
         Values of the extra columns, in their order.
     line : int
         Its row in a table, from 1; the header counts. 0: it is in no table.
+    file : int
+        Stands for its file: the row of the first clip that was listed of it.
     """
 
     row: int
@@ -80,6 +86,7 @@ class SourceRow(NamedTuple):
     known: Known | None = None
     columns: tuple[Any, ...] = ()
     line: int = 0
+    file: int = 0
 
 
 class Labeler:
@@ -284,7 +291,7 @@ class RowReader:
         path = values.get(layout.path)
         if not isinstance(path, str) or not path.strip():
             problem = f"has no path in column {layout.path}"
-            return SourceRow(row, self._source, "", None, problem, line=line)
+            return SourceRow(row, self._source, "", None, problem, line=line, file=row)
         return self._row(row, path.strip(), values, values, line)
 
     def _row(
@@ -297,7 +304,7 @@ class RowReader:
                 errors="backslashreplace"
             )
             problem = "its name is not valid UTF-8; rename it"
-            return SourceRow(row, self._source, shown, None, problem)
+            return SourceRow(row, self._source, shown, None, problem, file=row)
         try:
             label = self._label(filepath, values)
             group = self._group(filepath, values)
@@ -318,9 +325,12 @@ class RowReader:
                     [convert(name, values.get(name), t) for name, t in self._columns]
                 ),
                 line,
+                row,
             )
         except ValueError as error:
-            return SourceRow(row, self._source, filepath, None, str(error), line=line)
+            return SourceRow(
+                row, self._source, filepath, None, str(error), line=line, file=row
+            )
 
     def _label(self, filepath: str, values: Mapping[str, Any]) -> str | None:
         if self._has_events:
@@ -350,7 +360,7 @@ class RowReader:
             if value is None or value == "":
                 raise ValueError(f"has no {name} to group it by")
             parts.append(str(value))
-        return _GROUP_SEPARATOR.join(parts)
+        return GROUP_SEPARATOR.join(parts)
 
     def _split_of(self, group: str, values: Mapping[str, Any]) -> str:
         if self._split:

@@ -13,7 +13,7 @@ from beam_pipeline.blocks import Format
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples import decode_examples, example_bytes
 from beam_pipeline.features import FeatureSpec
-from beam_pipeline.finish import PlanSummary, split_by_class
+from beam_pipeline.finish import PlanSummary, seconds_of, split_by_class
 from beam_pipeline.metadata import Metadata
 from beam_pipeline.plan import Reject, TallyKey
 from beam_pipeline.progress import Progress
@@ -136,18 +136,20 @@ def _describe_classes(summary: PlanSummary, form: Format) -> str:
     windows = [(key, n) for key, (_, n) in summary.tally.items()]
     clips = [(key, n) for key, (n, _) in summary.tally.items()]
     counts, numbers = split_by_class(form, windows), split_by_class(form, clips)
+
+    def cell(label: str, split: str) -> str:
+        hours = seconds_of(form, counts[label], split) / 3600
+        windows = _in_split(split, counts[label])
+        return f"{windows:,} / {_in_split(split, numbers[label]):,} / {hours:.2f}"
+
     rows = []
     for label in form.classes[:CLASSES_SHOWN]:
-        both = (counts[label], numbers[label])
-        cells = [
-            "{:,} ({:,})".format(*(_in_split(split, some) for some in both))
-            for split in splits
-        ]
-        rows.append((label, *cells))
+        rows.append((label, *(cell(label, split) for split in splits)))
     if len(form.classes) > CLASSES_SHOWN:
         more = f"... and {len(form.classes) - CLASSES_SHOWN} more"
         rows.append((more, *[""] * len(splits)))
-    return _table(("class", *(f"{split} examples (clips)" for split in splits)), rows)
+    header = ("class", *(f"{split} examples / clips / hours" for split in splits))
+    return _table(header, rows)
 
 
 def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:

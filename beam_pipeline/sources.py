@@ -62,6 +62,8 @@ class Input:
         How a manifest is read.
     columns : tuple of (str, str)
         Name and type of each column that goes into examples, and of the targets.
+    in_memory : bool
+        Its rows were given in memory and have been written down.
     """
 
     kind: str
@@ -70,6 +72,7 @@ class Input:
     split: str = ""
     table: Table | None = None
     columns: tuple[tuple[str, str], ...] = ()
+    in_memory: bool = False
 
 
 def resolve_input(text: str) -> Input:
@@ -151,6 +154,14 @@ def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:
     return files.join(inputs[source].root, filepath)
 
 
+def _place(inputs: Sequence[Input], source: int, filepath: str) -> str:
+    """Where a row's file is, in one spelling: ``./x.wav`` is ``x.wav``."""
+    path = locate(inputs, source, filepath)
+    # Most are spelt so, and to make sure of it costs more than all else here.
+    may_differ = "/." in path or "//" in path or path.endswith("/")
+    return os.path.normpath(path) if may_differ and files.is_local(path) else path
+
+
 def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow | None]:
     """Every clip of every input, in order; None for each file that is ignored.
 
@@ -161,12 +172,13 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
     a link is listed twice, as people mean it who link a file into several classes.
     """
     # Folders that do not overlap name a file once; what was put together by hand may
-    # not. A row of a manifest may be another part of the same file. Eight bytes a clip
+    # not. A row of a manifest may be another part of the same file. Of these, hashes
     # are remembered.
     by_hand = any(entry.kind != FOLDER for entry in inputs)
     events = EventTable.of(recipe)
     named: dict[str, str] = {}
-    seen: dict[int, int] = {}
+    parts: dict[int, int] = {}
+    places: dict[int, int] = {}
     row = 0
     for source, entry in enumerate(inputs):
         reader = row_reader(source, entry, recipe)
@@ -175,12 +187,15 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
                 yield None
                 continue
             if by_hand and found.problem is None:
-                place = locate(inputs, source, found.filepath)
+                place = _place(inputs, source, found.filepath)
                 part = (place, found.offset_s, found.duration_s, found.channel)
-                before = seen.setdefault(hash(part), row)
+                before = parts.setdefault(hash(part), row)
                 if before != row:
                     problem = f"was listed before, as clip {before} from 0"
                     found = found._replace(problem=problem)
+                file = places.setdefault(hash(place), row)
+                if file != row:
+                    found = found._replace(file=file)
             if events is not None:
                 found = _once_named(found, events, named)
             yield found

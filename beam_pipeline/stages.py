@@ -355,12 +355,12 @@ def lay_out(
 
 
 def cut_shards(
-    placed: PlacedClips, layouts: Mapping[str, ShardLayout]
+    placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
 ) -> Iterator[tuple[str, Any]]:
     """A bucket's clips -> by its name, each shard, with what it takes of them."""
     segments: dict[Shard, list[Segment]] = {}
     for shard, segment in cut_segments(placed, layouts[placed.split]):
-        segments.setdefault(shard, []).append(segment)
+        segments.setdefault(shard, []).append(blocks.narrow_events(segment, recipe))
     for shard, some in segments.items():
         yield shard.name, (shard, Batch(some))
 
@@ -394,10 +394,11 @@ def make_task(
 
 
 def make_manifest_part(
-    placed: PlacedClips, layouts: Mapping[str, ShardLayout]
+    placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
 ) -> tuple[str, int, bytes]:
     """A bucket's rows of the manifest."""
-    return placed.split, placed.bucket, manifest_part(placed, layouts[placed.split])
+    part = manifest_part(placed, layouts[placed.split], recipe)
+    return placed.split, placed.bucket, part
 
 
 def summarise(

@@ -13,7 +13,7 @@ from beam_pipeline.transforms import framewise, mel
 from beam_pipeline.transforms.base import Chain, apply_transform
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen, smoothing_share
 from beam_pipeline.transforms.mel import mel_filter_bank
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.transforms.spectral import LogMel, Mel
 from tests.transform_checks import check_channels, check_contract, noise
 
 RATE = 16000
@@ -287,6 +287,21 @@ def test_pcen_is_librosas(parameters):
     expected = librosa.pcen(power * 2.0**31, sr=RATE, hop_length=256, **parameters)
     out = Pcen(**parameters)(windows, RATE)
     np.testing.assert_allclose(out, expected.swapaxes(-1, -2), rtol=1e-5)
+
+
+def test_pcen_is_librosas_of_the_same_power():
+    """Where the FFTs differ by far more: faint bands beside a tone without noise."""
+    tone = np.sin(np.arange(32000) * 0.1).astype(np.float32)[np.newaxis]
+    librosa, their_power = librosa_mel(tone, RATE)
+    out = Pcen()(tone, RATE)[0].T
+    power = Mel()(tone, RATE)[0].T.astype(np.float64)
+    same = librosa.pcen(power * 2.0**31, sr=RATE, hop_length=256)
+    np.testing.assert_allclose(out, same, rtol=1e-7)
+    theirs = librosa.pcen(their_power[0] * 2.0**31, sr=RATE, hop_length=256)
+    heard = their_power[0] >= 1e-8 * their_power[0].max(axis=0)
+    np.testing.assert_allclose(out[heard], theirs[heard], rtol=3e-4)
+    difference = np.abs(out - theirs).max() / theirs.max()
+    assert difference < 2e-2
 
 
 @pytest.mark.parametrize(("width", "order"), [(3, 1), (9, 1), (9, 2), (29, 3)])

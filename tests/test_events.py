@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import record
+from beam_pipeline.blocks import narrow_events
 from beam_pipeline.cli import main
 from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
 from beam_pipeline.events import (
@@ -19,10 +20,13 @@ from beam_pipeline.events import (
     frame_mask,
     main_class,
     multi_hot,
+    near,
     overlaps,
     read_events,
 )
+from beam_pipeline.plan import Clip, Segment
 from beam_pipeline.reader import replay
+from beam_pipeline.recipe import Recipe
 from beam_pipeline.verify import find_problems
 from tests.sounds import write_sound
 
@@ -414,3 +418,39 @@ def test_the_plan_names_the_classes_of_events(sounds, capsys):
     flags = ["--events", options["events"], "--event-column", "species"]
     assert main(["plan", "--input", str(sounds), "--win-len", "2000", *flags]) == 0
     assert "classes of events: owl, tit, wren" in capsys.readouterr().out
+
+
+@given(events, starts, st.sampled_from([0.25, 1.0, 3.5]), st.sampled_from([0, 0.5, 1]))
+@settings(deadline=None)
+def test_events_that_are_not_near_say_nothing(some, at, length, share):
+    close = near(some, at, length)
+    centres = np.linspace(0, length, 5)
+    for function, argument in (
+        (multi_hot, length), (main_class, length), (frame_mask, centres)
+    ):  # fmt: skip
+        shares = () if function is frame_mask else (share,)
+        np.testing.assert_array_equal(
+            function(close, CLASSES, at, argument, *shares),
+            function(some, CLASSES, at, argument, *shares),
+        )
+    assert near(some, at[:0], length) == ()
+
+
+def test_a_shard_holds_the_events_of_its_windows_alone(tmp_path):
+    write_sound(tmp_path / "in" / "day.wav", 100 * 8000)
+    calls = [f"{k + 0.25}\t{k + 0.5}\tcall\n" for k in range(100)]
+    (tmp_path / "in" / "day.txt").write_text("".join(calls))
+    options = {
+        "win_seconds": 1.0, "num_shards": 10, "events": "{stem}.txt", "no_event": "none"
+    }  # fmt: skip
+    metadata = record(tmp_path / "in", tmp_path / "out", **options)
+    assert metadata.splits["records"].examples_per_class == {"call": 100, "none": 0}
+    recipe = Recipe(**options)
+    events = tuple(Event(k + 0.25, k + 0.5, "call") for k in range(100))
+    clip = Clip(
+        0, 0, "day.wav", None, "records", 800_000, 8000, 1, "WAV", "PCM_16", 8000,
+        800_000, 100, events=events,
+    )  # fmt: skip
+    narrowed = narrow_events(Segment(clip, 20, 10, 0), recipe)
+    assert narrowed.clip.events == events[20:30]
+    assert narrowed._replace(clip=clip) == Segment(clip, 20, 10, 0)

@@ -276,6 +276,7 @@ VALUES = {
     "group_by": (["speaker", "ship,day"], ["", "a,"]),
     "stratify": (["true", "false", ""], ["yes"]),
     "split_salt": (["0", "17"], ["-1", "x"]),
+    "fingerprint": (["true", "false", ""], ["yes"]),
     "sample_rate": (["16000"], ["0", "16k", "-1", "16000.5"]),
     "channels": (["mix", "keep", "0", "12"], ["left", "-1", "1.5"]),
     "dtype": (["float32", "int16"], ["float64", "int"]),

@@ -34,24 +34,32 @@ ARROWS = {
     "events": "errors files recipe",
     "sources": "errors files beam_files recipe manifests rows events",
     "transforms.base": "errors",
+    "transforms.quiet": "",
     "transforms.mel": "errors",
-    "transforms.fourier": "errors transforms.base transforms.mel",
-    "transforms.spectral": "errors transforms.base transforms.mel transforms.fourier",
-    "transforms.kaldi": "errors transforms.base transforms.mel transforms.fourier",
-    "transforms.framewise": "errors transforms.base transforms.mel transforms.spectral",
-    "transforms.cepstral": "errors transforms.base transforms.framewise transforms.mel",
-    "transforms.shape": "errors transforms.base transforms.framewise transforms.mel",
-    "transforms.signals": "errors transforms.base transforms.mel",
-    "transforms.filters": "errors transforms.base",
+    "transforms.fourier": "errors transforms.base transforms.mel transforms.quiet",
+    "transforms.spectral": "errors transforms.base transforms.fourier transforms.mel "
+    "transforms.quiet",
+    "transforms.kaldi": "errors transforms.base transforms.fourier transforms.mel "
+    "transforms.quiet",
+    "transforms.framewise": "errors transforms.base transforms.fourier transforms.mel "
+    "transforms.spectral",
+    "transforms.cepstral": "errors transforms.base transforms.framewise "
+    "transforms.mel transforms.quiet",
+    "transforms.shape": "errors transforms.base transforms.framewise transforms.mel "
+    "transforms.quiet",
+    "transforms.signals": "errors transforms.base transforms.mel transforms.quiet",
+    "transforms.filters": "errors transforms.base transforms.quiet",
     "transforms.loudness": "errors transforms.base transforms.filters "
-    "transforms.framewise transforms.mel",
+    "transforms.framewise transforms.mel transforms.quiet",
     "transforms.levels": "errors transforms.base transforms.filters "
-    "transforms.loudness transforms.signals",
-    "transforms.ar": "errors transforms.base transforms.framewise transforms.mel",
-    "transforms.cqt": "errors transforms.base transforms.framewise transforms.mel",
+    "transforms.loudness transforms.quiet transforms.signals",
+    "transforms.ar": "errors transforms.base transforms.framewise transforms.mel "
+    "transforms.quiet",
+    "transforms.cqt": "errors transforms.base transforms.framewise transforms.mel "
+    "transforms.quiet",
     "transforms.viterbi": "",
     "transforms.pitch": "errors transforms.base transforms.framewise transforms.mel "
-    "transforms.viterbi",
+    "transforms.quiet transforms.viterbi",
     "transforms.catalogue": "transforms.ar transforms.base transforms.cepstral "
     "transforms.cqt transforms.filters transforms.fourier transforms.kaldi "
     "transforms.levels transforms.loudness transforms.pitch transforms.shape "
@@ -68,11 +76,12 @@ ARROWS = {
     "features": "errors events recipe transforms.base expressions",
     "examples": "features",
     "tfrecord": "",
+    "fingerprints": "windows",
     "plan": "recipe",
-    "metadata": "errors files recipe features plan",
+    "metadata": "errors files recipe features fingerprints plan",
     "treatment": "errors recipe windows expressions plan",
     "blocks": "errors events files recipe sources decoder audio windows streams "
-    "expressions features examples plan treatment",
+    "expressions features examples fingerprints plan treatment",
     "clips": "errors events files recipe decoder probe audio windows splits rows "
     "sources plan treatment blocks",
     "statistics": "features",
@@ -83,19 +92,21 @@ ARROWS = {
     "tfrecord",
     "listing": "errors streams expressions transforms.base",
     "verify": "errors files metadata tfrecord",
+    "similarity": "",
+    "auditor": "errors files recipe fingerprints metadata similarity",
     "sink": "errors files plan progress observations tfrecord",
     "stages": "events files recipe splits rows sources examples plan metadata blocks "
     "clips observations progress finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files progress blocks finish stages pipeline",
     "engines": "errors",
-    "recorder": "errors engines events files recipe sources expressions features plan "
-    "metadata progress blocks clips finish sink pipeline local",
+    "recorder": "errors engines events files recipe manifests sources expressions "
+    "features plan metadata progress blocks clips finish sink pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show listing verify "
-    "recorder",
+    "auditor recorder",
     "reader": "errors files features metadata",
     # Lazily, whatever is asked for.
-    "__init__": "metadata reader recipe recorder sink streams transforms",
+    "__init__": "auditor metadata reader recipe recorder sink streams transforms",
     "__main__": "cli",
 }
 
@@ -112,17 +123,17 @@ HOMES = {
     "soxr": ("audio", ""),
     "tensorflow_metadata": ("metadata", "metadata"),
     "tfx_bsl": ("examples", "examples"),
-    "pyarrow": ("manifests metadata", "manifests metadata"),
+    "pyarrow": ("auditor manifests metadata", "auditor manifests metadata"),
     "isal": ("tfrecord metadata statistics", ""),
     "matplotlib": ("show", "show"),
     "threadpoolctl": ("stages", ""),
     "tqdm": ("cli", "cli"),
     "yaml": ("cli", "cli"),
     "scipy": (
-        "transforms.ar transforms.augment transforms.filters transforms.fourier "
-        "transforms.kaldi transforms.loudness transforms.mel transforms.pitch "
-        "transforms.shape transforms.signals",
-        "transforms.filters",
+        "similarity transforms.ar transforms.augment transforms.filters "
+        "transforms.fourier transforms.kaldi transforms.loudness transforms.mel "
+        "transforms.pitch transforms.shape transforms.signals",
+        "similarity transforms.filters",
     ),
 }
 

@@ -1,15 +1,18 @@
 """Manifests, columns, segments and splits: as tables, as rows, and in whole runs."""
 
+import datetime
 import json
+import math
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import soundfile
 
 from beam_pipeline import cli, record
-from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
+from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRejected
 from beam_pipeline.manifests import column_types, open_table, read_rows
 from beam_pipeline.reader import replay
 from beam_pipeline.recipe import Recipe
@@ -143,7 +146,7 @@ def test_rows_of_a_table(corpus):
     assert rows_of(path, label_from="kind") == [
         SourceRow(
             i, 0, row["path"], row["kind"], group=row["path"], line=2 + i,
-            columns=(row["loud"], row["take"]),
+            columns=(row["loud"], row["take"]), file=i,
         )
         for i, row in enumerate(ROWS)
     ]  # fmt: skip
@@ -227,6 +230,17 @@ def test_the_same_row_twice_is_a_reject(corpus):
     found = rows_of(path, label_from="kind")
     assert [row.problem for row in found] == [
         None, None, None, "was listed before, as clip 1 from 0"
+    ]  # fmt: skip
+
+
+def test_parts_of_one_file_in_two_tables_are_of_one_file(corpus):
+    for name, offset in (("m.csv", 0.0), ("n.csv", 0.01)):
+        write_csv(corpus / name, [{"path": "a/1.wav", "offset_s": offset}])
+    texts = [str(corpus / name) for name in ("m.csv", "n.csv")]
+    recipe = Recipe(win_len=1, label_from="none")
+    rows = list(list_sources(survey(resolve_inputs(texts), recipe), recipe))
+    assert [(row.problem, row.source, row.file) for row in rows] == [
+        (None, 0, 0), (None, 1, 0)
     ]  # fmt: skip
 
 
@@ -467,7 +481,9 @@ def test_a_split_without_a_class_is_told(corpus, capsys):
     assert cli.main(["plan", *flags]) == 0
     said = capsys.readouterr()
     assert "warning: split dev has no example of dog" in said.err
-    assert "class  dev examples (clips)  train examples (clips)" in said.out
+    assert "class  dev examples / clips / hours  train examples / clips" in said.out
+    (cats,) = (line for line in said.out.splitlines() if line.startswith("cat"))
+    assert cats.split()[1:] == ["4", "/", "1", "/", "0.00", "2", "/", "1", "/", "0.00"]
     assert cli.main(["record", *flags, "--output", str(corpus / "o")]) == 0
     assert "warning: split dev has no example of dog" in capsys.readouterr().err
 
@@ -498,3 +514,91 @@ def test_segments_of_one_file_stay_together(tmp_path):
 def test_what_makes_no_sense(corpus, options, problem):
     with pytest.raises(RecipeError, match=problem):
         plan(str(corpus), win_len=100, **options)
+
+
+# Tables in memory
+
+
+def tables_of(rows):
+    """The same rows as people hold them."""
+    names = list(rows[0])
+    return {
+        "dicts": rows,
+        "pandas": pd.DataFrame(rows),
+        "pyarrow": pa.table({n: [row[n] for row in rows] for n in names}),
+    }
+
+
+def bytes_of(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.gz"))}
+
+
+@pytest.mark.parametrize("kind", ["dicts", "pandas", "pyarrow"])
+def test_a_table_in_memory_gives_what_its_file_gives(corpus, monkeypatch, kind):
+    path = write_csv(corpus / "m.csv", ROWS)
+    options = {"win_len": 500, "label_from": "kind", "num_shards": 2}
+    expected = record(path, corpus / "from_file", **options)
+    monkeypatch.chdir(corpus)
+    metadata = record(tables_of(ROWS)[kind], corpus / "o", **options)
+    assert bytes_of(corpus / "o") == bytes_of(corpus / "from_file")
+    assert metadata == expected
+    assert not (corpus / "o" / "_work").exists()
+    summary, rejects = plan(tables_of(ROWS)[kind], **options)
+    assert (summary.listing.clips, rejects) == (3, [])
+
+
+def test_a_table_in_memory_for_each_split(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    metadata = record(
+        {"train": pd.DataFrame(ROWS[:2]), "test": ROWS[2:]}, corpus / "o", win_len=500
+    )
+    assert {name: s.clips for name, s in metadata.splits.items()} == {
+        "test": 1, "train": 2,
+    }  # fmt: skip
+
+
+def test_what_is_missing_in_a_table_in_memory(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    when = datetime.date(2026, 11, 21)
+    rows = [
+        {"path": corpus / "a/1.wav", "loud": np.float32(0.5), "take": np.int64(7)},
+        {"path": "a/2.wav", "loud": math.nan, "take": 8, "day": when},
+        {"path": "b/ä 3.wav", "loud": None, "take": 9},
+    ]
+    record(rows, corpus / "o", win_len=500, order="listed", max_windows=1)
+    found = examples_of(corpus / "o")
+    np.testing.assert_array_equal(
+        [e["loud"] for e in found], np.float32([0.5, math.nan, math.nan])
+    )
+    assert [e["take"] for e in found] == [7, 8, 9]
+    assert [e["day"] for e in found] == [b"", b"2026-11-21", b""]
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"path": "a/1.wav", "kind": ["x"]}], r"Row 1 .* has \['x'\] in column kind"),
+        ([{}], "There is not one row"),
+        (pd.DataFrame({"path": []}), "There is not one row"),
+        ([{"name": "a/1.wav"}], "has no column path"),
+    ],
+)
+def test_tables_in_memory_that_are_refused(corpus, monkeypatch, rows, problem):
+    monkeypatch.chdir(corpus)
+    with pytest.raises((InputError, RecipeError), match=problem):
+        record(rows, corpus / "o", win_len=500)
+    assert not (corpus / "o").exists()
+
+
+def test_a_run_of_a_table_in_memory_can_be_continued(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    rows = [*ROWS, {**ROWS[0], "path": "gone.wav"}]
+    options = {"win_len": 500, "label_from": "kind"}
+    with pytest.raises(TooManyRejected, match=r"gone.wav"):
+        record(rows, corpus / "o", **options)
+    (kept,) = (corpus / "o" / "_work" / "rows").iterdir()
+    assert len(kept.read_text().splitlines()) == 4
+    with pytest.raises(OutputError, match="another recipe, other inputs"):
+        record(ROWS, corpus / "o", **options)
+    write_sound(corpus / "gone.wav", 600)
+    assert record(rows, corpus / "o", **options).clips == 4

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import math
 from dataclasses import fields
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from beam_pipeline.metadata import (
     Metadata,
     ShardEntry,
     SplitEntry,
+    manifest_fields,
     manifest_part,
     rejects_text,
     schema_text,
@@ -352,24 +354,26 @@ def test_tfx_bsl_decodes_records_by_the_schema():
 
 # manifest.parquet
 
+PLAIN = Recipe(win_len=80)
+
 
 def clip(row, windows=2, **changes):
     made = Clip(
         row, 0, f"dög/{row}.wav", "dög", "records", 441, 44100, 2, "WAV", "PCM_16",
-        16000, 160, windows,
+        16000, 160, windows, group="a\x1fb", file=row,
     )  # fmt: skip
     return made._replace(**changes)
 
 
-def manifest(tmp_path, *buckets, total=100):
+def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=()):
     """The rows of a manifest of buckets, each given with the windows before it."""
     layout = ShardLayout("records", total, 1, total)
     parts = []
     for number, (before, clips) in enumerate(buckets):
         placed = PlacedClips("records", number, before, tuple(clips))
-        parts.append(("records", number, manifest_part(placed, layout)))
+        parts.append(("records", number, manifest_part(placed, layout, recipe)))
     path = tmp_path / "manifest.parquet"
-    write_manifest(str(path), reversed(parts))
+    write_manifest(str(path), reversed(parts), manifest_fields(recipe, columns))
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.parquet"]
     return pq.read_table(path)
 
@@ -379,12 +383,16 @@ def test_a_row_of_the_manifest(tmp_path):
     assert row == {
         "path": "dög/5.wav",
         "input": 0,
+        "file": 5,
         "index": 5,
         "class": "dög",
         "split": "records",
+        "group": None,
+        "start": 0,
         "frames": 160,
         "sample_rate_hz": 16000,
         "channels": 2,
+        "channel": None,
         "native_frames": 441,
         "native_sample_rate_hz": 44100,
         "format": "WAV",
@@ -392,6 +400,36 @@ def test_a_row_of_the_manifest(tmp_path):
         "first_index": 3,
         "windows": 2,
     }
+
+
+def test_a_row_of_the_manifest_of_a_part(tmp_path):
+    recipe = Recipe(win_len=80, group_by="x,y", splits="a=1", channels=1)
+    parts = [clip(5, file=3, start=7), clip(6, channel=0)]
+    whole, one = manifest(tmp_path, (0, parts), recipe=recipe).to_pylist()
+    names = ("file", "group", "start", "channel")
+    assert [whole[name] for name in names] == [3, "a\x1fb", 7, 1]
+    assert [one[name] for name in names] == [6, "a\x1fb", 0, 0]
+
+
+def test_fingerprints_and_columns_of_the_manifest(tmp_path):
+    recipe = Recipe(win_len=80, fingerprint=True)
+    columns = (("age", "int64"), ("path", "string"), ("path_", "float32"))
+    values = [(3, "p", 0.5), (-1, "", math.nan)]
+    known = clip(1, content=bytes(range(16)), sketch=bytes(range(64)))
+    table = manifest(
+        tmp_path,
+        (0, [known._replace(columns=values[0])]),
+        (2, [clip(2, content=bytes(16), columns=values[1])]),
+        recipe=recipe,
+        columns=columns,
+    )
+    assert table.schema.names[-5:] == ["content", "sketch", "age", "path__", "path_"]
+    first, second = table.to_pylist()
+    assert (first["content"], first["sketch"]) == (bytes(range(16)), bytes(range(64)))
+    assert (second["content"], second["sketch"]) == (bytes(16), None)
+    assert [first[name] for name in table.schema.names[-3:]] == [3, "p", 0.5]
+    assert [second[name] for name in table.schema.names[-3:-1]] == [-1, ""]
+    assert math.isnan(second["path_"])
 
 
 def test_rows_stand_in_the_order_of_the_examples(tmp_path):

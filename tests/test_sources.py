@@ -36,7 +36,7 @@ def listed(inputs, label_from):
 
 def row_of(row, source, filepath, label, problem=None):
     """A row that is its own group."""
-    return SourceRow(row, source, filepath, label, problem, group=filepath)
+    return SourceRow(row, source, filepath, label, problem, group=filepath, file=row)
 
 
 def touch(folder, *names):
@@ -267,8 +267,23 @@ def test_a_file_that_a_list_names_again_is_a_row_with_a_problem(tmp_path, times)
         row_of(0, 0, "a.wav", None),
         row_of(1, 1, "x.wav", None),
         row_of(2, 1, "y.wav", None),
-        *(row_of(3 + i, 1, "x.wav", None, problem) for i in range(times - 1)),
+        *(
+            row_of(3 + i, 1, "x.wav", None, problem)._replace(file=1)
+            for i in range(times - 1)
+        ),
     ]
+
+
+def test_a_file_is_one_however_lists_and_folders_spell_it(tmp_path):
+    touch(tmp_path, "a/x.wav", "b/x.wav", "b/y.wav")
+    lines = ["../b/y.wav", "./x.wav", "sub/../x.wav", f"{tmp_path}/b/x.wav"]
+    (tmp_path / "a" / "list.txt").write_text("\n".join(lines))
+    rows = rows_of(tmp_path / "b", tmp_path / "a" / "list.txt", label_from="none")
+    assert [(row.filepath, row.file) for row in rows] == [
+        ("x.wav", 0), ("y.wav", 1), ("../b/y.wav", 1), ("x.wav", 3), ("x.wav", 3),
+        (f"{tmp_path}/b/x.wav", 0),
+    ]  # fmt: skip
+    assert [row.row for row in rows if row.problem is None] == [0, 1, 3]
 
 
 @linux

@@ -300,7 +300,7 @@ def test_tasks_hold_every_window_once_in_order(per_file):
         placed, _ = blocks | IndexClips(recipe)
         tasks = (
             placed
-            | beam.FlatMap(stages.cut_shards, layouts)
+            | beam.FlatMap(stages.cut_shards, layouts, recipe)
             | beam.GroupByKey()
             | beam.Map(stages.make_task, "its form", "salt")
         )

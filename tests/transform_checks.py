@@ -4,6 +4,41 @@ import numpy as np
 
 from beam_pipeline.expressions import format_transform, parse_transform
 from beam_pipeline.transforms.base import apply_transform
+from beam_pipeline.transforms.catalogue import BUILT_IN
+
+# Where the defaults are not enough, or other parameters take other ways. A transform
+# that is not here is tried with its defaults.
+CALLS = {
+    "ar_spectrum": [
+        f"ar_spectrum(method={method!r}{frames})"
+        for method in ("burg", "covariance", "yule_walker")
+        for frames in ("", ",frame=400,hop=160")
+    ],
+    "band_pass": ["band_pass(low_hz=300,high_hz=3000)"],
+    "chroma": ["chroma()", "chroma(norm='none')", "chroma(f_min=1046.5,n_octaves=1)"],
+    "cqt": [f"cqt(kind={kind!r})" for kind in ("magnitude", "power", "db", "complex")],
+    "delta": ["log_mel()|delta()", "log_mel()|delta(order=2)"],
+    "fft": ["fft()", "fft(kind='power')"],
+    "gain": ["gain(gain_db=-3)", "gain(gain_db=200)"],
+    "high_pass": ["high_pass(cutoff_hz=300)"],
+    "kaldi_fbank": ["kaldi_fbank()", "kaldi_fbank(snip_edges=False)"],
+    "linear_prediction": [
+        f"linear_prediction(method={method!r},output={output!r})"
+        for method in ("burg", "covariance", "yule_walker")
+        for output in ("coefficients", "gain")
+    ],
+    "loudness": [f"loudness(weighting={w!r})" for w in ("a", "k", "none")],
+    "low_pass": ["low_pass(cutoff_hz=3000)"],
+    "normalize": [
+        f"normalize(kind={kind!r})"
+        for kind in ("log", "mean", "median", "minmax", "standard")
+    ],
+    "pcen": ["pcen()", "pcen(bias=0)"],
+    "pyin": [f"pyin(unvoiced={u!r})" for u in ("zero", "guess", "negative")],
+    "resample": ["resample(rate_hz=12000)"],
+    "stft": ["stft()", "stft(kind='db')", "stft(center=True,pad_mode='reflect')"],
+}  # fmt: skip
+EVERY_CALL = [call for name in BUILT_IN for call in CALLS.get(name, [f"{name}()"])]
 
 
 def noise(*shape, seed=0):

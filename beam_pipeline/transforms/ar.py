@@ -34,11 +34,12 @@ from beam_pipeline.transforms.framewise import (
     time_frames,
 )
 from beam_pipeline.transforms.mel import cache_blocks, hann_window
+from beam_pipeline.transforms.quiet import quiet
 
 Signals = npt.NDArray[np.floating[Any]]
 Float64Array = npt.NDArray[np.float64]
-# Coefficients, reflection, variance.
-Recursion = tuple[Float64Array, Float64Array, Float64Array]
+# Coefficients, reflection, variance, power.
+Recursion = tuple[Float64Array, Float64Array, Float64Array, Float64Array]
 
 # The largest coefficient of a stable filter of this order, binomial(128, 64) = 2e37,
 # is still a float32; and Burg's matrices, of order**2 values, stay small.
@@ -53,6 +54,9 @@ FRAME_VALUES = 1024
 # uses one thread. Its bytes are then the same however many there are.
 LANES = 8
 SEGMENT_ROWS = 2048
+# Short sums lose fewer digits. Least squares need them: what rounding leaves in the
+# normal equations of pure tones is a seventh then of what is added to their diagonal.
+EXACT_ROWS = 64
 
 # Reflection coefficients are held within this, so that every filter is stable. A
 # residual below 2**-48 of the signal's amplitude is rounding: nothing can predict it.
@@ -62,6 +66,10 @@ LEAST_RESIDUAL = 2.0**-96
 # the diagonal of the normal equations.
 LEAST_ERROR = 2.0**-46
 LEAST_RESPONSE = 2.0**-120
+# The bins of a spectrum have this share of the signal's power, as far as this share of
+# it as the error's variance suffices.
+SHOWN_POWER = 2.0**-4
+SHOWN_VARIANCE = 2.0**-16
 # Burg's recursion on autocorrelations loses digits where a prediction is very good.
 # It counts up to this estimated error, with which most float32 stay the same.
 TOLERANCE = 2.0**-25
@@ -79,11 +87,14 @@ class Model(NamedTuple):
         method, whose models of lower order are not part of it.
     variance : numpy.ndarray, shape (...)
         Mean square of the prediction error.
+    power : numpy.ndarray, shape (...)
+        Mean square of the signal, over what the variance is of.
     """
 
     coefficients: Float64Array
     reflection: Float64Array | None
     variance: Float64Array
+    power: Float64Array
 
 
 def burg(signals: Signals, order: int) -> Model:
@@ -178,7 +189,10 @@ def yule_walker(signals: Signals, order: int) -> Model:
         reflection[:, p - 1] = k = _ratio(-products, error, LEAST_ERROR * lags[:, 0])
         coefficients = _step_up(coefficients, k)
         error *= 1 - k**2
-    return _shaped(coefficients, reflection, error / rows.shape[-1], signals)
+    frames = rows.shape[-1]
+    return _shaped(
+        coefficients, reflection, error / frames, lags[:, 0] / frames, signals
+    )
 
 
 def covariance(signals: Signals, order: int) -> Model:
@@ -226,8 +240,9 @@ def covariance(signals: Signals, order: int) -> Model:
     # LAPACK solves one system after the other: none depends on those beside it.
     coefficients[:, 1:] -= np.linalg.solve(normal, products[:, 1:, :1])[:, :, 0]
     square = np.maximum(_dot(_product(products, coefficients), coefficients), 0)
-    variance = square / (rows.shape[-1] - order)
-    return _shaped(coefficients, None, variance, signals)
+    terms = rows.shape[-1] - order
+    power = np.maximum(products[:, 0, 0], 0) / terms
+    return _shaped(coefficients, None, square / terms, power, signals)
 
 
 METHODS: dict[str, Callable[[Signals, int], Model]] = {
@@ -308,7 +323,9 @@ class ArParameters:
             energy = float(np.square(taper).sum() / frames)
         model = METHODS[self.method](signals, self.order)
         # A taper takes energy from the noise; the variance is that of all of it.
-        return model._replace(variance=model.variance / energy)
+        return model._replace(
+            variance=model.variance / energy, power=model.power / energy
+        )
 
     def _time_axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         length, hop, _ = self._framing(frames)
@@ -335,7 +352,8 @@ class LinearPrediction(ArParameters):
     coefficient of the model of order p; what others call PARCOR may be ``-k``. The 1
     before ``a`` is left out, as it would be a feature that is constant.
 
-    Silence gives zeros. With ``burg``, a constant leaves an error of 2**-24 of its root
+    Silence gives zeros; a frame that holds NaN or infinity gives NaN. With ``burg``, a
+    constant leaves an error of 2**-24 of its root
     mean square instead of none, so that the filter is stable.
 
     With ``burg`` the definition is that of ``librosa.lpc``. From its results of float64
@@ -397,6 +415,7 @@ class LinearPrediction(ArParameters):
                 self.output,
             )
 
+    @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         if self.output == "gain":
             return self._each_frame(windows, 1, self._features)[..., 0]
@@ -441,7 +460,7 @@ class ArSpectrum(ArParameters):
     ::
 
         A[k] = sum_i a[i] exp(-2i pi i k / n_fft)
-        P[k] = 2 variance / (sample_rate_hz |A[k]|**2)
+        P[k] = 2 v / (sample_rate_hz |A[k]|**2)
         y[k] = 10 log10(max(P[k], floor))    or    ln(max(P[k], floor))
 
     and half of P at 0 Hz and at half the rate: one-sided, as the periodogram of
@@ -449,6 +468,15 @@ class ArSpectrum(ArParameters):
     mean square of the signal, where the peaks are wide enough for ``n_fft``. Windows
     (n, frames) give (n, n_fft // 2 + 1), and (n, time_frames, n_fft // 2 + 1) if
     ``frame`` is given, in float32, computed in float64.
+
+    ``v`` is the variance of the prediction error. Only where pure tones leave next to
+    none, and peaks lie between the bins, it is more::
+
+        v = max(variance, min(2**-16 m, m / (16 mean_k 1 / |A[k]|**2)))
+
+    with the mean square ``m`` of the signal and the mean around the whole circle: up to
+    -48 dB of the signal, until the bins have a sixteenth of its power. Rounding would
+    decide otherwise whether a tone shows at all, most of all with ``covariance``.
 
     Attributes
     ----------
@@ -496,6 +524,7 @@ class ArSpectrum(ArParameters):
             raise RecipeError("floor", "must be positive", self.floor)
         check_choice("log", self.log, ("db", "ln"))
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         features = functools.partial(self._features, sample_rate_hz)
         return self._each_frame(windows, self.n_fft // 2 + 1, features)
@@ -522,7 +551,8 @@ class ArSpectrum(ArParameters):
         power: Float64Array = response.real**2 + response.imag**2
         # At a pole on the unit circle it is rounding, and may be zero.
         np.maximum(power, LEAST_RESPONSE, out=power)
-        density = model.variance[..., np.newaxis] * (2 / sample_rate_hz)
+        variance = self._shown_variance(model, power)
+        density = variance[..., np.newaxis] * (2 / sample_rate_hz)
         np.divide(density, power, out=power)
         power[..., 0] /= 2
         if self.n_fft % 2 == 0:
@@ -532,6 +562,22 @@ class ArSpectrum(ArParameters):
         np.log(power, out=power)
         power *= scale
         return power
+
+    def _shown_variance(self, model: Model, response: Float64Array) -> Float64Array:
+        """``v`` of the class, with ``|A|**2`` as the response."""
+        variance = model.variance
+        faint = variance < SHOWN_VARIANCE * model.power
+        if faint.any():
+            inverse = 1 / response[faint]
+            # All but 0 Hz and half the rate are there twice around the circle.
+            around = 2 * inverse.sum(axis=-1) - inverse[:, 0]
+            if self.n_fft % 2 == 0:
+                around -= inverse[:, -1]
+            least = np.minimum(SHOWN_VARIANCE, SHOWN_POWER * self.n_fft / around)
+            least *= model.power[faint]
+            variance = variance.copy()
+            variance[faint] = np.maximum(variance[faint], least)
+        return variance
 
 
 def _rows(signals: Signals, order: int, least: int) -> Signals:
@@ -548,15 +594,23 @@ def _shaped(
     coefficients: Float64Array,
     reflection: Float64Array | None,
     variance: Float64Array,
+    power: Float64Array,
     signals: Signals,
 ) -> Model:
     """The models of rows, in the shape of the signals that they were."""
     shape = signals.shape[:-1]
+    # Infinity in a row's sums would be more than any error, and leave zeros.
+    broken = ~np.isfinite(power)
+    if broken.any():
+        for values in (coefficients, reflection, variance):
+            if values is not None:
+                values[broken] = np.nan
     order = coefficients.shape[-1] - 1
     return Model(
         coefficients.reshape(*shape, order + 1),
         None if reflection is None else reflection.reshape(*shape, order),
         variance.reshape(shape),
+        power.reshape(shape),
     )
 
 
@@ -566,7 +620,9 @@ def _taper(name: str, length: int) -> Float64Array:
     return hann if name == "hann" else 0.08 + 0.92 * hann
 
 
-def _autocorrelation(rows: Signals, order: int) -> Float64Array:
+def _autocorrelation(
+    rows: Signals, order: int, segment_rows: int = SEGMENT_ROWS
+) -> Float64Array:
     """``r[l] = sum_t x[t] x[t + l]`` for l = 0 .. order: (n, order + 1).
 
     With LANES samples in a row, the product of the rows' transpose with the rows that
@@ -575,7 +631,7 @@ def _autocorrelation(rows: Signals, order: int) -> Float64Array:
     """
     n, frames = rows.shape
     depth = -(-frames // LANES)
-    depth = -(-depth // -(-depth // SEGMENT_ROWS))
+    depth = -(-depth // -(-depth // segment_rows))
     later_rows = -(-order // LANES) + 1
     samples = np.zeros((n, (depth + later_rows - 1) * LANES))
     now = samples[:, np.newaxis, : depth * LANES].reshape(n, 1, depth, LANES)
@@ -600,15 +656,20 @@ def _covariances(rows: Signals, order: int) -> Float64Array:
 
     The first row is the autocorrelation but for the sums' beginnings; from one row to
     the next the sums move on by a sample, which leaves at the end and comes in front.
+    What has moved since the first row is small, and summed by itself: in all sums on a
+    diagonal the first one's rounding is then the same, and pure tones stay predictable.
     """
     first = rows[:, :order].astype(np.float64)[:, ::-1]
     last = rows[:, ::-1][:, :order].astype(np.float64)
     sums = np.empty((len(rows), order + 1, order + 1))
-    sums[:, 0] = _autocorrelation(rows, order) - _autocorrelation(first, order)
+    sums[:, 0] = _autocorrelation(rows, order, EXACT_ROWS)
+    sums[:, 0] -= _autocorrelation(first, order)
+    moved = np.zeros((len(rows), order + 1))
     for i in range(order):
-        come = first[:, i, np.newaxis] * first[:, i:]
-        leave = last[:, i, np.newaxis] * last[:, i:]
-        sums[:, i + 1, i + 1 :] = sums[:, i, i:-1] + (come - leave)
+        moved = moved[:, : order - i]
+        moved += first[:, i, np.newaxis] * first[:, i:]
+        moved -= last[:, i, np.newaxis] * last[:, i:]
+        sums[:, i + 1, i + 1 :] = sums[:, 0, : order - i] + moved
         sums[:, i + 1 :, i] = sums[:, i, i + 1 :]
     return sums
 
@@ -645,8 +706,9 @@ def _burg_by_sums(rows: Signals, order: int) -> tuple[Recursion, npt.NDArray[np.
     # What was added up, against what was left of it.
     size = lags[:, 0] * np.square(np.abs(coefficients).sum(axis=-1))
     trusted = order * np.finfo(np.float64).eps * size <= TOLERANCE * least
-    variance = lags[:, 0] / rows.shape[-1] * np.prod(1 - reflection**2, axis=-1)
-    return (coefficients, reflection, variance), trusted
+    power = lags[:, 0] / rows.shape[-1]
+    variance = power * np.prod(1 - reflection**2, axis=-1)
+    return (coefficients, reflection, variance, power), trusted
 
 
 def _raise_order(
@@ -671,7 +733,8 @@ def _burg_by_samples(rows: Float64Array, order: int) -> Recursion:
     energy = _dot(rows, rows)
     coefficients = np.ones((len(rows), 1))
     reflection = np.empty((len(rows), order))
-    variance = energy / rows.shape[-1]
+    power = energy / rows.shape[-1]
+    variance = power.copy()
     ahead, behind = rows[:, 1:].copy(), rows[:, :-1].copy()
     for p in range(order):
         both = _dot(ahead, ahead) + _dot(behind, behind)
@@ -683,7 +746,7 @@ def _burg_by_samples(rows: Float64Array, order: int) -> Recursion:
         behind += k[:, np.newaxis] * ahead
         ahead += correction
         ahead, behind = ahead[:, 1:], behind[:, :-1]
-    return coefficients, reflection, variance
+    return coefficients, reflection, variance, power
 
 
 def _step_up(coefficients: Float64Array, k: Float64Array) -> Float64Array:

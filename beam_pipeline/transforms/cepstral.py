@@ -20,6 +20,7 @@ from beam_pipeline.transforms.framewise import (
     time_frames,
 )
 from beam_pipeline.transforms.mel import cache_blocks, hann_window, mel_power
+from beam_pipeline.transforms.quiet import quiet
 
 _MAX_WIDTH = 999
 _MAX_ORDER = 4
@@ -94,6 +95,7 @@ class Mfcc(MelFrames):
         if self.lifter < 0:
             raise RecipeError("lifter", "must not be negative", self.lifter)
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
         count = time_frames(flat.shape[-1], "n_fft", self.n_fft, self.hop)
@@ -133,8 +135,11 @@ class Pcen(MelFrames):
     (n, channels, time_frames, n_mels), in float32. Silence gives 0.
 
     As librosa's ``pcen(scale * M)``, in ``b`` and in the first ``A`` as well (largest
-    difference found: 1e-7 relative; 3e-5 with librosa's own ``M``, in bands that are
-    far fainter than others, as its FFT is in float64). The defaults are librosa's. They
+    difference found: 1e-7 relative). With librosa's own ``M``, whose FFT is in float64,
+    the largest one is 3e-4 in bands of at least 1e-8 of the frame's loudest. Fainter
+    ones have ever less to do with the sound: what rounding has left in them is brought
+    up as any level is, to 1e-2 of the largest value beside a tone without any noise,
+    where they are 1e-14 of it. The defaults are librosa's. They
     suit power of a large scale: its documentation takes this one for samples within 1.
 
     Attributes
@@ -200,6 +205,7 @@ class Pcen(MelFrames):
                 )
             object.__setattr__(self, name, value)
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
         count = time_frames(flat.shape[-1], "n_fft", self.n_fft, self.hop)
@@ -304,6 +310,7 @@ class Delta:
                 "order", f"must be at most {_MAX_ORDER} and below width", self.order
             )
 
+    @quiet
     def __call__(self, features: FloatArray) -> FloatArray:
         features = as_float32(features)
         if features.ndim < 3:

@@ -30,6 +30,7 @@ from beam_pipeline.transforms.framewise import (
     signals_of,
 )
 from beam_pipeline.transforms.mel import cache_blocks
+from beam_pipeline.transforms.quiet import quiet
 
 ComplexArray = npt.NDArray[np.complex64]
 
@@ -82,7 +83,8 @@ class Cqt:
     window are zeros, so that filters may be longer than it; one that reaches over an
     end finds the less the less it sees. Windows (n, frames) give
     (n, time_frames, n_bins), windows (n, channels, frames) give
-    (n, channels, time_frames, n_bins). Silence gives zeros, or the floor in dB.
+    (n, channels, time_frames, n_bins). Silence gives zeros, or the floor in dB. NaN and
+    infinity make NaN, or infinity, of what the longest filter of an octave reaches.
 
     No value is further from the formula than 1e-5 of the window's peak. A hop that is
     a multiple of a high power of 2 is fastest: the signal is halved for low octaves as
@@ -156,6 +158,7 @@ class Cqt:
             raise RecipeError("n_bins", f"must not exceed {MAX_BINS}", self.n_bins)
         check_choice("kind", self.kind, ("magnitude", "power", "db", "complex"))
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> Array:
         signals = signals_of(windows)
         count = _time_frames(signals.shape[-1], self.hop)
@@ -292,6 +295,7 @@ class Chroma:
             object.__setattr__(self, name, getattr(cqt, name))
         check_choice("norm", self.norm, ("max", "none"))
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         signals = signals_of(windows)
         count = _time_frames(signals.shape[-1], self.hop)
@@ -302,7 +306,9 @@ class Chroma:
         if self.norm == "max":
             for signal in out:
                 greatest = signal.max(axis=-1, keepdims=True)
-                signal /= np.where(greatest > 0, greatest, 1)
+                # NaN stays; of infinity no class is a share that is a number.
+                greatest[np.isinf(greatest)] = np.nan
+                signal /= np.where(greatest == 0, 1, greatest)
         return out.reshape(*windows.shape[:-1], count, 12)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import Array, FloatArray, as_float32, real, whole
+from beam_pipeline.transforms.quiet import quiet
 
 # scipy.signal takes half a second to import, so only those who filter wait for it.
 
@@ -236,6 +237,7 @@ class _Butterworth:
         if self.order > MAX_ORDER:
             raise RecipeError("order", f"must be at most {MAX_ORDER}", self.order)
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         sections = butterworth(*self._design(), sample_rate_hz)
         steady = steady_state(*self._design(), sample_rate_hz)
@@ -245,6 +247,7 @@ class _Butterworth:
         """How many frames before a stretch :meth:`on_stream` must be given."""
         return butterworth_context(*self._design(), sample_rate_hz)
 
+    @quiet
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         """The filter forward only, from rest, over frames (rows, m)."""
         return causal(butterworth(*self._design(), sample_rate_hz), as_float32(frames))
@@ -256,7 +259,7 @@ class _Butterworth:
 
 @dataclass(frozen=True, kw_only=True)
 class LowPass(_Butterworth):
-    """Butterworth low-pass without a delay.
+    """Butterworth low-pass: without a delay on windows, causal on streams.
 
     ::
 
@@ -310,7 +313,7 @@ class LowPass(_Butterworth):
 
 @dataclass(frozen=True, kw_only=True)
 class HighPass(_Butterworth):
-    """Butterworth high-pass without a delay.
+    """Butterworth high-pass: without a delay on windows, causal on streams.
 
     ``|H(f)|**2 = 1 / (1 + (w(cutoff_hz) / w(f))**(2 * order))``; all else is as in
     :class:`LowPass`.
@@ -343,7 +346,7 @@ class HighPass(_Butterworth):
 
 @dataclass(frozen=True, kw_only=True)
 class BandPass(_Butterworth):
-    """Butterworth band-pass without a delay.
+    """Butterworth band-pass: without a delay on windows, causal on streams.
 
     ::
 

@@ -22,6 +22,7 @@ from beam_pipeline.transforms.base import (
     whole,
 )
 from beam_pipeline.transforms.mel import cache_blocks
+from beam_pipeline.transforms.quiet import quiet
 
 MAX_FFT = 1 << 24
 # Framed samples at a time: what is not reduced to bands leaves the cache anyway.
@@ -271,6 +272,7 @@ class Fft:
         if self.n_fft is not None:
             _check_size(self, "n_fft")
 
+    @quiet
     def __call__(self, windows: FloatArray) -> Array:
         windows = as_float32(windows)
         frames = windows.shape[-1]
@@ -379,6 +381,7 @@ class Stft:
         if self.floor <= 0:
             raise RecipeError("floor", "must be positive", self.floor)
 
+    @quiet
     def __call__(self, windows: FloatArray) -> Array:
         windows = as_float32(windows)
         frames = windows.shape[-1]

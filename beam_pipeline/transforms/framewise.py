@@ -15,6 +15,7 @@ import numpy as np
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import FloatArray, as_float32, real, whole
+from beam_pipeline.transforms.fourier import time_axis
 from beam_pipeline.transforms.mel import sparse_filter_bank
 from beam_pipeline.transforms.spectral import LogMel
 
@@ -36,7 +37,8 @@ class SignalFrames:
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """What the last axis means: time, as ``LogMel.axes`` tells it."""
-        return [_time_axis(sample_rate_hz, frames, "frame", self.frame, self.hop)]
+        count = time_frames(frames, "frame", self.frame, self.hop)
+        return [time_axis(sample_rate_hz, count, self.frame, self.hop, first=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,8 @@ class SpectrumFrames:
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """What the last axis means: time, as ``LogMel.axes`` tells it."""
-        return [_time_axis(sample_rate_hz, frames, "n_fft", self.n_fft, self.hop)]
+        count = time_frames(frames, "n_fft", self.n_fft, self.hop)
+        return [time_axis(sample_rate_hz, count, self.n_fft, self.hop, first=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,16 +156,3 @@ def level_floor(value: Any) -> float:
     if not 1e-30 <= floor <= 1e30:
         raise RecipeError("floor", "must lie between 1e-30 and 1e30", floor)
     return floor
-
-
-def _time_axis(
-    sample_rate_hz: int, frames: int, field: str, length: int, hop: int
-) -> dict[str, Any]:
-    return {
-        "name": "time",
-        "unit": "s",
-        "size": time_frames(frames, field, length, hop),
-        "start": 0.0,
-        "step": hop / sample_rate_hz,
-        "length": length / sample_rate_hz,
-    }

@@ -28,6 +28,7 @@ from beam_pipeline.transforms.mel import (
     mel_power,
     triangles,
 )
+from beam_pipeline.transforms.quiet import quiet
 
 MAX_FRAME_S = 3600.0
 # Kaldi's least energy, before the logarithm.
@@ -139,6 +140,7 @@ class KaldiFbank:
             if not isinstance(getattr(self, name), bool):
                 raise RecipeError(name, "must be True or False", getattr(self, name))
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         windows = as_float32(windows)
         frames = windows.shape[-1]

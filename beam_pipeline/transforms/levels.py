@@ -14,6 +14,7 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import FloatArray, as_float32, check_choice, real
 from beam_pipeline.transforms.filters import pieces
 from beam_pipeline.transforms.loudness import integrated_lufs
+from beam_pipeline.transforms.quiet import quiet
 from beam_pipeline.transforms.signals import rows
 
 MAX_LEVEL_DB = 200.0
@@ -49,6 +50,7 @@ class Gain:
     def __post_init__(self) -> None:
         object.__setattr__(self, "gain_db", _level("gain_db", self.gain_db))
 
+    @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         return as_float32(windows) * np.float32(10 ** (self.gain_db / 20))
 
@@ -56,6 +58,7 @@ class Gain:
         """How many frames before a stretch :meth:`on_stream` must be given: none."""
         return 0
 
+    @quiet
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         """Frames (rows, m), scaled."""
         return self(frames)
@@ -66,7 +69,7 @@ class PeakGain:
     """Scales each window so that its peak is at a level.
 
     ``y = x * 10**(level_db / 20) / max|x|``, the maximum over all the window's frames
-    and channels. Silence stays silence.
+    and channels. Silence stays silence; NaN or infinity makes NaN of the whole window.
 
     Attributes
     ----------
@@ -85,6 +88,7 @@ class PeakGain:
     def __post_init__(self) -> None:
         object.__setattr__(self, "level_db", _level("level_db", self.level_db))
 
+    @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         return _scale_windows(windows, _peak, self.level_db)
 
@@ -94,7 +98,8 @@ class RmsGain:
     """Scales each window so that its root mean square is at a level.
 
     ``y = x * 10**(level_db / 20) / sqrt(mean(x**2))``, the mean over all the window's
-    frames and channels. Silence stays silence; peaks may exceed full scale.
+    frames and channels. Silence stays silence; peaks may exceed full scale; NaN or
+    infinity makes NaN of the whole window.
 
     Attributes
     ----------
@@ -112,6 +117,7 @@ class RmsGain:
     def __post_init__(self) -> None:
         object.__setattr__(self, "level_db", _level("level_db", self.level_db))
 
+    @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         return _scale_windows(windows, _rms, self.level_db)
 
@@ -147,6 +153,7 @@ class LufsGain:
     def __post_init__(self) -> None:
         object.__setattr__(self, "level_lufs", _level("level_lufs", self.level_lufs))
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         windows = as_float32(windows)
         lufs = integrated_lufs(windows, sample_rate_hz)
@@ -171,7 +178,8 @@ class Normalize:
 
     Each channel of a window by itself; shape and channels stay as they are, in
     float32. ``mean`` is what removes an offset. Silence gives 0, and so does any
-    constant for all kinds but ``log``.
+    constant for all kinds but ``log``. NaN makes NaN of the whole channel, but for
+    ``log``; so does infinity, but for ``median`` too.
 
     ``standard`` divides by the deviation of the population, as scikit-learn and
     ``scipy.stats.zscore`` do (largest difference found: 6e-8 of the largest value).
@@ -196,6 +204,7 @@ class Normalize:
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, ("log", "mean", "median", "minmax", "standard"))
 
+    @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         windows = as_float32(windows)
         out = np.empty(windows.shape, np.float32)
@@ -226,14 +235,18 @@ def _sum(
     row: FloatArray, offset: float, function: Callable[[DoubleArray], DoubleArray]
 ) -> float:
     """The sum of ``function(row - offset)``, in fixed pieces."""
-    return math.fsum(
-        function(np.subtract(row[piece], offset, dtype=np.float64)).sum()
+    sums = [
+        float(function(np.subtract(row[piece], offset, dtype=np.float64)).sum())
         for piece in pieces(row)
-    )
+    ]
+    # math.fsum raises where infinities of both signs meet.
+    return math.fsum(sums) if math.isfinite(sum(sums)) else math.nan
 
 
 def _median(row: FloatArray) -> float:
     middle = (len(row) - 1) // 2, len(row) // 2
+    if np.isnan(row.max()):  # it would be the greatest of them
+        return math.nan
     ordered = np.partition(row, middle)
     return (float(ordered[middle[0]]) + float(ordered[middle[1]])) / 2
 
@@ -245,7 +258,7 @@ def _standard(row: FloatArray) -> tuple[float, float]:
 
 def _minmax(row: FloatArray) -> tuple[float, float]:
     low = float(row.min())
-    return low, float(row.max()) - low
+    return low, _finite(float(row.max()) - low)
 
 
 # Kind -> what is taken off, and what the rest is divided by, 0 where there is none.
@@ -265,11 +278,16 @@ def _scale_windows(
     out = np.empty(windows.shape, np.float32)
     # One by one: in the cache, and a sum's rounding cannot depend on the neighbours.
     for window, scaled in zip(windows, out, strict=True):
-        size = measure(window)
+        size = _finite(measure(window))
         # In float64, where the factor of the faintest window is still finite.
         ratio = np.divide(window, size if size != 0 else 1.0, dtype=np.float64)
         np.multiply(ratio, level, out=scaled, casting="same_kind")
     return out
+
+
+def _finite(size: float) -> float:
+    """A size to divide by: one that is infinite would leave zeros, as if silent."""
+    return size if math.isfinite(size) else math.nan
 
 
 def _peak(window: FloatArray) -> float:

@@ -24,6 +24,7 @@ from beam_pipeline.transforms.framewise import (
     time_frames,
 )
 from beam_pipeline.transforms.mel import cache_blocks, hann_window, mel_power
+from beam_pipeline.transforms.quiet import quiet
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -439,6 +440,7 @@ class Loudness(SignalFrames):
                 "floor_db", f"must lie within {-LEAST_FLOOR_DB:g} dB", self.floor_db
             )
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         signals = signals_of(windows)
         count = time_frames(signals.shape[-1], "frame", self.frame, self.hop)

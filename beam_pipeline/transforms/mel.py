@@ -182,9 +182,14 @@ def sparse_filter_bank(
 
 
 @functools.lru_cache(maxsize=32)
+def exact_hann(n_fft: int) -> DoubleArray:
+    hann: DoubleArray = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft)
+    return hann
+
+
+@functools.lru_cache(maxsize=32)
 def hann_window(n_fft: int) -> FloatArray:
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft)
-    return hann.astype(np.float32)
+    return exact_hann(n_fft).astype(np.float32)
 
 
 def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:

@@ -18,10 +18,12 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import FloatArray, check_choice, real, whole
 from beam_pipeline.transforms.framewise import SignalFrames, signals_of, time_frames
 from beam_pipeline.transforms.mel import cache_blocks
+from beam_pipeline.transforms.quiet import quiet
 from beam_pipeline.transforms.viterbi import UNVOICED, PitchPaths
 
 Float64Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
+BoolArray = npt.NDArray[np.bool_]
 
 MAX_FRAME = 2**16
 MAX_BINS_PER_SEMITONE = 100
@@ -120,8 +122,11 @@ class _Periods(SignalFrames):
 
     def _dips(
         self, windows: FloatArray, times: slice, sample_rate_hz: int
-    ) -> Iterator[tuple[tuple[slice, slice], Dips]]:
-        """The dips of some time frames of windows, a block at a time."""
+    ) -> Iterator[tuple[tuple[slice, slice], Dips, BoolArray]]:
+        """The dips of some time frames of windows, a block at a time.
+
+        And which of these frames, (windows, time_frames), hold what is not finite.
+        """
         shortest, longest = self._lags(sample_rate_hz)
         lags = longest + NEAR
         length = (
@@ -133,7 +138,10 @@ class _Periods(SignalFrames):
             last = min(times.start + part.stop, times.stop) - 1
             samples = windows[rows, first * self.hop : last * self.hop + self.frame]
             difference = difference_function(samples, self.frame, self.hop, lags)
-            yield (rows, slice(first, last + 1)), find_dips(difference, shortest)
+            # That of lag 0 is of the whole frame, and else 0.
+            broken = ~np.isfinite(difference[..., 0])
+            dips = find_dips(difference, shortest)
+            yield (rows, slice(first, last + 1)), dips, broken
 
     def _frequency(self, periods: Float64Array, sample_rate_hz: int) -> Float64Array:
         return np.clip(sample_rate_hz / periods, self.f_min, self.f_max)
@@ -162,7 +170,7 @@ class Yin(_Periods):
     and ``f_max``, and the aperiodicity, from 0 for a periodic signal to about 1 for
     noise. Every frame has the best guess at a frequency; where the aperiodicity is
     above the threshold it is but a guess. Silence, constants and whatever else has no
-    minimum (NaN too) give 0 Hz and 1.
+    minimum give 0 Hz and 1; frames that hold NaN or infinity give NaN for both.
 
     Attributes
     ----------
@@ -217,15 +225,17 @@ class Yin(_Periods):
                 "threshold", "must be above 0 and at most 1", self.threshold
             )
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         out = self._result(windows)
         signals = signals_of(windows)
         flat_out = out.reshape(len(signals), *out.shape[-2:])
         times = slice(0, out.shape[-2])
-        for block, dips in self._dips(signals, times, sample_rate_hz):
+        for block, dips, broken in self._dips(signals, times, sample_rate_hz):
             chosen = self._choose(dips)
             features = np.empty((flat_out[block][..., 0].size, 2), np.float32)
             features[:] = 0, 1
+            features[broken.ravel()] = np.nan
             at = dips.frames[chosen]
             features[at, 0] = self._frequency(dips.periods[chosen], sample_rate_hz)
             features[at, 1] = dips.heights[chosen]
@@ -274,8 +284,9 @@ class Pyin(_Periods):
     Windows (n, frames) give (n, time_frames, 2), windows (n, channels, frames) give
     (n, channels, time_frames, 2), in float32, with frames as in ``Yin``: the frequency
     in Hz, which is not rounded to a pitch of the model, and the probability that the
-    frame is voiced, from 0 to 1, of the frame alone. Silence, constants and NaN are
-    unvoiced with probability 0.
+    frame is voiced, from 0 to 1, of the frame alone. Silence and constants are unvoiced
+    with probability 0. Frames that hold NaN or infinity give NaN for both; for the path
+    through the others they are unvoiced.
 
     Attributes
     ----------
@@ -351,6 +362,7 @@ class Pyin(_Periods):
             object.__setattr__(self, name, value)
         check_choice("unvoiced", self.unvoiced, ("zero", "guess", "negative"))
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         signals = signals_of(windows)
         out = self._result(windows)
@@ -397,6 +409,7 @@ class Pyin(_Periods):
             state = path[..., 0]
             out[:, times, 0] = self._frequencies(seen, path)
             out[:, times, 1] = seen.voiced
+            out[:, times][seen.broken] = np.nan
 
     def _observe(
         self,
@@ -407,7 +420,11 @@ class Pyin(_Periods):
     ) -> Candidates:
         thresholds = threshold_probabilities(self.threshold_mean)
         done, parts = 0, []
-        for (rows, part), dips in self._dips(windows, times, sample_rate_hz):
+        shape = (len(windows), times.stop - times.start)
+        unknown = np.empty(shape, np.bool_)
+        for block, dips, broken in self._dips(windows, times, sample_rate_hz):
+            rows, part = block
+            unknown[rows, part.start - times.start : part.stop - times.start] = broken
             count = len(windows[rows]) * (part.stop - part.start)
             frequencies = self._frequency(dips.periods, sample_rate_hz)
             probabilities = dip_probabilities(dips, count, thresholds)
@@ -419,8 +436,7 @@ class Pyin(_Periods):
         octaves = np.log2(frequencies / self.f_min)
         nearest = np.rint(octaves * (12 * self.bins_per_semitone)).astype(np.intp)
         np.minimum(nearest, paths.pitches - 1, out=nearest)
-        shape = (len(windows), times.stop - times.start)
-        return Candidates(shape, frames, nearest, frequencies, probabilities)
+        return Candidates(shape, frames, nearest, frequencies, probabilities, unknown)
 
     def _frequencies(self, seen: Candidates, path: IntArray) -> Float64Array:
         """The candidates' that are next to the path, or else the path's own."""
@@ -450,6 +466,7 @@ class Candidates:
     """Frequencies that pYIN decides among, by frame; most are of shape (m,).
 
     ``frames`` counts the time frames of all windows; ``pitches`` are the nearest.
+    ``broken``, of shape (windows, time_frames), are those that nothing is known of.
     """
 
     shape: tuple[int, int]
@@ -457,6 +474,7 @@ class Candidates:
     pitches: IntArray
     frequencies: Float64Array
     probabilities: Float64Array
+    broken: BoolArray
 
     @functools.cached_property
     def voiced(self) -> Float64Array:

@@ -44,7 +44,7 @@ class Energy:
 
     ``10 log10(mean(x**2)) >= above_db``, the mean over all the window's frames and
     channels. 0 dB is an RMS of 1, so that a sine of full scale is at -3.01 dB. Silence
-    is left out at any level.
+    is left out at any level, and so is a window that holds NaN.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Peak:
     """Keeps a window whose peak is at a level, or above.
 
     ``20 log10(max|x|) >= above_db``, the maximum over all the window's frames and
-    channels. Silence is left out at any level.
+    channels. Silence is left out at any level, and so is a window that holds NaN.
 
     Attributes
     ----------
@@ -115,7 +115,8 @@ class Active:
     The window is cut into frames side by side. A frame is active where
     ``10 log10(mean(x**2)) >= above_db``, the mean over its samples in all channels; the
     window is kept where ``active / frames >= share``. Samples after the last whole
-    frame are not looked at. Silence is left out at any level.
+    frame are not looked at. Silence is left out at any level; a frame that holds NaN is
+    not active.
 
     Attributes
     ----------

@@ -7,12 +7,13 @@ Those of spectra see magnitudes: ::
     S[t, k] = |sum_j hann[j] * x[t * hop + j] * exp(-2i pi j k / n_fft)|
     f[k] = k * sample_rate_hz / n_fft,    k = 0 .. n_fft // 2
 
-with the periodic Hann window. A magnitude below about 1e-19 counts as 0.
+with the periodic Hann window. A magnitude below about 1e-19 counts as 0. A frame that
+holds NaN or infinity gives NaN, and so does one of samples from some 1e16 on, whose
+power is infinite in float32.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,8 @@ from beam_pipeline.transforms.framewise import (
     stretches,
     time_frames,
 )
-from beam_pipeline.transforms.mel import cache_blocks, hann_window
+from beam_pipeline.transforms.mel import cache_blocks, exact_hann, hann_window
+from beam_pipeline.transforms.quiet import quiet
 
 # A sample that is nearer to zero has no sign of its own.
 _LEAST_SAMPLE = np.float32(1e-10)
@@ -45,7 +47,40 @@ _MAX_BANDS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectralCentroid(SpectrumFrames):
+class _Frequency(SpectrumFrames):
+    """A frequency of each frame's spectrum, in Hz."""
+
+    @quiet
+    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
+        out = measure_spectra(windows, self.n_fft, self.hop, self._bins)
+        out *= np.float32(sample_rate_hz / self.n_fft)
+        return out
+
+    def _bins(self, power: FloatArray) -> FloatArray:
+        """It as a number of bins, of power (f, bins) that may be overwritten."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Level(SignalFrames):
+    """A number for each frame of the signal, worked out for a stretch of them."""
+
+    @quiet
+    def __call__(self, windows: FloatArray) -> FloatArray:
+        flat = signals_of(windows)
+        count = time_frames(flat.shape[-1], "frame", self.frame, self.hop)
+        out = np.empty((len(flat), count), np.float32)
+        for slices, samples in stretches(flat, count, self.frame, self.hop):
+            self._measure(samples, out[slices])
+        return out.reshape(*windows.shape[:-1], count)
+
+    def _measure(self, samples: FloatArray, out: FloatArray) -> None:
+        """Writes the numbers (n, time_frames) of samples (n, frames)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpectralCentroid(_Frequency):
     """Mean frequency of each frame's spectrum, weighted by magnitude, in Hz.
 
     ``c[t] = sum_k f[k] S[t, k] / sum_k S[t, k]``, with ``S`` and ``f`` of this module.
@@ -77,14 +112,12 @@ class SpectralCentroid(SpectrumFrames):
     array([[2000., 2000., 2000., 2000., 2000.]], dtype=float32)
     """
 
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        out = measure_spectra(windows, self.n_fft, self.hop, centroid_bins)
-        out *= np.float32(sample_rate_hz / self.n_fft)
-        return out
+    def _bins(self, power: FloatArray) -> FloatArray:
+        return centroid_bins(power)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectralBandwidth(SpectrumFrames):
+class SpectralBandwidth(_Frequency):
     """Standard deviation of frequency in each frame's spectrum, in Hz.
 
     ``b[t] = sqrt(sum_k (f[k] - c[t])**2 S[t, k] / sum_k S[t, k])`` around the centroid
@@ -116,10 +149,8 @@ class SpectralBandwidth(SpectrumFrames):
     (2, 4, 5)
     """
 
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        out = measure_spectra(windows, self.n_fft, self.hop, bandwidth_bins)
-        out *= np.float32(sample_rate_hz / self.n_fft)
-        return out
+    def _bins(self, power: FloatArray) -> FloatArray:
+        return bandwidth_bins(power)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +199,7 @@ class SpectralFlatness(SpectrumFrames):
         super().__post_init__()
         object.__setattr__(self, "floor", level_floor(self.floor))
 
+    @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         return measure_spectra(
             windows,
@@ -179,7 +211,7 @@ class SpectralFlatness(SpectrumFrames):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectralRolloff(SpectrumFrames):
+class SpectralRolloff(_Frequency):
     """The frequency below which a share of each frame's magnitude lies, in Hz.
 
     ``y[t] = min f[k] with sum_(i <= k) S[t, i] >= share * sum_i S[t, i]``. Windows
@@ -222,15 +254,8 @@ class SpectralRolloff(SpectrumFrames):
         if not 0 < self.share < 1:
             raise RecipeError("share", "must lie between 0 and 1", self.share)
 
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        out = measure_spectra(
-            windows,
-            self.n_fft,
-            self.hop,
-            lambda power: rolloff_bins(power, self.share),
-        )
-        out *= np.float32(sample_rate_hz / self.n_fft)
-        return out
+    def _bins(self, power: FloatArray) -> FloatArray:
+        return rolloff_bins(power, self.share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,6 +329,7 @@ class SpectralContrast(SpectrumFrames):
         if not 0 < self.quantile < 1:
             raise RecipeError("quantile", "must lie between 0 and 1", self.quantile)
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         octaves = self._octaves(sample_rate_hz)
         return measure_spectra(
@@ -375,14 +401,15 @@ class SpectralContrast(SpectrumFrames):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZeroCrossingRate(SignalFrames):
+class ZeroCrossingRate(_Level):
     """Share of a frame's samples that have another sign than the one before.
 
     ``y[t] = #{j in 1 .. frame - 1: neg(x[t * hop + j]) != neg(x[t * hop + j - 1])} /
     frame``, where ``neg(x)`` is ``x < -1e-10``: zero is positive. Frames lie whole
     within the window, so that ``t = 0 .. (frames - frame) // hop``. Windows (n, frames)
     give (n, time_frames), windows (n, channels, frames) give
-    (n, channels, time_frames), in float32. Silence gives 0. Exactly librosa's.
+    (n, channels, time_frames), in float32. Silence gives 0; a frame that holds NaN
+    gives NaN; infinity has a sign. Exactly librosa's.
 
     Attributes
     ----------
@@ -400,23 +427,22 @@ class ZeroCrossingRate(SignalFrames):
     array([[0.5]], dtype=float32)
     """
 
-    def __call__(self, windows: FloatArray) -> FloatArray:
-        flat = signals_of(windows)
-        count = time_frames(flat.shape[-1], "frame", self.frame, self.hop)
-        out = np.empty((len(flat), count), np.float32)
-        for slices, samples in stretches(flat, count, self.frame, self.hop):
-            negative = samples < -_LEAST_SAMPLE
-            # Crossings before each sample: two of these differ by those between.
-            before = np.zeros(samples.shape, np.int32)
-            np.cumsum(negative[:, 1:] != negative[:, :-1], axis=1, out=before[:, 1:])
-            crossings = before[:, self.frame - 1 :: self.hop]
-            crossings = crossings - before[:, :: self.hop][:, : crossings.shape[1]]
-            np.divide(crossings, self.frame, out=out[slices], casting="same_kind")
-        return out.reshape(*windows.shape[:-1], count)
+    def _measure(self, samples: FloatArray, out: FloatArray) -> None:
+        negative = samples < -_LEAST_SAMPLE
+        # Crossings before each sample: two of these differ by those between.
+        before = np.empty(samples.shape, np.int32)
+        before[:, 0] = 0
+        np.cumsum(negative[:, 1:] != negative[:, :-1], axis=1, out=before[:, 1:])
+        crossings = before[:, self.frame - 1 :: self.hop]
+        crossings = crossings - before[:, :: self.hop][:, : crossings.shape[1]]
+        np.divide(crossings, self.frame, out=out, casting="same_kind")
+        if np.isnan(samples.max()):
+            unknown = frames_of(np.isnan(samples), self.frame, self.hop)
+            out[unknown.any(axis=-1)] = np.nan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rms(SignalFrames):
+class Rms(_Level):
     """Root mean square of each frame of the signal.
 
     ``y[t] = sqrt(mean_j x[t * hop + j]**2)``, with ``j = 0 .. frame - 1`` and no taper.
@@ -443,17 +469,12 @@ class Rms(SignalFrames):
     array([[1.        , 0.70710677]], dtype=float32)
     """
 
-    def __call__(self, windows: FloatArray) -> FloatArray:
-        flat = signals_of(windows)
-        count = time_frames(flat.shape[-1], "frame", self.frame, self.hop)
-        out = np.empty((len(flat), count), np.float32)
-        for slices, samples in stretches(flat, count, self.frame, self.hop):
-            squares = np.square(samples, order="C")
-            framed = frames_of(squares, self.frame, self.hop)
-            np.add.reduce(framed, axis=-1, out=out[slices])
+    def _measure(self, samples: FloatArray, out: FloatArray) -> None:
+        squares = np.square(samples, order="C")
+        framed = frames_of(squares, self.frame, self.hop)
+        np.add.reduce(framed, axis=-1, out=out)
         out *= np.float32(1 / self.frame)
         np.sqrt(out, out=out)
-        return out.reshape(*windows.shape[:-1], count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -504,6 +525,7 @@ class OnsetStrength(MelFrames):
 
     floor: float = 1e-10
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
         count = time_frames(flat.shape[-1], "n_fft", self.n_fft, self.hop)
@@ -554,7 +576,7 @@ def measure_spectra(
     count = time_frames(flat.shape[-1], "n_fft", n_fft, hop)
     framed = frames_of(flat, n_fft, hop)
     out = np.empty((len(flat), count, *size), np.float32)
-    taper = _exact_hann(n_fft) if exact else hann_window(n_fft)
+    taper: npt.NDArray[Any] = exact_hann(n_fft) if exact else hann_window(n_fft)
     for block in cache_blocks(len(flat), count, n_fft * (1 + exact)):
         tapered: npt.NDArray[Any] = framed[block].astype(taper.dtype, order="C")
         np.multiply(tapered, taper, out=tapered)
@@ -618,6 +640,7 @@ def rolloff_bins(power: FloatArray, share: float) -> FloatArray:
     sums += np.take_along_axis(upto - runs, run, axis=1)
     below = np.count_nonzero(sums < least, axis=1)
     found: FloatArray = np.minimum(within[:, 0] + below, bins - 1).astype(np.float32)
+    found[~np.isfinite(upto[:, -1])] = np.nan
     return found
 
 
@@ -641,11 +664,6 @@ def contrast(
     return out
 
 
-@functools.lru_cache(maxsize=32)
-def _exact_hann(n_fft: int) -> npt.NDArray[np.float64]:
-    return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft)
-
-
 def _power(tapered: npt.NDArray[Any]) -> FloatArray:
     spectra = scipy.fft.rfft(tapered, axis=-1).astype(np.complex64, copy=False)
     # The squared modulus; numpy's modulus guards against overflow, which takes long
@@ -666,7 +684,8 @@ def _mean(values: FloatArray) -> FloatArray:
 
 def _over(weighted: FloatArray, total: FloatArray) -> FloatArray:
     """Weighted sums over the sum of the weights; 0 where there are none."""
-    return np.divide(weighted, total, out=np.zeros_like(total), where=total > 0)
+    # What is not a number is not to become 0.
+    return np.divide(weighted, total, out=np.zeros_like(total), where=~(total <= 0))
 
 
 def _mean_rise(before: FloatArray, after: FloatArray) -> FloatArray:

@@ -14,6 +14,7 @@ import scipy.fft
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import Array, FloatArray, as_float32, real, whole
 from beam_pipeline.transforms.mel import BLOCK_SAMPLES
+from beam_pipeline.transforms.quiet import quiet
 
 # The low-pass of a change of rate: a sinc of so many zero crossings on each side, in
 # samples of the lower rate, under a Kaiser window that is 100 dB down from half the
@@ -85,6 +86,7 @@ class PreEmphasis:
                 "coefficient", "must lie between 0 and 1", self.coefficient
             )
 
+    @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         windows = as_float32(windows)
         out = self._differences(windows)
@@ -95,6 +97,7 @@ class PreEmphasis:
         """How many frames before a stretch :meth:`on_stream` must be given."""
         return 1
 
+    @quiet
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         """The differences of frames (rows, m), from rest."""
         frames = as_float32(frames)
@@ -141,6 +144,7 @@ class Analytic:
     array([[1., 1., 1., 1., 1., 1., 1., 1.]], dtype=float32)
     """
 
+    @quiet
     def __call__(self, windows: FloatArray) -> npt.NDArray[np.complex64]:
         windows = as_float32(windows)
         frames = windows.shape[-1]
@@ -289,6 +293,7 @@ class Resample:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate_hz", whole("rate_hz", self.rate_hz))
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         windows = as_float32(windows)
         common = math.gcd(self.rate_hz, sample_rate_hz)
@@ -339,6 +344,7 @@ class Downsample:
     def __post_init__(self) -> None:
         object.__setattr__(self, "ratio", whole("ratio", self.ratio))
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         resample = Resample(rate_hz=self.rate_after(sample_rate_hz))
         return resample(windows, sample_rate_hz)

@@ -31,6 +31,7 @@ from beam_pipeline.transforms.mel import (
     mel_power,
     sparse_filter_bank,
 )
+from beam_pipeline.transforms.quiet import quiet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +158,7 @@ class Mel(_MelBands):
     (2, 59, 40)
     """
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         return self._features(windows, sample_rate_hz)
 
@@ -219,6 +221,7 @@ class LogMel(_MelBands):
             raise RecipeError("floor", "must be positive", self.floor)
         check_choice("log", self.log, ("ln", "db"))
 
+    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         return self._features(windows, sample_rate_hz)
 
