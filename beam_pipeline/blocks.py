@@ -294,7 +294,7 @@ def _decode_segment(
         )
 
     try:
-        with open_clip(source, clip, recipe) as decoder:
+        with files.closing(source), open_clip(source, clip, recipe) as decoder:
             reader = step_clip(decoder, clip, recipe)
             changed = files.modified_ns(source) != clip.modified_ns
             if changed and clip.modified_ns:
@@ -317,9 +317,6 @@ def _decode_segment(
                 done = until
     except ClipError as error:
         yield lose(place(len(starts)), "decode", error)
-    finally:
-        if not isinstance(source, str):
-            source.close()
 
 
 def open_clip(source: str | BinaryIO, clip: Clip, recipe: Recipe) -> ClipReader:
@@ -404,13 +401,12 @@ def _opened(
     clip: Clip, inputs: Sequence[Input], recipe: Recipe
 ) -> Iterator[ClipReader]:
     """A reader of a clip that is to be read whole."""
-    source = files.begin_read(locate(inputs, clip.source, clip.filepath))
-    try:
-        with open_clip(source, clip, recipe) as decoder:
-            yield decoder
-    finally:
-        if not isinstance(source, str):
-            source.close()
+    path = locate(inputs, clip.source, clip.filepath)
+    with (
+        files.closing(files.begin_read(path)) as source,
+        open_clip(source, clip, recipe) as decoder,
+    ):
+        yield decoder
 
 
 def keep_freed_memory() -> None:

@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from beam_pipeline import beam_files, stores
@@ -77,6 +78,16 @@ def begin_read(
     reader = stores.StoreReader(path, first, share)
     reader.begin()
     return cast(BinaryIO, reader)
+
+
+@contextmanager
+def closing(source: str | BinaryIO) -> Iterator[str | BinaryIO]:
+    """What :func:`begin_read` returned; at the end of the block it is closed."""
+    try:
+        yield source
+    finally:
+        if not isinstance(source, str):
+            source.close()
 
 
 def modified_ns(source: str | BinaryIO) -> int:

@@ -40,7 +40,7 @@ from beam_pipeline import files
 from beam_pipeline.blocks import ShardWork
 from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
 from beam_pipeline.finish import PlanSummary, finish_data_set
-from beam_pipeline.pipeline import Job, Planned, plan_shards, write_shards
+from beam_pipeline.pipeline import Job, Planned, place_clips, plan_shards, write_shards
 from beam_pipeline.progress import PHASES, Totals
 from beam_pipeline.stages import Progress
 
@@ -125,9 +125,9 @@ def plan_local(job: Job) -> tuple[PlanSummary, list[Any]]:
     """The plan and the rejects by header; writes into the work folder alone."""
     with phase_folder(job) as folder:
         with in_memory_pipeline() as pipeline:
-            planned = plan_shards(pipeline, job)
-            keep(planned.summary, folder, "summary")
-            keep(planned.rejects, folder, "rejects")
+            placed = place_clips(pipeline, job)
+            keep(placed.summary, folder, "summary")
+            keep(placed.rejects, folder, "rejects")
         return next(kept(folder, "summary")), list(kept(folder, "rejects"))
 
 

@@ -30,10 +30,11 @@ from beam_pipeline.stages import (
     TreatWindows,
     announce_plan,
     cut_shards,
-    describe_bucket,
+    describe_clips,
     lay_out,
     make_manifest_part,
     make_task,
+    merge_corpora,
     resolve_format,
     split_info,
     summarise,
@@ -51,6 +52,16 @@ class Job:
     work_folder: str
     recipe: Recipe
     max_rejected: str = "0"
+
+
+class Placed(NamedTuple):
+    """Every clip's place, as collections."""
+
+    clips: beam.PCollection  # PlacedClips
+    rejects: beam.PCollection  # Reject
+    layouts: beam.PCollection  # one {split: ShardLayout}
+    form: beam.PCollection  # one Format
+    summary: beam.PCollection  # one PlanSummary
 
 
 class Planned(NamedTuple):
@@ -81,8 +92,27 @@ def build_pipeline(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 
 
 def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
-    """Reads headers; gives every window its place."""
-    recipe, task_salt = job.recipe, job.recipe.sha256()
+    """Gives every window its place."""
+    placed = place_clips(pipeline, job)
+    layouts, form = AsSingleton(placed.layouts), AsSingleton(placed.form)
+    recipe = job.recipe
+    work = (
+        placed.clips
+        | "CutShards" >> beam.FlatMap(cut_shards, layouts, recipe)  # name, pieces
+        | "GroupShards" >> beam.GroupByKey()
+        | "MakeTasks"
+        >> beam.Map(make_task, form, recipe.sha256())  # ShardWork
+    )
+    manifest = (
+        placed.clips
+        | "DescribeClips" >> beam.Map(make_manifest_part, layouts, recipe)  # bytes
+    )
+    return Planned(work, placed.rejects, manifest, placed.summary)
+
+
+def place_clips(pipeline: beam.Pipeline, job: Job) -> Placed:
+    """Reads headers; gives every clip its place, and sums up: a plan to look at."""
+    recipe = job.recipe
     list_sources = beam.ParDo(ListSources(recipe))
     probe_audio = beam.ParDo(ProbeAudio(job.inputs, recipe))
     once = pipeline | "Once" >> beam.Create([job.inputs], reshuffle=False)
@@ -103,7 +133,11 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
         clips
         | "IndexClips" >> IndexClips(recipe)  # PlacedClips; (bucket, windows)
     )
-    corpora = placed | "DescribeBuckets" >> beam.Map(describe_bucket, recipe)  # Corpus
+    corpora = (
+        clips
+        | "DescribeCorpus" >> beam.Map(describe_clips, recipe)  # Corpus
+        | "MergeCorpora" >> beam.CombineGlobally(merge_corpora)  # one Corpus
+    )
     form = (
         once
         | "ResolveFormat"
@@ -117,19 +151,6 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
         | "LayOutShards"
         >> beam.Map(lay_out, AsDict(counts), AsSingleton(form), recipe)  # split: Layout
     )
-    work = (
-        placed
-        | "CutShards"
-        >> beam.FlatMap(cut_shards, AsSingleton(layouts), recipe)  # name, pieces
-        | "GroupShards" >> beam.GroupByKey()
-        | "MakeTasks"
-        >> beam.Map(make_task, AsSingleton(form), task_salt)  # ShardWork
-    )
-    manifest = (
-        placed
-        | "DescribeClips"
-        >> beam.Map(make_manifest_part, AsSingleton(layouts), recipe)  # bytes
-    )
     tallies = (
         placed
         | "TallyBuckets" >> beam.Map(tally_bucket, AsSingleton(layouts))  # key: counts
@@ -142,7 +163,7 @@ def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
         )  # PlanSummary
         | "AnnouncePlan" >> beam.Map(announce_plan, job.work_folder)
     )
-    return Planned(work, probed[REJECTS], manifest, summary)
+    return Placed(placed, probed[REJECTS], layouts, form, summary)
 
 
 def write_shards(work: beam.PCollection, job: Job) -> Written:

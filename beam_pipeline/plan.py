@@ -18,11 +18,11 @@ dataclass, and to half the size.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from beam_pipeline.recipe import Recipe
+from beam_pipeline.recipe import Recipe, text_key
 
 DEFAULT_SHARD_BYTES = 128 << 20
 DEFAULT_SPLIT = "records"
@@ -144,7 +144,7 @@ class ShardTask(NamedTuple):
     @classmethod
     def of(cls, shard: Shard, segments: Iterable[Segment], salt: str) -> ShardTask:
         """Sorts the segments and takes their digest; ``salt`` stands for the recipe."""
-        ordered = tuple(sorted(segments, key=lambda segment: segment.position))
+        ordered = Batch(sorted(segments, key=lambda segment: segment.position))
         text = "\n".join([salt, repr(shard), *map(repr, ordered)])
         digest = hashlib.sha256(text.encode()).hexdigest()
         return cls(shard._replace(digest=digest), ordered)
@@ -201,17 +201,28 @@ TallyKey = tuple[str, str, int]
 
 
 class Batch(tuple[_T, ...]):
-    """Values that cross a shuffle together; Beam would pickle a list one by one."""
+    """Values that cross a shuffle together; Beam would pickle a list one by one.
+
+    Named tuples of one kind travel as their columns, which halves the time.
+    """
 
     __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kinds = set(map(type, self))
+        kind = kinds.pop() if len(kinds) == 1 else object
+        if hasattr(kind, "_make"):
+            return _of_columns, (kind, *map(Batch, zip(*self, strict=True)))
+        return Batch, (tuple(self),)
+
+
+def _of_columns(kind: Callable[..., _T], *columns: Iterable[Any]) -> Batch[_T]:
+    return Batch(map(kind, *columns))
 
 
 def clip_key(seed: int, filepath: str, source: int = 0) -> int:
     """64 bits that stand for a clip under a seed, the same in every process."""
-    digest = hashlib.blake2b(
-        f"{source}\0{filepath}".encode(), digest_size=8, key=str(seed).encode()[:64]
-    )
-    return int.from_bytes(digest.digest(), "big")
+    return text_key(str(seed), f"{source}\0{filepath}")
 
 
 def order_key(clip: Clip, recipe: Recipe) -> int:
@@ -289,13 +300,15 @@ def cut_segments(
 ) -> Iterator[tuple[Shard, Segment]]:
     """Cuts clips at the bounds of the shards, dropping what is beyond the total."""
     index = placed.first_window
+    high = 0  # of no shard yet
     for clip in placed.clips:
         end = min(index + clip.windows, layout.total)
         first, at = 0, index
         while at < end:
-            k = layout.shard_at(at)
-            low = layout.bound(k)
-            count = min(end, layout.bound(k + 1)) - at
-            yield layout.shard(k), Segment(clip, first, count, at - low)
+            if at >= high:
+                k = layout.shard_at(at)
+                shard, low, high = layout.shard(k), layout.bound(k), layout.bound(k + 1)
+            count = min(end, high) - at
+            yield shard, Segment(clip, first, count, at - low)
             first, at = first + count, at + count
         index += clip.windows

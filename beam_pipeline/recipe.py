@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import Any
 
 from beam_pipeline.errors import RecipeError
@@ -250,6 +251,19 @@ class Recipe:
     def sha256(self) -> str:
         """The :func:`json_sha256` of the recipe's JSON."""
         return json_sha256(self.to_json())
+
+
+def text_key(salt: str, text: str) -> int:
+    """64 bits that stand for a text under a salt, the same in every process."""
+    hasher = _salted(salt).copy()
+    hasher.update(text.encode())
+    return int.from_bytes(hasher.digest(), "big")
+
+
+@cache
+def _salted(salt: str) -> Any:
+    # Taking a copy of it costs half as much as making it.
+    return hashlib.blake2b(digest_size=8, key=salt.encode()[:64])
 
 
 def json_sha256(values: Mapping[str, Any]) -> str:

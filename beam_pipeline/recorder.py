@@ -29,7 +29,7 @@ from beam_pipeline.errors import (
     RecipeError,
     StoreError,
 )
-from beam_pipeline.events import EventTable, named_no_event
+from beam_pipeline.events import named_no_event
 from beam_pipeline.expressions import (
     STEP_FIELDS,
     TRANSFORM,
@@ -611,7 +611,7 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     RecipeError
         If a transform does not work.
     """
-    from beam_pipeline.stages import probe_row
+    from beam_pipeline.clips import Prober
 
     rows = (row for row in list_sources(inputs, recipe) if row is not None)
     first = list(islice(rows, FIRST_ROWS))
@@ -619,9 +619,9 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     if not first:
         places = ", ".join(entry.location for entry in inputs)
         raise InputError(f"There is no audio file in {places}. Check --input.")
-    events = EventTable.of(recipe)
+    prober = Prober(inputs, recipe)
     for row in first:
-        clip = probe_row(row, inputs, recipe, events)
+        clip = prober.probe(row)
         if isinstance(clip, Clip):
             labels = set() if clip.label is None else {clip.label}
             if recipe.events is not None:

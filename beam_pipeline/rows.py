@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -262,7 +263,9 @@ class RowReader:
         self._source = source
         self._root = root
         self._layout = layout
-        self._types = types
+        self._columns = [
+            (name, types[name]) for name in (*layout.extra, *layout.targets)
+        ]
         self._split = split
         self._labeler = Labeler(recipe.label_from) if layout.label is None else None
         self._classes = set(_listed(recipe.classes))
@@ -288,7 +291,7 @@ class RowReader:
         path = values.get(layout.path)
         if not isinstance(path, str) or not path.strip():
             problem = f"has no path in column {layout.path}"
-            return SourceRow(row, self._source, "", None, problem, line=line)
+            return SourceRow(row, self._source, "", None, problem, line=line, file=row)
         return self._row(row, path.strip(), values, values, line)
 
     def _row(
@@ -301,7 +304,7 @@ class RowReader:
                 errors="backslashreplace"
             )
             problem = "its name is not valid UTF-8; rename it"
-            return SourceRow(row, self._source, shown, None, problem)
+            return SourceRow(row, self._source, shown, None, problem, file=row)
         try:
             label = self._label(filepath, values)
             group = self._group(filepath, values)
@@ -319,13 +322,15 @@ class RowReader:
                 channel,
                 _known(table),
                 tuple(
-                    convert(name, values.get(name), self._types[name])
-                    for name in (*self._layout.extra, *self._layout.targets)
+                    [convert(name, values.get(name), t) for name, t in self._columns]
                 ),
                 line,
+                row,
             )
         except ValueError as error:
-            return SourceRow(row, self._source, filepath, None, str(error), line=line)
+            return SourceRow(
+                row, self._source, filepath, None, str(error), line=line, file=row
+            )
 
     def _label(self, filepath: str, values: Mapping[str, Any]) -> str | None:
         if self._has_events:
@@ -334,7 +339,8 @@ class RowReader:
             label = self._labeler.label(filepath, self._root)
         else:
             value = values.get(self._layout.label or "")
-            label = "" if value is None else str(value).strip()
+            # Interned: of a million rows, the few classes are in memory once.
+            label = "" if value is None else sys.intern(str(value).strip())
             if not label:
                 raise ValueError(f"has no class in column {self._layout.label}")
         if label is None:
@@ -348,10 +354,13 @@ class RowReader:
     def _group(self, filepath: str, values: Mapping[str, Any]) -> str:
         if not self._layout.group_by:
             return filepath
+        parts = []
         for name in self._layout.group_by:
-            if values.get(name) in (None, ""):
+            value = values.get(name)
+            if value is None or value == "":
                 raise ValueError(f"has no {name} to group it by")
-        return GROUP_SEPARATOR.join(str(values[name]) for name in self._layout.group_by)
+            parts.append(str(value))
+        return GROUP_SEPARATOR.join(parts)
 
     def _split_of(self, group: str, values: Mapping[str, Any]) -> str:
         if self._split:
@@ -383,15 +392,15 @@ def _segment(values: Row) -> tuple[float, float | None, int | None]:
 
 
 def _known(values: Row) -> Known | None:
-    frames, rate = (_number(values, name) for name in KNOWN_COLUMNS[:2])
+    frames, rate = _number(values, "frames"), _number(values, "sample_rate_hz")
     if frames is None or rate is None:
         return None
     channels = _number(values, "channels")
-    channels = 1 if channels is None else channels
-    for name, number in zip(KNOWN_COLUMNS, (frames, rate, channels), strict=True):
+    found = (frames, rate, 1 if channels is None else channels)
+    for name, number in zip(KNOWN_COLUMNS, found, strict=True):
         if number < 1 or number != int(number):
             raise ValueError(f"has {name} {number:g}, which is no number from 1")
-    return Known(int(frames), int(rate), int(channels))
+    return Known(*map(int, found))
 
 
 def _number(values: Row, name: str) -> float | None:

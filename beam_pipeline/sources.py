@@ -157,7 +157,9 @@ def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:
 def _place(inputs: Sequence[Input], source: int, filepath: str) -> str:
     """Where a row's file is, in one spelling: ``./x.wav`` is ``x.wav``."""
     path = locate(inputs, source, filepath)
-    return os.path.normpath(path) if files.is_local(path) else path
+    # Most are spelt so, and to make sure of it costs more than all else here.
+    may_differ = "/." in path or "//" in path or path.endswith("/")
+    return os.path.normpath(path) if may_differ and files.is_local(path) else path
 
 
 def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow | None]:
@@ -184,7 +186,6 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
             if found is None:
                 yield None
                 continue
-            file = row
             if by_hand and found.problem is None:
                 place = _place(inputs, source, found.filepath)
                 part = (place, found.offset_s, found.duration_s, found.channel)
@@ -193,9 +194,11 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
                     problem = f"was listed before, as clip {before} from 0"
                     found = found._replace(problem=problem)
                 file = places.setdefault(hash(place), row)
+                if file != row:
+                    found = found._replace(file=file)
             if events is not None:
                 found = _once_named(found, events, named)
-            yield found._replace(file=file)
+            yield found
             row += 1
     for name in events.by_name if events is not None else ():
         if name not in named:

@@ -14,7 +14,6 @@ splits hold the shares that were asked for, over all and class by class.
 from __future__ import annotations
 
 import bisect
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe import Recipe
+from beam_pipeline.recipe import Recipe, text_key
 from beam_pipeline.windows import hash64
 
 SALTS = 64
@@ -80,10 +79,7 @@ def shares_of(recipe: Recipe) -> dict[str, float] | None:
 
 def group_key(seed: int, group: str) -> int:
     """64 bits that stand for a group under a seed, the same in every process."""
-    digest = hashlib.blake2b(
-        group.encode(), digest_size=8, key=f"split {seed}".encode()[:64]
-    )
-    return int.from_bytes(digest.digest(), "big")
+    return text_key(f"split {seed}", group)
 
 
 class Splitter:
@@ -135,18 +131,16 @@ def tally_salts(
 
     Tallies of several parts of a corpus add up to that of the whole.
     """
-    tally: dict[str, Counts] = {}
-    by_label: dict[str, list[int]] = {}
-    for at, label in enumerate(labels):
-        by_label.setdefault(label or "", []).append(at)
-    places = _places(shares, keys, range(SALTS))
-    for label, members in by_label.items():
-        counts = np.zeros((SALTS, len(shares)), np.int64)
-        sizes = np.asarray([windows[i] for i in members], np.int64)
-        for k in range(len(shares)):
-            counts[:, k] = (places[:, members] == k) @ sizes
-        tally[label] = counts
-    return tally
+    numbers: dict[str, int] = {}
+    classes = [numbers.setdefault(label or "", len(numbers)) for label in labels]
+    # One bin for each (salt, class, split); sums of whole numbers are exact to 2**53.
+    shape = (SALTS, len(numbers), len(shares))
+    bins = np.arange(SALTS)[:, None] * shape[1] + np.asarray(classes, np.int64)
+    bins = bins * shape[2] + _places(shares, keys, range(SALTS))
+    weights = np.broadcast_to(np.asarray(windows, np.float64), bins.shape)
+    counts = np.bincount(bins.ravel(), weights.ravel(), math.prod(shape))
+    counts = counts.astype(np.int64).reshape(shape)
+    return {label: counts[:, number] for label, number in numbers.items()}
 
 
 def add_tallies(tallies: Any) -> dict[str, Counts]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import apache_beam as beam
@@ -17,7 +18,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 from threadpoolctl import threadpool_limits
 
 from beam_pipeline import blocks, files
-from beam_pipeline.audio import output_frames
 from beam_pipeline.blocks import (
     FeatureBlock,
     Format,
@@ -26,15 +26,13 @@ from beam_pipeline.blocks import (
     ShardWork,
     WindowBlock,
 )
-from beam_pipeline.decoder import AudioInfo
-from beam_pipeline.errors import ClipError, ShortClip, UnusableEntry
-from beam_pipeline.events import EventTable, clip_events, named_no_event
+from beam_pipeline.clips import Prober, with_split
+from beam_pipeline.events import named_no_event
 from beam_pipeline.examples import ExampleEncoder, example_bytes
 from beam_pipeline.finish import PlanSummary
 from beam_pipeline.metadata import manifest_part
 from beam_pipeline.observations import Observations, merge_seen
 from beam_pipeline.plan import (
-    DEFAULT_SPLIT,
     Batch,
     Clip,
     Corpus,
@@ -51,12 +49,11 @@ from beam_pipeline.plan import (
     cut_segments,
     sort_bucket,
 )
-from beam_pipeline.probe import check_channel, probe_audio
 from beam_pipeline.progress import keeping_verdict, write_totals
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.rows import SourceRow
 from beam_pipeline.sink import COUNTERS, PlacedRecords, find_finished
-from beam_pipeline.sources import Input, list_sources, locate
+from beam_pipeline.sources import Input, list_sources
 from beam_pipeline.splits import (
     Splitter,
     add_tallies,
@@ -65,14 +62,12 @@ from beam_pipeline.splits import (
     shares_of,
     tally_salts,
 )
-from beam_pipeline.treatment import copies_in
-from beam_pipeline.windows import WindowPlan, count_windows, frames_of
 
 # Rows travel in blocks of this many, so that a step costs less than its work.
 ROWS_PER_BLOCK = 256
-# How far beyond the end of its file a row may reach.
-SECONDS_ROUNDED = 0.005
 REMOTE_PROBE_THREADS = 32
+# So many wait for others of their buckets, some 30 MB.
+CLIPS_HELD = 1 << 16
 
 REJECTS = "rejects"
 LISTING = "listing"
@@ -128,118 +123,6 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
         yield TaggedOutput(LISTING, Listing(clips, ignored))
 
 
-def probe_row(
-    row: SourceRow,
-    inputs: Sequence[Input],
-    recipe: Recipe,
-    events: EventTable | None = None,
-) -> Clip | Reject:
-    """What a listed file holds, from its header; or why it cannot be taken."""
-    try:
-        if row.problem is not None:
-            raise UnusableEntry(row.filepath, row.problem)
-        return _probe(row, inputs, recipe, events)
-    except ClipError as error:
-        stage = "sources" if row.problem is not None else "probe"
-        name, reason = type(error).__name__, error.reason
-        if row.line:
-            reason += f" (row {row.line} of {inputs[row.source].location})"
-        return Reject(row.row, row.filepath, stage, name, reason)
-
-
-def _probe(
-    row: SourceRow, inputs: Sequence[Input], recipe: Recipe, events: EventTable | None
-) -> Clip:
-    info, modified_ns = _probed(row, inputs, recipe)
-    channel = recipe.channels if row.channel is None else row.channel
-    check_channel(info, channel, name=row.filepath)
-    rate = recipe.sample_rate or info.sample_rate_hz
-    total = output_frames(info.frames, info.sample_rate_hz, recipe.sample_rate)
-    start, stop = _part_of(row, total, rate)
-    frames = stop - start
-    plan = WindowPlan.of(recipe, rate)
-    windows = count_windows(frames, plan)
-    if windows == 0:
-        raise ShortClip(
-            row.filepath,
-            f"is shorter than one window: {frames} frames, but a window has "
-            f"{plan.length}; use a shorter window or --tail pad",
-        )
-    clip = Clip(
-        row.row,
-        row.source,
-        row.filepath,
-        row.label,
-        "",
-        info.frames,
-        info.sample_rate_hz,
-        info.channels,
-        info.format,
-        info.subtype,
-        rate,
-        frames,
-        windows,
-        modified_ns,
-        (),
-        row.group,
-        start,
-        row.channel,
-        row.columns,
-        clip_events(row.filepath, inputs[row.source].root, recipe, events),
-        row.file,
-    )
-    if recipe.stream:
-        clip = blocks.measure_clip(clip, inputs, recipe)
-    if recipe.fingerprint:
-        part = _part_of(row, info.frames, info.sample_rate_hz)
-        clip = blocks.fingerprint_clip(clip, *part, inputs, recipe)
-    split = row.split or ("" if shares_of(recipe) else DEFAULT_SPLIT)
-    return with_split(clip, split, recipe) if split else clip
-
-
-def _probed(
-    row: SourceRow, inputs: Sequence[Input], recipe: Recipe
-) -> tuple[AudioInfo, int]:
-    """What is in a row's file, by the table if it says so, and when it was changed."""
-    path = locate(inputs, row.source, row.filepath)
-    if row.known is not None:
-        return AudioInfo(*row.known, format="", subtype=""), 0
-    source = files.begin_read(path)
-    try:
-        info = probe_audio(
-            source,
-            name=row.filepath,
-            allow_truncated=recipe.allow_truncated,
-            allow_nonfinite=recipe.allow_nonfinite,
-        )
-        return info, files.modified_ns(source)
-    finally:
-        if not isinstance(source, str):
-            source.close()
-
-
-def _part_of(row: SourceRow, frames: int, rate: int) -> tuple[int, int]:
-    """(first frame, end) of a row's part of its file, which has so many frames."""
-    start = frames_of(row.offset_s, rate)
-    stop = frames
-    if row.duration_s is not None:
-        stop = start + frames_of(row.duration_s, rate)
-    # A table's seconds are rounded to some digits; a frame or two are no reason.
-    if start >= frames or stop > frames + rate * SECONDS_ROUNDED:
-        raise UnusableEntry(
-            row.filepath,
-            f"is {frames / rate:g} s long, but the row takes it from {row.offset_s:g} "
-            f"to {stop / rate:g} s",
-        )
-    return start, min(stop, frames)
-
-
-def with_split(clip: Clip, split: str, recipe: Recipe) -> Clip:
-    """The clip in a split, with as many examples as it has there."""
-    windows = clip.windows * (1 + copies_in(recipe, split))
-    return clip._replace(split=split, windows=windows)
-
-
 @dataclass(eq=False)
 class ProbeAudio(beam.DoFn):  # type: ignore[misc]
     """[SourceRow] -> [Clip]; a Reject to the side for each that cannot be taken."""
@@ -248,7 +131,7 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
     recipe: Recipe
 
     def setup(self) -> None:
-        self._events = EventTable.of(self.recipe)
+        self._prober = Prober(self.inputs, self.recipe)
         # Headers on an object store are all waiting; on a disk they are all computing.
         self._pool: ThreadPoolExecutor | None = None
         if not all(files.is_local(entry.location) for entry in self.inputs):
@@ -264,16 +147,13 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
         clips = []
         over = map if self._pool is None else self._pool.map
         for rows in keyed[1]:
-            for probed in over(self._probe_row, rows):
+            for probed in over(self._prober.probe, rows):
                 if isinstance(probed, Reject):
                     yield _rejected(probed)
                 else:
                     clips.append(probed)
         _counter("clips").inc(len(clips))
         yield Batch(clips)
-
-    def _probe_row(self, row: SourceRow) -> Clip | Reject:
-        return probe_row(row, self.inputs, self.recipe, self._events)
 
 
 def _rejected(reject: Reject) -> TaggedOutput:
@@ -346,66 +226,101 @@ class IndexClips(beam.PTransform):  # type: ignore[misc]
     recipe: Recipe
 
     def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
-        buckets = (
-            clips
-            | "KeyByBucket" >> beam.FlatMap(key_by_bucket, self.recipe)
+        keyed = clips | "KeyByBucket" >> beam.ParDo(KeyByBucket(self.recipe))
+        # Before the shuffle: what comes out of it is then read only once.
+        counts = (
+            keyed
+            | "CountWindows" >> beam.MapTuple(count_bucket)
+            | "CountBuckets" >> beam.CombinePerKey(sum)
+        )
+        placed = (
+            keyed
             | "GroupBuckets" >> beam.GroupByKey()
-            | "SortBuckets" >> beam.Map(gather_bucket, self.recipe)
-        )  # ((split, bucket), [Clip] in order)
-        counts = buckets | "CountBuckets" >> beam.MapTuple(count_bucket)
-        placed = buckets | "PlaceBuckets" >> beam.Map(place_bucket, AsDict(counts))
+            | "PlaceBuckets" >> beam.Map(place_bucket, AsDict(counts), self.recipe)
+        )
         return placed, counts
 
 
-def key_by_bucket(
-    clips: Iterable[Clip], recipe: Recipe
-) -> Iterator[tuple[BucketKey, Any]]:
-    """Sorts a block of clips into buckets."""
-    buckets: dict[BucketKey, list[Clip]] = {}
-    for clip in clips:
-        buckets.setdefault((clip.split, bucket_of(clip, recipe)), []).append(clip)
-    for key, some in buckets.items():
-        yield key, Batch(some)
+@dataclass(eq=False)
+class KeyByBucket(beam.DoFn):  # type: ignore[misc]
+    """[Clip] -> (bucket, [Clip]).
+
+    A block has a clip or two for each bucket, and crossing a shuffle alone would cost
+    them more than all else, so those of several blocks go together.
+    """
+
+    recipe: Recipe
+
+    def start_bundle(self) -> None:
+        self._buckets: dict[BucketKey, list[Clip]] = {}
+        self._held = 0
+
+    def process(self, clips: Sequence[Clip]) -> Iterator[tuple[BucketKey, Any]]:
+        for clip in clips:
+            key = clip.split, bucket_of(clip, self.recipe)
+            self._buckets.setdefault(key, []).append(clip)
+        self._held += len(clips)
+        if self._held >= CLIPS_HELD:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return map(_at_the_end, self._flush())
+
+    def _flush(self) -> Iterator[tuple[BucketKey, Any]]:
+        buckets, self._buckets, self._held = self._buckets, {}, 0
+        return ((key, Batch(clips)) for key, clips in buckets.items())
 
 
-def gather_bucket(
-    keyed: tuple[BucketKey, Iterable[Sequence[Clip]]], recipe: Recipe
-) -> tuple[BucketKey, Any]:
-    """A bucket's blocks of clips -> its clips in order."""
-    key, blocks_of_clips = keyed
-    clips = (clip for block in blocks_of_clips for clip in block)
-    return key, Batch(sort_bucket(clips, recipe))
+def _at_the_end(value: Any) -> WindowedValue:
+    """What a bundle's end gives: there, runners know of no element to go with."""
+    window = GlobalWindow()
+    return WindowedValue(value, window.max_timestamp(), [window])
 
 
 def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]:
-    """How many windows a bucket has."""
+    """How many windows some clips of a bucket have."""
     return key, sum(clip.windows for clip in clips)
 
 
 def place_bucket(
-    keyed: tuple[BucketKey, Sequence[Clip]], counts: Mapping[BucketKey, int]
+    keyed: tuple[BucketKey, Iterable[Sequence[Clip]]],
+    counts: Mapping[BucketKey, int],
+    recipe: Recipe,
 ) -> Any:
-    """A bucket's clips with the number of windows in the buckets before."""
-    (split, bucket), clips = keyed
+    """A bucket's clips, in order, with the number of windows in the buckets before."""
+    (split, bucket), several = keyed
     before = sum(n for (s, b), n in counts.items() if s == split and b < bucket)
+    clips = sort_bucket(chain.from_iterable(several), recipe)
     return PlacedClips(split, bucket, before, tuple(clips))
 
 
-def describe_bucket(placed: PlacedClips, recipe: Recipe) -> Corpus:
-    """The labels, sample rates and channels in a bucket."""
-    labels = {clip.label for clip in placed.clips if clip.label is not None}
+def describe_clips(clips: Sequence[Clip], recipe: Recipe) -> Corpus:
+    """The labels, sample rates and channels of some clips."""
+    labels = {clip.label for clip in clips if clip.label is not None}
     if recipe.label_separator is not None:
         labels = {
             part for label in labels for part in label.split(recipe.label_separator)
         }
     if recipe.events is not None:
-        labels = {event.label for clip in placed.clips for event in clip.events}
+        labels = {event.label for clip in clips for event in clip.events}
         labels.update(named_no_event(recipe))
     return Corpus(
         tuple(sorted(labels)),
-        Counter(clip.sample_rate_hz for clip in placed.clips),
-        Counter(clip.channels for clip in placed.clips),
+        Counter(clip.sample_rate_hz for clip in clips),
+        Counter(clip.channels for clip in clips),
     )
+
+
+def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
+    """What several parts of a corpus are together."""
+    labels: set[str] = set()
+    rates: Counter[int] = Counter()
+    channels: Counter[int] = Counter()
+    for corpus in corpora:
+        labels.update(corpus.labels)
+        rates.update(corpus.rates_hz)
+        channels.update(corpus.channels)
+    return Corpus(tuple(sorted(labels)), rates, channels)
 
 
 def resolve_format(
@@ -415,18 +330,11 @@ def resolve_format(
     work_folder: str,
     columns: Sequence[tuple[str, str]] = (),
 ) -> Format | None:
-    """The format of all buckets together; None where not one clip was accepted."""
-    labels: set[str] = set()
-    rates: Counter[int] = Counter()
-    channels: Counter[int] = Counter()
-    for corpus in corpora:
-        labels.update(corpus.labels)
-        rates.update(corpus.rates_hz)
-        channels.update(corpus.channels)
-    if not rates:
+    """The format of all clips together; None where not one was accepted."""
+    corpus = merge_corpora(corpora)
+    if not corpus.rates_hz:
         return None
     with keeping_verdict(work_folder):
-        corpus = Corpus(tuple(sorted(labels)), rates, channels)
         return Format.of(corpus, recipe, columns)
 
 
@@ -454,7 +362,7 @@ def cut_shards(
     for shard, segment in cut_segments(placed, layouts[placed.split]):
         segments.setdefault(shard, []).append(blocks.narrow_events(segment, recipe))
     for shard, some in segments.items():
-        yield shard.name, Batch([(shard, tuple(some))])
+        yield shard.name, (shard, Batch(some))
 
 
 def tally_bucket(
@@ -466,7 +374,7 @@ def tally_bucket(
     windows: Counter[TallyKey] = Counter()
     index = placed.first_window
     for clip in placed.clips:
-        kept = max(0, min(clip.windows, total - index))
+        kept = min(clip.windows, max(0, total - index))
         key = (clip.split, clip.label or "", clip.sample_rate_hz)
         clips[key] += kept > 0
         windows[key] += kept
@@ -475,13 +383,13 @@ def tally_bucket(
 
 
 def make_task(
-    keyed: tuple[str, Iterable[Batch[tuple[Shard, tuple[Segment, ...]]]]],
+    keyed: tuple[str, Iterable[tuple[Shard, Sequence[Segment]]]],
     form: Format,
     salt: str,
 ) -> Any:
     """All of a shard's segments -> the work to be done."""
-    pieces = [piece for batch in keyed[1] for piece in batch]
-    segments = [segment for _, some in pieces for segment in some]
+    pieces = list(keyed[1])
+    segments = chain.from_iterable(some for _, some in pieces)
     return ShardWork(ShardTask.of(pieces[0][0], segments, salt), form)
 
 
@@ -618,9 +526,7 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         )
 
     def finish_bundle(self) -> Iterator[Any]:
-        window = GlobalWindow()
-        for records in self._observations():
-            yield WindowedValue(records, window.max_timestamp(), [window])
+        return map(_at_the_end, self._observations())
 
     def _observations(self) -> Iterator[PlacedRecords]:
         """What was observed of a shard that did not come to its end here."""

@@ -393,7 +393,7 @@ def test_weights_are_float32_so_that_products_are_exact():
         (lambda: TimeShift(max_s=1).augment(noise(1, 16000), random_keys(1), RATE),
          "max_s: must be shorter than the window's 16000 frames at 16000 Hz; got 1.0"),
         (lambda: RandomGain().augment(np.ones((1, 4), int), random_keys(1), RATE),
-         "takes samples as floating point"),
+         "takes real numbers as"),
     ],
 )  # fmt: skip
 def test_errors(make, message):

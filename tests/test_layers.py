@@ -82,6 +82,8 @@ ARROWS = {
     "treatment": "errors recipe windows expressions plan",
     "blocks": "errors events files recipe sources decoder audio windows streams "
     "expressions features examples fingerprints plan treatment",
+    "clips": "errors events files recipe decoder probe audio windows splits rows "
+    "sources plan treatment blocks",
     "statistics": "features",
     "observations": "features plan blocks statistics",
     "progress": "errors files plan metadata",
@@ -93,13 +95,13 @@ ARROWS = {
     "similarity": "",
     "auditor": "errors files recipe fingerprints metadata similarity",
     "sink": "errors files plan progress observations tfrecord",
-    "stages": "errors events files recipe decoder probe audio windows splits rows "
-    "sources examples plan metadata treatment blocks observations progress finish sink",
+    "stages": "events files recipe splits rows sources examples plan metadata blocks "
+    "clips observations progress finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files progress blocks finish stages pipeline",
     "engines": "errors",
     "recorder": "errors engines events files recipe manifests sources expressions "
-    "features plan metadata progress blocks finish sink stages pipeline local",
+    "features plan metadata progress blocks clips finish sink pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show listing verify "
     "auditor recorder",
     "reader": "errors files features metadata",

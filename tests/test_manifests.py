@@ -378,7 +378,7 @@ def test_what_is_known_is_not_probed(corpus, monkeypatch):
     record(str(path), str(corpus / "known"), win_len=500, label_from="kind")
     plain = write_csv(corpus / "n.csv", ROWS)
     record(str(plain), str(corpus / "probed"), win_len=500, label_from="kind")
-    monkeypatch.setattr("beam_pipeline.stages.probe_audio", None)
+    monkeypatch.setattr("beam_pipeline.clips.probe_audio", None)
     plan(str(path), win_len=500, label_from="kind")
     known, probed = (examples_of(corpus / name) for name in ("known", "probed"))
     for a, b in zip(known, probed, strict=True):

@@ -358,3 +358,13 @@ def test_a_batch_is_its_values_and_travels(content):
     assert tuple(batch) == tuple(content)
     back = pickle.loads(pickle.dumps(batch))
     assert (type(back), back) == (Batch, batch)
+
+
+def test_a_batch_keeps_the_kinds_of_its_values():
+    """Of named tuples in named tuples, too, and where not all values are of a kind."""
+    segments = [Segment(clip(row), 0, 1, row) for row in range(3)]
+    segments[1] = segments[1]._replace(clip=clip(1)._replace(columns=(1.5, "x")))
+    for values in (segments, [*segments, clip(3)], [(segments[0],), ()]):
+        back = pickle.loads(pickle.dumps(Batch(values)))
+        # Named tuples equal plain ones, but do not look like them.
+        assert repr(tuple(back)) == repr(tuple(values))

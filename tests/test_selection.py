@@ -172,7 +172,7 @@ def test_the_table_is_in_order():
         (lambda: Active(frame=0), "frame: must be at least 1; got 0"),
         (lambda: Active(frame=512).keep(noise(1, 511), RATE),
          "frame: must not exceed the window's 511 frames; got 512"),
-        (lambda: Energy().keep(np.ones((1, 4), int), RATE), "takes samples as"),
+        (lambda: Energy().keep(np.ones((1, 4), int), RATE), "takes real numbers as"),
     ],
 )  # fmt: skip
 def test_errors(make, message):

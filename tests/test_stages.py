@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import stages
 from beam_pipeline.blocks import Format, ShardWork
+from beam_pipeline.clips import Prober
 from beam_pipeline.examples import decode_examples, example_bytes
 from beam_pipeline.plan import (
     ROWS_PER_LISTED_BUCKET,
@@ -167,7 +168,7 @@ def test_probing_counts_at_the_output_rate(tmp_path, options, frames, windows):
     write_sound(tmp_path / "x.wav", 1050)
     inputs = resolve_inputs([str(tmp_path)])
     row = SourceRow(0, 0, "x.wav", "a")
-    found = stages.probe_row(row, inputs, Recipe(**options))
+    found = Prober(inputs, Recipe(**options)).probe(row)
     assert isinstance(found, Clip)
     assert (found.frames, found.windows) == (frames, windows)
 
@@ -178,9 +179,9 @@ def test_probing_checks_the_channel(tmp_path):
     row = SourceRow(0, 0, "x.wav", "a")
     for number in (0, 1):
         assert isinstance(
-            stages.probe_row(row, inputs, Recipe(win_len=9, channels=number)), Clip
+            Prober(inputs, Recipe(win_len=9, channels=number)).probe(row), Clip
         )
-    found = stages.probe_row(row, inputs, Recipe(win_len=9, channels=2))
+    found = Prober(inputs, Recipe(win_len=9, channels=2)).probe(row)
     assert isinstance(found, Reject)
 
 
@@ -229,6 +230,27 @@ def index(clips, recipe):
 @pytest.mark.parametrize("count", [0, 1, 2, 700])
 def test_shuffled_clips_are_indexed_as_by_one_process(count):
     index(some_clips(count, ("eval", "train")), Recipe(win_len=100, seed=5))
+
+
+@pytest.mark.parametrize("held", [1, 7, 8, 100])
+def test_buckets_are_whole_however_few_clips_wait(monkeypatch, held):
+    monkeypatch.setattr(stages, "CLIPS_HELD", held)
+    index(some_clips(50, ("eval", "train")), Recipe(win_len=100, seed=5))
+
+
+def test_clips_of_a_bucket_cross_the_shuffle_together(monkeypatch):
+    clips = some_clips(60)
+    recipe = Recipe(win_len=100, order="listed")  # all in one bucket
+    monkeypatch.setattr(stages, "CLIPS_HELD", 21)
+
+    def build(blocks):
+        keyed = blocks | beam.ParDo(stages.KeyByBucket(recipe))
+        wanted = [
+            (("records", 0), Batch(clips[at : at + 21])) for at in range(0, 60, 21)
+        ]
+        return [(keyed, wanted)]
+
+    run([Batch(clips[at : at + 7]) for at in range(0, 60, 7)], build)
 
 
 def test_listed_clips_are_indexed_as_by_one_process():
@@ -317,10 +339,7 @@ def test_tallies_count_what_segments_hold(sizes, first, total):
 def test_the_corpus_is_what_all_buckets_hold():
     recipe = Recipe(win_len=100)
     clips = [clip(0, label="b"), clip(1, label="a"), clip(2, label="b")]
-    corpora = [
-        stages.describe_bucket(PlacedClips("records", 0, 0, tuple(some)), recipe)
-        for some in (clips[:2], clips[2:])
-    ]
+    corpora = [stages.describe_clips(some, recipe) for some in (clips[:2], clips[2:])]
     form = stages.resolve_format(None, corpora, recipe, "unused")
     assert form.classes == ("a", "b")
     assert form.rates_hz == {RATE: 3}
@@ -401,7 +420,7 @@ def work_of(clips, form, first=0):
 def probed(folder, recipe):
     inputs = tuple(resolve_inputs([str(folder)]))
     rows = list_sources(inputs, recipe)
-    return inputs, [stages.probe_row(row, inputs, recipe) for row in rows]
+    return inputs, list(map(Prober(inputs, recipe).probe, rows))
 
 
 def encode(source, inputs, recipe):
@@ -546,9 +565,9 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
     clips = [clip(0, 3), clip(1, 4)]
 
     def build(blocks):
-        placed, counts = blocks | IndexClips(recipe)
+        _, counts = blocks | IndexClips(recipe)
         once = blocks.pipeline | "Once" >> beam.Create([None], reshuffle=False)
-        corpora = placed | beam.Map(stages.describe_bucket, recipe)
+        corpora = blocks | beam.Map(stages.describe_clips, recipe)
         form = once | beam.Map(
             stages.resolve_format, beam.pvalue.AsIter(corpora), recipe, "unused"
         )

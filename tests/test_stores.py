@@ -368,16 +368,17 @@ def test_what_was_changed_in_the_store_is_read_again(bucket, tmp_path):
     write_corpus(tmp_path / "in", clips=2)
     remote = f"s3://{bucket}/in"
     upload_folder(tmp_path / "in", remote)
+    from beam_pipeline.clips import Prober
     from beam_pipeline.recipe import Recipe
     from beam_pipeline.sources import SourceRow, resolve_inputs
-    from beam_pipeline.stages import probe_row
 
     row = SourceRow(0, 0, "cat/cat_0.wav", "cat")
     inputs = resolve_inputs([remote])
-    clip = probe_row(row, inputs, Recipe(win_len=500))
+    prober = Prober(inputs, Recipe(win_len=500))
+    clip = prober.probe(row)
     time.sleep(1.1)  # the store's times are in seconds
     upload_folder(tmp_path / "in", remote)
-    assert probe_row(row, inputs, Recipe(win_len=500)).modified_ns > clip.modified_ns
+    assert prober.probe(row).modified_ns > clip.modified_ns
 
 
 def test_job_files_hold_no_secret(bucket, tmp_path, monkeypatch):

@@ -1,0 +1,148 @@
+"""Clips: what a listed row becomes once it is known what its file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from beam_pipeline import blocks, files
+from beam_pipeline.audio import output_frames
+from beam_pipeline.decoder import AudioInfo
+from beam_pipeline.errors import ClipError, ShortClip, UnusableEntry
+from beam_pipeline.events import EventTable, clip_events
+from beam_pipeline.plan import DEFAULT_SPLIT, Clip, Reject
+from beam_pipeline.probe import check_channel, probe_audio
+from beam_pipeline.recipe import Recipe
+from beam_pipeline.rows import SourceRow
+from beam_pipeline.sources import Input, locate
+from beam_pipeline.splits import shares_of
+from beam_pipeline.treatment import copies_in
+from beam_pipeline.windows import WindowPlan, count_windows, frames_of
+
+# How far beyond the end of its file a row may reach.
+SECONDS_ROUNDED = 0.005
+
+
+class Prober:
+    """Makes clips of rows, under a recipe.
+
+    What rows have in common is worked out once: where the table says what is in the
+    files, nothing but arithmetic is left for a row.
+    """
+
+    def __init__(self, inputs: Sequence[Input], recipe: Recipe):
+        self._inputs = inputs
+        self._recipe = recipe
+        self._events = EventTable.of(recipe)
+        self._split = DEFAULT_SPLIT if shares_of(recipe) is None else ""
+        self._plan_at = cache(self._plan_of)
+
+    def _plan_of(self, sample_rate_hz: int) -> WindowPlan:
+        return WindowPlan.of(self._recipe, sample_rate_hz)
+
+    def probe(self, row: SourceRow) -> Clip | Reject:
+        """What a listed file holds, from its header; or why it cannot be taken."""
+        try:
+            if row.problem is not None:
+                raise UnusableEntry(row.filepath, row.problem)
+            return self._clip(row)
+        except ClipError as error:
+            stage = "sources" if row.problem is not None else "probe"
+            name, reason = type(error).__name__, error.reason
+            if row.line:
+                reason += f" (row {row.line} of {self._inputs[row.source].location})"
+            return Reject(row.row, row.filepath, stage, name, reason)
+
+    def _clip(self, row: SourceRow) -> Clip:
+        recipe = self._recipe
+        if row.known is None:
+            info, modified_ns = self._probed(row)
+        else:
+            info, modified_ns = AudioInfo(*row.known, format="", subtype=""), 0
+        channel = recipe.channels if row.channel is None else row.channel
+        check_channel(info, channel, name=row.filepath)
+        rate = recipe.sample_rate or info.sample_rate_hz
+        total = output_frames(info.frames, info.sample_rate_hz, rate)
+        start, stop = _part_of(row, total, rate)
+        frames = stop - start
+        plan = self._plan_at(rate)
+        windows = count_windows(frames, plan)
+        if windows == 0:
+            raise ShortClip(
+                row.filepath,
+                f"is shorter than one window: {frames} frames, but a window has "
+                f"{plan.length}; use a shorter window or --tail pad",
+            )
+        split = row.split or self._split
+        if split and recipe.copies:
+            windows = examples_of(windows, split, recipe)
+        clip = Clip(
+            row.row,
+            row.source,
+            row.filepath,
+            row.label,
+            split,
+            info.frames,
+            info.sample_rate_hz,
+            info.channels,
+            info.format,
+            info.subtype,
+            rate,
+            frames,
+            windows,
+            modified_ns,
+            (),
+            row.group,
+            start,
+            row.channel,
+            row.columns,
+            clip_events(
+                row.filepath, self._inputs[row.source].root, recipe, self._events
+            ),
+            row.file,
+        )
+        if recipe.stream:
+            clip = blocks.measure_clip(clip, self._inputs, recipe)
+        if recipe.fingerprint:
+            part = _part_of(row, info.frames, info.sample_rate_hz)
+            clip = blocks.fingerprint_clip(clip, *part, self._inputs, recipe)
+        return clip
+
+    def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
+        """What is in a row's file, and when it was changed."""
+        path = locate(self._inputs, row.source, row.filepath)
+        with files.closing(files.begin_read(path)) as source:
+            info = probe_audio(
+                source,
+                name=row.filepath,
+                allow_truncated=self._recipe.allow_truncated,
+                allow_nonfinite=self._recipe.allow_nonfinite,
+            )
+            return info, files.modified_ns(source)
+
+
+def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
+    """(first frame, end) of a row's part of its file, which has so many frames."""
+    start = frames_of(row.offset_s, rate_hz)
+    stop = frames
+    if row.duration_s is not None:
+        stop = start + frames_of(row.duration_s, rate_hz)
+    # A table's seconds are rounded to some digits; a frame or two are no reason.
+    if start >= frames or stop > frames + rate_hz * SECONDS_ROUNDED:
+        raise UnusableEntry(
+            row.filepath,
+            f"is {frames / rate_hz:g} s long, but the row takes it from "
+            f"{row.offset_s:g} to {stop / rate_hz:g} s",
+        )
+    return start, min(stop, frames)
+
+
+def examples_of(windows: int, split: str, recipe: Recipe) -> int:
+    """How many examples so many windows are in a split: there may be copies."""
+    return windows * (1 + copies_in(recipe, split))
+
+
+def with_split(clip: Clip, split: str, recipe: Recipe) -> Clip:
+    """The clip, which had none, in a split."""
+    windows = examples_of(clip.windows, split, recipe)
+    return clip._replace(split=split, windows=windows)
