@@ -501,6 +501,17 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
     return segment._replace(clip=clip._replace(events=some))
 
 
+def count_events(
+    clip: Clip, examples: int, form: Format, recipe: Recipe
+) -> dict[str, int]:
+    """How many of a clip's first examples count for each class, by its events."""
+    rule, rate = form.features.events, clip.sample_rate_hz
+    if rule is None:
+        return {}
+    starts, _ = _examples_of(Segment(clip, 0, examples, 0), recipe)
+    return rule.counts(clip.events, (clip.start + starts) / rate, form.win_len / rate)
+
+
 def transform_block(block: WindowBlock) -> FeatureBlock | Lost:
     """Applies every transform to a block's windows."""
     clip, features = block.place.clip, block.place.form.features

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from beam_pipeline import files, metadata
 from beam_pipeline.blocks import Format
@@ -17,7 +17,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.metadata import Metadata, SplitEntry
 from beam_pipeline.observations import Observations, Seen
-from beam_pipeline.plan import Listing, Reject, ShardInfo, ShardLayout, TallyKey
+from beam_pipeline.plan import Listing, Reject, ShardInfo, ShardLayout, Tally, TallyKey
 from beam_pipeline.progress import clear_work, keeping_verdict
 from beam_pipeline.recipe import Recipe
 
@@ -28,15 +28,22 @@ NAMED_IN_ERRORS = 5
 class PlanSummary:
     """The plan in a few numbers, whatever the size of the corpus.
 
-    ``tally`` holds (clips, windows); ``form`` is None where no clip was accepted;
-    ``salt`` is what splits were decided with.
+    ``tally`` holds (clips, windows), ``by_event`` those by the classes of events in
+    windows; ``form`` is None where no clip was accepted; ``salt`` is what splits were
+    decided with.
     """
 
     listing: Listing
     form: Format | None
     layouts: Mapping[str, ShardLayout]
-    tally: Mapping[TallyKey, tuple[int, int]]
+    tally: Tally
+    by_event: Tally = field(default_factory=dict)
     salt: int | None = None
+
+    def by_class(self) -> Tally:
+        """What counts for classes: those of clips, or of events."""
+        has_events = self.form is not None and self.form.features.events is not None
+        return self.by_event if has_events else self.tally
 
     def seconds(self, split: str) -> float:
         """Seconds of audio in a split's windows."""

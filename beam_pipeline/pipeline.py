@@ -153,7 +153,10 @@ def place_clips(pipeline: beam.Pipeline, job: Job) -> Placed:
     )
     tallies = (
         placed
-        | "TallyBuckets" >> beam.Map(tally_bucket, AsSingleton(layouts))  # key: counts
+        | "TallyBuckets"
+        >> beam.Map(
+            tally_bucket, AsSingleton(layouts), AsSingleton(form), recipe
+        )  # key: counts, twice
     )
     summary = (
         once

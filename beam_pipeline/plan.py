@@ -198,6 +198,7 @@ class Listing(NamedTuple):
 # What examples are counted by: split, class, and sample rate, so that seconds add up
 # exactly.
 TallyKey = tuple[str, str, int]
+Tally = Mapping[TallyKey, tuple[int, int]]  # clips, windows
 
 
 class Batch(tuple[_T, ...]):

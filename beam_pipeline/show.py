@@ -117,9 +117,7 @@ def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
         )
     header = ("split", "examples", "clips", "hours", "shards", "before GZIP")
     parts = [_table(header, rows)]
-    if form.features.events is not None:
-        parts.append(f"classes of events: {', '.join(form.classes)}; not counted yet")
-    elif form.classes:
+    if form.classes:
         parts.append(_describe_classes(summary, form))
     parts.append(_describe_features(form.features.specs))
     rejected = len({reject.row for reject in rejects})
@@ -133,8 +131,9 @@ def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
 
 def _describe_classes(summary: PlanSummary, form: Format) -> str:
     splits = list(summary.layouts)
-    windows = [(key, n) for key, (_, n) in summary.tally.items()]
-    clips = [(key, n) for key, (n, _) in summary.tally.items()]
+    tally = summary.by_class()
+    windows = [(key, n) for key, (_, n) in tally.items()]
+    clips = [(key, n) for key, (n, _) in tally.items()]
     counts, numbers = split_by_class(form, windows), split_by_class(form, clips)
 
     def cell(label: str, split: str) -> str:
@@ -159,9 +158,9 @@ def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:
 def missing_in_plan(summary: PlanSummary) -> list[str]:
     """A warning for each split that lacks classes."""
     form = summary.form
-    if form is None or form.features.events is not None:
+    if form is None:
         return []
-    windows = [(key, n) for key, (_, n) in summary.tally.items()]
+    windows = [(key, n) for key, (_, n) in summary.by_class().items()]
     counts = split_by_class(form, windows)
     return _missing(
         {

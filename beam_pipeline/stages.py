@@ -44,6 +44,7 @@ from beam_pipeline.plan import (
     ShardInfo,
     ShardLayout,
     ShardTask,
+    Tally,
     TallyKey,
     bucket_of,
     cut_segments,
@@ -366,12 +367,18 @@ def cut_shards(
 
 
 def tally_bucket(
-    placed: PlacedClips, layouts: Mapping[str, ShardLayout]
-) -> dict[TallyKey, tuple[int, int]]:
-    """Counts (clips, windows) of a bucket by split, class and sample rate."""
+    placed: PlacedClips,
+    layouts: Mapping[str, ShardLayout],
+    form: Format | None,
+    recipe: Recipe,
+) -> tuple[Tally, Tally]:
+    """Counts (clips, windows) of a bucket by split, class and sample rate.
+
+    Twice: by the classes of clips, and by those of events in their windows.
+    """
     total = layouts[placed.split].total
-    clips: Counter[TallyKey] = Counter()
-    windows: Counter[TallyKey] = Counter()
+    clips, windows = Counter[TallyKey](), Counter[TallyKey]()
+    with_event, held = Counter[TallyKey](), Counter[TallyKey]()
     index = placed.first_window
     for clip in placed.clips:
         kept = min(clip.windows, max(0, total - index))
@@ -379,7 +386,15 @@ def tally_bucket(
         clips[key] += kept > 0
         windows[key] += kept
         index += clip.windows
-    return {key: (clips[key], windows[key]) for key in windows}
+        if recipe.events is not None and form is not None and kept:
+            for label, n in blocks.count_events(clip, kept, form, recipe).items():
+                key = (clip.split, label, clip.sample_rate_hz)
+                with_event[key] += n > 0
+                held[key] += n
+    return (
+        {key: (clips[key], windows[key]) for key in windows},
+        {key: (with_event[key], held[key]) for key in held},
+    )
 
 
 def make_task(
@@ -406,18 +421,23 @@ def summarise(
     listing: Listing,
     form: Format | None,
     layouts: Mapping[str, ShardLayout],
-    tallies: Iterable[Mapping[TallyKey, tuple[int, int]]],
+    tallies: Iterable[tuple[Tally, Tally]],
     salt: int | None = None,
 ) -> PlanSummary:
     """The plan in a few numbers."""
-    clips: Counter[TallyKey] = Counter()
-    windows: Counter[TallyKey] = Counter()
+    several = list(tallies)
+    tally = _added(some for some, _ in several)
+    by_event = _added(some for _, some in several)
+    return PlanSummary(listing, form, dict(layouts), tally, by_event, salt)
+
+
+def _added(tallies: Iterable[Tally]) -> dict[TallyKey, tuple[int, int]]:
+    clips, windows = Counter[TallyKey](), Counter[TallyKey]()
     for tally in tallies:
         for key, (some_clips, some_windows) in tally.items():
             clips[key] += some_clips
             windows[key] += some_windows
-    tally = {key: (clips[key], windows[key]) for key in sorted(windows)}
-    return PlanSummary(listing, form, dict(layouts), tally, salt)
+    return {key: (clips[key], windows[key]) for key in sorted(windows)}
 
 
 def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:

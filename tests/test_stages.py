@@ -330,7 +330,9 @@ def test_tallies_count_what_segments_hold(sizes, first, total):
         key = ("records", segment.clip.label, segment.clip.sample_rate_hz)
         windows[key] += segment.windows
         rows.setdefault(key, set()).add(segment.clip.row)
-    found = stages.tally_bucket(placed, {"records": layout})
+    recipe = Recipe(win_len=1)
+    found, by_event = stages.tally_bucket(placed, {"records": layout}, None, recipe)
+    assert by_event == {}
     assert {key: pair for key, pair in found.items() if pair != (0, 0)} == {
         key: (len(rows[key]), n) for key, n in windows.items()
     }
@@ -358,7 +360,7 @@ def test_layouts_add_up_the_buckets_of_each_split(splits):
 def test_tallies_of_all_buckets_add_up():
     key, other = ("records", "a", RATE), ("records", "b", RATE)
     layouts = {"records": ShardLayout("records", 9, 1, 9)}
-    tallies = [{key: (1, 2)}, {}, {key: (2, 3), other: (1, 4)}]
+    tallies = [({key: (1, 2)}, {}), ({}, {}), ({key: (2, 3), other: (1, 4)}, {})]
     summary = stages.summarise(None, Listing(4, 0), None, layouts, tallies)
     assert summary.tally == {key: (3, 5), other: (1, 4)}
     assert summary.layouts == layouts
