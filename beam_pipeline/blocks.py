@@ -150,7 +150,7 @@ class Format:
                 "sample_rate",
                 "windows in seconds have one length only at one sample rate; give "
                 "--sample-rate, or --win-len and --hop",
-                _listed(corpus.rates_hz, "Hz"),
+                _listed(corpus.rates_hz, "Hz", corpus.named),
             )
         channels = None
         if recipe.channels == "keep":
@@ -159,7 +159,7 @@ class Format:
                 raise RecipeError(
                     "channels",
                     "keep needs the same number in every clip; mix them, or pick one",
-                    _listed(corpus.channels, "channels"),
+                    _listed(corpus.channels, "channels", corpus.named),
                 )
         classes = corpus.labels
         if recipe.classes is not None:
@@ -185,7 +185,7 @@ class Format:
             if rate is not None:
                 raise
             field, problem, value = error.args
-            problem += f"; the clips have {_listed(corpus.rates_hz, 'Hz')}"
+            problem += "; the clips are " + _listed(corpus.rates_hz, "Hz", corpus.named)
             raise RecipeError(field, problem, value) from error
         return cls(
             features,
@@ -214,9 +214,12 @@ def _the_one(counts: Mapping[int, int]) -> int | None:
     return next(iter(counts)) if len(counts) == 1 else None
 
 
-def _listed(counts: Mapping[int, int], unit: str) -> str:
+def _listed(
+    counts: Mapping[int, int], unit: str, named: Mapping[tuple[str, int], str]
+) -> str:
     return ", ".join(
-        f"{n} clips of {value} {unit}" for value, n in sorted(counts.items())
+        f"{n} of {value} {unit} (such as {named.get((unit, value), '?')})"
+        for value, n in sorted(counts.items())
     )
 
 

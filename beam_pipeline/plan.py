@@ -186,6 +186,8 @@ class Corpus:
     labels: tuple[str, ...] = ()
     rates_hz: Mapping[int, int] = field(default_factory=dict)  # rate -> clips
     channels: Mapping[int, int] = field(default_factory=dict)  # channels -> clips
+    # Of each, a clip that has it: (unit, value) -> the first by name.
+    named: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 class Listing(NamedTuple):

@@ -305,11 +305,15 @@ def describe_clips(clips: Sequence[Clip], recipe: Recipe) -> Corpus:
     if recipe.events is not None:
         labels = {event.label for clip in clips for event in clip.events}
         labels.update(named_no_event(recipe))
-    return Corpus(
-        tuple(sorted(labels)),
-        Counter(clip.sample_rate_hz for clip in clips),
-        Counter(clip.channels for clip in clips),
-    )
+    rates = Counter(clip.sample_rate_hz for clip in clips)
+    channels = Counter(clip.channels for clip in clips)
+    named = {
+        ("Hz", n): min(c.filepath for c in clips if c.sample_rate_hz == n)
+        for n in rates
+    }
+    for n in channels:
+        named["channels", n] = min(c.filepath for c in clips if c.channels == n)
+    return Corpus(tuple(sorted(labels)), rates, channels, named)
 
 
 def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
@@ -317,11 +321,14 @@ def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
     labels: set[str] = set()
     rates: Counter[int] = Counter()
     channels: Counter[int] = Counter()
+    named: dict[tuple[str, int], str] = {}
     for corpus in corpora:
         labels.update(corpus.labels)
         rates.update(corpus.rates_hz)
         channels.update(corpus.channels)
-    return Corpus(tuple(sorted(labels)), rates, channels)
+        for key, name in corpus.named.items():
+            named[key] = min(name, named.get(key, name))
+    return Corpus(tuple(sorted(labels)), rates, channels, named)
 
 
 def resolve_format(
