@@ -38,11 +38,13 @@ class PlanSummary:
     tally: Mapping[TallyKey, tuple[int, int]]
     salt: int | None = None
 
+    def windows(self) -> list[tuple[TallyKey, int]]:
+        """The windows in the tally."""
+        return [(key, n) for key, (_, n) in self.tally.items()]
+
     def seconds(self, split: str) -> float:
         """Seconds of audio in a split's windows."""
-        return seconds_of(
-            self.form, [(k, n) for k, (_, n) in self.tally.items()], split
-        )
+        return seconds_of(self.form, self.windows(), split)
 
 
 def seconds_of(

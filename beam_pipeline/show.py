@@ -133,9 +133,9 @@ def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
 
 def _describe_classes(summary: PlanSummary, form: Format) -> str:
     splits = list(summary.layouts)
-    windows = [(key, n) for key, (_, n) in summary.tally.items()]
     clips = [(key, n) for key, (n, _) in summary.tally.items()]
-    counts, numbers = split_by_class(form, windows), split_by_class(form, clips)
+    counts = split_by_class(form, summary.windows())
+    numbers = split_by_class(form, clips)
 
     def cell(label: str, split: str) -> str:
         hours = seconds_of(form, counts[label], split) / 3600
@@ -161,8 +161,7 @@ def missing_in_plan(summary: PlanSummary) -> list[str]:
     form = summary.form
     if form is None or form.features.events is not None:
         return []
-    windows = [(key, n) for key, (_, n) in summary.tally.items()]
-    counts = split_by_class(form, windows)
+    counts = split_by_class(form, summary.windows())
     return _missing(
         {
             split: {label: _in_split(split, some) for label, some in counts.items()}
