@@ -22,7 +22,7 @@ from beam_pipeline import files
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.fingerprints import NEAR_BITS, SKETCH_BITS, SKETCH_BYTES
 from beam_pipeline.metadata import MANIFEST, Metadata
-from beam_pipeline.recipe import GROUP_SEPARATOR
+from beam_pipeline.recipe import GROUP_SEPARATOR, comma_list
 from beam_pipeline.similarity import joined, near_sketches
 
 Integers = npt.NDArray[np.int64]
@@ -351,7 +351,7 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
     folder = os.fspath(records)
     Metadata.load(folder)  # there is a finished one
     path = files.join(files.absolute(folder), MANIFEST)
-    by = None if group_by is None else [name.strip() for name in group_by.split(",")]
+    by = None if group_by is None else comma_list(group_by)
     table = read_clips(path, by)
     columns = columns_of(table)
     similar, complete = similar_audio(columns)

@@ -276,25 +276,21 @@ def writer_processes(
     method = "fork" if can_fork and not THREADED & set(sys.modules) else "spawn"
     context: Any = multiprocessing.get_context(method)
     started = []
-    # What is here now is no garbage of theirs: a collection would copy all of it.
-    gc.freeze()
     try:
-        for writer in range(writers):
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(
-                target=_writer_main,
-                args=(job, folder, writer, writers, shared, theirs),
-                name=f"writer {writer}",
-                daemon=True,
-            )
-            with _hidden_main():
+        with _hidden_main(), _frozen_memory():
+            for writer in range(writers):
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(
+                    target=_writer_main,
+                    args=(job, folder, writer, writers, shared, theirs),
+                    name=f"writer {writer}",
+                    daemon=True,
+                )
                 process.start()
-            theirs.close()
-            started.append((process, ours))
-        gc.unfreeze()
+                theirs.close()
+                started.append((process, ours))
         yield started
     finally:
-        gc.unfreeze()
         for process, _ in started:
             if process.is_alive():
                 process.kill()
@@ -317,6 +313,19 @@ def wait_for(processes: list[Any]) -> None:
             raise failure from RuntimeError(*details) if details else None
         if process.exitcode != 0:
             raise WorkerDied(_obituary(process))
+
+
+@contextmanager
+def _frozen_memory() -> Iterator[None]:
+    """Processes that are forked in the block never look for garbage in what is here.
+
+    A collection would copy all of it.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

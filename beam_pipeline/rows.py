@@ -17,6 +17,7 @@ from beam_pipeline.recipe import (
     LABEL_SOURCES,
     RESERVED_NAMES,
     Recipe,
+    comma_list,
 )
 from beam_pipeline.splits import Splitter, group_key, shares_of
 
@@ -228,8 +229,8 @@ class Layout:
         split = None
         if recipe.split_column is not None:
             (split,) = check("split_column", [recipe.split_column])
-        group_by = check("group_by", _listed(recipe.group_by))
-        targets = check("target_columns", _listed(recipe.target_columns))
+        group_by = check("group_by", comma_list(recipe.group_by))
+        targets = check("target_columns", comma_list(recipe.target_columns))
         taken = {path, label, split, *targets}
         if is_table:
             taken.update(SEGMENT_COLUMNS)
@@ -237,7 +238,7 @@ class Layout:
         if recipe.columns is None:
             extra = tuple(name for name in names if name not in taken)
         else:
-            wanted = [] if recipe.columns == "none" else _listed(recipe.columns)
+            wanted = [] if recipe.columns == "none" else comma_list(recipe.columns)
             extra = check("columns", wanted)
         for name in extra:
             if name in RESERVED_NAMES or name in (recipe.features or {"signal": ""}):
@@ -268,7 +269,7 @@ class RowReader:
         ]
         self._split = split
         self._labeler = Labeler(recipe.label_from) if layout.label is None else None
-        self._classes = set(_listed(recipe.classes))
+        self._classes = set(comma_list(recipe.classes))
         self._separator = recipe.label_separator
         self._has_events = recipe.events is not None
         self._seed = recipe.seed
@@ -438,10 +439,6 @@ def convert(name: str, value: Any, dtype: str) -> Any:
         raise ValueError(
             f"has {value!r} in column {name}, which is no whole number"
         ) from None
-
-
-def _listed(text: str | None) -> list[str]:
-    return [] if text is None else [part.strip() for part in text.split(",")]
 
 
 def _parts(label: str, separator: str) -> list[str]:

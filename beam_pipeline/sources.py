@@ -23,7 +23,7 @@ from beam_pipeline.manifests import (
     open_table,
     read_rows,
 )
-from beam_pipeline.recipe import Recipe
+from beam_pipeline.recipe import Recipe, comma_list
 from beam_pipeline.rows import (
     FLOAT32,
     STRING,
@@ -271,7 +271,7 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
             table = open_table(
                 entry.location,
                 recipe.delimiter,
-                None if names is None else [name.strip() for name in names.split(",")],
+                None if names is None else comma_list(names),
             )
             entry = replace(entry, table=table)
         layout = layout_of(entry, recipe)

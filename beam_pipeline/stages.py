@@ -166,16 +166,17 @@ def _rejected(reject: Reject) -> TaggedOutput:
 class AssignSplits(beam.PTransform):  # type: ignore[misc]
     """[Clip] -> [Clip], all of them with a split.
 
-    Where the recipe stratifies, the salt is chosen by what the splits would hold, and
-    no worker holds more than the sums of that.
+    Returns the clips, and the salt that decided: the recipe's, or, where it stratifies,
+    one that is chosen by what the splits would hold; no worker holds more than the sums
+    of that. Elsewhere clips have their splits already.
     """
 
     recipe: Recipe
 
     def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
-        once = clips.pipeline | "OneSalt" >> beam.Create([None], reshuffle=False)
         if not stratifies(self.recipe):
-            return clips, once | "NoSalt" >> beam.Map(lambda _: self.recipe.split_salt)
+            given = beam.Create([self.recipe.split_salt], reshuffle=False)
+            return clips, clips.pipeline | "GivenSalt" >> given
         salt = (
             clips
             | "TallySalts" >> beam.Map(tally_clips, self.recipe)
