@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from beam_pipeline.decoder import SAMPLE_BYTES, AudioInfo
 from beam_pipeline.errors import ClipError, InputError, RecipeError, UnreadableAudio
 from beam_pipeline.events import Event, near
 from beam_pipeline.examples import ExampleEncoder
-from beam_pipeline.expressions import parse_stream
+from beam_pipeline.expressions import STREAM, naming_step, parse_stream
 from beam_pipeline.features import FeatureSet
 from beam_pipeline.fingerprints import CHUNK_FRAMES, fingerprint_audio
 from beam_pipeline.plan import Clip, Corpus, Reject, Segment, Shard, ShardTask, clip_key
@@ -351,12 +352,29 @@ class PartReader:
         return self.reader.read(self.start + start, self.start + stop)
 
 
+@functools.cache
+def stream_steps(stream: str, sample_rate_hz: int) -> tuple[Any, ...]:
+    """The steps of an expression.
+
+    Raises
+    ------
+    RecipeError
+        Naming the step that does not work at this rate.
+    """
+    steps = parse_stream(stream)
+    for step in steps:
+        with naming_step(step, STREAM):
+            step.context(sample_rate_hz)
+    return steps
+
+
 def step_clip(decoder: ClipReader, clip: Clip, recipe: Recipe) -> Reader:
     """A reader of a clip's frames after the recipe's steps on its stream."""
     part = PartReader(decoder, clip.start) if clip.start else decoder
     if not recipe.stream:
         return part
-    steps = with_factors(parse_stream(recipe.stream), clip.factors)
+    steps = stream_steps(recipe.stream, clip.sample_rate_hz)
+    steps = with_factors(steps, clip.factors)
     return SteppedReader(part, steps, clip.frames, clip.sample_rate_hz)
 
 
@@ -368,7 +386,7 @@ def measure_clip(clip: Clip, inputs: Sequence[Input], recipe: Recipe) -> Clip:
         with _opened(clip, inputs, recipe) as decoder:
             yield PartReader(decoder, clip.start)
 
-    steps = parse_stream(recipe.stream)
+    steps = stream_steps(recipe.stream, clip.sample_rate_hz)
     factors = measure_factors(
         steps, open_reader, clip.frames, clip.sample_rate_hz, clip.filepath
     )
@@ -462,7 +480,7 @@ def treat_block(block: WindowBlock) -> WindowBlock | Lost:
     try:
         rule = block.place.form.features.events
         if treatment.selections or (rule is not None and rule.drops):
-            kept = treatment.chosen(windows, rate, clip.filepath)
+            kept = treatment.chosen(windows, starts, rate, clip.filepath)
             if rule is not None and rule.drops:
                 kept &= rule.found(*timed(block)).any(axis=1)
             if not kept.all():
@@ -472,7 +490,12 @@ def treat_block(block: WindowBlock) -> WindowBlock | Lost:
         if made.size:
             windows = windows.copy()
             windows[made] = treatment.augmented(
-                windows[made], numbers[made], rate, clip.filepath, clip.source
+                windows[made],
+                numbers[made],
+                starts[made],
+                rate,
+                clip.filepath,
+                clip.source,
             )
             windows.flags.writeable = False
     except ClipError as error:

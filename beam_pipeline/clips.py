@@ -76,6 +76,17 @@ class Prober:
         split = row.split or self._split
         if split and recipe.copies:
             windows = examples_of(windows, split, recipe)
+        events = clip_events(
+            row.filepath, self._inputs[row.source].root, recipe, self._events
+        )
+        seconds = info.frames / info.sample_rate_hz
+        for event in events:
+            if event.start_s > seconds + SECONDS_ROUNDED:
+                raise UnusableEntry(
+                    row.filepath,
+                    f"has an event ({event.label}) at {event.start_s:g} s, and is "
+                    f"{seconds:g} s long",
+                )
         clip = Clip(
             row.row,
             row.source,
@@ -96,9 +107,7 @@ class Prober:
             start,
             row.channel,
             row.columns,
-            clip_events(
-                row.filepath, self._inputs[row.source].root, recipe, self._events
-            ),
+            events,
             row.file,
         )
         if recipe.stream:

@@ -12,6 +12,7 @@ import io
 import json
 import math
 import os
+import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,15 +26,17 @@ from beam_pipeline.recipe import Recipe, comma_list
 
 # Column names that are taken, in lower case, the best first.
 START_NAMES = ("start_s", "start", "begin time (s)", "onset", "begin", "start_time",
-               "tmin", "begin_time")  # fmt: skip
-END_NAMES = ("end_s", "end", "end time (s)", "offset", "end_time", "tmax", "stop")
+               "tmin", "begin_time", "start (s)", "start time (s)")  # fmt: skip
+END_NAMES = ("end_s", "end", "end time (s)", "offset", "end_time", "tmax", "stop",
+             "end (s)", "stop time (s)")  # fmt: skip
+LENGTH_NAMES = ("duration_s", "duration", "duration (s)", "delta time (s)")
 LABEL_NAMES = ("label", "class", "event_label", "annotation", "species", "tag", "code",
-               "call type", "text", "event")  # fmt: skip
+               "call type", "text", "event", "common name")  # fmt: skip
 FILE_NAMES = ("path", "filepath", "filename", "file", "begin file", "begin path")
 
 
 class Event(NamedTuple):
-    """A label that holds from ``start_s`` to ``end_s``."""
+    """A label that holds from ``start_s`` to ``end_s`` of its file."""
 
     start_s: float
     end_s: float
@@ -103,7 +106,13 @@ def _text_rows(text: str, location: str) -> list[tuple[int, dict[str, Any]]]:
             for n, row in numbered
             if row[0].strip() != "\\"
         ]
-    return [(n, dict(zip(header, row, strict=False))) for n, row in numbered[1:]]
+    rows = [(n, dict(zip(header, row, strict=False))) for n, row in numbered[1:]]
+    if not rows and not set(header) & {*START_NAMES, *END_NAMES, *LABEL_NAMES}:
+        raise InputError(
+            f"{location}, line {numbered[0][0]}: is neither an event (start, end and "
+            f"label, with tabs between them) nor a header: {lines[0]!r}."
+        )
+    return rows
 
 
 def _json_rows(
@@ -132,16 +141,21 @@ def _json_rows(
 
 def _event(row: Mapping[str, Any], label_column: str | None, where: str) -> Event:
     names = LABEL_NAMES if label_column is None else (label_column.lower(),)
-    found = [
-        _required(row, kind, kinds, where)
-        for kind, kinds in (
-            ("start", START_NAMES), ("end", END_NAMES), ("label", names)
-        )
-    ]  # fmt: skip
-    start, end = (_seconds(value, where) for value in found[:2])
+    start = _seconds(_required(row, "start", START_NAMES, where), where)
+    length = _find(row, LENGTH_NAMES)
+    if _find(row, END_NAMES) is None and length is not None:
+        end = start + _seconds(length, where)
+    else:
+        end = _seconds(_required(row, "end", END_NAMES, where), where)
+    label_value = _required(row, "label", names, where)
+    # Raven's times of several files run on from one to the next.
+    offset = row.get("file offset (s)")
+    if offset not in (None, ""):
+        begin = _seconds(offset, where)
+        start, end = begin, begin + (end - start)
     if end < start:
         raise InputError(f"{where}: the event ends at {end:g} s, before {start:g} s.")
-    label = str(found[2]).strip()
+    label = str(label_value).strip()
     if not label:
         raise InputError(f"{where}: the event has an empty label.")
     return Event(start, end, label)
@@ -225,9 +239,17 @@ def _parse_table(content: bytes, location: str, label_column: str | None) -> Eve
             f"columns {', '.join(FILE_NAMES)}. For a file beside each clip, write "
             "--events '{folder}/{stem}.txt'."
         )
-    # Tables are made on Windows, too.
-    by_name = {str(k).replace("\\", "/"): tuple(v) for k, v in found.items()}
-    return EventTable(location, by_name)
+    by_name: dict[str, list[Event]] = {}
+    for name, events in found.items():
+        by_name.setdefault(_plain_name(str(name)), []).extend(events)
+    return EventTable(location, {n: tuple(sorted(e)) for n, e in by_name.items()})
+
+
+def _plain_name(name: str) -> str:
+    """A file's name as clips are called; of a path elsewhere, the last part alone."""
+    name = name.replace("\\", "/")  # tables are made on Windows, too
+    elsewhere = name.startswith("/") or name[1:3] == ":/"
+    return name.rpartition("/")[2] if elsewhere else posixpath.normpath(name)
 
 
 def clip_events(

@@ -14,6 +14,7 @@ without a module in the table of their kind: transforms, augmentations, selectio
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -240,6 +241,21 @@ def format_steps(steps: Iterable[Any] | str, kind: Kind) -> str:
     return "|".join(_format_step(step, kind) for step in steps)
 
 
+@contextlib.contextmanager
+def naming_step(step: Any, kind: Kind) -> Iterator[None]:
+    """Adds the kind and the name of a step to a RecipeError from the block."""
+    try:
+        yield
+    except RecipeError as error:
+        field, problem, value = error.args
+        names = {cls: name for name, cls in kind.table.items()}
+        cls = step if isinstance(step, type) else type(step)
+        name = names.get(cls) or getattr(step, "__name__", type(step).__name__)
+        inner = field.removeprefix(kind.field).removeprefix(": ")
+        where = ": ".join(part for part in (kind.field, name, inner) if part)
+        raise RecipeError(where, problem, value) from error
+
+
 def _format_step(step: Any, kind: Kind) -> str:
     if isinstance(step, type):
         raise RecipeError(
@@ -400,10 +416,10 @@ def _instantiate(
             expression,
         )
     try:
-        step = cls(**values)
-    except RecipeError as error:
-        field, problem, value = error.args
-        raise RecipeError(f"{kind.field}: {name}: {field}", problem, value) from error
+        with naming_step(cls, kind):
+            step = cls(**values)
+    except RecipeError:
+        raise
     except Exception as error:  # the class's own code may raise anything
         raise RecipeError(
             kind.field,

@@ -21,7 +21,7 @@ from beam_pipeline.events import (
     multi_hot,
     named_no_event,
 )
-from beam_pipeline.expressions import TRANSFORM, parse_transform
+from beam_pipeline.expressions import TRANSFORM, naming_step, parse_transform
 from beam_pipeline.recipe import EVENT_MASK, Recipe, comma_list
 from beam_pipeline.transforms.base import (
     Chain,
@@ -29,6 +29,7 @@ from beam_pipeline.transforms.base import (
     Transform,
     apply_transform,
     needs_sample_rate,
+    rate_after,
 )
 
 FloatArray = npt.NDArray[np.float32]
@@ -394,7 +395,15 @@ class EventRule:
         starts_s: npt.NDArray[np.float64],
         length_s: float,
     ) -> dict[str, int]:
-        """How many of the windows count for each class."""
+        """How many of the windows count for each class.
+
+        Where examples have one class and no more, it is that one.
+        """
+        if self.targets == ("class",):
+            numbers = self.columns(events, starts_s, length_s)["target"]
+            return {
+                label: int((numbers == k).sum()) for k, label in enumerate(self.classes)
+            }
         hot = self.found(events, starts_s, length_s)
         counts = dict(zip(self.classes, hot.sum(axis=0).tolist(), strict=True))
         if self.no_event is not None:
@@ -478,8 +487,13 @@ def _try_on_silence(
         )
     silence = np.zeros((2, *shape), np.float32)
     silence.flags.writeable = False  # as the windows of a clip are
+    values: npt.NDArray[Any] = silence
+    rate = sample_rate_hz or 0
     try:
-        values = np.asarray(apply_transform(transform, silence, sample_rate_hz or 0))
+        for step in transform.steps if isinstance(transform, Chain) else (transform,):
+            with naming_step(step, TRANSFORM):
+                values = np.asarray(apply_transform(step, values, rate))
+                rate = rate_after(step, rate)
     except RecipeError:
         raise
     except (Exception, SystemExit) as error:  # a person's code: what it raises is told

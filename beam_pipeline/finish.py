@@ -30,7 +30,7 @@ class PlanSummary:
 
     ``tally`` holds (clips, windows), ``by_event`` those by the classes of events in
     windows; ``form`` is None where no clip was accepted; ``salt`` is what splits were
-    decided with.
+    decided with; ``empty`` are splits that have a share, and no clip.
     """
 
     listing: Listing
@@ -39,6 +39,7 @@ class PlanSummary:
     tally: Tally
     by_event: Tally = field(default_factory=dict)
     salt: int | None = None
+    empty: tuple[str, ...] = ()
 
     def by_class(self) -> Tally:
         """What counts for classes: those of clips, or of events."""

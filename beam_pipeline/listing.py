@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.expressions import (
@@ -84,9 +86,9 @@ def list_some(
         If there is no step of a name, or an expression cannot be read.
     """
     for text in texts:
-        name = text.partition("(")[0].partition("|")[0].strip()
-        kind = next((kind for kind in KINDS if name in kind.table), TRANSFORM)
-        cls = kind.table.get(text.strip())
+        name = text.strip()
+        kind = _kind_of(text)
+        cls = kind.table.get(name)
         if cls is None:
             _make(kind, text, sample_rate_hz)  # its errors are the caller's
             yield kind, _entry(kind, text, text, "", sample_rate_hz, frames)
@@ -94,6 +96,14 @@ def list_some(
             call, tried = _call_of(name, cls), EXAMPLES.get(name, f"{name}()")
             documentation = inspect.cleandoc(cls.__doc__ or "")
             yield kind, _entry(kind, call, tried, documentation, sample_rate_hz, frames)
+
+
+def _kind_of(text: str) -> Kind:
+    """The first kind that has all the steps of an expression."""
+    names = re.findall(r"(?:^|\|)\s*(\w+)", text)
+    return next(
+        (kind for kind in KINDS if all(name in kind.table for name in names)), TRANSFORM
+    )
 
 
 def _entry(
@@ -170,12 +180,13 @@ def streamed(
 
 
 def _seconds(run: Callable[[FloatArray], Any], windows: FloatArray) -> float:
-    """The least time of several runs."""
+    """The least time of several runs, on one core as in a job."""
     least, began = math.inf, time.perf_counter()
-    while time.perf_counter() - began < LEAST_S:
-        at = time.perf_counter()
-        run(windows)
-        least = min(least, time.perf_counter() - at)
+    with threadpool_limits(1):
+        while time.perf_counter() - began < LEAST_S:
+            at = time.perf_counter()
+            run(windows)
+            least = min(least, time.perf_counter() - at)
     return least
 
 

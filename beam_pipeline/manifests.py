@@ -86,7 +86,10 @@ def open_table(
         delimiter = "\t" if suffix == ".tsv" else most
     if names is not None:
         return Table(location, _checked(tuple(names), location), delimiter, False)
-    header = next(csv.reader(io.StringIO(head), delimiter=delimiter))
+    try:
+        header = next(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter))
+    except csv.Error as error:
+        raise InputError(f"{location}, line 1: {error}.") from error
     return Table(
         location, _checked(tuple(name.strip() for name in header), location), delimiter
     )
@@ -276,13 +279,14 @@ def _kind_of(value: Any) -> str:
     if value is None or value == "":
         return "missing"
     if isinstance(value, bool | int):
-        return "whole"
+        return "whole" if -(2**63) <= value < 2**63 else "text"
     if isinstance(value, float):
         return "number"
     if not isinstance(value, str):
         return "text"
     try:
-        int(value)
+        if not -(2**63) <= int(value) < 2**63:
+            return "text"
         # A code like 007 is no number.
         return "whole" if value.lstrip("+-") in ("0", value.lstrip("+-0")) else "text"
     except ValueError:

@@ -162,7 +162,7 @@ def place_clips(pipeline: beam.Pipeline, job: Job) -> Placed:
         once
         | "Summarise" >> beam.Map(
             summarise, AsSingleton(listed[LISTING]), AsSingleton(form),
-            AsSingleton(layouts), AsIter(tallies), AsSingleton(salt),
+            AsSingleton(layouts), AsIter(tallies), AsSingleton(salt), recipe,
         )  # PlanSummary
         | "AnnouncePlan" >> beam.Map(announce_plan, job.work_folder)
     )

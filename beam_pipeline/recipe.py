@@ -325,6 +325,13 @@ def _check_ranges(recipe: Recipe) -> None:
         value = getattr(recipe, name)
         if value is not None and not (isinstance(value, str) and value):
             raise RecipeError(name, "must be text", value)
+    if recipe.delimiter is not None and len(recipe.delimiter) != 1:
+        raise RecipeError("delimiter", "must be one character", recipe.delimiter)
+    classes = comma_list(recipe.classes)
+    if "" in classes or len(set(classes)) < len(classes):
+        raise RecipeError(
+            "classes", "must be names, each of them once, like owl,tit", recipe.classes
+        )
     copies = recipe.copies
     if isinstance(copies, bool) or not isinstance(copies, int) or copies < 0:
         raise RecipeError("copies", "must be a whole number, 0 or more", copies)

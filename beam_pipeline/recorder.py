@@ -65,6 +65,8 @@ from beam_pipeline.progress import (
 )
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.sources import Input, list_sources, resolve_inputs, survey
+from beam_pipeline.splits import shares_of
+from beam_pipeline.treatment import check_copies
 
 if TYPE_CHECKING:
     from beam_pipeline.pipeline import Job
@@ -81,6 +83,10 @@ _ENDED = (
     "The runner ended the job as {}. Shards that were finished are kept: give the same "
     "command again to continue."
 )
+# Fields of the recipe that Python may give as lists.
+COMMA_LISTS = (
+    "classes", "event_targets", "target_columns", "column_names", "columns", "group_by",
+)  # fmt: skip
 _SHARD_NAME = re.compile(r"([^/]+/)?[^/]+-\d{5}-of-\d{5}\.tfrecord\.gz")
 
 
@@ -574,9 +580,15 @@ def split_options(
     changes = {n: v for n, v in options.items() if n in recipe_names}
     if "features" in changes:
         changes["features"] = canonical_features(changes["features"])
+    for name in COMMA_LISTS:
+        if isinstance(changes.get(name), list | tuple):
+            changes[name] = ",".join(map(str, changes[name]))
+    if isinstance(changes.get("splits"), Mapping):
+        changes["splits"] = ",".join(f"{n}={s}" for n, s in changes["splits"].items())
     for name, kind in STEP_FIELDS.items():
         steps = changes.get(name)
         if steps and not isinstance(steps, str):
+            steps = getattr(steps, "steps", steps)  # of a chain
             several = steps if isinstance(steps, list | tuple) else [steps]
             changes[name] = format_steps(several, kind)
     made = Recipe(**changes) if recipe is None else replace(recipe, **changes)
@@ -613,6 +625,7 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     """
     from beam_pipeline.clips import Prober
 
+    check_copies(recipe, shares_of(recipe) or filter(None, (e.split for e in inputs)))
     rows = (row for row in list_sources(inputs, recipe) if row is not None)
     first = list(islice(rows, FIRST_ROWS))
     recipe = replace(recipe, fingerprint=False)  # the job itself decodes

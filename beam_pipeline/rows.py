@@ -29,6 +29,8 @@ SEGMENT_COLUMNS = ("offset_s", "duration_s", "channel")
 KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
 
 INT64, FLOAT32, STRING = "int64", "float32", "string"
+LEAST_INT64 = -(2**63)
+MOST_FLOAT32 = 3.4028234663852886e38
 
 Column = tuple[str, str]  # name, dtype
 
@@ -264,9 +266,7 @@ class RowReader:
         self._source = source
         self._root = root
         self._layout = layout
-        self._columns = [
-            (name, types[name]) for name in (*layout.extra, *layout.targets)
-        ]
+        self._columns = [(name, types[name]) for name in layout.extra]
         self._split = split
         self._labeler = Labeler(recipe.label_from) if layout.label is None else None
         self._classes = set(comma_list(recipe.classes))
@@ -324,6 +324,7 @@ class RowReader:
                 _known(table),
                 tuple(
                     [convert(name, values.get(name), t) for name, t in self._columns]
+                    + [_target(n, values.get(n)) for n in self._layout.targets]
                 ),
                 line,
                 row,
@@ -416,7 +417,7 @@ def _finite(name: str, value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    if not math.isfinite(number):
+    if not math.isfinite(number) or abs(number) > MOST_FLOAT32:
         raise ValueError(f"has {value!r} in column {name}, which is no number")
     return number
 
@@ -434,11 +435,21 @@ def convert(name: str, value: Any, dtype: str) -> Any:
     if dtype == FLOAT32:
         return math.nan if value in (None, "") else _finite(name, value)
     try:
-        return int(value)
+        number = int(value)
+        if not LEAST_INT64 <= number <= -LEAST_INT64 - 1:
+            raise ValueError
+        return number
     except (TypeError, ValueError):
         raise ValueError(
-            f"has {value!r} in column {name}, which is no whole number"
+            f"has {value!r} in column {name}, which is no whole number of 64 bits"
         ) from None
+
+
+def _target(name: str, value: Any) -> float:
+    """A number to be predicted, which must be there."""
+    if value in (None, ""):
+        raise ValueError(f"has no number in column {name}, which is to be predicted")
+    return _finite(name, value)
 
 
 def _parts(label: str, separator: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,6 +17,7 @@ from beam_pipeline.finish import PlanSummary, seconds_of, split_by_class
 from beam_pipeline.metadata import Metadata
 from beam_pipeline.plan import Reject, TallyKey
 from beam_pipeline.progress import Progress
+from beam_pipeline.splits import shares_of
 from beam_pipeline.tfrecord import read_records
 
 REJECTS_SHOWN = 20
@@ -156,13 +157,13 @@ def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:
 
 
 def missing_in_plan(summary: PlanSummary) -> list[str]:
-    """A warning for each split that lacks classes."""
+    """A warning for each split that has nothing, or lacks classes."""
     form = summary.form
     if form is None:
         return []
     windows = [(key, n) for key, (_, n) in summary.by_class().items()]
     counts = split_by_class(form, windows)
-    return _missing(
+    return _empty(summary.empty) + _missing(
         {
             split: {label: _in_split(split, some) for label, some in counts.items()}
             for split in summary.layouts
@@ -171,17 +172,26 @@ def missing_in_plan(summary: PlanSummary) -> list[str]:
 
 
 def missing_in_data(metadata: Metadata) -> list[str]:
-    """A warning for each split that lacks classes, and for NaN in features."""
-    warnings = _missing({n: s.examples_per_class for n, s in metadata.splits.items()})
+    """A warning for what splits have not, and for NaN in features."""
+    shares = shares_of(metadata.recipe) or ()
+    warnings = _empty(name for name in shares if name not in metadata.splits)
+    warnings += _missing({n: s.examples_per_class for n, s in metadata.splits.items()})
     for name, split in metadata.splits.items():
         for feature, values in split.statistics.get("features", {}).items():
             share = values["nonfinite_share"]
             if share:
                 warnings.append(
-                    f"{100 * share:.2g} % of the values of {feature} in {name} are NaN "
+                    f"{100 * share:.3g} % of the values of {feature} in {name} are NaN "
                     "or infinite"
                 )
     return warnings
+
+
+def _empty(splits: Iterable[str]) -> list[str]:
+    return [
+        f"split {name} has no clip at all: there are too few groups for its share"
+        for name in splits
+    ]
 
 
 def _missing(counts: Mapping[str, Mapping[str, int]]) -> list[str]:

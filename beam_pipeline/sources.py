@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from beam_pipeline import files
 from beam_pipeline.beam_files import glob_regex
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.events import EventTable
 from beam_pipeline.manifests import (
     Table,
@@ -23,7 +23,7 @@ from beam_pipeline.manifests import (
     open_table,
     read_rows,
 )
-from beam_pipeline.recipe import Recipe, comma_list
+from beam_pipeline.recipe import GROUP_SEPARATOR, Recipe, comma_list
 from beam_pipeline.rows import (
     FLOAT32,
     STRING,
@@ -116,6 +116,12 @@ def resolve_inputs(texts: Sequence[str]) -> list[Input]:
     if not texts:
         raise InputError("There is nothing to read: give at least one --input.")
     inputs = [_resolve_named(text) for text in texts]
+    without = [entry.location for entry in inputs if not entry.split]
+    if without and len(without) < len(inputs):
+        raise InputError(
+            f"--input {without[0]} has no split, but others have. Give every one as "
+            "SPLIT=INPUT, or none."
+        )
     for i, outer in enumerate(inputs):
         for j, inner in enumerate(inputs):
             by_hand = inner.kind in (LIST, TABLE)
@@ -179,6 +185,8 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
     named: dict[str, str] = {}
     parts: dict[int, int] = {}
     places: dict[int, int] = {}
+    groups: dict[int, int] = {}
+    splits: dict[str, str] = {}
     row = 0
     for source, entry in enumerate(inputs):
         reader = row_reader(source, entry, recipe)
@@ -196,8 +204,11 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
                 file = places.setdefault(hash(place), row)
                 if file != row:
                     found = found._replace(file=file)
+                if recipe.group_by is not None:
+                    found = _once_grouped(found, file, groups, splits)
             if events is not None:
-                found = _once_named(found, events, named)
+                place = _place(inputs, source, found.filepath)
+                found = _once_named(found, place, events, named)
             yield found
             row += 1
     for name in events.by_name if events is not None else ():
@@ -207,10 +218,33 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
             row += 1
 
 
-def _once_named(row: SourceRow, events: EventTable, named: dict[str, str]) -> SourceRow:
+def _once_grouped(
+    row: SourceRow, file: int, groups: dict[int, int], splits: dict[str, str]
+) -> SourceRow:
+    """The row, unless its file is in another group, or its group in another split."""
+    if row.problem is not None:
+        return row
+    group = row.group.replace(GROUP_SEPARATOR, ", ")
+    problem = None
+    if groups.setdefault(file, hash(row.group)) != hash(row.group):
+        problem = (
+            f"is of the group {group}, but clip {file} from 0, a part of the same "
+            "file, is of another: a file is in one group"
+        )
+    elif row.split and splits.setdefault(row.group, row.split) != row.split:
+        problem = (
+            f"is in the split {row.split}, but its group {group} is in "
+            f"{splits[row.group]} before: a group is in one split"
+        )
+    return row if problem is None else row._replace(problem=problem)
+
+
+def _once_named(
+    row: SourceRow, place: str, events: EventTable, named: dict[str, str]
+) -> SourceRow:
     """The row, unless the events' table calls another file the same."""
     name = events.name_of(row.filepath)
-    if name is None or named.setdefault(name, row.filepath) == row.filepath:
+    if name is None or named.setdefault(name, place) == place:
         return row
     problem = (
         f"is called {name}, as {named[name]} is, and {events.where} does not tell "
@@ -264,6 +298,13 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
     RecipeError
         If the recipe names a column that is not there.
     """
+    ways = ("splits", "folds", "split_column")
+    for way in (n for n in ways if getattr(recipe, n) is not None):
+        if any(entry.split for entry in inputs):
+            raise RecipeError(
+                way, "decides splits, and so does --input SPLIT=INPUT; give one",
+                getattr(recipe, way),
+            )  # fmt: skip
     surveyed = []
     for entry in inputs:
         if entry.kind == TABLE:

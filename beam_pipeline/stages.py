@@ -63,6 +63,7 @@ from beam_pipeline.splits import (
     shares_of,
     tally_salts,
 )
+from beam_pipeline.treatment import check_copies
 
 # Rows travel in blocks of this many, so that a step costs less than its work.
 ROWS_PER_BLOCK = 256
@@ -356,6 +357,7 @@ def lay_out(
     windows: Counter[str] = Counter()
     for (split, _bucket), count in counts.items():
         windows[split] += count
+    check_copies(recipe, windows)
     size = example_bytes(form.features)
     return {
         split: ShardLayout.of(split, total, size, recipe)
@@ -430,13 +432,15 @@ def summarise(
     form: Format | None,
     layouts: Mapping[str, ShardLayout],
     tallies: Iterable[tuple[Tally, Tally]],
-    salt: int | None = None,
+    salt: int | None,
+    recipe: Recipe,
 ) -> PlanSummary:
     """The plan in a few numbers."""
     several = list(tallies)
     tally = _added(some for some, _ in several)
     by_event = _added(some for _, some in several)
-    return PlanSummary(listing, form, dict(layouts), tally, by_event, salt)
+    empty = tuple(name for name in shares_of(recipe) or () if name not in layouts)
+    return PlanSummary(listing, form, dict(layouts), tally, by_event, salt, empty)
 
 
 def _added(tallies: Iterable[Tally]) -> dict[TallyKey, tuple[int, int]]:

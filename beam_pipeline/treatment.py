@@ -11,6 +11,7 @@ An example's number tells its window and its copy, and seeds what is random in i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.expressions import parse_augment, parse_selection
+from beam_pipeline.expressions import (
+    STEP_FIELDS,
+    naming_step,
+    parse_augment,
+    parse_selection,
+)
 from beam_pipeline.plan import DEFAULT_SPLIT, clip_key
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.windows import hash64
@@ -26,8 +32,21 @@ from beam_pipeline.windows import hash64
 FloatArray = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
+COPY_BITS = 16
+
 # Copies are for training, so evaluation stays what it is.
 SPLITS_WITH_COPIES = (DEFAULT_SPLIT, "train")
+
+
+def check_copies(recipe: Recipe, splits: Iterable[str]) -> None:
+    """Raises RecipeError if there are to be copies, and no split has them."""
+    names = list(splits)
+    if recipe.copies and names and not any(copies_in(recipe, n) for n in names):
+        raise RecipeError(
+            "copies",
+            f"are for a split called train, and there is none, only {', '.join(names)}",
+            recipe.copies,
+        )
 
 
 def copies_in(recipe: Recipe, split: str) -> int:
@@ -42,6 +61,7 @@ class Treatment:
     selections: tuple[Any, ...] = ()
     augmentations: tuple[Any, ...] = ()
     seed: int = 0
+    copies: int = 0
 
     @classmethod
     def of(
@@ -58,6 +78,7 @@ class Treatment:
             parse_selection(recipe.keep) if recipe.keep else (),
             parse_augment(recipe.augment) if recipe.augment else (),
             recipe.seed,
+            recipe.copies,
         )
         silence = np.zeros((2, *shape), np.float32)
         silence.flags.writeable = False
@@ -74,13 +95,13 @@ class Treatment:
                 )
             for step in steps:
                 try:
-                    if field == "keep":
-                        _checked_mask(step, silence, sample_rate_hz or 0)
-                    else:
-                        _checked_copy(step, silence, keys, sample_rate_hz or 0)
-                except RecipeError as error:
-                    name, problem, value = error.args
-                    raise RecipeError(f"{field}: {name}", problem, value) from error
+                    with naming_step(step, STEP_FIELDS[field]):
+                        if field == "keep":
+                            _checked_mask(step, silence, sample_rate_hz or 0)
+                        else:
+                            _checked_copy(step, silence, keys, sample_rate_hz or 0)
+                except RecipeError:
+                    raise
                 except (Exception, SystemExit) as error:  # a person's code
                     raise RecipeError(
                         field,
@@ -91,9 +112,9 @@ class Treatment:
         return made
 
     def chosen(
-        self, windows: FloatArray, sample_rate_hz: int, filepath: str
+        self, windows: FloatArray, starts: Integers, sample_rate_hz: int, filepath: str
     ) -> npt.NDArray[np.bool_]:
-        """Which windows stay, shape (n,).
+        """Which windows stay, shape (n,); ``starts`` are for errors.
 
         Raises
         ------
@@ -102,21 +123,26 @@ class Treatment:
         """
         kept = np.ones(len(windows), np.bool_)
         for step in self.selections:
-            try:
-                kept &= _checked_mask(step, windows, sample_rate_hz)
-            except (Exception, SystemExit) as error:
-                raise _failed("keep", error, filepath) from error
+
+            def select(some: slice, step: Any = step) -> npt.NDArray[np.bool_]:
+                return _checked_mask(step, windows[some], sample_rate_hz)
+
+            kept &= _tried(select, "keep", step, starts, filepath)
         return kept
 
     def augmented(
         self,
         windows: FloatArray,
         numbers: Integers,
+        starts: Integers,
         sample_rate_hz: int,
         filepath: str,
         source: int,
     ) -> FloatArray:
         """Augmented windows; ``numbers`` are those of their examples in the clip.
+
+        What is random in a copy depends on its window and on which copy it is, so that
+        it stays the same where there are to be more of them.
 
         Raises
         ------
@@ -124,20 +150,46 @@ class Treatment:
             If an augmentation raises, or returns something of another shape.
         """
         clip = np.uint64(clip_key(self.seed, filepath, source))
+        window, copy = np.divmod(numbers, self.copies + 1)
+        numbers = (window << COPY_BITS) + copy
         for at, step in enumerate(self.augmentations):
             # Another stream than that of random starts, and another for each step.
-            key = int(hash64(int(~clip), np.array([at]))[0])
-            try:
-                windows = _checked_copy(
-                    step, windows, hash64(key, numbers), sample_rate_hz
-                )
-            except (Exception, SystemExit) as error:
-                raise _failed("augment", error, filepath) from error
+            keys = hash64(int(hash64(int(~clip), np.array([at]))[0]), numbers)
+
+            def augment(
+                some: slice,
+                step: Any = step,
+                windows: FloatArray = windows,
+                keys: npt.NDArray[np.uint64] = keys,
+            ) -> FloatArray:
+                return _checked_copy(step, windows[some], keys[some], sample_rate_hz)
+
+            windows = _tried(augment, "augment", step, starts, filepath)
         return windows
 
 
-def _failed(field: str, error: BaseException, filepath: str) -> TransformError:
-    return TransformError(filepath, f"{field}: {type(error).__name__}: {error}")
+def _tried(
+    apply: Callable[[slice], Any],
+    field: str,
+    step: Any,
+    starts: Integers,
+    filepath: str,
+) -> Any:
+    """What a step makes of all windows; if it fails, the error names one that does."""
+    try:
+        return apply(slice(None))
+    except (Exception, SystemExit) as error:
+        where = f"the windows from frame {starts[0]} to {starts[-1]} together"
+        for at, start in enumerate(starts):
+            try:
+                apply(slice(at, at + 1))
+            except (Exception, SystemExit):  # that it does is all that is asked
+                where = f"the window at frame {start}"
+                break
+        name = type(step).__name__
+        raise TransformError(
+            filepath, f"{field}: {name}, {where}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _checked_mask(

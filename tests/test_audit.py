@@ -21,7 +21,7 @@ from beam_pipeline.auditor import (
     overlapping_parts,
     summarise_audit,
 )
-from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
 from beam_pipeline.metadata import manifest_fields
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.recorder import plan
@@ -212,12 +212,14 @@ def test_a_group_in_two_splits(tmp_path, planted):
         write_melody(tmp_path / f"{at}.wav", at)
         rows.append({"path": f"{at}.wav", "part": part, "kind": "a",
                      "speaker": speaker, "day": 1})  # fmt: skip
-    found = planted(rows, group_by="speaker,day")
-    assert counts(found) == {"group": (1, 0)}
-    (finding,) = found
+    # Where the group is known when it is recorded, that is refused.
+    with pytest.raises(TooManyRejected, match="its group theo, 1 is in train before"):
+        planted(rows, group_by="speaker,day")
+    planted(rows, overwrite=True)
+    (finding,) = audit(tmp_path / "o", "speaker,day")
     assert finding.detail == "theo, 1"
     assert paths(finding) == [("test", "2.wav"), ("train", "0.wav")]
-    assert status(tmp_path / "o") == 4
+    assert status(tmp_path / "o") == 0
     # By other columns of the manifest.
     assert status(tmp_path / "o", "--group-by", "speaker") == 4
     assert counts(audit(tmp_path / "o", "day")) == {"group": (1, 0)}

@@ -24,7 +24,7 @@ from beam_pipeline.features import (
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.recorder import split_options
 from beam_pipeline.transforms.base import Chain, Identity
-from beam_pipeline.transforms.levels import PeakGain
+from beam_pipeline.transforms.levels import Normalize, PeakGain
 from beam_pipeline.transforms.signals import Analytic
 from beam_pipeline.transforms.spectral import LogMel
 
@@ -509,8 +509,21 @@ def test_what_is_wrong_with_a_feature_names_it(text, message):
 
 
 def test_complex_values_are_not_called_integers():
-    with pytest.raises(RecipeError, match=r"^feature z: takes real .*magnitude or pow"):
+    with pytest.raises(
+        RecipeError, match=r"^feature z: peak_gain: takes real .*magnitude"
+    ):
         check_transform("z", "", Chain((Analytic(), np.copy, PeakGain())), (64,), RATE)
+
+
+def test_a_value_for_each_window_is_no_signal():
+    """A step after it would take the windows of a block for the frames of one."""
+
+    def peaks(windows):
+        return np.abs(windows).max(axis=-1)
+
+    for step, name in ((Normalize(), "normalize"), (PeakGain(), "peak_gain")):
+        with pytest.raises(RecipeError, match=rf"^feature z: {name}: takes windows"):
+            check_transform("z", "", Chain((peaks, step)), (64,), RATE)
 
 
 def test_a_transform_that_exits_is_told_like_any_error():
@@ -538,7 +551,7 @@ def test_a_transform_that_writes_into_its_windows_is_refused():
 def test_a_recipe_error_of_a_transform_keeps_its_value():
     with pytest.raises(RecipeError) as raised:
         check_transform("x", "", LogMel(n_fft=1024), (1000,), RATE)
-    assert raised.value.args[0] == "feature x: n_fft"
+    assert raised.value.args[0] == "feature x: log_mel: n_fft"
     assert raised.value.args[2] == 1024
 
 

@@ -88,20 +88,21 @@ ARROWS = {
     "observations": "features plan blocks statistics",
     "progress": "errors files plan metadata",
     "finish": "errors files recipe plan metadata progress blocks observations",
-    "show": "errors files features examples plan metadata blocks progress finish "
-    "tfrecord",
+    "show": "errors files splits features examples plan metadata blocks progress "
+    "finish tfrecord",
     "listing": "errors streams expressions transforms.base",
     "verify": "errors files metadata tfrecord",
     "similarity": "",
     "auditor": "errors files recipe fingerprints metadata similarity",
     "sink": "errors files plan progress observations tfrecord",
-    "stages": "events files recipe splits rows sources examples plan metadata blocks "
-    "clips observations progress finish sink",
+    "stages": "events files recipe splits rows sources examples plan metadata "
+    "treatment blocks clips observations progress finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files progress blocks finish stages pipeline",
     "engines": "errors",
-    "recorder": "errors engines events files recipe manifests sources expressions "
-    "features plan metadata progress blocks clips finish sink pipeline local",
+    "recorder": "errors engines events files recipe manifests sources splits "
+    "expressions features plan metadata treatment progress blocks clips finish sink "
+    "pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show listing verify "
     "auditor recorder",
     "reader": "errors files features metadata",
@@ -126,7 +127,7 @@ HOMES = {
     "pyarrow": ("auditor manifests metadata", "auditor manifests metadata"),
     "isal": ("tfrecord metadata statistics", ""),
     "matplotlib": ("show", "show"),
-    "threadpoolctl": ("stages", ""),
+    "threadpoolctl": ("listing stages", ""),
     "tqdm": ("cli", "cli"),
     "yaml": ("cli", "cli"),
     "scipy": (

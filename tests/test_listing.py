@@ -78,6 +78,7 @@ def test_steps_of_every_field_are_listed_with_result_and_cost():
         ("energy(above_db=-3)|peak()", "bool scalar"),
         ("noise()|speed(low=0.5)", "float32 4000"),
         ("clip_gain(kind='rms')|high_pass(cutoff_hz=50)", "float32 4000"),
+        ("high_pass(cutoff_hz=50)|clip_gain(kind='peak')", "float32 4000"),
     ],
 )
 def test_expressions_are_tried(text, result):

@@ -14,6 +14,7 @@ import soundfile
 from beam_pipeline import cli, record
 from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRejected
 from beam_pipeline.manifests import column_types, open_table, read_rows
+from beam_pipeline.metadata import Metadata
 from beam_pipeline.reader import replay
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.recorder import plan
@@ -602,3 +603,102 @@ def test_a_run_of_a_table_in_memory_can_be_continued(corpus, monkeypatch):
         record(ROWS, corpus / "o", **options)
     write_sound(corpus / "gone.wav", 600)
     assert record(rows, corpus / "o", **options).clips == 4
+
+
+# What would leak, or be lost
+
+
+def test_a_file_is_in_one_group(corpus):
+    rows = [
+        {"path": "a/1.wav", "who": 1, "offset_s": 0, "duration_s": 0.1},
+        {"path": "a/1.wav", "who": 2, "offset_s": 0.05, "duration_s": 0.05},
+        {"path": "a/2.wav", "who": 1, "offset_s": 0, "duration_s": 0.1},
+    ]
+    path = write_csv(corpus / "m.csv", rows)
+    _, rejects = plan(path, win_len=100, splits="a=1,b=1", group_by="who")
+    (reject,) = rejects
+    assert reject.row == 1
+    assert "is of the group 2, but clip 0 from 0, a part of the same" in reject.reason
+    assert "row 3 of" in reject.reason
+
+
+def test_a_group_is_in_one_split(corpus):
+    rows = [
+        {"path": row["path"], "who": "x", "part": part}
+        for row, part in zip(ROWS, ["train", "test", "train"], strict=True)
+    ]
+    path = write_csv(corpus / "m.csv", rows)
+    options = {"win_len": 100, "split_column": "part"}
+    _, rejects = plan(path, **options, group_by="who")
+    (reject,) = rejects
+    assert "is in the split test, but its group x is in train before" in reject.reason
+    assert plan(path, **options)[1] == []
+
+
+def test_a_split_that_gets_nothing_is_told(corpus, capsys):
+    path = write_csv(corpus / "m.csv", [{**row, "who": "x"} for row in ROWS])
+    flags = ["--input", str(path), "--win-len", "500", "--label-from", "none",
+             "--splits", "train=1,test=1", "--group-by", "who"]  # fmt: skip
+    assert cli.main(["plan", *flags]) == 0
+    problem = "has no clip at all: there are too few groups for its share"
+    assert capsys.readouterr().err.count(problem) == 1
+    assert cli.main(["record", *flags, "--output", str(corpus / "o")]) == 0
+    assert capsys.readouterr().err.count(problem) == 1
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "problem"),
+    [
+        (["train={}", "{}"], {}, "has no split, but others have"),
+        (["train={}", "test={}"], {"splits": "a=1"}, "splits: decides splits, and so"),
+        (["train={}", "test={}"], {"folds": 2}, "folds: decides splits, and so"),
+    ],
+)
+def test_one_way_of_splitting(corpus, inputs, options, problem):
+    places = [corpus / "a", corpus / "b"]
+    texts = [text.format(place) for text, place in zip(inputs, places, strict=True)]
+    with pytest.raises((InputError, RecipeError), match=problem):
+        plan(texts, win_len=100, **options)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(2**63 - 1, "int64"), (-(2**63), "int64"), (2**63, "string"), (2**70, "string")],
+)
+def test_numbers_of_more_than_64_bits_are_text(corpus, monkeypatch, value, dtype):
+    monkeypatch.chdir(corpus)
+    record([{"path": "a/1.wav", "n": value}], corpus / "o", win_len=500)
+    (first, *_) = examples_of(corpus / "o")
+    assert Metadata.load(str(corpus / "o")).features["n"].dtype == dtype
+    assert first["n"] == (value if dtype == "int64" else str(value).encode())
+
+
+@pytest.mark.parametrize("value", [None, math.nan, 1e300])
+def test_what_is_to_be_predicted_must_be_there(corpus, monkeypatch, value):
+    monkeypatch.chdir(corpus)
+    rows = [{"path": "a/1.wav", "t": 1.0}, {"path": "a/2.wav", "t": value}]
+    _, rejects = plan(rows, win_len=500, target_columns=["t"], label_from="none")
+    assert [reject.row for reject in rejects] == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"classes": "y,x,y"}, "classes: must be names, each of them once"),
+        ({"classes": "y,,x"}, "classes: must be names, each of them once"),
+        ({"delimiter": "::"}, "delimiter: must be one character"),
+    ],
+)
+def test_lists_and_delimiters_that_make_no_sense(options, problem):
+    with pytest.raises(RecipeError, match=problem):
+        Recipe(win_len=1, **options)
+
+
+def test_lists_and_shares_from_python(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    metadata = record(
+        ROWS, corpus / "o", win_len=500, label_from="kind", classes=["dog", "cat"],
+        columns=["take", "loud"], splits={"train": 0.5, "test": 0.5},
+    )  # fmt: skip
+    assert metadata.classes == ("dog", "cat")
+    assert metadata.recipe.splits == "train=0.5,test=0.5"

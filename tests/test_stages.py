@@ -360,8 +360,12 @@ def test_layouts_add_up_the_buckets_of_each_split(splits):
 def test_tallies_of_all_buckets_add_up():
     key, other = ("records", "a", RATE), ("records", "b", RATE)
     layouts = {"records": ShardLayout("records", 9, 1, 9)}
+    recipe = Recipe(win_len=1, splits="records=1,test=1")
     tallies = [({key: (1, 2)}, {}), ({}, {}), ({key: (2, 3), other: (1, 4)}, {})]
-    summary = stages.summarise(None, Listing(4, 0), None, layouts, tallies)
+    summary = stages.summarise(
+        None, Listing(4, 0), None, layouts, tallies, None, recipe
+    )
+    assert summary.empty == ("test",)
     assert summary.tally == {key: (3, 5), other: (1, 4)}
     assert summary.layouts == layouts
 

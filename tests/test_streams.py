@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import record
+from beam_pipeline.blocks import stream_steps
 from beam_pipeline.errors import NonFiniteAudio, RecipeError
 from beam_pipeline.expressions import parse_stream
 from beam_pipeline.reader import replay
@@ -230,3 +231,8 @@ def test_kept_channels_go_through_one_by_one(tmp_path):
     ((_, _, signal),) = signals_of(tmp_path / "out")
     (step,) = parse_stream("pre_emphasis()")
     np.testing.assert_array_equal(signal, step.on_stream(samples, RATE))
+
+
+def test_a_step_that_does_not_work_at_the_rate_is_named():
+    with pytest.raises(RecipeError, match=r"^stream: high_pass: cutoff_hz: must lie"):
+        stream_steps("pre_emphasis()|high_pass(cutoff_hz=9000)", 8000)

@@ -182,7 +182,7 @@ def test_the_seed_and_the_step_change_what_is_random():
     for seed in (0, 1):
         for augmentations in ((Number(),), (Number(), Number())):
             made = Treatment((), augmentations, seed)
-            out = made.augmented(windows, numbers, RATE, "a.wav", 0)
+            out = made.augmented(windows, numbers, numbers, RATE, "a.wav", 0)
             keys.update(out[:, 0].tolist())
     assert len(keys) == 8
     assert not out.flags.writeable
@@ -194,11 +194,15 @@ def test_what_fails_on_sound_names_the_clip(field, how):
     made = Treatment((Broken(how),), (Broken(how),))
     windows = np.ones((2, 5), np.float32)
     call = (
-        (lambda: made.chosen(windows, RATE, "a.wav"))
+        (lambda: made.chosen(windows, np.arange(2), RATE, "a.wav"))
         if field == "keep"
-        else (lambda: made.augmented(windows, np.arange(2), RATE, "a.wav", 0))
+        else (
+            lambda: made.augmented(
+                windows, np.arange(2), np.arange(2), RATE, "a.wav", 0
+            )
+        )
     )
-    with pytest.raises(TransformError, match=rf"^a.wav: {field}: "):
+    with pytest.raises(TransformError, match=rf"^a.wav: {field}: Broken, the window"):
         call()
 
 
@@ -207,7 +211,7 @@ def test_clips_that_fail_are_rejects(corpus, tmp_path):
         record(str(corpus), str(tmp_path / "out"), win_len=100, keep=Broken())
     lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
     assert {json.loads(line)["stage"] for line in lines} == {"treat"}
-    assert "keep: ValueError: no" in lines[0]
+    assert "keep: Broken, the window at frame 100: ValueError: no" in lines[0]
 
 
 @pytest.mark.parametrize(
@@ -241,3 +245,29 @@ def test_the_recipe_of_the_metadata_repeats_the_data_set(corpus, tmp_path):
     again = Metadata.load(str(tmp_path / "a")).recipe
     second = record(str(corpus), str(tmp_path / "b"), recipe=again, workers=2)
     assert first == second
+
+
+def test_copies_need_a_split_that_has_them(corpus, tmp_path):
+    options = {"win_len": 100, "copies": 1, "augment": "noise()"}
+    problem = r"copies: are for a split called train, and there is none, only "
+    for ways in ({"splits": "training=1,test=1"}, {"splits": "Train=1"}):
+        with pytest.raises(RecipeError, match=problem):
+            record(str(corpus), str(tmp_path / "o"), **options, **ways)
+    with pytest.raises(RecipeError, match=problem + "b"):
+        record({"b": str(corpus)}, str(tmp_path / "o"), **options)
+    table = [{"path": str(corpus / "a" / "0.wav"), "part": "a"}]
+    with pytest.raises(RecipeError, match=problem + "a"):
+        record(table, str(tmp_path / "o"), split_column="part", **options)
+
+
+def test_more_copies_leave_those_before_as_they_are(corpus, tmp_path):
+    options = {"win_len": 100, "augment": "noise()", "order": "listed"}
+    for copies in (2, 3):
+        record(str(corpus), str(tmp_path / f"{copies}"), copies=copies, **options)
+    two, three = (
+        {(e["index"], e["win_start_idx"], e["copy"]): e["signal"] for e in examples}
+        for examples in (examples_of(tmp_path / "2"), examples_of(tmp_path / "3"))
+    )
+    assert len(three) == 4 * 33
+    for key, signal in two.items():
+        np.testing.assert_array_equal(signal, three[key])

@@ -58,6 +58,10 @@ SEGMENT_ROWS = 2048
 # normal equations of pure tones is a seventh then of what is added to their diagonal.
 EXACT_ROWS = 64
 
+# Longer rows are summed in pieces: numpy cuts those beyond its buffers of 8192 values
+# itself, but not where a row stands alone.
+PIECE = 4096
+
 # Reflection coefficients are held within this, so that every filter is stable. A
 # residual below 2**-48 of the signal's amplitude is rounding: nothing can predict it.
 REFLECTION_LIMIT = 1 - 2.0**-50
@@ -65,6 +69,9 @@ LEAST_RESIDUAL = 2.0**-96
 # The same for sums of products that themselves are rounded, and for what is added to
 # the diagonal of the normal equations.
 LEAST_ERROR = 2.0**-46
+# White noise that is added to the autocorrelation: without it rounding decides where
+# tones are in models of high order.
+WHITE_NOISE = 2.0**-38
 LEAST_RESPONSE = 2.0**-120
 # The bins of a spectrum have this share of the signal's power, as far as this share of
 # it as the error's variance suffices.
@@ -153,9 +160,10 @@ def yule_walker(signals: Signals, order: int) -> Model:
         sum_i a[i] r[|j - i|] = 0,  j = 1 .. order
         r[l] = sum_t x[t] x[t + l] / N
 
-    by Levinson's recursion. This is the autocorrelation method of speech coding. It
-    wants a taper: the signal's ends are taken as steps down to zero. The variance is
-    ``sum_i a[i] r[i]``.
+    by Levinson's recursion, with 2**-38 of r[0] added to it: white noise at -114 dB,
+    without which rounding decides where pure tones are. This is the autocorrelation
+    method of speech coding. It wants a taper: the signal's ends are taken as steps down
+    to zero. The variance is ``sum_i a[i] r[i]``.
 
     Parameters
     ----------
@@ -181,6 +189,7 @@ def yule_walker(signals: Signals, order: int) -> Model:
     """
     rows = _rows(signals, order, order + 1)
     lags = _autocorrelation(rows, order)
+    lags[:, 0] *= 1 + WHITE_NOISE
     coefficients = np.ones((len(rows), 1))
     reflection = np.empty((len(rows), order))
     error = lags[:, 0].copy()
@@ -357,9 +366,10 @@ class LinearPrediction(ArParameters):
     mean square instead of none, so that the filter is stable.
 
     With ``burg`` the definition is that of ``librosa.lpc``. From its results of float64
-    samples, the coefficients of order 16 of noise, tones and a vowel differ by at most
-    5e-8 of the largest, the last bit of float32. For float32 samples it computes in
-    float32: that differs by 1e-4 for the tones, and has no digit right for the vowel.
+    samples, the coefficients of order 16 of noise and a vowel differ by at most 5e-8 of
+    the largest, the last bit of float32. For float32 samples it computes in float32,
+    and has no digit right for the vowel. Of a pure tone many filters are as good, and
+    rounding chooses one: there the two agree in what they predict alone.
 
     Attributes
     ----------
@@ -476,7 +486,9 @@ class ArSpectrum(ArParameters):
 
     with the mean square ``m`` of the signal and the mean around the whole circle: up to
     -48 dB of the signal, until the bins have a sixteenth of its power. Rounding would
-    decide otherwise whether a tone shows at all, most of all with ``covariance``.
+    decide otherwise whether a tone shows at all, most of all with ``covariance``. The
+    place of a pure tone's peak tells something; its height does not, and with
+    ``covariance``, whose filters need not be stable, one on a bin may hide another.
 
     Attributes
     ----------
@@ -766,11 +778,15 @@ def _ratio(
     return np.clip(k, -REFLECTION_LIMIT, REFLECTION_LIMIT, out=k)
 
 
-# einsum adds up each row by itself, in an order that depends on its length alone.
+# einsum adds up each row by itself, in an order that depends on its length alone, as
+# long as that is within numpy's buffers.
 
 
 def _dot(left: Float64Array, right: Float64Array) -> Float64Array:
-    products: Float64Array = np.einsum("ni,ni->n", left, right)
+    products: Float64Array = np.zeros(len(left))
+    for start in range(0, left.shape[-1], PIECE):
+        piece = np.s_[:, start : start + PIECE]
+        products += np.einsum("ni,ni->n", left[piece], right[piece])
     return products
 
 

@@ -209,6 +209,12 @@ def as_float32(windows: Array) -> FloatArray:
         raise RecipeError(
             "feature", f"takes real numbers as floating point{hint}", str(windows.dtype)
         )
+    if windows.ndim < 2:
+        raise RecipeError(
+            "feature",
+            "takes windows, (n, frames) or (n, channels, frames), not a value for each",
+            windows.shape,
+        )
     return windows.astype(np.float32, copy=False)
 
 
