@@ -88,7 +88,8 @@ class SpectralCentroid(_Frequency):
     (n, channels, time_frames), in float32. Silence gives 0.
 
     Definitions differ in the weight: here it is the magnitude, as in librosa
-    (largest difference found: 4e-7 relative); MPEG-7 takes the power.
+    (largest difference found: 4e-7 relative of sounds with noise in all bins, 6e-4 of
+    recordings whose bins are mostly float32's rounding); MPEG-7 takes the power.
 
     Attributes
     ----------
@@ -125,8 +126,9 @@ class SpectralBandwidth(_Frequency):
     windows (n, channels, frames) give (n, channels, time_frames), in float32. Silence
     gives 0.
 
-    As librosa with ``p=2`` (largest difference found: 3e-7 relative). Peeters (2004)
-    calls it the spread.
+    As librosa with ``p=2`` (largest difference found: 3e-7 relative; of 62 recordings
+    1e-6 in the median, and 0.1 where a pure tone leaves nothing but float32's rounding
+    in the other bins). Peeters (2004) calls it the spread.
 
     Attributes
     ----------
@@ -492,7 +494,8 @@ class OnsetStrength(MelFrames):
     float32. Silence gives 0.
 
     As librosa's ``onset_strength(S=10 * log10(maximum(M, floor)), center=False)``
-    (largest difference found: 3e-6 dB). Given a signal instead, librosa centres its
+    (largest difference found: 3e-6 dB from the same mel bands, 4e-3 dB from librosa's
+    own, which come from float64). Given a signal instead, librosa centres its
     frames, moves the result by half of one, and raises all that is 80 dB below the
     loudest band of the whole array to that.
 

@@ -177,7 +177,10 @@ class LogMel(_MelBands):
     whole within the window, ``t = 0 .. (frames - n_fft) // hop``, or are centred.
     Windows (n, frames) give (n, time_frames, n_mels), windows (n, channels, frames)
     give (n, channels, time_frames, n_mels), in float32. As librosa's melspectrogram and
-    power_to_db without top_db: the largest difference found is 7e-6 of a band's power.
+    power_to_db without top_db. librosa transforms in float64, this in float32, whose
+    rounding is some 1e-7 of a frame's loudest amplitude in all bands: bands within
+    40 dB of the loudest differ by 7e-6 of their power at most, those 100 dB below a
+    clean tone by some dB, and in real recordings 0.14 dB were found.
 
     Attributes
     ----------
