@@ -472,7 +472,9 @@ def test_events_beyond_the_end_are_told(sounds, tmp_path):
 
 @pytest.mark.parametrize("text", ["garbage\n", "1.0 2.0 tit\n"])
 def test_one_line_that_is_no_header(text):
-    with pytest.raises(InputError, match=r"line 1: is neither an event .* nor a header"):
+    with pytest.raises(
+        InputError, match=r"line 1: is neither an event .* nor a header"
+    ):
         read_events(text.encode(), "b.lab")
 
 
