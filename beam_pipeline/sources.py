@@ -177,80 +177,92 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
     A file is told from another by its name. One that is reached by its folder and by
     a link is listed twice, as people mean it who link a file into several classes.
     """
-    # Folders that do not overlap name a file once; what was put together by hand may
-    # not. A row of a manifest may be another part of the same file. Of these, hashes
-    # are remembered.
-    by_hand = any(entry.kind != FOLDER for entry in inputs)
     events = EventTable.of(recipe)
-    named: dict[str, str] = {}
-    parts: dict[int, int] = {}
-    places: dict[int, int] = {}
-    groups: dict[int, int] = {}
-    splits: dict[str, str] = {}
+    before = Before(inputs, recipe, events)
     row = 0
     for source, entry in enumerate(inputs):
         reader = row_reader(source, entry, recipe)
         for found in _rows(entry, reader, row):
-            if found is None:
-                yield None
-                continue
-            if by_hand and found.problem is None:
-                place = _place(inputs, source, found.filepath)
-                part = (place, found.offset_s, found.duration_s, found.channel)
-                before = parts.setdefault(hash(part), row)
-                if before != row:
-                    problem = f"was listed before, as clip {before} from 0"
-                    found = found._replace(problem=problem)
-                file = places.setdefault(hash(place), row)
-                if file != row:
-                    found = found._replace(file=file)
-                if recipe.group_by is not None:
-                    found = _once_grouped(found, file, groups, splits)
-            if events is not None:
-                place = _place(inputs, source, found.filepath)
-                found = _once_named(found, place, events, named)
+            if found is not None:
+                found = before.check(found)
+                row += 1
             yield found
-            row += 1
     for name in events.by_name if events is not None else ():
-        if name not in named:
+        if name not in before.named:
             problem = f"has events in {recipe.events}, but is not among the inputs"
             yield SourceRow(row, 0, name, None, problem)
             row += 1
 
 
-def _once_grouped(
-    row: SourceRow, file: int, groups: dict[int, int], splits: dict[str, str]
-) -> SourceRow:
-    """The row, unless its file is in another group, or its group in another split."""
-    if row.problem is not None:
-        return row
-    group = row.group.replace(GROUP_SEPARATOR, ", ")
-    problem = None
-    if groups.setdefault(file, hash(row.group)) != hash(row.group):
-        problem = (
-            f"is of the group {group}, but clip {file} from 0, a part of the same "
-            "file, is of another: a file is in one group"
-        )
-    elif row.split and splits.setdefault(row.group, row.split) != row.split:
-        problem = (
-            f"is in the split {row.split}, but its group {group} is in "
-            f"{splits[row.group]} before: a group is in one split"
-        )
-    return row if problem is None else row._replace(problem=problem)
+class Before:
+    """What rows before have said, so that none says it twice, or otherwise.
 
+    Folders that do not overlap name a file once; what was put together by hand may not,
+    and a row of a manifest may be another part of the same file. Of these, hashes are
+    remembered.
+    """
 
-def _once_named(
-    row: SourceRow, place: str, events: EventTable, named: dict[str, str]
-) -> SourceRow:
-    """The row, unless the events' table calls another file the same."""
-    name = events.name_of(row.filepath)
-    if name is None or named.setdefault(name, place) == place:
-        return row
-    problem = (
-        f"is called {name}, as {named[name]} is, and {events.where} does not tell "
-        "whose events these are; write paths there"
-    )
-    return row._replace(problem=problem)
+    def __init__(
+        self, inputs: Sequence[Input], recipe: Recipe, events: EventTable | None
+    ):
+        self.named: dict[str, str] = {}  # in the table of events -> whose they are
+        self._inputs = inputs
+        self._events = events
+        self._by_hand = any(entry.kind != FOLDER for entry in inputs)
+        self._has_groups = recipe.group_by is not None
+        self._parts: dict[int, int] = {}
+        self._files: dict[int, int] = {}
+        self._groups: dict[int, int] = {}
+        self._splits: dict[str, str] = {}
+
+    def check(self, row: SourceRow) -> SourceRow:
+        """The row with its file's number, or with its problem."""
+        if not self._by_hand and self._events is None:
+            return row
+        place = _place(self._inputs, row.source, row.filepath)
+        problem = row.problem
+        if self._by_hand and problem is None:
+            part = (place, row.offset_s, row.duration_s, row.channel)
+            first = self._parts.setdefault(hash(part), row.row)
+            if first != row.row:
+                problem = f"was listed before, as clip {first} from 0"
+            file = self._files.setdefault(hash(place), row.row)
+            if file != row.row:
+                row = row._replace(file=file)
+            if self._has_groups and problem is None:
+                problem = self._grouped_otherwise(row)
+        if self._events is not None:
+            alike = self._named_alike(row, place, self._events)
+            problem = problem or alike
+        return row if problem == row.problem else row._replace(problem=problem)
+
+    def _grouped_otherwise(self, row: SourceRow) -> str | None:
+        """Whether its file is in another group, or its group in another split."""
+        group = row.group.replace(GROUP_SEPARATOR, ", ")
+        if self._groups.setdefault(row.file, hash(row.group)) != hash(row.group):
+            return (
+                f"is of the group {group}, but clip {row.file} from 0, a part of the "
+                "same file, is of another: a file is in one group"
+            )
+        split = self._splits.setdefault(row.group, row.split) if row.split else ""
+        if split != row.split:
+            return (
+                f"is in the split {row.split}, but its group {group} is in {split} "
+                "before: a group is in one split"
+            )
+        return None
+
+    def _named_alike(
+        self, row: SourceRow, place: str, events: EventTable
+    ) -> str | None:
+        """Whether the events' table calls another file the same."""
+        name = events.name_of(row.filepath)
+        if name is None or self.named.setdefault(name, place) == place:
+            return None
+        return (
+            f"is called {name}, as {self.named[name]} is, and {events.where} does not "
+            "tell whose events these are; write paths there"
+        )
 
 
 def row_reader(source: int, entry: Input, recipe: Recipe) -> RowReader:
