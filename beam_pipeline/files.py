@@ -129,10 +129,16 @@ def draft_path(folder: str, name: str) -> str:
 
 
 def move(draft: str, target: str) -> None:
-    """Gives a local file its name, over an existing one, wherever that is."""
+    """Gives a local file its name, over an existing one, wherever that is.
+
+    Where it is uploaded, nothing of it stays on this machine, even if that fails:
+    whoever tries again writes it again.
+    """
     if not is_local(target):
-        _remote(target).upload(draft, target)
-        os.remove(draft)
+        try:
+            _remote(target).upload(draft, target)
+        finally:
+            os.remove(draft)
         return
     os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
     try:

@@ -7,6 +7,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -158,37 +159,43 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
         self._suffix = suffix
         self._work_folder = work_folder
 
-    def start_bundle(self) -> None:
+    def setup(self) -> None:
         self._stretch: _Stretch | None = None
 
     def process(self, element: PlacedRecords) -> Iterator[Any]:
-        stretch = self._stretch
-        if stretch is not None and not stretch.continued_by(element):
-            yield self._finish(stretch)
-            stretch = None
-        if stretch is None:
+        if self._stretch is not None and not self._stretch.continued_by(element):
+            yield self._finish(self._stretch)
+        if self._stretch is None:
             name = element.shard.name.replace("/", ".")
             path = files.draft_path(
                 files.join(self._work_folder, PARTS),
                 f"{name}-{uuid.uuid4().hex}{self._suffix}",
             )
-            stretch = _Stretch(self._sink, element.shard, element.position, path)
-        stretch.write(element)
-        self._stretch = stretch
-        if stretch.is_whole():
-            self._stretch = None
-            yield self._finish(stretch)
+            self._stretch = _Stretch(self._sink, element.shard, element.position, path)
+        self._stretch.write(element)
+        if self._stretch.is_whole():
+            yield self._finish(self._stretch)
 
     def finish_bundle(self) -> Iterator[Any]:
         if self._stretch is not None:
             window = GlobalWindow()
-            part = self._keep(self._stretch.close())
+            part = self._keep(self._close(self._stretch))
             yield beam.pvalue.TaggedOutput(
                 PARTS, WindowedValue(part, window.max_timestamp(), [window])
             )
 
-    def _finish(self, stretch: _Stretch) -> Any:
+    def teardown(self) -> None:
+        """Deletes the open file, which is there only if a step failed."""
+        if self._stretch is not None:
+            self._stretch.abandon()
+
+    def _close(self, stretch: _Stretch) -> _Part:
         part = stretch.close()
+        self._stretch = None
+        return part
+
+    def _finish(self, stretch: _Stretch) -> Any:
+        part = self._close(stretch)
         if part.span < part.shard.examples:
             return beam.pvalue.TaggedOutput(PARTS, self._keep(part))
         file = part.shard.name + self._suffix
@@ -245,6 +252,13 @@ class _Stretch:
         self._examples += len(element.records)
         self._left_out += element.left_out
         self._seen = merge_seen(self._seen, element.seen)
+
+    def abandon(self) -> None:
+        """Deletes what was written."""
+        with suppress(OSError, ValueError):  # a full disk; a file closed already
+            self._sink.close(self._file)
+        with suppress(FileNotFoundError):
+            os.remove(self._path)
 
     def close(self) -> _Part:
         self._sink.close(self._file)

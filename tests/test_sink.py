@@ -300,6 +300,7 @@ def test_a_block_beyond_the_end_of_its_shard_is_an_error(tmp_path):
     with pytest.raises(Exception, match=words):
         write_placed(tmp_path, [blocks])
     assert names_below(tmp_path / "out") == []
+    assert not list((tmp_path / "work").rglob("records-00000*"))
 
 
 def part(shard, position, span, path="nowhere"):

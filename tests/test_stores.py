@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -350,8 +351,12 @@ def test_a_run_in_a_store_is_continued(bucket, proxy, tmp_path, monkeypatch):
         upload(local_path, path)
 
     monkeypatch.setattr(stores, "upload", fail_at_the_third)
+    drafts = tmp_path / "drafts"
+    drafts.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(drafts))
     with pytest.raises(StoreError, match="same command again"):
         record(str(tmp_path / "in"), remote, **options)
+    assert not list(drafts.glob("*records-*"))
     proxy.refuse = 0
     receipts = list(files.list_files(f"{remote}/_work/receipts"))
     assert len(receipts) == 2
