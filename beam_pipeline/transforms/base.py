@@ -13,6 +13,7 @@ import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,8 +46,17 @@ def needs_sample_rate(transform: Transform) -> bool:
     """Whether the transform, or a step of the chain, takes ``sample_rate_hz``."""
     if isinstance(transform, Chain):
         return any(needs_sample_rate(step) for step in transform.steps)
+    for call in (type(transform).__call__, transform):
+        if isinstance(call, FunctionType):
+            return _takes_rate(call)
+    return _takes_rate.__wrapped__(transform)  # may have no hash
+
+
+# Asked for each block: looking at a signature takes as long as a small transform.
+@functools.lru_cache(maxsize=256)
+def _takes_rate(call: Callable[..., Any]) -> bool:
     try:
-        return "sample_rate_hz" in inspect.signature(transform).parameters
+        return "sample_rate_hz" in inspect.signature(call).parameters
     except (TypeError, ValueError):  # compiled callables may have no signature
         return False
 
