@@ -686,6 +686,9 @@ def claim_output(
             # What the run before has planned and how it failed is history.
             files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
             return
+        # A run that failed before it had a shard leaves nothing to go on with.
+        failed = files.exists(files.join(work, VERDICT_FILE))
+        overwrite |= failed and set(held) <= {REJECTED}
         if not overwrite:
             raise OutputError(
                 f"{output} holds an unfinished run of another recipe, other inputs, "

@@ -549,6 +549,11 @@ def test_inputs_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "bad" / "x.wav").write_text("no sound")
     with pytest.raises(TooManyRejected, match=r"Not one of 1 clips.*\n.*x.wav"):
         record(str(tmp_path / "bad"), str(tmp_path / "out"), win_len=1000)
+    assert (tmp_path / "out" / "rejected.jsonl").exists()
+    # Nothing came of it, so that nothing is in the way of another.
+    write_corpus(tmp_path / "in", clips=1)
+    record(str(tmp_path / "in"), str(tmp_path / "out"), win_len=500)
+    assert not (tmp_path / "out" / "rejected.jsonl").exists()
 
 
 def test_what_was_there_before_is_not_touched(tmp_path: Path) -> None:
