@@ -100,9 +100,10 @@ ARROWS = {
     "pipeline": "recipe sources tfrecord finish sink stages",
     "local": "errors files progress blocks finish stages pipeline",
     "engines": "errors",
+    "claims": "errors files recipe sources expressions metadata progress",
     "recorder": "errors engines events files recipe manifests sources splits "
-    "expressions features plan metadata treatment progress blocks clips finish sink "
-    "pipeline local",
+    "expressions features plan metadata treatment progress blocks clips claims finish "
+    "sink pipeline local",
     "cli": "__init__ errors files recipe metadata progress finish show listing verify "
     "auditor recorder",
     "reader": "errors files features metadata",

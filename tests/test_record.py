@@ -25,6 +25,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline import Metadata, record, sink, stages
+from beam_pipeline.claims import locked, nothing_left
 from beam_pipeline.errors import (
     AudioTFRecordsError,
     EngineError,
@@ -39,7 +40,6 @@ from beam_pipeline.metadata import writer_versions
 from beam_pipeline.pipeline import Job, finish, plan_shards, write_shards
 from beam_pipeline.progress import clear_work
 from beam_pipeline.recipe import Recipe
-from beam_pipeline.recorder import locked, nothing_left
 from beam_pipeline.sources import resolve_inputs
 from beam_pipeline.tfrecord import read_records
 from beam_pipeline.verify import find_problems
@@ -553,7 +553,7 @@ def test_inputs_that_are_not_there(tmp_path: Path) -> None:
     # Nothing came of it, so that nothing is in the way of another.
     write_corpus(tmp_path / "in", clips=1)
     record(str(tmp_path / "in"), str(tmp_path / "out"), win_len=500)
-    assert not (tmp_path / "out" / "rejected.jsonl").exists()
+    assert (tmp_path / "out" / "rejected.jsonl").read_text() == ""
 
 
 def test_what_was_there_before_is_not_touched(tmp_path: Path) -> None:
