@@ -69,6 +69,12 @@ def is_pcm(info: AudioInfo) -> bool:
     return info.format in _PCM_FORMATS and info.subtype in SAMPLE_BYTES
 
 
+def has_exact_length(info: AudioInfo) -> bool:
+    """Whether a header tells how many frames there are, and not about how many."""
+    known = info.format in ("FLAC", "OGG") or is_pcm(info)
+    return known and info.frames < UNKNOWN_FRAMES
+
+
 @contextlib.contextmanager
 def opened(source: Source, name: str) -> Iterator[BinaryIO]:
     """The source as an open file; file objects are left open.
@@ -111,6 +117,13 @@ class Decoder:
         self.info = probed or header
         if not self.info.format:  # a table said it, which knows no formats
             self.info = replace(self.info, format=header.format, subtype=header.subtype)
+            if has_exact_length(header) and header.frames != self.info.frames:
+                self.close()
+                raise UnreadableAudio(
+                    name,
+                    f"holds {header.frames} frames, and its table says "
+                    f"{self.info.frames}",
+                )
         if replace(header, frames=self.info.frames) != self.info:
             self.close()
             raise UnreadableAudio(

@@ -18,7 +18,7 @@ from beam_pipeline.decoder import (
     Decoder,
     DecodingError,
     Source,
-    is_pcm,
+    has_exact_length,
     opened,
 )
 from beam_pipeline.errors import (
@@ -158,8 +158,7 @@ def _reading(name: str) -> Iterator[None]:
 
 def _has_known_length(info: AudioInfo, file_bytes: int) -> bool:
     """Whether the header's number of frames is more than an estimate."""
-    trusted = info.format in ("FLAC", "OGG") or is_pcm(info)
-    return trusted and info.frames <= file_bytes * _FRAMES_PER_BYTE
+    return has_exact_length(info) and info.frames <= file_bytes * _FRAMES_PER_BYTE
 
 
 def _lacks_frames(data: DataSize, info: AudioInfo) -> bool:
