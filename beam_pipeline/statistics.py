@@ -6,10 +6,9 @@ same bytes however many workers there were, and a shard's part can lie in its re
 
 Quantiles come from a histogram over the upper 16 bits of the values as float32, which
 is their sign, exponent and 7 bits of mantissa: each is within a relative ``2**-8`` of
-the value that has its rank, and zero where that is below ``2**-133``. Blocks of more
-than 65536 values have about so many of them counted there, in runs from all over the
-block. All else is exact, but for the squares and the sums within one block, which are
-float64.
+the value that has its rank, and zero where that is below ``2**-133``. All else is
+exact, but for the squares and the sums within one block, which are float64, and taken
+of the distances from the block's mean where they would lose digits otherwise.
 """
 
 from __future__ import annotations
@@ -43,11 +42,10 @@ _LEAST_BUCKET = 2.0**-133
 _WIDE = 1024
 _PIECE = 1 << 16
 _WAITING = 64
-# So many values of a block are all counted in the histogram, which costs the most; of
-# more, runs of so many.
-_COUNTED = 1 << 16
-_RUN = 64
-_GOLDEN = (math.sqrt(5) - 1) / 2
+# Squares and sums of float64 leave this share of a mean square some 25 bits. Of so few
+# float32 both are exact.
+_LEAST_SPREAD = 2.0**-20
+_EXACT_ROWS = 32
 # Blocks below _SMALL values wait until there are _FULL, because each pass over an array
 # costs microseconds however small it is.
 _SMALL, _FULL = 1 << 15, 1 << 16
@@ -197,10 +195,10 @@ class FeatureStatistics:
     def _add_block(self, rows: Array) -> None:
         total = _sums_of(rows)
         if np.isfinite(total).all():
-            self._sums.add(total)
+            self._add_sums(rows, total)
             self._count += len(rows)
             self._widen(*_range_of(rows))
-            self._histogram.add(_evenly(rows.reshape(-1)))
+            self._histogram.add(rows)
         else:
             self._add_with_gaps(rows)
 
@@ -217,12 +215,16 @@ class FeatureStatistics:
             sums.append(np.add.reduceat(np.square(exact, out=exact), starts))
         both = np.concatenate(sums, axis=1)
         good = np.isfinite(both).all(axis=1)
-        for total in both[good]:
+        counts = np.array([len(block) for block in self._queue])
+        near = good & _lose_digits(rows, sums[0], sums[1], counts)
+        for total in both[good & ~near]:
             self._sums.add(total)
+        for block in np.flatnonzero(near).tolist():
+            self._add_distances(self._queue[block])
         for block in np.flatnonzero(~good).tolist():
             self._add_with_gaps(self._queue[block])
         if not good.all():
-            rows = rows[np.repeat(good, [len(block) for block in self._queue])]
+            rows = rows[np.repeat(good, counts)]
         if len(rows):
             self._count += len(rows)
             self._widen(*_range_of(rows))
@@ -241,13 +243,38 @@ class FeatureStatistics:
         filled = np.where(finite, rows, 0)
         total = _sums_of(filled)
         if np.isfinite(total).all():
-            self._sums.add(total)
+            self._add_sums(filled, total)
         else:
             self._add_one_by_one(filled)
         least, _ = _range_of(np.where(finite, rows, np.inf))
         _, most = _range_of(np.where(finite, rows, -np.inf))
         self._widen(least, most)
-        self._histogram.add(_evenly(rows[finite]))
+        self._histogram.add(rows[finite])
+
+    def _add_sums(self, rows: Array, total: npt.NDArray[np.float64]) -> None:
+        sums, squares = total.reshape(2, -1)
+        if _lose_digits(rows, sums, squares, np.array(len(rows))):
+            self._add_distances(rows)
+        else:
+            self._sums.add(total)
+
+    def _add_distances(self, rows: Array) -> None:
+        """Adds the sums of values that lie near each other, and far from zero.
+
+        ``sum x = n m + sum (x - m)``, ``sum x**2 = sum (x - m)**2 + 2 m sum (x - m) +
+        n m**2``: beyond the distances from about the mean, ``m``, all is exact.
+        """
+        exact = rows.astype(np.float64)
+        middle = exact.mean(axis=0)
+        exact -= middle
+        first = exact.sum(axis=0)
+        second = np.square(exact, out=exact).sum(axis=0)
+        n = len(rows)
+        sums, squares = [], []
+        for m, a, b in zip(_units(middle), _units(first), _units(second), strict=True):
+            sums.append(n * m + a)
+            squares.append(b + ((2 * m * a + n * m * m) >> -_LEAST))
+        self._sums.merge([*sums, *squares])
 
     def _add_one_by_one(self, rows: Array) -> None:
         """Sums of a block may overflow, single values cannot; squares are capped."""
@@ -474,21 +501,28 @@ def _range_of(rows: Array) -> tuple[Array, Array]:
     return least.min(axis=0), most.max(axis=0)
 
 
-def _evenly(values: Array) -> Array:
-    """A few values as they are; of many, runs that are spread over them.
+def _lose_digits(rows: Array, sums: Array, squares: Array, counts: Array) -> Array:
+    """Whether the sums of so many rows leave too little of what the values differ by.
 
-    Single values at equal distances would be in step with a tone or with the last axis,
-    runs at equal distances with some axis: there is one for each stretch of values, and
-    where they begin in them goes round in the steps of the golden ratio.
+    Sums and squares have shape (..., columns), the counts shape (...).
     """
-    share = -(-len(values) // _COUNTED)
-    if share <= 1:
-        return values
-    stretch = share * _RUN
-    number = np.arange((len(values) - _RUN) // stretch)
-    starts = number * stretch + (number * _GOLDEN % 1 * stretch).astype(np.int64)
-    runs: Array = np.lib.stride_tricks.sliding_window_view(values, _RUN)[starts]
-    return runs
+    if rows.dtype == np.float32:
+        few = counts <= _EXACT_ROWS
+        if few.all():
+            return np.zeros_like(few)
+    else:
+        few = np.zeros_like(counts, bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = counts[..., np.newaxis] * squares
+        near = whole - sums**2 < _LEAST_SPREAD * whole
+    lost: Array = near.any(axis=-1) & ~few
+    return lost
+
+
+def _units(values: npt.NDArray[np.float64]) -> list[int]:
+    """Numbers in units of the least float64, ``2**-1074``."""
+    ratios = (value.as_integer_ratio() for value in values.tolist())
+    return [n << (1 - _LEAST - d.bit_length()) for n, d in ratios]
 
 
 def _moments(count: int, total: int, squares: int) -> dict[str, float | None]:
