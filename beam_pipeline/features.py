@@ -385,7 +385,8 @@ class EventRule:
             columns["labels"] = hot.astype(np.int64)
         for name, time in self.masked.items():
             frames = np.arange(time["size"])
-            centres = time["start"] + time["step"] * frames + time["length"] / 2
+            # Of a constant-Q transform the places are middles, and have no length.
+            centres = time["start"] + time["step"] * frames + time.get("length", 0) / 2
             columns[f"{name}_mask"] = frame_mask(events, numbers, starts_s, centres)
         return columns
 

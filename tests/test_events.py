@@ -268,6 +268,27 @@ def test_runs_against_slow_loops(sounds, tmp_path, write, options):
     assert list(find_problems(str(tmp_path / "out"), metadata)) == []
 
 
+@pytest.mark.parametrize("transform", ["cqt(n_bins=12)", "chroma(n_octaves=2)"])
+def test_masks_of_frames_without_a_length(sounds, tmp_path, transform):
+    metadata = record(
+        sounds, tmp_path / "out", win_len=WIN_LEN, features={"q": transform},
+        event_targets="mask:q", **write_audacity(sounds),
+    )  # fmt: skip
+    time, _ = metadata.features["q_mask"].axes
+    found = 0
+    for example in replay(str(tmp_path / "out")).as_numpy_iterator():
+        events, rate = LIVES[example["filepath"].decode()], example["fs"]
+        assert len(example["q"]) == len(example["q_mask"])
+        for t, frame in enumerate(example["q_mask"]):
+            middle = example["win_start_idx"] / rate + time["step"] * t
+            held = {e.label for e in events if e.start_s <= middle < e.end_s}
+            assert [c for c, m in zip(metadata.classes, frame, strict=True) if m] == (
+                sorted(held)
+            )
+            found += len(held)
+    assert found
+
+
 def test_parts_of_files_have_the_events_of_their_time(sounds, tmp_path):
     table = "path,offset_s,duration_s\na/x.wav,0,1\na/x.wav,1,1\na/x.wav,0.25,0.5\n"
     (sounds / "parts.csv").write_text(table)
