@@ -353,7 +353,7 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
     path = files.join(files.absolute(folder), MANIFEST)
     by = None if group_by is None else comma_list(group_by)
     table = read_clips(path, by)
-    columns = columns_of(table)
+    columns = columns_of(table, has_groups=by is not None)
     similar, complete = similar_audio(columns)
     found = [
         _find(FILE, same_file(columns), columns, table),
@@ -430,16 +430,27 @@ def read_clips(path: str, by: Sequence[str] | None) -> Any:
 
 
 def _joined_texts(table: Any, names: Sequence[str]) -> Any:
-    """The values of some columns as one text; null where one is missing."""
+    """The values of some columns as one text; null where one is missing.
+
+    In one spelling, as groups are where a data set is recorded.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    texts = [pc.cast(table[name], pa.string()) for name in names]
-    texts = [pc.if_else(pc.equal(text, ""), None, text) for text in texts]
+    def texts_of(column: Any) -> Any:
+        text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
+        text = pc.replace_substring_regex(text, r"^(-?[0-9]+)\.0*$", r"\1")
+        text = pc.utf8_normalize(text, form="NFC")
+        missing = pc.equal(text, "")
+        if pa.types.is_floating(column.type):
+            missing = pc.is_nan(column)
+        return pc.if_else(missing, None, text)
+
+    texts = [texts_of(table[name]) for name in names]
     return pc.binary_join_element_wise(*texts, GROUP_SEPARATOR)
 
 
-def columns_of(table: Any) -> Columns:
+def columns_of(table: Any, has_groups: bool = False) -> Columns:
     """A manifest's columns as numbers."""
     split, label, group = (_encoded(table[n])[0] for n in ("split", "class", "group"))
     file, start, frames, rate, channel = (
@@ -447,7 +458,7 @@ def columns_of(table: Any) -> Columns:
         for name in ("file", "start", "frames", "sample_rate_hz", "channel")
     )
     columns = Columns(split, label, file, start, frames, rate, channel)
-    if table["group"].null_count < table.num_rows:
+    if has_groups or table["group"].null_count < table.num_rows:
         columns = replace(columns, group=group)
     if "content" in table.column_names:
         sketch, different = _encoded(table["sketch"])

@@ -8,7 +8,13 @@ from functools import cache
 from beam_pipeline import blocks, files
 from beam_pipeline.audio import output_frames
 from beam_pipeline.decoder import AudioInfo
-from beam_pipeline.errors import ClipError, ShortClip, UnusableEntry
+from beam_pipeline.errors import (
+    ClipError,
+    InputError,
+    ShortClip,
+    UnreadableAudio,
+    UnusableEntry,
+)
 from beam_pipeline.events import EventTable, clip_events
 from beam_pipeline.plan import DEFAULT_SPLIT, Clip, Reject
 from beam_pipeline.probe import check_channel, probe_audio
@@ -120,7 +126,11 @@ class Prober:
     def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
         """What is in a row's file, and when it was changed."""
         path = locate(self._inputs, row.source, row.filepath)
-        with files.closing(files.begin_read(path)) as source:
+        try:
+            begun = files.begin_read(path)
+        except (FileNotFoundError, InputError) as error:  # of a scheme that is not here
+            raise UnreadableAudio(row.filepath, f"cannot be opened: {error}") from error
+        with files.closing(begun) as source:
             info = probe_audio(
                 source,
                 name=row.filepath,

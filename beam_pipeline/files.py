@@ -34,7 +34,7 @@ def join(folder: str, *names: str) -> str:
 
     As ``os.path.join``: an empty last one makes the path end in a separator.
     """
-    if is_local(folder):
+    if is_local(folder) and all(map(is_local, names)):
         return os.path.join(folder, *names)
     for name in names:
         if not is_local(name) or name.startswith("/"):

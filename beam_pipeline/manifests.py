@@ -29,6 +29,8 @@ MANIFEST_SUFFIXES = (*CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES)
 DELIMITERS = ",;\t|"
 SNIFFED_BYTES = 1 << 16
 BATCH_ROWS = 4096
+# Up to it float32 holds every whole number.
+MOST_WHOLE_FLOAT32 = 2**24
 
 Row = Mapping[str, Any]
 
@@ -180,8 +182,12 @@ _ROWS_OF: dict[str, tuple[str, ...]] = {
 
 def _plain(value: Any, name: str, number: int) -> Any:
     """A value as JSON has it; what is missing is null."""
-    if hasattr(value, "item"):  # of numpy
-        value = value.item()
+    if hasattr(value, "tolist"):  # of numpy
+        value = value.tolist()
+    if type(value).__name__ == "NAType":  # of pandas, which says of nothing what it is
+        return None
+    if isinstance(value, list | tuple):
+        return [_plain(entry, name, number) for entry in value]
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if value is None or isinstance(value, str | bool | int):
@@ -211,14 +217,16 @@ def _csv_rows(file: BinaryIO, table: Table) -> Iterator[tuple[int, Row]]:
                     f"{table.location}, line {reader.line_num}: {len(values)} values, "
                     f"but there are {width} columns ({', '.join(names)})."
                 )
-    except (csv.Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise _not_utf8(table.location) from error
+    except csv.Error as error:
         raise InputError(
             f"{table.location}, line {reader.line_num + 1}: {error}."
         ) from error
 
 
 def _json_rows(file: BinaryIO, location: str) -> Iterator[tuple[int, Row]]:
-    for number, line in enumerate(codecs.iterdecode(file, "utf-8-sig"), 1):
+    for number, line in enumerate(_decoded(file, location), 1):
         if not line.strip():
             continue
         try:
@@ -231,6 +239,28 @@ def _json_rows(file: BinaryIO, location: str) -> Iterator[tuple[int, Row]]:
                 f'{{"path": "a.wav"}}, not {type(row).__name__}.'
             )
         yield number, row
+
+
+def _decoded(file: BinaryIO, location: str) -> Iterator[str]:
+    try:
+        yield from codecs.iterdecode(file, "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(location) from error
+
+
+def _not_utf8(location: str) -> InputError:
+    """The error of a table in another encoding, with the first line that shows it."""
+    with files.open_read(location) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                shown = line[max(0, error.start - 20) : error.end + 20]
+                return InputError(
+                    f"{location}, line {number}: not UTF-8, at {shown!r}. Save the "
+                    "table as UTF-8."
+                )
+    return InputError(f"{location}: not UTF-8. Save the table as UTF-8.")
 
 
 def _parquet_names(location: str) -> tuple[str, ...]:
@@ -255,7 +285,8 @@ def column_types(table: Table, names: Sequence[str]) -> dict[str, str]:
     """The type of each column that travels into examples, from all of its values.
 
     Whole numbers are int64, other numbers float32, all else text. Where a number is
-    missing it is NaN, and the column float32.
+    missing it is NaN, and the column float32; but whole numbers beyond 2**24, as keys
+    are, are text then.
     """
     kinds: dict[str, set[str]] = {name: set() for name in names}
     for _, row in read_rows(table):
@@ -266,29 +297,46 @@ def column_types(table: Table, names: Sequence[str]) -> dict[str, str]:
     return {name: _TYPE_OF[_widest(found)] for name, found in kinds.items()}
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value may be a number: Python takes 1_2 for one, and other digits."""
+    return not isinstance(value, str) or ("_" not in value and value.isascii())
+
+
 _TYPE_OF = {"text": "string", "number": "float32", "whole": "int64"}
 
 
 def _widest(found: set[str]) -> str:
     if "text" in found or found <= {"missing"}:
         return "text"
-    return "whole" if found == {"whole"} else "number"
+    if found <= {"whole", "large"}:
+        return "whole"
+    # Whole numbers of which some are missing would be other ones as float32.
+    keys = "missing" in found and "number" not in found
+    return "text" if keys and found & {"large", "large round"} else "number"
+
+
+def _kind_of_whole(value: int) -> str:
+    if not -(2**63) <= value < 2**63:
+        return "text"
+    return "whole" if abs(value) <= MOST_WHOLE_FLOAT32 else "large"
 
 
 def _kind_of(value: Any) -> str:
     if value is None or value == "":
         return "missing"
     if isinstance(value, bool | int):
-        return "whole" if -(2**63) <= value < 2**63 else "text"
+        return _kind_of_whole(value)
     if isinstance(value, float):
-        return "number"
-    if not isinstance(value, str):
+        if not value.is_integer():
+            return "number" if value == value else "missing"
+        return "round" if abs(value) <= MOST_WHOLE_FLOAT32 else "large round"
+    if not isinstance(value, str) or not is_number(value):
         return "text"
     try:
-        if not -(2**63) <= int(value) < 2**63:
-            return "text"
+        whole = int(value)
         # A code like 007 is no number.
-        return "whole" if value.lstrip("+-") in ("0", value.lstrip("+-0")) else "text"
+        is_code = value.lstrip("+-") not in ("0", value.lstrip("+-0"))
+        return "text" if is_code else _kind_of_whole(whole)
     except ValueError:
         pass
     try:

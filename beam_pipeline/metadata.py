@@ -292,7 +292,7 @@ def manifest_fields(
     """Name and type of each column of the manifest; a number: so many bytes.
 
     ``columns`` are those that the clips bring. Where their names are taken, an
-    underscore follows them.
+    underscore follows them. Numbers that examples have as float32 are whole here.
     """
     fields: dict[str, str | int] = dict(_MANIFEST_FIELDS)
     if recipe.fingerprint:
@@ -302,7 +302,7 @@ def manifest_fields(
         free = name
         while free in _RESERVED_FIELDS or (free != name and free in names):
             free += "_"
-        fields[free] = dtype
+        fields[free] = "float64" if dtype == "float32" else dtype
     return fields
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from typing import Any
@@ -393,10 +395,6 @@ def _check_splits(recipe: Recipe) -> None:
     if not hashed and (recipe.stratify or recipe.split_salt is not None):
         field = "stratify" if recipe.stratify else "split_salt"
         raise RecipeError(field, "needs --splits or --folds", getattr(recipe, field))
-    if not given and recipe.group_by is not None:
-        raise RecipeError(
-            "group_by", "needs --splits, --folds or --split-column", recipe.group_by
-        )
     if recipe.folds is not None and recipe.copies:
         raise RecipeError(
             "copies", "are for a split called train, which folds are not", recipe.copies
@@ -451,8 +449,21 @@ def _check_events(recipe: Recipe) -> None:
 
 
 def comma_list(text: str | None) -> list[str]:
-    """The parts of ``a, b,c``; none of None."""
-    return [] if text is None else [part.strip() for part in text.split(",")]
+    """The parts of ``a, b,c``; none of None.
+
+    Those that hold a comma are in quotes, as in CSV: ``a,"b, or c"``.
+    """
+    if not text:
+        return [] if text is None else [""]
+    (parts,) = csv.reader([text], skipinitialspace=True)
+    return [part.strip() for part in parts]
+
+
+def comma_text(parts: Iterable[object]) -> str:
+    """The text of which :func:`comma_list` makes these parts."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([str(part) for part in parts])
+    return line.getvalue()
 
 
 def _check_features(features: Mapping[str, str]) -> None:

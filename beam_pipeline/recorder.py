@@ -51,7 +51,7 @@ from beam_pipeline.progress import (
     read_progress,
     read_verdict,
 )
-from beam_pipeline.recipe import Recipe
+from beam_pipeline.recipe import Recipe, comma_text
 from beam_pipeline.sources import Input, list_sources, resolve_inputs, survey
 from beam_pipeline.splits import shares_of
 from beam_pipeline.treatment import check_copies
@@ -299,7 +299,14 @@ def resolved(input: Source, recipe: Recipe) -> Iterator[list[Input]]:
     with tempfile.TemporaryDirectory(prefix="audio-tfrecords-rows-") as folder:
 
         def locate(entry: Any) -> str:
-            return write_rows(entry, folder) if is_rows(entry) else os.fspath(entry)
+            if is_rows(entry):
+                return write_rows(entry, folder)
+            if isinstance(entry, str | os.PathLike):
+                return os.fspath(entry)
+            raise InputError(
+                f"The input {entry!r:.80} is neither a path nor a table: a list of "
+                "dicts, or a data frame."
+            )
 
         if isinstance(input, Mapping):
             texts = [f"{split}={locate(entry)}" for split, entry in input.items()]
@@ -463,7 +470,7 @@ def split_options(
         changes["features"] = canonical_features(changes["features"])
     for name in COMMA_LISTS:
         if isinstance(changes.get(name), list | tuple):
-            changes[name] = ",".join(map(str, changes[name]))
+            changes[name] = comma_text(changes[name])
     if isinstance(changes.get("splits"), Mapping):
         changes["splits"] = ",".join(f"{n}={s}" for n, s in changes["splits"].items())
     for name, kind in STEP_FIELDS.items():

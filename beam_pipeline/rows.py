@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.manifests import Row
+from beam_pipeline.manifests import Row, is_number
+from beam_pipeline.places import Places
 from beam_pipeline.recipe import (
     GROUP_SEPARATOR,
     LABEL_SOURCES,
@@ -31,6 +34,8 @@ KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
 INT64, FLOAT32, STRING = "int64", "float32", "string"
 LEAST_INT64 = -(2**63)
 MOST_FLOAT32 = 3.4028234663852886e38
+# No file holds more frames: at 8 bits they are a terabyte.
+MOST_KNOWN = 2**40
 
 Column = tuple[str, str]  # name, dtype
 
@@ -244,10 +249,13 @@ class Layout:
             extra = check("columns", wanted)
         for name in extra:
             if name in RESERVED_NAMES or name in (recipe.features or {"signal": ""}):
+                use = "take classes from it with --label-from class, " * (
+                    name == "class" and recipe.events is None
+                )
                 raise RecipeError(
                     "columns",
-                    "this name is one of the examples' own; rename the column, or "
-                    "leave it out with --columns",
+                    f"this name is one of the examples' own; {use}rename the column, "
+                    "or leave it out with --columns",
                     name,
                 )
         return cls(names, path, label, split, group_by, targets, extra)
@@ -261,15 +269,16 @@ class RowReader:
 
     def __init__(
         self, source: int, root: str, layout: Layout, types: Mapping[str, str],
-        recipe: Recipe, split: str = "",
+        recipe: Recipe, places: Places, split: str = "",
     ):  # fmt: skip
         self._source = source
         self._root = root
         self._layout = layout
         self._columns = [(name, types[name]) for name in layout.extra]
+        self._places = places
         self._split = split
         self._labeler = Labeler(recipe.label_from) if layout.label is None else None
-        self._classes = set(comma_list(recipe.classes))
+        self._classes = {_composed(name) for name in comma_list(recipe.classes)}
         self._separator = recipe.label_separator
         self._has_events = recipe.events is not None
         self._seed = recipe.seed
@@ -308,7 +317,8 @@ class RowReader:
             return SourceRow(row, self._source, shown, None, problem, file=row)
         try:
             label = self._label(filepath, values)
-            group = self._group(filepath, values)
+            known = _known(table)
+            group = self._group(filepath, values, known is None)
             offset_s, duration_s, channel = _segment(table)
             return SourceRow(
                 row,
@@ -321,7 +331,7 @@ class RowReader:
                 offset_s,
                 duration_s,
                 channel,
-                _known(table),
+                known,
                 tuple(
                     [convert(name, values.get(name), t) for name, t in self._columns]
                     + [_target(n, values.get(n)) for n in self._layout.targets]
@@ -339,10 +349,13 @@ class RowReader:
             return None  # each window has its own
         if self._labeler is not None:
             label = self._labeler.label(filepath, self._root)
+            label = None if label is None else _composed(label)
         else:
             value = values.get(self._layout.label or "")
+            if isinstance(value, list | tuple):
+                value = self._joined(value)
             # Interned: of a million rows, the few classes are in memory once.
-            label = "" if value is None else sys.intern(str(value).strip())
+            label = "" if value is None else sys.intern(_composed(str(value).strip()))
             if not label:
                 raise ValueError(f"has no class in column {self._layout.label}")
         if label is None:
@@ -353,15 +366,33 @@ class RowReader:
                 raise ValueError(f"has class {part}, which is not one of --classes")
         return label if self._separator is None else self._separator.join(parts)
 
-    def _group(self, filepath: str, values: Mapping[str, Any]) -> str:
+    def _joined(self, labels: Sequence[Any]) -> str:
+        """Several classes that came as a list, as text."""
+        column = self._layout.label
+        if self._separator is None:
+            raise ValueError(
+                f"has a list of classes in column {column}; give --label-separator, "
+                "a character that is in none of them"
+            )
+        for label in labels:
+            if self._separator in str(label):
+                raise ValueError(
+                    f"has class {label} in column {column}, and {self._separator!r} "
+                    "stands between classes; give another --label-separator"
+                )
+        return self._separator.join(map(str, labels))
+
+    def _group(
+        self, filepath: str, values: Mapping[str, Any], may_be_link: bool
+    ) -> str:
         if not self._layout.group_by:
-            return filepath
+            return self._places.key(self._root, filepath, may_be_link)
         parts = []
         for name in self._layout.group_by:
-            value = values.get(name)
-            if value is None or value == "":
+            group = _group_name(values.get(name))
+            if not group:
                 raise ValueError(f"has no {name} to group it by")
-            parts.append(str(value))
+            parts.append(group)
         return GROUP_SEPARATOR.join(parts)
 
     def _split_of(self, group: str, values: Mapping[str, Any]) -> str:
@@ -378,6 +409,21 @@ class RowReader:
         if self._splitter is not None:
             return self._splitter.split_of(group_key(self._seed, group))
         return ""
+
+
+def _group_name(value: Any) -> str:
+    """A group in one spelling: the speakers 1, 1.0 and `` 1`` are one."""
+    if value is None or value != value:  # NaN
+        return ""
+    text = _composed(str(value).strip())
+    whole, point, rest = text.partition(".")
+    is_whole = point and rest.strip("0") == "" and whole.lstrip("-").isdecimal()
+    return whole if is_whole and whole.isascii() else text
+
+
+def _composed(text: str) -> str:
+    """Text with its accents in one spelling, NFC: file systems have two."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def _segment(values: Row) -> tuple[float, float | None, int | None]:
@@ -400,8 +446,10 @@ def _known(values: Row) -> Known | None:
     channels = _number(values, "channels")
     found = (frames, rate, 1 if channels is None else channels)
     for name, number in zip(KNOWN_COLUMNS, found, strict=True):
-        if number < 1 or number != int(number):
-            raise ValueError(f"has {name} {number:g}, which is no number from 1")
+        if number != int(number) or not 1 <= number <= MOST_KNOWN:
+            raise ValueError(
+                f"has {name} {number:g}, which is no whole number from 1 to 2**40"
+            )
     return Known(*map(int, found))
 
 
@@ -414,7 +462,7 @@ def _number(values: Row, name: str) -> float | None:
 
 def _finite(name: str, value: Any) -> float:
     try:
-        number = float(value)
+        number = float(value) if is_number(value) else math.nan
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or abs(number) > MOST_FLOAT32:
@@ -431,7 +479,11 @@ def convert(name: str, value: Any, dtype: str) -> Any:
         If it is not of the type.
     """
     if dtype == STRING:
-        return "" if value is None else str(value)
+        if isinstance(value, list | dict):
+            return json.dumps(value, ensure_ascii=False, default=str)
+        # In a column of text, a whole number of a data frame with gaps.
+        whole = isinstance(value, float) and value.is_integer()
+        return "" if value is None else str(int(value) if whole else value)
     if dtype == FLOAT32:
         return math.nan if value in (None, "") else _finite(name, value)
     try:

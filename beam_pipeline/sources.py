@@ -23,6 +23,7 @@ from beam_pipeline.manifests import (
     open_table,
     read_rows,
 )
+from beam_pipeline.places import Places
 from beam_pipeline.recipe import GROUP_SEPARATOR, Recipe, comma_list
 from beam_pipeline.rows import (
     FLOAT32,
@@ -160,28 +161,21 @@ def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:
     return files.join(inputs[source].root, filepath)
 
 
-def _place(inputs: Sequence[Input], source: int, filepath: str) -> str:
-    """Where a row's file is, in one spelling: ``./x.wav`` is ``x.wav``."""
-    path = locate(inputs, source, filepath)
-    # Most are spelt so, and to make sure of it costs more than all else here.
-    may_differ = "/." in path or "//" in path or path.endswith("/")
-    return os.path.normpath(path) if may_differ and files.is_local(path) else path
-
-
 def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow | None]:
     """Every clip of every input, in order; None for each file that is ignored.
 
     From folders: the files with an audio suffix, in any case; other and hidden files
     are ignored. From globs, single files, lists and manifests: everything.
 
-    A file is told from another by its name. One that is reached by its folder and by
-    a link is listed twice, as people mean it who link a file into several classes.
+    A folder's file that is also reached by a link is listed twice, as people mean it
+    who link a file into several classes; both are in the same split.
     """
     events = EventTable.of(recipe)
-    before = Before(inputs, recipe, events)
+    places = Places([entry.root for entry in inputs])
+    before = Before(inputs, recipe, events, places)
     row = 0
     for source, entry in enumerate(inputs):
-        reader = row_reader(source, entry, recipe)
+        reader = row_reader(source, entry, recipe, places)
         for found in _rows(entry, reader, row):
             if found is not None:
                 found = before.check(found)
@@ -198,28 +192,32 @@ class Before:
     """What rows before have said, so that none says it twice, or otherwise.
 
     Folders that do not overlap name a file once; what was put together by hand may not,
-    and a row of a manifest may be another part of the same file. Of these, hashes are
-    remembered.
+    and a row of a manifest may be another part of the same file. Of these, and where
+    each input has its split, hashes are remembered.
     """
 
     def __init__(
-        self, inputs: Sequence[Input], recipe: Recipe, events: EventTable | None
-    ):
+        self, inputs: Sequence[Input], recipe: Recipe, events: EventTable | None,
+        places: Places,
+    ):  # fmt: skip
         self.named: dict[str, str] = {}  # in the table of events -> whose they are
         self._inputs = inputs
         self._events = events
+        self._places = places
         self._by_hand = any(entry.kind != FOLDER for entry in inputs)
+        self._has_splits = any(entry.split for entry in inputs)
         self._has_groups = recipe.group_by is not None
         self._parts: dict[int, int] = {}
         self._files: dict[int, int] = {}
         self._groups: dict[int, int] = {}
-        self._splits: dict[str, str] = {}
+        self._splits: dict[str, str] = {}  # of a group
+        self._file_splits: dict[int, str] = {}
 
     def check(self, row: SourceRow) -> SourceRow:
         """The row with its file's number, or with its problem."""
-        if not self._by_hand and self._events is None:
+        if not (self._by_hand or self._has_splits) and self._events is None:
             return row
-        place = _place(self._inputs, row.source, row.filepath)
+        place = self._places.place(self._inputs[row.source].root, row.filepath)
         problem = row.problem
         if self._by_hand and problem is None:
             part = (place, row.offset_s, row.duration_s, row.channel)
@@ -229,8 +227,15 @@ class Before:
             file = self._files.setdefault(hash(place), row.row)
             if file != row.row:
                 row = row._replace(file=file)
-            if self._has_groups and problem is None:
-                problem = self._grouped_otherwise(row)
+        if self._has_splits and problem is None:
+            split = self._file_splits.setdefault(hash(place), row.split)
+            if split != row.split:
+                problem = (
+                    f"is in the split {row.split}, but the same file is in {split} "
+                    "before: a file is in one split"
+                )
+        if self._has_groups and problem is None:
+            problem = self._grouped_otherwise(row)
         if self._events is not None:
             alike = self._named_alike(row, place, self._events)
             problem = problem or alike
@@ -265,7 +270,7 @@ class Before:
         )
 
 
-def row_reader(source: int, entry: Input, recipe: Recipe) -> RowReader:
+def row_reader(source: int, entry: Input, recipe: Recipe, places: Places) -> RowReader:
     """What turns an input's names or rows into clips.
 
     Raises
@@ -275,7 +280,7 @@ def row_reader(source: int, entry: Input, recipe: Recipe) -> RowReader:
     """
     layout = layout_of(entry, recipe)
     return RowReader(
-        source, entry.root, layout, dict(entry.columns), recipe, entry.split
+        source, entry.root, layout, dict(entry.columns), recipe, places, entry.split
     )
 
 
@@ -311,12 +316,20 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
         If the recipe names a column that is not there.
     """
     ways = ("splits", "folds", "split_column")
+    named = any(entry.split for entry in inputs)
     for way in (n for n in ways if getattr(recipe, n) is not None):
-        if any(entry.split for entry in inputs):
+        if named:
             raise RecipeError(
                 way, "decides splits, and so does --input SPLIT=INPUT; give one",
                 getattr(recipe, way),
             )  # fmt: skip
+    decided = named or any(getattr(recipe, way) is not None for way in ways)
+    if recipe.group_by is not None and not decided:
+        raise RecipeError(
+            "group_by",
+            "needs --splits, --folds, --split-column or an input for each split",
+            recipe.group_by,
+        )
     surveyed = []
     for entry in inputs:
         if entry.kind == TABLE:

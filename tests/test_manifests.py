@@ -16,7 +16,7 @@ from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRe
 from beam_pipeline.manifests import column_types, open_table, read_rows
 from beam_pipeline.metadata import Metadata
 from beam_pipeline.reader import replay
-from beam_pipeline.recipe import Recipe
+from beam_pipeline.recipe import Recipe, comma_list, comma_text
 from beam_pipeline.recorder import plan
 from beam_pipeline.rows import Known, SourceRow
 from beam_pipeline.sources import list_sources, resolve_inputs, survey
@@ -102,7 +102,12 @@ def test_jsonl_and_parquet_hold_the_same_rows(tmp_path):
         ("m.csv", "path,x\na,1\nb\n", r"m.csv, line 3: 1 values, but there are 2 col"),
         ("m.csv", "path,x\na,1,2\n", r"m.csv, line 2: 3 values"),
         ("m.csv", 'path,x\n"a\n', r"m.csv, line 3: unexpected end of data"),
-        ("m.csv", b"path,x\n\xff,1\n", r"m.csv, line .*invalid start byte"),
+        ("m.csv", b"path,x\na,1\nb\xfcd,1\n", r"m.csv, line 3: not UTF-8, at b'b.xfcd"),
+        (
+            "m.jsonl",
+            b'{"path": "a"}\n{"path": "\xfc"}\n',
+            r"m.jsonl, line 2: not UTF-8",
+        ),
         ("m.jsonl", "", r"m.jsonl holds no rows"),
         ("m.jsonl", "{}{\n", r"m.jsonl, line 1: Extra data"),
         ("m.jsonl", '{"path": "x"}\n[]\n', r"m.jsonl, line 2: must be an object"),
@@ -177,9 +182,15 @@ def test_parts_of_files_and_what_is_known(tmp_path):
         ({"duration_s": "inf"}, "has 'inf' in column duration_s, which is no number"),
         ({"offset_s": "1:30"}, "has '1:30' in column offset_s, which is no number"),
         ({"channel": "1.5"}, "has channel 1.5, which is no number from 0"),
-        ({"frames": "0", "sample_rate_hz": "8000"}, "has frames 0, which is no number"),
+        (
+            {"frames": "0", "sample_rate_hz": "8000"},
+            "has frames 0, which is no whole number",
+        ),
         ({"split": "a b"}, "has 'a b' in column split, which cannot be the name"),
         ({"speaker": ""}, "has no speaker to group it by"),
+        ({"speaker": "  "}, "has no speaker to group it by"),
+        ({"frames": "1e20", "sample_rate_hz": "8000"}, "has frames 1e+20, which is no"),
+        ({"channel": "1_0"}, "has '1_0' in column channel, which is no number"),
     ],
 )
 def test_problems_of_a_row(tmp_path, row, problem):
@@ -386,6 +397,148 @@ def test_what_is_known_is_not_probed(corpus, monkeypatch):
         np.testing.assert_array_equal(a["signal"], b["signal"])
 
 
+@pytest.mark.parametrize(
+    ("speakers", "group"),
+    [
+        (["S1", " S1", "S1 "], "S1"),
+        (["1", "1.0", "01.0"], None),
+        (["7", "7.0", "7.00", "7."], "7"),
+        (["-3", "-3.0"], "-3"),
+        (["Zo\u00eb", "Zoe\u0308"], "Zo\u00eb"),
+        (["1.10", "1.1"], None),
+    ],
+)
+def test_groups_have_one_spelling(tmp_path, speakers, group):
+    rows = [{"path": f"{i}.wav", "speaker": s} for i, s in enumerate(speakers)]
+    path = write_csv(tmp_path / "m.csv", rows)
+    found = {
+        row.group
+        for row in rows_of(path, label_from="none", splits="a=1", group_by="speaker")
+    }
+    assert len(found) == 1 if group else len(found) > 1
+    assert group is None or found == {group}
+
+
+def test_groups_of_numbers(tmp_path):
+    path = tmp_path / "m.parquet"
+    pq.write_table(
+        pa.table({"path": ["a.wav", "b.wav", "c.wav"], "ship": [1.0, 2.5, math.nan]}),
+        path,
+    )
+    a, b, c = rows_of(path, label_from="none", splits="a=1", group_by="ship")
+    assert (a.group, b.group) == ("1", "2.5")
+    assert "has no ship to group it by" in c.problem
+
+
+def test_classes_have_one_spelling(tmp_path):
+    rows = [
+        {"path": "a.wav", "kind": "Zo\u00eb"},
+        {"path": "b.wav", "kind": "Zoe\u0308"},
+    ]
+    path = write_csv(tmp_path / "m.csv", rows)
+    for classes in (None, "Zoe\u0308"):
+        found = rows_of(path, label_from="kind", classes=classes)
+        assert [row.label for row in found] == ["Zo\u00eb", "Zo\u00eb"]
+
+
+def test_lists_of_classes(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    rows = [
+        {"path": "a/1.wav", "kind": ["owl", "tit"]},
+        {"path": "a/2.wav", "kind": ["owl"]},
+    ]
+    (corpus / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pq.write_table(pa.Table.from_pylist(rows), corpus / "m.parquet")
+    tables = (rows, pd.DataFrame(rows), corpus / "m.jsonl", corpus / "m.parquet")
+    for at, table in enumerate(tables):
+        metadata = record(table, corpus / f"o{at}", win_len=500, order="listed",
+                          label_from="kind", label_separator=";")  # fmt: skip
+        assert metadata.classes == ("owl", "tit")
+        found = {tuple(e["labels"]) for e in examples_of(corpus / f"o{at}")}
+        assert found == {(1, 1), (1, 0)}
+    _, rejects = plan(corpus / "m.jsonl", win_len=500, label_from="kind")
+    assert "has a list of classes in column kind; give --label-sep" in rejects[0].reason
+    _, rejects = plan(rows, win_len=500, label_from="kind", label_separator="o")
+    assert "has class owl in column kind, and 'o' stands between" in rejects[0].reason
+
+
+def test_text_that_python_takes_for_numbers(tmp_path):
+    values = {"a": ["1_21", "12_1"], "b": ["\u0663", "1"], "c": ["1_0.5", "2"]}
+    rows = [dict(path="x.wav", **{n: v[k] for n, v in values.items()}) for k in (0, 1)]
+    table = open_table(str(write_csv(tmp_path / "m.csv", rows)))
+    assert set(column_types(table, list(values)).values()) == {"string"}
+
+
+@pytest.mark.parametrize("most", [2**24, 2**24 + 1])
+def test_large_keys_with_gaps_stay_what_they_are(corpus, monkeypatch, most):
+    monkeypatch.chdir(corpus)
+    keys = [most, None, 5]
+    rows = [{**row, "key": key} for row, key in zip(ROWS, keys, strict=True)]
+    (corpus / "m.csv").write_text(
+        "path,key\n" + "".join(f"{r['path']},{r['key'] or ''}\n" for r in rows)
+    )
+    expected = [float(most), math.nan, 5.0]
+    if most > 2**24:
+        expected = [str(most).encode(), b"", b"5"]
+    for at, table in enumerate((rows, pd.DataFrame(rows), corpus / "m.csv")):
+        record(table, corpus / f"o{at}", win_len=500, order="listed", max_windows=1,
+               label_from="none")  # fmt: skip
+        found = [example["key"] for example in examples_of(corpus / f"o{at}")]
+        if most > 2**24:
+            assert found == expected
+        else:
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_the_manifest_has_numbers_whole(corpus):
+    rows = [{**row, "at": 1717171717.25} for row in ROWS]
+    record(write_csv(corpus / "m.csv", rows), corpus / "o", win_len=500,
+           label_from="kind")  # fmt: skip
+    found = pq.read_table(corpus / "o" / "manifest.parquet")["at"].to_pylist()
+    assert found == [1717171717.25] * 3
+
+
+@pytest.mark.parametrize("path", ["file:///x/a.wav", "C://x/a.wav", "http://x/a.wav"])
+def test_a_scheme_that_nobody_serves_is_a_reject(corpus, path):
+    rows = [*ROWS, {**ROWS[0], "path": path}]
+    table = write_csv(corpus / "m.csv", rows)
+    _, (reject,) = plan(table, win_len=500, label_from="kind")
+    assert "cannot be opened: " in reject.reason
+    assert "row 5 of" in reject.reason
+
+
+def test_nothing_of_pandas_is_nothing(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    rows = [{"path": "a/1.wav", "n": pd.NA}, {"path": "a/2.wav", "n": 3}]
+    record(rows, corpus / "o", win_len=500, order="listed", max_windows=1)
+    found = [example["n"] for example in examples_of(corpus / "o")]
+    np.testing.assert_array_equal(found, [math.nan, 3])
+
+
+def test_classes_with_commas(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    rows = [
+        {"path": "a/1.wav", "kind": 'owl, "barn"'},
+        {"path": "a/2.wav", "kind": "tit"},
+    ]
+    classes = ["tit", 'owl, "barn"']
+    metadata = record(
+        rows, corpus / "o", win_len=500, label_from="kind", classes=classes
+    )
+    assert metadata.classes == tuple(classes)
+    assert comma_list('a, "b, c" ,d') == ["a", "b, c", "d"]
+    assert comma_list('5" disk,x') == ['5" disk', "x"]
+    assert comma_list(comma_text(classes)) == classes
+
+
+def test_a_column_of_classes_is_told_to_be_one(corpus):
+    rows = [{"path": "a/1.wav", "class": "owl"}]
+    with pytest.raises(
+        RecipeError, match="take classes from it with --label-from class"
+    ):
+        plan(write_csv(corpus / "m.csv", rows), win_len=500)
+
+
 @pytest.mark.parametrize("frames", [999, 1001, 5000])
 @pytest.mark.parametrize("format", ["wav", "flac", "ogg"])
 def test_a_table_that_lies_is_found_out(tmp_path, frames, format):
@@ -511,7 +664,7 @@ def test_segments_of_one_file_stay_together(tmp_path):
         ({"folds": 1}, "folds: must be at least 2"),
         ({"stratify": True}, "stratify: needs --splits or --folds"),
         ({"split_salt": 3}, "split_salt: needs --splits or --folds"),
-        ({"group_by": "x"}, "group_by: needs --splits, --folds or --split-column"),
+        ({"group_by": "x"}, "group_by: needs --splits, --folds, --split-column or an"),
         ({"folds": 2, "copies": 1, "augment": "noise()"}, "copies: are for a split"),
         ({"splits": "a"}, "splits: must look like"),
         ({"classes": ""}, "classes: must be text"),
@@ -583,7 +736,12 @@ def test_what_is_missing_in_a_table_in_memory(corpus, monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([{"path": "a/1.wav", "kind": ["x"]}], r"Row 1 .* has \['x'\] in column kind"),
+        ([{"path": "a/1.wav", "kind": b"x"}], r"Row 1 .* has b'x' in column kind"),
+        (
+            {"path": ["a/1.wav"]},
+            r"The input \['a/1.wav'\] is neither a path nor a table",
+        ),
+        (["a/1.wav", {"path": "a/1.wav"}], "The input {'path': .* is neither a path"),
         ([{}], "There is not one row"),
         (pd.DataFrame({"path": []}), "There is not one row"),
         ([{"name": "a/1.wav"}], "has no column path"),
