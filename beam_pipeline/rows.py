@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -30,6 +31,8 @@ PATH_NAMES = ("path", "filepath", "file", "filename", "file_name", "audio", "wav
 # Columns that are taken wherever there are such: parts of files, and what was probed.
 SEGMENT_COLUMNS = ("offset_s", "duration_s", "channel")
 KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
+# The part of a file that is all of it: offset_s, duration_s and channel.
+ALL = 0.0, None, None
 
 INT64, FLOAT32, STRING = "int64", "float32", "string"
 LEAST_INT64 = -(2**63)
@@ -276,6 +279,7 @@ class RowReader:
         self._layout = layout
         self._columns = [(name, types[name]) for name in layout.extra]
         self._places = places
+        self._has_parts = not set(SEGMENT_COLUMNS).isdisjoint(layout.names)
         self._split = split
         self._labeler = Labeler(recipe.label_from) if layout.label is None else None
         self._classes = {_composed(name) for name in comma_list(recipe.classes)}
@@ -319,7 +323,7 @@ class RowReader:
             label = self._label(filepath, values)
             known = _known(table)
             group = self._group(filepath, values, known is None)
-            offset_s, duration_s, channel = _segment(table)
+            offset_s, duration_s, channel = _segment(table) if self._has_parts else ALL
             return SourceRow(
                 row,
                 self._source,
@@ -413,9 +417,12 @@ class RowReader:
 
 def _group_name(value: Any) -> str:
     """A group in one spelling: the speakers 1, 1.0 and `` 1`` are one."""
-    if value is None or value != value:  # NaN
-        return ""
-    text = _composed(str(value).strip())
+    return "" if value is None or value != value else _group_spelt(str(value))  # NaN
+
+
+@functools.lru_cache(4096)
+def _group_spelt(text: str) -> str:
+    text = _composed(text.strip())
     whole, point, rest = text.partition(".")
     is_whole = point and rest.strip("0") == "" and whole.lstrip("-").isdecimal()
     return whole if is_whole and whole.isascii() else text
@@ -440,17 +447,26 @@ def _segment(values: Row) -> tuple[float, float | None, int | None]:
 
 
 def _known(values: Row) -> Known | None:
-    frames, rate = _number(values, "frames"), _number(values, "sample_rate_hz")
+    frames = _count(values, "frames")
+    rate = _count(values, "sample_rate_hz")
     if frames is None or rate is None:
         return None
-    channels = _number(values, "channels")
-    found = (frames, rate, 1 if channels is None else channels)
-    for name, number in zip(KNOWN_COLUMNS, found, strict=True):
-        if number != int(number) or not 1 <= number <= MOST_KNOWN:
-            raise ValueError(
-                f"has {name} {number:g}, which is no whole number from 1 to 2**40"
-            )
-    return Known(*map(int, found))
+    return Known(frames, rate, _count(values, "channels") or 1)
+
+
+def _count(values: Row, name: str) -> int | None:
+    value = values.get(name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, str) and value.isdecimal() and value.isascii():
+        number: float = int(value)
+    else:
+        number = _finite(name, value)
+    if number != int(number) or not 1 <= number <= MOST_KNOWN:
+        raise ValueError(
+            f"has {name} {number:g}, which is no whole number from 1 to 2**40"
+        )
+    return int(number)
 
 
 def _number(values: Row, name: str) -> float | None:
