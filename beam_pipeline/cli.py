@@ -470,14 +470,15 @@ def watch_lines(totals: Any) -> Callable[[int, float], None]:
 
 def _plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.finish import check_any_accepted, check_rejects
-    from beam_pipeline.recorder import plan, quiet_beam
+    from beam_pipeline.recorder import plan, quiet_beam, split_options
     from beam_pipeline.show import describe_plan, missing_in_plan
 
     options = recipe_options(args)
     with contextlib.nullcontext() if args.debug else quiet_beam():
         summary, rejects = plan(args.input, **options)
     check_any_accepted(summary, rejects)
-    print(describe_plan(summary, rejects))
+    recipe, _ = split_options(None, options)
+    print(describe_plan(summary, rejects, recipe))
     for warning in missing_in_plan(summary):
         _complain(f"warning: {warning}")
     allowed = str(options.get("max_rejected", 0))

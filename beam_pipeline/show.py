@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -17,8 +18,10 @@ from beam_pipeline.finish import PlanSummary, seconds_of, split_by_class
 from beam_pipeline.metadata import Metadata
 from beam_pipeline.plan import Reject, TallyKey
 from beam_pipeline.progress import Progress
+from beam_pipeline.recipe import Recipe
 from beam_pipeline.splits import shares_of
 from beam_pipeline.tfrecord import read_records
+from beam_pipeline.treatment import copies_in
 
 REJECTS_SHOWN = 20
 CLASSES_SHOWN = 50
@@ -82,27 +85,35 @@ def _describe_value(value: Any) -> str:
 
 def describe_metadata(metadata: Metadata) -> str:
     """A data set in a few lines."""
+    seconds = {name: split.seconds for name, split in metadata.splits.items()}
+    shares = _shares(seconds, metadata.recipe)
     rows = [
         (
             name,
             f"{split.examples:,}",
             f"{split.clips:,}",
             f"{split.seconds / 3600:.2f}",
+            *shares.get(name, ()),
             f"{len(split.shards):,}",
             _bytes(sum(shard.bytes for shard in split.shards)),
         )
         for name, split in metadata.splits.items()
     ]
-    table = _table(("split", "examples", "clips", "hours", "shards", "size"), rows)
+    header = ("split", "examples", "clips", "hours", *shares[""], "shards", "size")
+    table = _table(header, rows)
     return f"{table}\n{_inputs(metadata.clips, metadata.rejected, metadata.ignored)}"
 
 
-def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
+def describe_plan(
+    summary: PlanSummary, rejects: Sequence[Reject], recipe: Recipe
+) -> str:
     """A plan: splits, classes, features, rejects."""
     form = summary.form
     if form is None:
         raise ValueError("a plan without clips")
     size = example_bytes(form.features)
+    seconds = {name: summary.seconds(name) for name in summary.layouts}
+    shares = _shares(seconds, recipe)
     rows = []
     for name, layout in summary.layouts.items():
         clips = sum(n for key, (n, _) in summary.tally.items() if key[0] == name)
@@ -111,12 +122,15 @@ def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
                 name,
                 f"{layout.total:,}",
                 f"{clips:,}",
-                f"{summary.seconds(name) / 3600:.2f}",
+                f"{seconds[name] / 3600:.2f}",
+                *shares.get(name, ()),
                 f"{layout.shards:,}",
                 _bytes(layout.total * size),
             )
         )
-    header = ("split", "examples", "clips", "hours", "shards", "before GZIP")
+    header = (
+        "split", "examples", "clips", "hours", *shares[""], "shards", "before GZIP"
+    )  # fmt: skip
     parts = [_table(header, rows)]
     if form.classes:
         parts.append(_describe_classes(summary, form))
@@ -128,6 +142,24 @@ def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
     if rejected > REJECTS_SHOWN:
         lines.append(f"  ... and {rejected - REJECTS_SHOWN} more")
     return "\n\n".join(parts) + "".join(f"\n{line}" for line in lines)
+
+
+def _shares(seconds: Mapping[str, float], recipe: Recipe) -> dict[str, list[str]]:
+    """Cells of each split: its share, and what was asked for; "" has their header.
+
+    Of audio; copies of it do not count.
+    """
+    if len(seconds) < 2:
+        return {"": []}
+    once = {name: s / (1 + copies_in(recipe, name)) for name, s in seconds.items()}
+    total = math.fsum(once.values()) or 1.0
+    cells = {name: [f"{100 * s / total:.1f} %"] for name, s in once.items()}
+    cells[""] = ["share"]
+    asked = shares_of(recipe)
+    if asked is not None:
+        for name, some in cells.items():
+            some.append(f"{100 * asked[name]:.3g} %" if name else "asked")
+    return cells
 
 
 def _describe_classes(summary: PlanSummary, form: Format) -> str:
