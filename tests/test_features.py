@@ -435,6 +435,29 @@ def test_int16_is_stored_as_bytes_and_where_identity_comes_last():
     assert feature_set(dtype="int16").specs["signal"].dtype == "int16"
 
 
+@pytest.mark.parametrize("dtype", ["int16", "float32"])
+def test_a_dtype_that_a_feature_names_is_not_overridden(dtype):
+    other = {"int16": "float32", "float32": "int16"}[dtype]
+    features = {
+        "a": "identity",
+        "b": "peak_gain()|identity()",
+        "c": f"identity(dtype='{other}')",
+        "d": f"peak_gain()|identity(dtype='{other}')",
+        "e": Identity(other),
+    }
+    recipe, _ = split_options(
+        None, {"win_len": 10, "dtype": dtype, "features": features}
+    )
+    # The stored recipe says what is stored, and says it again when it is repeated.
+    again, _ = split_options(recipe, {"dtype": "int16"})
+    assert again.features == recipe.features
+    specs = feature_set(dtype=dtype, features=recipe.features).specs
+    wanted = {"a": dtype, "b": dtype, "c": other, "d": other, "e": other}
+    for name, stored in wanted.items():
+        assert recipe.features[name].endswith(f"identity(dtype='{stored}')")
+        assert specs[name].dtype == stored
+
+
 def test_axes_of_a_spectrum_are_in_its_spec():
     text = "log_mel(n_fft=64,hop=16,n_mels=4)"
     spec = feature_set(features={"m": text}).specs["m"]
