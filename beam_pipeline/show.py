@@ -175,7 +175,14 @@ def missing_in_data(metadata: Metadata) -> list[str]:
     """A warning for what splits have not, and for NaN in features."""
     shares = shares_of(metadata.recipe) or ()
     warnings = _empty(name for name in shares if name not in metadata.splits)
-    warnings += _missing({n: s.examples_per_class for n, s in metadata.splits.items()})
+    for name, split in metadata.splits.items():
+        if split.examples == 0:
+            reason = "its clips were rejected"
+            if split.left_out:
+                reason = f"--keep has left out {split.left_out:,} windows"
+            warnings.append(f"split {name} has no example at all: {reason}")
+    filled = {n: s for n, s in metadata.splits.items() if s.examples}
+    warnings += _missing({n: s.examples_per_class for n, s in filled.items()})
     for name, split in metadata.splits.items():
         for feature, values in split.statistics.get("features", {}).items():
             share = values["nonfinite_share"]
