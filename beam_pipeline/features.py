@@ -249,7 +249,7 @@ class FeatureSet:
         self, name: str, transform: Transform, windows: FloatArray, sample_rate_hz: int
     ) -> npt.NDArray[Any]:
         spec = self.specs[name]
-        values = np.asarray(apply_transform(transform, windows, sample_rate_hz))
+        values = _native(apply_transform(transform, windows, sample_rate_hz))
         expected = (len(windows), *spec.shape)
         is_text = spec.dtype == "string"
         same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
@@ -500,7 +500,13 @@ def _try_on_silence(
         )
     if values.size == 0:
         raise RecipeError(TRANSFORM.field, "returns no values", values.shape)
-    return values
+    return _native(values)
+
+
+def _native(returned: Any) -> npt.NDArray[Any]:
+    """What a transform returned, in this machine's order of bytes."""
+    values = np.asarray(returned)
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def _axes_of(

@@ -496,6 +496,34 @@ def test_a_transform_that_returns_what_cannot_be_stored(returned, words):
         check_transform("bad", "text", lambda windows: returned, (9,), RATE)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "i8", "c8", "U3"])
+@pytest.mark.parametrize("order", "<>")
+def test_values_in_another_order_of_bytes_are_taken(dtype, order, monkeypatch):
+    def swapped(windows):
+        return (100 * windows[:, :3]).astype("i1").astype(order + dtype)
+
+    def first_swapped(windows):
+        return swapped(windows)[:, 0]
+
+    transform = first_swapped if dtype == "U3" else swapped
+    monkeypatch.setattr(sys.modules[__name__], "swapped_here", transform, raising=False)
+    features = feature_set(features={"x": f"{__name__}:swapped_here"})
+    spec = features.specs["x"]
+    windows = np.linspace(-1, 1, 200, dtype=np.float32).reshape(2, 100)
+    values = features.apply(windows, RATE, "a.wav", np.array([0, 100]))["x"]
+    wanted = transform(windows)
+    assert spec.dtype == ("string" if dtype == "U3" else np.dtype(dtype).name)
+    assert spec.encoding == {"f4": FLOAT_LIST, "i2": INT64_LIST, "i8": INT64_LIST,
+                             "U3": BYTES_LIST}.get(dtype, RAW)  # fmt: skip
+    assert values.dtype.isnative
+    np.testing.assert_array_equal(values, wanted)
+    serialised = ExampleEncoder([spec]).encode(2, {"x": values})
+    for row, example in zip(
+        wanted, decode_examples(serialised, {"x": spec}), strict=True
+    ):
+        np.testing.assert_array_equal(example["x"], row)
+
+
 def test_extended_precision_differs_between_machines_and_is_refused():
     if np.longdouble == np.float64:
         pytest.skip("this machine has no extended precision")

@@ -704,7 +704,7 @@ def test_classes_need_a_label(corpus, monkeypatch, places):
     monkeypatch.chdir(corpus)
     options = {"win_len": 500, "classes": "cat,dog"}
     for run in (plan, lambda *args, **more: record(*args, corpus / "o", **more)):
-        with pytest.raises(RecipeError, match="^classes: .* label_from is none"):
+        with pytest.raises(RecipeError, match=r"^classes: .* label_from is none"):
             run(places, label_from="none", **options)
     assert not (corpus / "o").exists()
     # A column may have this name.
