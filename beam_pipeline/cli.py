@@ -491,18 +491,26 @@ def _plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 def _show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.metadata import Metadata
-    from beam_pipeline.show import describe_example, plot_examples, some_examples
+    from beam_pipeline.show import (
+        describe_example,
+        picture_path,
+        plot_examples,
+        some_examples,
+    )
 
     _no_beam_args("show", beam_args)
     if args.n < 1:
         raise RecipeError("-n", "must be at least 1", args.n)
+    picture = None if args.plot is None else picture_path(args.plot)
     metadata = Metadata.load(args.records)
     examples = dict(some_examples(args.records, metadata, args.n, args.split))
     for place, example in examples.items():
         print(f"example {place}\n{describe_example(example)}")
-    if args.plot is not None:
-        plot_examples(list(examples.values()), metadata, args.plot)
-        print(f"drawn: {args.plot}")
+    if picture is not None:
+        left_out = plot_examples(list(examples.values()), metadata, picture)
+        print(f"drawn: {picture}")
+        if left_out:
+            print(f"not drawn: {', '.join(left_out)}")
     return 0
 
 

@@ -88,8 +88,8 @@ ARROWS = {
     "observations": "features plan blocks statistics",
     "progress": "errors files plan metadata",
     "finish": "errors files recipe plan metadata progress blocks observations",
-    "show": "errors files splits features examples plan metadata blocks progress "
-    "finish tfrecord",
+    "show": "errors files recipe windows splits features examples plan metadata blocks "
+    "progress finish tfrecord",
     "listing": "errors streams expressions transforms.base",
     "verify": "errors files metadata tfrecord",
     "similarity": "",
