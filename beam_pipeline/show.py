@@ -383,14 +383,15 @@ def _arrange(metadata: Metadata, win_len: int) -> tuple[list[Panel], list[str]]:
 
 
 def _channels(specs: Sequence[FeatureSpec], win_len: int) -> int | None:
-    """How many channels windows have, as far as features tell."""
+    """How many channels windows have, as far as features tell: they stand first."""
     for spec in specs:
         inner = spec.shape[1:]
         if spec.axes and len(inner) == len(spec.axes):
             return spec.shape[0]
         if not spec.axes and inner == (win_len,):
             return spec.shape[0]
-    return None
+    # Signals of another rate have neither axes nor the window's length.
+    return next((s.shape[0] for s in specs if len(s.shape) == 2 and not s.axes), None)
 
 
 def _draw(axes: Any, panel: Panel, example: Mapping[str, Any], win_len: int) -> None:

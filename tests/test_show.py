@@ -132,6 +132,11 @@ def test_what_is_not_drawn_is_told(draw: Any) -> None:
     expect_lines(panels["few: cat"], example["few"][None], "entry")
 
 
+def test_channels_of_another_rate_are_curves(draw: Any) -> None:
+    panels, example, _ = draw(2, channels="keep", features={"x": "downsample(ratio=2)"})
+    expect_lines(panels["x: cat"], example["x"], "entry")
+
+
 def test_many_channels_are_some(draw: Any) -> None:
     features = {"mel": FEATURES["mel"], "signal": "identity()"}
     panels, example, said = draw(10, channels="keep", features=features)
