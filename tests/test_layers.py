@@ -28,7 +28,7 @@ ARROWS = {
     "decoder": "errors",
     "probe": "errors containers decoder",
     "audio": "decoder probe",
-    "windows": "recipe",
+    "windows": "errors recipe",
     "splits": "errors recipe windows",
     "manifests": "errors files",
     "rows": "errors recipe splits manifests",
