@@ -100,7 +100,7 @@ def _by_field(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
         name = text.replace("-", "_")
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
-            hint = "audio-tfrecords record --help lists them as flags"
+            hint = "The recipe in audio-tfrecords record --help lists them."
             if close:
                 dashed = close[0].replace("_", "-")
                 hint = f"Did you mean {close[0] if '_' in text else dashed}?"

@@ -55,8 +55,8 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
         ("win-second: 1\n", "no field win-second. Did you mean win-seconds?"),
         ("win_second: 1\n", "no field win_second. Did you mean win_seconds?"),
         ("feature: {x: rms()}\n", "no field feature. Did you mean features?"),
-        ("zzz: 1\n", "no field zzz. audio-tfrecords record --help lists them"),
-        ("1: 1\n", "no field 1. audio-tfrecords record --help lists them"),
+        ("zzz: 1\n", "no field zzz. The recipe in audio-tfrecords record --help"),
+        ("1: 1\n", "no field 1. The recipe in audio-tfrecords record --help"),
     ],
 )
 def test_names_that_are_refused(tmp_path: Path, text: str, problem: str) -> None:
