@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 from beam_pipeline import record
 from beam_pipeline.cli import main
@@ -204,3 +205,22 @@ def test_a_picture_that_cannot_be_written_is_told(
     assert main(["show", str(tmp_path / "out"), "--plot", str(tmp_path / name)]) == 2
     err = capsys.readouterr().err
     assert f"{name} cannot be written: File name too long." in err
+
+
+def test_a_split_whose_clips_were_all_rejected_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split, seed in (("train", 0), ("test", 1)):
+        write_sound(tmp_path / split / "cat" / "x.wav", WIN_LEN, seed=seed)
+    loud = np.ones(WIN_LEN)
+    soundfile.write(tmp_path / "train" / "cat" / "x.wav", loud, RATE)
+    arguments = [
+        "record", f"--input=train={tmp_path}/train", f"--input=test={tmp_path}/test",
+        f"--output={tmp_path}/out", f"--win-len={WIN_LEN}", "--max-rejected=1",
+        "--feature=x=tests.sounds:fail_on_loud",
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    assert capsys.readouterr().err == (
+        "audio-tfrecords: warning: split train has no example at all: its clips were "
+        "rejected\n"
+    )
