@@ -22,7 +22,6 @@ from typing import Any
 from beam_pipeline import __version__
 from beam_pipeline.errors import (
     AudioTFRecordsError,
-    InputError,
     RecipeError,
     TooManyRejected,
 )
@@ -334,7 +333,9 @@ def recipe_options(args: argparse.Namespace) -> dict[str, Any]:
     if "features" in options:
         options["features"] = _parse_features(options["features"])
     if args.recipe is not None:
-        options = {**_read_recipe(args.recipe), **options}
+        from beam_pipeline.recipe_files import read_recipe
+
+        options = {**read_recipe(args.recipe), **options}
     return options
 
 
@@ -348,32 +349,6 @@ def _parse_features(texts: Sequence[str]) -> dict[str, str]:
             raise RecipeError("--feature", "names a feature twice", name)
         features[name] = call
     return features
-
-
-def _read_recipe(path: str) -> dict[str, Any]:
-    from beam_pipeline import files
-
-    location = files.absolute(path)
-    if files.size(location) < 0:
-        raise InputError(f"{path}: there is no such file. Check --recipe.")
-    import yaml
-
-    try:
-        values = yaml.safe_load(files.read_bytes(location))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is neither YAML nor JSON: {error}") from error
-    if isinstance(values, dict) and "format_version" in values:
-        values = values["recipe"]
-    if not isinstance(values, dict):
-        raise InputError(f"{path} holds no recipe, but {type(values).__name__}.")
-    # Names and values in files may be written as those of the flags are.
-    named = {str(name).replace("-", "_"): value for name, value in values.items()}
-    for field in fields(Recipe):
-        if isinstance(named.get(field.name), str):
-            parse = field.metadata["parse"]
-            if parse not in (int, float):  # YAML has numbers of its own
-                named[field.name] = parse(named[field.name])
-    return Recipe.check_names(named)
 
 
 def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -492,18 +467,26 @@ def _plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 def _show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.metadata import Metadata
-    from beam_pipeline.show import describe_example, plot_examples, some_examples
+    from beam_pipeline.show import (
+        describe_example,
+        picture_path,
+        plot_examples,
+        some_examples,
+    )
 
     _no_beam_args("show", beam_args)
     if args.n < 1:
         raise RecipeError("-n", "must be at least 1", args.n)
+    picture = None if args.plot is None else picture_path(args.plot)
     metadata = Metadata.load(args.records)
     examples = dict(some_examples(args.records, metadata, args.n, args.split))
     for place, example in examples.items():
         print(f"example {place}\n{describe_example(example)}")
-    if args.plot is not None:
-        plot_examples(list(examples.values()), metadata, args.plot)
-        print(f"drawn: {args.plot}")
+    if picture is not None:
+        left_out = plot_examples(list(examples.values()), metadata, picture)
+        print(f"drawn: {picture}")
+        if left_out:
+            print(f"not drawn: {', '.join(left_out)}")
     return 0
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.streams import STREAM_STEPS
 from beam_pipeline.transforms.augment import AUGMENTATIONS, Augmentation
-from beam_pipeline.transforms.base import Chain, Transform
+from beam_pipeline.transforms.base import Chain, Identity, Transform
 from beam_pipeline.transforms.catalogue import (
     BUILT_IN,
     ON_FEATURES,
@@ -108,11 +108,12 @@ STREAM = Kind(
 STEP_FIELDS = {kind.field: kind for kind in (STREAM, SELECTION, AUGMENTATION)}
 
 
-def parse_transform(expression: str) -> Transform:
+def parse_transform(expression: str, dtype: str = "float32") -> Transform:
     """The transform that an expression stands for.
 
     Your own: ``package.module:name`` is a function or an instance,
-    ``package.module:Class(x=1)`` an instance made here.
+    ``package.module:Class(x=1)`` an instance made here. ``dtype`` is what a last
+    ``identity()`` stores if it does not say so itself.
 
     Raises
     ------
@@ -127,6 +128,10 @@ def parse_transform(expression: str) -> Transform:
     """
     steps = parse_steps(expression, TRANSFORM)
     check_order(steps, expression)
+    *_, (name, arguments) = _split_steps(expression, TRANSFORM)
+    says_dtype = any(argument.arg == "dtype" for argument in arguments or [])
+    if BUILT_IN.get(name) is Identity and not says_dtype:
+        steps = (*steps[:-1], Identity(dtype))
     return steps[0] if len(steps) == 1 else Chain(steps)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -249,7 +249,7 @@ class FeatureSet:
         self, name: str, transform: Transform, windows: FloatArray, sample_rate_hz: int
     ) -> npt.NDArray[Any]:
         spec = self.specs[name]
-        values = np.asarray(apply_transform(transform, windows, sample_rate_hz))
+        values = _native(apply_transform(transform, windows, sample_rate_hz))
         expected = (len(windows), *spec.shape)
         is_text = spec.dtype == "string"
         same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
@@ -432,25 +432,13 @@ def naming_feature(name: str) -> Iterator[None]:
 
 def resolve_transforms(recipe: Recipe) -> dict[str, Transform]:
     """The recipe's transforms by name; the signal itself where it names none."""
-    stored = Identity(dtype=recipe.dtype)
     if not recipe.features:
-        return {"signal": stored}
+        return {"signal": Identity(dtype=recipe.dtype)}
     transforms = {}
     for name, text in sorted(recipe.features.items()):
         with naming_feature(name):
-            transforms[name] = parse_transform(text)
-    if recipe.dtype == "float32":
-        return transforms
-    return {name: _stored_as(recipe.dtype, t) for name, t in transforms.items()}
-
-
-def _stored_as(dtype: str, transform: Transform) -> Transform:
-    """Lets the recipe's dtype decide what a feature that ends in identity() stores."""
-    if isinstance(transform, Identity):
-        return replace(transform, dtype=dtype)
-    if isinstance(transform, Chain):
-        return Chain((*transform.steps[:-1], _stored_as(dtype, transform.steps[-1])))
-    return transform
+            transforms[name] = parse_transform(text, recipe.dtype)
+    return transforms
 
 
 def check_transform(
@@ -513,7 +501,13 @@ def _try_on_silence(
         )
     if values.size == 0:
         raise RecipeError(TRANSFORM.field, "returns no values", values.shape)
-    return values
+    return _native(values)
+
+
+def _native(returned: Any) -> npt.NDArray[Any]:
+    """What a transform returned, in this machine's order of bytes."""
+    values = np.asarray(returned)
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def _axes_of(

@@ -262,6 +262,11 @@ def choose_scales(
         raise InputError(
             f"normalize: the data set has no split train, only {', '.join(splits)}."
         )
+    if splits[name].examples == 0:
+        raise InputError(
+            f"normalize: split {name} has no example, so there is no mean of it. Leave "
+            "normalize out, or record the data set with examples in it."
+        )
     statistics = splits[name].statistics.get("features", {})
     floats = ("float16", "float32", "float64")
     if normalize is True:

@@ -150,7 +150,12 @@ class Recipe:
         "mix (mean of all), keep (all), or the number of one, from 0",
         parse_channels,
     )
-    dtype: str = _option("float32", "stored type of the signal", choices=DTYPES)
+    dtype: str = _option(
+        "float32",
+        "stored type of the signal, and of features that end in identity() without a "
+        "dtype of their own",
+        choices=DTYPES,
+    )
     stream: str = _option(
         "",
         "steps for each clip's samples before windows are cut: "

@@ -35,6 +35,7 @@ from beam_pipeline.expressions import (
     STEP_FIELDS,
     format_steps,
     format_transform,
+    parse_transform,
 )
 from beam_pipeline.features import naming_feature
 from beam_pipeline.finish import PlanSummary, allowed_rejects
@@ -467,7 +468,7 @@ def split_options(
             )
     changes = {n: v for n, v in options.items() if n in recipe_names}
     if "features" in changes:
-        changes["features"] = canonical_features(changes["features"])
+        changes["features"] = features_as_text(changes["features"])
     for name in COMMA_LISTS:
         if isinstance(changes.get(name), list | tuple):
             changes[name] = comma_text(changes[name])
@@ -485,19 +486,32 @@ def split_options(
         for name, kind in STEP_FIELDS.items()
         if getattr(made, name)
     }
-    canonical["features"] = canonical_features(made.features)
+    canonical["features"] = canonical_features(made)
     run = RunOptions(**{n: v for n, v in options.items() if n in run_names})
     return replace(made, **canonical), run
 
 
-def canonical_features(features: Mapping[str, Any]) -> dict[str, str]:
-    """Transforms, or their expressions, as canonical expressions, sorted by name."""
+def features_as_text(features: Mapping[str, Any]) -> dict[str, str]:
+    """Transforms as expressions; expressions as they are."""
     if not isinstance(features, Mapping):
         raise RecipeError("features", "must map names to transforms", features)
-    canonical = {}
-    for name, transform in sorted(features.items()):
+    texts = {}
+    for name, transform in features.items():
         with naming_feature(name):
-            canonical[name] = format_transform(transform)
+            is_text = isinstance(transform, str)
+            texts[name] = transform if is_text else format_transform(transform)
+    return texts
+
+
+def canonical_features(recipe: Recipe) -> dict[str, str]:
+    """The recipe's features as canonical expressions, sorted by name.
+
+    They say what is stored: a last ``identity()`` gets the recipe's dtype here.
+    """
+    canonical = {}
+    for name, text in sorted(recipe.features.items()):
+        with naming_feature(name):
+            canonical[name] = format_transform(parse_transform(text, recipe.dtype))
     return canonical
 
 

@@ -236,6 +236,14 @@ class Layout:
                 f"a group like (?P<class>[a-z]+), or a column; {where} has {has}",
                 recipe.label_from,
             )
+        has_labels = label is not None or recipe.label_from != "none"
+        if recipe.classes is not None and not has_labels and recipe.events is None:
+            raise RecipeError(
+                "classes",
+                "are those of labels, and label_from is none; leave them out, or say "
+                "where a clip's class comes from",
+                recipe.classes,
+            )
         split = None
         if recipe.split_column is not None:
             (split,) = check("split_column", [recipe.split_column])

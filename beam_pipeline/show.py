@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -18,14 +20,16 @@ from beam_pipeline.finish import PlanSummary, seconds_of, split_by_class
 from beam_pipeline.metadata import Metadata
 from beam_pipeline.plan import Reject, TallyKey
 from beam_pipeline.progress import Progress
-from beam_pipeline.recipe import Recipe
+from beam_pipeline.recipe import CLIP_FEATURES, Recipe
 from beam_pipeline.splits import shares_of
 from beam_pipeline.tfrecord import read_records
 from beam_pipeline.treatment import copies_in
+from beam_pipeline.windows import WindowPlan
 
 REJECTS_SHOWN = 20
 CLASSES_SHOWN = 50
 PLOTS_ACROSS = 3
+LAYERS_SHOWN = 8
 
 
 def some_examples(
@@ -207,7 +211,14 @@ def missing_in_data(metadata: Metadata) -> list[str]:
     """A warning for what splits have not, and for NaN in features."""
     shares = shares_of(metadata.recipe) or ()
     warnings = _empty(name for name in shares if name not in metadata.splits)
-    warnings += _missing({n: s.examples_per_class for n, s in metadata.splits.items()})
+    for name, split in metadata.splits.items():
+        if split.examples == 0:
+            reason = "its clips were rejected"
+            if split.left_out:
+                reason = f"--keep has left out {split.left_out:,} windows"
+            warnings.append(f"split {name} has no example at all: {reason}")
+    filled = {n: s for n, s in metadata.splits.items() if s.examples}
+    warnings += _missing({n: s.examples_per_class for n, s in filled.items()})
     for name, split in metadata.splits.items():
         for feature, values in split.statistics.get("features", {}).items():
             share = values["nonfinite_share"]
@@ -271,70 +282,183 @@ def _bytes(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def plot_examples(
-    examples: Sequence[Mapping[str, Any]], metadata: Metadata, path: str
-) -> None:
-    """Draws every array feature of some examples into one picture.
+@dataclass(frozen=True)
+class Panel:
+    """One drawing of a feature: all its layers as curves, or one as a picture.
 
-    Signals are lines; spectra are pictures with their axes in seconds and hertz.
+    ``layers`` of ``count`` are drawn, each of ``shape``: the feature's channels.
+    """
+
+    spec: FeatureSpec
+    shape: tuple[int, ...]
+    layers: tuple[int, ...]
+    count: int
+    noun: str
+
+    def title(self) -> str:
+        """The feature's name, and which of its channels these are."""
+        if self.count == 1:
+            return self.spec.name
+        if len(self.layers) == 1:
+            return f"{self.spec.name}, {self.noun} {self.layers[0]}"
+        if len(self.layers) < self.count:
+            return f"{self.spec.name}, {len(self.layers)} of {self.count} {self.noun}s"
+        return self.spec.name
+
+
+def picture_path(text: str) -> str:
+    """Where a picture will be: the same, with ``.png`` where no suffix says a format.
 
     Raises
     ------
     InputError
-        If matplotlib is not installed, or there is nothing to draw.
+        If matplotlib is not installed or cannot write such a file, or if there is no
+        folder for it.
     """
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.backend_bases import FigureCanvasBase
     except ImportError as error:
         raise InputError(
             "--plot needs matplotlib: pip install 'audio-tfrecords[plot]'"
         ) from error
-    drawn = [s for s in metadata.features.values() if 1 <= len(s.shape) <= 2]
-    if not drawn or not examples:
+    path = text if os.path.splitext(text)[1].strip(".") else f"{text.rstrip('.')}.png"
+    formats = sorted(FigureCanvasBase.get_supported_filetypes())
+    if os.path.splitext(path)[1][1:].lower() not in formats:
+        raise InputError(
+            f"--plot {text}: the name must end in a format of pictures: "
+            f".{', .'.join(formats)}."
+        )
+    folder = os.path.dirname(path)
+    if folder and not os.path.isdir(folder):
+        raise InputError(f"--plot {text}: there is no folder {folder}. Make it first.")
+    if os.path.isdir(path):
+        raise InputError(f"--plot {text} is a folder. Name a file.")
+    return path
+
+
+def plot_examples(
+    examples: Sequence[Mapping[str, Any]], metadata: Metadata, path: str
+) -> list[str]:
+    """Draws every array feature of some examples into one picture.
+
+    Signals are lines; spectra are pictures with their axes in seconds and hertz.
+    Channels are lines over each other, or pictures beside each other.
+
+    Returns
+    -------
+    list of str
+        What is not drawn, and why.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to draw, or the picture cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    panels: list[Panel] = []
+    left_out: list[str] = []
+    if examples:
+        win_len = WindowPlan.of(metadata.recipe, int(examples[0]["fs"])).length
+        panels, left_out = _arrange(metadata, win_len)
+    if not panels:
         raise InputError("There is no signal or spectrum to draw in these examples.")
     # Few examples with many features, or many with few: about as wide as high.
-    across = min(len(drawn), PLOTS_ACROSS)
-    down = -(-len(drawn) // across)
+    across = min(len(panels), PLOTS_ACROSS)
+    down = -(-len(panels) // across)
     size = (5 * across, 2.6 * down * len(examples))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(down * len(examples), across, squeeze=False)
     for number, example in enumerate(examples):
         places = axes[number * down : (number + 1) * down].ravel()
-        for place, spec in zip(places, drawn, strict=False):
-            _draw(place, spec, np.asarray(example[spec.name]), example)
-        for place in places[len(drawn) :]:
+        for place, panel in zip(places, panels, strict=False):
+            _draw(place, panel, example, win_len)
+        for place in places[len(panels) :]:
             place.set_axis_off()
-    figure.savefig(path)
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+    return left_out
 
 
-def _draw(
-    axes: Any, spec: FeatureSpec, values: Any, example: Mapping[str, Any]
-) -> None:
+def _arrange(metadata: Metadata, win_len: int) -> tuple[list[Panel], list[str]]:
+    """A panel for each thing to draw, and what is not drawn."""
+    keeps = metadata.recipe.channels == "keep"
+    noun = "channel" if keeps else "row"
+    specs = list(metadata.features.values())
+    channels = _channels(specs, win_len) if keeps else None
+    panels, left_out = [], []
+    for spec in specs:
+        inner = len(spec.shape)
+        if spec.axes:
+            inner = len(spec.axes)
+        elif channels and spec.shape[:1] == (channels,):
+            inner -= 1
+        outer = len(spec.shape) - inner
+        count, shape = math.prod(spec.shape[:outer]), spec.shape[outer:]
+        if inner not in (1, 2):
+            if spec.name not in CLIP_FEATURES:
+                kind = f"{inner} dimensions" if inner else "a single value"
+                if inner == 0 and outer:
+                    kind = f"a value for each {noun}"
+                left_out.append(f"{spec.name} ({kind})")
+            continue
+        drawn = tuple(range(min(count, LAYERS_SHOWN)))
+        if count > len(drawn):
+            left_out.append(f"{spec.name} (those after the first {len(drawn)})")
+        together = [drawn] if inner == 1 else [(layer,) for layer in drawn]
+        panels += [Panel(spec, shape, layers, count, noun) for layers in together]
+    return panels, left_out
+
+
+def _channels(specs: Sequence[FeatureSpec], win_len: int) -> int | None:
+    """How many channels windows have, as far as features tell: they stand first."""
+    for spec in specs:
+        inner = spec.shape[1:]
+        if spec.axes and len(inner) == len(spec.axes):
+            return spec.shape[0]
+        if not spec.axes and inner == (win_len,):
+            return spec.shape[0]
+    # Signals of another rate have neither axes nor the window's length.
+    return next((s.shape[0] for s in specs if len(s.shape) == 2 and not s.axes), None)
+
+
+def _draw(axes: Any, panel: Panel, example: Mapping[str, Any], win_len: int) -> None:
+    spec = panel.spec
+    values = np.asarray(example[spec.name])
     if values.dtype.kind == "c":
         values = np.abs(values)
-    rate = float(example["fs"])
-    axes.set_title(f"{spec.name}: {example.get('class', example['filepath'])}")
-    if values.ndim == 1 and not spec.axes:
-        start = float(example["win_start_idx"]) / rate
-        axes.plot(start + np.arange(values.size) / rate, values, linewidth=0.5)
-        axes.set_xlabel("s")
-    elif values.ndim == 1:
-        _draw_series(axes, spec, values)
-    elif spec.axes and "labels" in spec.axes[-1]:
-        _draw_columns(axes, spec, values)
+    layers = values.reshape(panel.count, *panel.shape)[list(panel.layers)]
+    axes.set_title(f"{panel.title()}: {example.get('class', example['filepath'])}")
+    if len(panel.shape) == 1:
+        if not spec.axes and panel.shape == (win_len,):
+            rate = float(example["fs"])
+            start = float(example["win_start_idx"]) / rate
+            axes.plot(start + np.arange(win_len) / rate, layers.T, linewidth=0.5)
+            axes.set_xlabel("s")
+        else:
+            _draw_series(axes, spec, layers.T)
+        if len(layers) > 1:
+            names = [f"{panel.noun} {layer}" for layer in panel.layers]
+            axes.legend(axes.get_lines(), names, loc="upper right", fontsize="small")
+        return
+    (picture,) = layers
+    if spec.axes and "labels" in spec.axes[-1]:
+        _draw_columns(axes, spec, picture)
     else:
-        axes.imshow(values.T, origin="lower", aspect="auto", interpolation="nearest")
+        axes.imshow(picture.T, origin="lower", aspect="auto", interpolation="nearest")
         for axis, described in zip((axes.xaxis, axes.yaxis), spec.axes, strict=False):
-            _label_axis(axis, described, values.shape)
+            _label_axis(axis, described, picture.shape)
 
 
 def _draw_series(axes: Any, spec: FeatureSpec, values: Any) -> None:
-    """A line over the feature's only axis."""
+    """A line for each column, over the feature's last axis."""
     described: Mapping[str, Any] = spec.axes[0] if spec.axes else {"name": "entry"}
     places = described.get("values")
     if places is None:
         step = described.get("step", 1)
-        places = described.get("start", 0) + step * np.arange(values.size)
+        places = described.get("start", 0) + step * np.arange(len(values))
     axes.plot(places, values, linewidth=0.8)
     unit = described.get("unit")
     axes.set_xlabel(described["name"] + (f" ({unit})" if unit else ""))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.errors import RecipeError
 from beam_pipeline.recipe import Recipe
 
 
@@ -38,14 +39,32 @@ class WindowPlan:
 
     @classmethod
     def of(cls, recipe: Recipe, sample_rate_hz: int) -> WindowPlan:
-        """The recipe's windows at a clip's output rate; at least one frame each."""
-        length = recipe.win_len or max(
-            1, frames_of(recipe.win_seconds or 0, sample_rate_hz)
-        )
+        """The recipe's windows at a clip's output rate.
+
+        Raises
+        ------
+        RecipeError
+            If its seconds are no frame there.
+        """
+        length = recipe.win_len or _some_frames(recipe, "win", sample_rate_hz)
         hop = recipe.hop or length
         if recipe.hop_seconds is not None:
-            hop = max(1, frames_of(recipe.hop_seconds, sample_rate_hz))
+            hop = _some_frames(recipe, "hop", sample_rate_hz)
         return cls(length, hop, recipe.tail, recipe.max_windows, recipe.random_starts)
+
+
+def _some_frames(recipe: Recipe, name: str, sample_rate_hz: int) -> int:
+    """The recipe's ``win_seconds`` or ``hop_seconds`` in frames, at least one."""
+    seconds = getattr(recipe, f"{name}_seconds")
+    frames = frames_of(seconds, sample_rate_hz)
+    if frames < 1:
+        raise RecipeError(
+            f"{name}_seconds",
+            f"is {seconds * sample_rate_hz:.3g} frames at {sample_rate_hz} Hz, which "
+            f"rounds to none; a frame lasts {1 / sample_rate_hz:.3g} s",
+            seconds,
+        )
+    return frames
 
 
 def count_windows(frames: int, plan: WindowPlan) -> int:

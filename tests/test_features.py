@@ -435,6 +435,29 @@ def test_int16_is_stored_as_bytes_and_where_identity_comes_last():
     assert feature_set(dtype="int16").specs["signal"].dtype == "int16"
 
 
+@pytest.mark.parametrize("dtype", ["int16", "float32"])
+def test_a_dtype_that_a_feature_names_is_not_overridden(dtype):
+    other = {"int16": "float32", "float32": "int16"}[dtype]
+    features = {
+        "a": "identity",
+        "b": "peak_gain()|identity()",
+        "c": f"identity(dtype='{other}')",
+        "d": f"peak_gain()|identity(dtype='{other}')",
+        "e": Identity(other),
+    }
+    recipe, _ = split_options(
+        None, {"win_len": 10, "dtype": dtype, "features": features}
+    )
+    # The stored recipe says what is stored, and says it again when it is repeated.
+    again, _ = split_options(recipe, {"dtype": "int16"})
+    assert again.features == recipe.features
+    specs = feature_set(dtype=dtype, features=recipe.features).specs
+    wanted = {"a": dtype, "b": dtype, "c": other, "d": other, "e": other}
+    for name, stored in wanted.items():
+        assert recipe.features[name].endswith(f"identity(dtype='{stored}')")
+        assert specs[name].dtype == stored
+
+
 def test_axes_of_a_spectrum_are_in_its_spec():
     text = "log_mel(n_fft=64,hop=16,n_mels=4)"
     spec = feature_set(features={"m": text}).specs["m"]
@@ -471,6 +494,34 @@ def test_a_transform_that_needs_a_rate_says_so(text):
 def test_a_transform_that_returns_what_cannot_be_stored(returned, words):
     with pytest.raises(RecipeError, match=f"(?s)^feature bad: .*{words}"):
         check_transform("bad", "text", lambda windows: returned, (9,), RATE)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "i8", "c8", "U3"])
+@pytest.mark.parametrize("order", "<>")
+def test_values_in_another_order_of_bytes_are_taken(dtype, order, monkeypatch):
+    def swapped(windows):
+        return (100 * windows[:, :3]).astype("i1").astype(order + dtype)
+
+    def first_swapped(windows):
+        return swapped(windows)[:, 0]
+
+    transform = first_swapped if dtype == "U3" else swapped
+    monkeypatch.setattr(sys.modules[__name__], "swapped_here", transform, raising=False)
+    features = feature_set(features={"x": f"{__name__}:swapped_here"})
+    spec = features.specs["x"]
+    windows = np.linspace(-1, 1, 200, dtype=np.float32).reshape(2, 100)
+    values = features.apply(windows, RATE, "a.wav", np.array([0, 100]))["x"]
+    wanted = transform(windows)
+    assert spec.dtype == ("string" if dtype == "U3" else np.dtype(dtype).name)
+    assert spec.encoding == {"f4": FLOAT_LIST, "i2": INT64_LIST, "i8": INT64_LIST,
+                             "U3": BYTES_LIST}.get(dtype, RAW)  # fmt: skip
+    assert values.dtype.isnative
+    np.testing.assert_array_equal(values, wanted)
+    serialised = ExampleEncoder([spec]).encode(2, {"x": values})
+    for row, example in zip(
+        wanted, decode_examples(serialised, {"x": spec}), strict=True
+    ):
+        np.testing.assert_array_equal(example["x"], row)
 
 
 def test_extended_precision_differs_between_machines_and_is_refused():

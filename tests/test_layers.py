@@ -23,11 +23,12 @@ ARROWS = {
     "beam_files": "errors",
     "files": "errors stores beam_files",
     "recipe": "errors",
+    "recipe_files": "errors files recipe",
     "containers": "",
     "decoder": "errors",
     "probe": "errors containers decoder",
     "audio": "decoder probe",
-    "windows": "recipe",
+    "windows": "errors recipe",
     "splits": "errors recipe windows",
     "places": "files",
     "manifests": "errors files",
@@ -89,8 +90,8 @@ ARROWS = {
     "observations": "features plan blocks statistics",
     "progress": "errors files plan metadata",
     "finish": "errors files recipe plan metadata progress blocks observations",
-    "show": "errors files recipe splits features examples plan metadata treatment "
-    "blocks progress finish tfrecord",
+    "show": "errors files recipe windows splits features examples plan metadata "
+    "treatment blocks progress finish tfrecord",
     "listing": "errors streams expressions transforms.base",
     "verify": "errors files metadata tfrecord",
     "similarity": "",
@@ -105,8 +106,8 @@ ARROWS = {
     "recorder": "errors engines events files recipe manifests sources splits "
     "expressions features plan metadata treatment progress blocks clips claims finish "
     "sink pipeline local",
-    "cli": "__init__ errors files recipe metadata progress finish show listing verify "
-    "auditor recorder",
+    "cli": "__init__ errors recipe recipe_files metadata progress finish show listing "
+    "verify auditor recorder",
     "reader": "errors files features metadata",
     # Lazily, whatever is asked for.
     "__init__": "auditor metadata reader recipe recorder sink streams transforms",
@@ -131,7 +132,7 @@ HOMES = {
     "matplotlib": ("show", "show"),
     "threadpoolctl": ("listing stages", ""),
     "tqdm": ("cli", "cli"),
-    "yaml": ("cli", "cli"),
+    "yaml": ("recipe_files", "recipe_files"),
     "scipy": (
         "similarity transforms.ar transforms.augment transforms.filters "
         "transforms.fourier transforms.kaldi transforms.loudness transforms.mel "

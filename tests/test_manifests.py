@@ -857,6 +857,26 @@ def test_lists_and_delimiters_that_make_no_sense(options, problem):
         Recipe(win_len=1, **options)
 
 
+@pytest.mark.parametrize("places", ["a", [{"path": "a/1.wav", "kind": "cat"}]])
+def test_classes_need_a_label(corpus, monkeypatch, places):
+    monkeypatch.chdir(corpus)
+    options = {"win_len": 500, "classes": "cat,dog"}
+    for run in (plan, lambda *args, **more: record(*args, corpus / "o", **more)):
+        with pytest.raises(RecipeError, match=r"^classes: .* label_from is none"):
+            run(places, label_from="none", **options)
+    assert not (corpus / "o").exists()
+    # A column may have this name.
+    rows = [{"path": "a/1.wav", "none": "dog"}]
+    metadata = record(rows, corpus / "o", label_from="none", **options)
+    assert metadata.splits["records"].examples_per_class == {"cat": 0, "dog": 2}
+    events = [{"path": "a/1.wav", "start": 0, "end": 1, "label": "dog"}]
+    (corpus / "events.json").write_text(json.dumps(events))
+    summary, _ = plan(
+        "a/1.wav", label_from="none", events=str(corpus / "events.json"), **options
+    )
+    assert summary.form.classes == ("cat", "dog")
+
+
 def test_lists_and_shares_from_python(corpus, monkeypatch):
     monkeypatch.chdir(corpus)
     metadata = record(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import record
+from beam_pipeline import cli, record
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples import ExampleEncoder
 from beam_pipeline.features import (
@@ -489,3 +489,23 @@ class TestErrors:
         path.write_text(path.read_text().replace('"examples": 100', '"examples": 101'))
         with pytest.raises(tf.errors.FailedPreconditionError, match="202"):
             list(replay(str(shard.parents[1]), batch_size=batch_size))
+
+
+def test_a_split_that_lost_all_its_windows_is_told(tmp_path, capsys):
+    loud = 0.5 * np.sin(np.arange(2000) / 5)
+    for split, samples in (("train", np.zeros(2000)), ("test", loud)):
+        (tmp_path / split / "a").mkdir(parents=True)
+        soundfile.write(tmp_path / split / "a" / "x.wav", samples, RATE)
+    out = tmp_path / "out"
+    arguments = [
+        "record", f"--input=train={tmp_path}/train", f"--input=test={tmp_path}/test",
+        f"--output={out}", "--win-len=400", "--keep=energy(above_db=-60)",
+    ]  # fmt: skip
+    assert cli.main(arguments) == 0
+    said = capsys.readouterr().err
+    wanted = "split train has no example at all: --keep has left out 5 windows"
+    assert said == f"audio-tfrecords: warning: {wanted}\n"
+    assert len(list(replay(str(out), split="test"))) == 5
+    for normalize in (True, "signal"):
+        with pytest.raises(InputError, match="normalize: split train has no example"):
+            replay(str(out), split="test", normalize=normalize)

@@ -1,5 +1,6 @@
 """windows.py against lists of every start, one by one."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -7,7 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from beam_pipeline import record
+from beam_pipeline.errors import RecipeError
 from beam_pipeline.recipe import Recipe
+from beam_pipeline.recorder import plan
 from beam_pipeline.windows import (
     WindowPlan,
     count_windows,
@@ -15,6 +19,7 @@ from beam_pipeline.windows import (
     frames_of,
     window_starts,
 )
+from tests.sounds import write_sound
 
 
 @pytest.mark.parametrize(
@@ -46,12 +51,42 @@ def test_frames_of_rounds_halves_up(seconds, rate, frames):
         ({"win_seconds": 0.5, "hop_seconds": 0.25}, 16000, 8000, 4000),
         ({"win_seconds": 0.5, "hop": 7}, 8000, 4000, 7),
         ({"win_len": 100, "hop_seconds": 0.25}, 8000, 100, 2000),
-        ({"win_seconds": 1e-9, "hop_seconds": 1e-9}, 8000, 1, 1),
+        ({"win_seconds": 0.0000625, "hop_seconds": 0.0000625}, 8000, 1, 1),
     ],
 )
 def test_plan_of_a_recipe_is_in_frames(options, rate, length, hop):
     plan = WindowPlan.of(Recipe(**options), rate)
     assert (plan.length, plan.hop) == (length, hop)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"win_seconds": 1e-5}, "win_seconds: is 0.08 frames at 8000 Hz"),
+        (
+            {"win_seconds": 0.0000624},
+            "win_seconds: is 0.499 frames at 8000 Hz, which rounds",
+        ),
+        (
+            {"win_len": 9, "hop_seconds": 1e-9},
+            "hop_seconds: is 8e-06 frames at 8000 Hz",
+        ),
+        (
+            {"win_seconds": 1.0, "hop_seconds": 1e-5},
+            "a frame lasts 0.000125 s; got 1e-05",
+        ),
+    ],
+)
+def test_less_than_a_frame_is_refused(options, words, tmp_path):
+    with pytest.raises(RecipeError, match=words):
+        WindowPlan.of(Recipe(**options), 8000)
+    write_sound(tmp_path / "in" / "a" / "x.wav", 500, rate=8000)
+    for run in (plan, partial(record, output=tmp_path / "out")):
+        with pytest.raises(RecipeError, match=words):
+            run(tmp_path / "in", **options)
+    assert not (tmp_path / "out").exists()
+    # What is too little at one rate is not at another.
+    WindowPlan.of(Recipe(**options), 2_000_000_000)
 
 
 def test_plan_of_a_recipe_takes_all_the_rest():
