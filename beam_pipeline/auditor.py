@@ -366,6 +366,21 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
     return Audit(table.num_rows, splits, {each.kind: each for each in found})
 
 
+def count_overlaps(records: str | os.PathLike[str]) -> str:
+    """The summary's line of overlapping parts; empty if there are none."""
+    import pyarrow.parquet as pq
+
+    path = files.join(files.absolute(os.fspath(records)), MANIFEST)
+    with files.open_read(path) as file:
+        several = pq.ParquetFile(file).read(columns=["file"])["file"].to_numpy()
+    if len(np.unique(several)) == len(several):
+        return ""
+    table = read_clips(path, None)
+    columns = columns_of(table)
+    found = _find(PARTS, overlapping_parts(columns), columns, table)
+    return _summary(found) if len(found) else ""
+
+
 def _find(
     kind: str,
     numbers: Integers | None,

@@ -202,6 +202,19 @@ def test_the_whole_file_is_a_part_of_itself(tmp_path, planted):
         for duration in ("", 2.0)
     ]
     assert counts(planted(rows)) == {"audio": (0, 1), "parts": (0, 1)}
+    assert auditor.count_overlaps(tmp_path / "o") == "overlapping parts: 1 within one"
+
+
+def test_overlapping_parts_are_told_where_they_are_recorded(tmp_path, capsys):
+    write_melody(tmp_path / "x.wav", 0)
+    for starts, told in (((0, 0.5), False), ((0, 0.4), True)):
+        rows = [{"path": "x.wav", "offset_s": s, "duration_s": 0.5} for s in starts]
+        table = write_csv(tmp_path / "m.csv", rows)
+        out = str(tmp_path / f"o{told}")
+        assert cli.main(["record", "--input", str(table), "--output", out, "--win-len",
+                         "400", "--label-from", "none"]) == 0  # fmt: skip
+        words = "overlapping parts: 1 within one (audit names them)"
+        assert (words in capsys.readouterr().out) == told
 
 
 def test_a_group_in_two_splits(tmp_path, planted):
