@@ -379,16 +379,21 @@ def main_class(
 ) -> npt.NDArray[np.int64]:
     """The class with the most time in each window, -1 where no event counts.
 
-    Of equal ones it is the first in the list of classes.
+    Time that several events of a class share counts once. Of equal ones it is the first
+    in the list of classes.
     """
     seconds = np.full((len(starts_s), len(classes)), -1.0)
-    counted = counts_in(events, starts_s, length_s, share)
-    shared = overlaps(events, starts_s, length_s)
-    for at, event in enumerate(events):
-        column = seconds[:, classes[event.label]]
-        column[counted[:, at]] = (
-            np.maximum(column[counted[:, at]], 0) + shared[counted[:, at], at]
-        )
+    # Up to where the events of each class before have been counted.
+    reached = np.repeat(starts_s[:, np.newaxis], len(classes), axis=1)
+    ends_s = starts_s + length_s
+    ordered = sorted(events)
+    counted = counts_in(ordered, starts_s, length_s, share)
+    for at, event in enumerate(ordered):
+        windows, k = np.flatnonzero(counted[:, at]), classes[event.label]
+        low = np.maximum(event.start_s, reached[windows, k])
+        high = np.maximum(low, np.minimum(event.end_s, ends_s[windows]))
+        seconds[windows, k] = np.maximum(seconds[windows, k], 0) + (high - low)
+        reached[windows, k] = high
     best: npt.NDArray[np.int64] = seconds.argmax(axis=1)
     best[seconds.max(axis=1, initial=-1) < 0] = -1
     return best

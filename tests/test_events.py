@@ -110,11 +110,20 @@ def test_what_is_not_text():
 CLASSES = {"owl": 0, "tit": 1, "wren": 2}
 # Quarters are exact in binary, so that the slow loops compare the same numbers.
 times = st.integers(0, 40).map(lambda n: n / 4)
-events = st.lists(
-    st.tuples(times, times, st.sampled_from(sorted(CLASSES))).map(
-        lambda e: Event(min(e[:2]), max(e[:2]), e[2])
-    ),
-    max_size=6,
+labels = st.sampled_from(sorted(CLASSES))
+lives = st.tuples(times, times, labels).map(
+    lambda e: Event(min(e[:2]), max(e[:2]), e[2])
+)
+# Often some of one class overlap, or are the same.
+crowded = st.builds(
+    lambda some, label: [event._replace(label=label) for event in some],
+    st.lists(lives, min_size=2, max_size=4),
+    labels,
+)
+events = st.one_of(
+    st.lists(lives, max_size=6),
+    st.builds(lambda a, b: a + b, crowded, st.lists(lives, max_size=3)),
+    st.builds(lambda a, b: a + b + a[:1], crowded, crowded),
 )
 starts = st.lists(times, min_size=1, max_size=5).map(lambda s: np.array(sorted(s)))
 
@@ -126,6 +135,17 @@ def slow_counts(event, start, length, share):
     return shared > 0 and shared >= share * min(event.end_s - event.start_s, length)
 
 
+def slow_union(events, start, end):
+    """Seconds of a window in which there is one of the events, or several of them."""
+    edges = {min(max(t, start), end) for event in events for t in event[:2]}
+    cuts = sorted({start, end, *edges})
+    return sum(
+        b - a
+        for a, b in zip(cuts, cuts[1:], strict=False)
+        if any(event.start_s <= a and b <= event.end_s for event in events)
+    )
+
+
 @given(events, starts, st.sampled_from([0.25, 1.0, 3.5]), st.sampled_from([0, 0.5, 1]))
 @settings(deadline=None, max_examples=300)
 def test_windows_against_slow_loops(some, at, length, share):
@@ -135,17 +155,32 @@ def test_windows_against_slow_loops(some, at, length, share):
     assert counted.shape == (len(at), len(some))
     assert hot.dtype == np.bool_
     for i, start in enumerate(at):
-        seconds = {}
+        held = {}
         for k, event in enumerate(some):
             expected = slow_counts(event, start, length, share)
             assert counted[i, k] == expected
             if expected:
-                shared = min(event.end_s, start + length) - max(event.start_s, start)
-                seconds[event.label] = seconds.get(event.label, 0) + max(shared, 0)
+                held.setdefault(event.label, []).append(event)
+        seconds = {c: slow_union(held[c], start, start + length) for c in held}
         assert [bool(h) for h in hot[i]] == [c in seconds for c in CLASSES]
         longest = max(seconds.values(), default=None)
         expected = next((c for c in CLASSES if seconds.get(c) == longest), None)
         assert best[i] == (CLASSES[expected] if seconds else -1)
+
+
+@pytest.mark.parametrize(
+    ("wrens", "best"),
+    [
+        ([(0.0, 0.6), (0.1, 0.7)], "tit"),
+        ([(0.0, 0.6), (0.0, 0.6)], "tit"),
+        ([(0.0, 0.9), (0.2, 0.3), (0.3, 0.4)], "tit"),
+        ([(0.0, 0.4), (0.6, 0.8)], "tit"),
+        ([(0.5, 1.5), (0.0, 0.5)], "wren"),
+    ],
+)
+def test_time_that_events_of_a_class_share_counts_once(wrens, best):
+    some = [Event(0.0, 0.95, "tit"), *(Event(*times, "wren") for times in wrens)]
+    assert main_class(some, CLASSES, np.zeros(1), 1.0) == CLASSES[best]
 
 
 @given(events, starts, st.integers(1, 8), st.sampled_from([0.25, 0.5]))
@@ -214,13 +249,14 @@ def write_raven(folder):
 
 def slow_labels(events, start_s, length_s, share, classes):
     """What holds in a window, and for how long."""
-    seconds = {}
+    held = {}
     for event in events:
         if slow_counts(event, start_s, length_s, share):
-            end_s = min(event.end_s, start_s + length_s)
-            shared = max(0, end_s - max(event.start_s, start_s))
-            seconds[event.label] = seconds.get(event.label, 0) + shared
-    return [seconds.get(label) for label in classes]
+            held.setdefault(event.label, []).append(event)
+    return [
+        slow_union(held[label], start_s, start_s + length_s) if label in held else None
+        for label in classes
+    ]
 
 
 @pytest.mark.parametrize("write", [write_audacity, write_raven])
