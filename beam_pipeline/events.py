@@ -34,6 +34,9 @@ LABEL_NAMES = ("label", "class", "event_label", "annotation", "species", "tag", 
                "call type", "text", "event", "common name")  # fmt: skip
 FILE_NAMES = ("path", "filepath", "filename", "file", "begin file", "begin path")
 
+# Text with other suffixes is of Audacity or Raven, if it has tabs.
+CSV_SUFFIXES = (".csv", ".tsv")
+
 
 class Event(NamedTuple):
     """A label that holds from ``start_s`` to ``end_s`` of its file."""
@@ -90,28 +93,57 @@ def read_events(
 
 def _text_rows(text: str, location: str) -> list[tuple[int, dict[str, Any]]]:
     """Rows by lower-case column; Audacity's files have no header."""
-    lines = text.splitlines()
-    if not any(line.strip() for line in lines):
+    first = next((line for line in text.splitlines() if line.strip()), None)
+    if first is None:
         return []
-    first = next(line for line in lines if line.strip())
-    delimiter = max("\t,;", key=first.count)
-    table = list(csv.reader(io.StringIO(text), delimiter=delimiter))
-    numbered = [(n, row) for n, row in enumerate(table, 1) if any(map(str.strip, row))]
-    header = [name.strip().lower() for name in numbered[0][1]]
+    # CSV quotes; Audacity and Raven do not: there a quote is a part of the label.
+    is_csv = location.lower().endswith(CSV_SUFFIXES) or "\t" not in first
+    delimiter = max("\t,;", key=first.count) if is_csv else "\t"
+    table = _split_lines(text, delimiter, is_csv, location)
+    header = [name.strip().lower() for name in table[0][1]]
     if _is_number(header[0]) and len(header) >= 2:
         # A line that begins with a backslash holds the frequencies of the one before.
-        names = ["start_s", "end_s", "label"]
-        return [
-            (n, dict(zip(names, [*row, ""][:3], strict=False)))
-            for n, row in numbered
-            if row[0].strip() != "\\"
-        ]
-    rows = [(n, dict(zip(header, row, strict=False))) for n, row in numbered[1:]]
-    if not rows and not set(header) & {*START_NAMES, *END_NAMES, *LABEL_NAMES}:
-        raise InputError(
-            f"{location}, line {numbered[0][0]}: is neither an event (start, end and "
-            f"label, with tabs between them) nor a header: {lines[0]!r}."
-        )
+        header = ["start_s", "end_s", "label"]
+        rows = [(n, row) for n, row in table if row[0].strip() != "\\"]
+        # Of one without a label the last tab may be missing.
+        rows = [(n, [*row, ""] if len(row) == 2 else row) for n, row in rows]
+    else:
+        rows = table[1:]
+        names = {*START_NAMES, *END_NAMES, *LABEL_NAMES}
+        if not rows and not set(header) & names:
+            raise InputError(
+                f"{location}, line {table[0][0]}: is neither an event (start, end and "
+                f"label, with tabs between them) nor a header: {first!r}."
+            )
+    for n, row in rows:
+        if len(row) != len(header):
+            raise InputError(
+                f"{location}, line {n}: {len(row)} values, but there are {len(header)} "
+                f"columns ({', '.join(header)})."
+            )
+    return [(n, dict(zip(header, row, strict=True))) for n, row in rows]
+
+
+def _split_lines(
+    text: str, delimiter: str, is_csv: bool, location: str
+) -> list[tuple[int, list[str]]]:
+    """The values of each line that has some, and its number."""
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE,
+        strict=True,
+    )
+    rows = []
+    line = 1  # where the next row begins; one in quotes may have several
+    try:
+        for row in reader:
+            if any(map(str.strip, row)):
+                rows.append((line, row))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        hint = "; is a quote not closed?" if is_csv else ""
+        raise InputError(f"{location}, line {line}: {error}{hint}") from error
     return rows
 
 
@@ -158,6 +190,11 @@ def _event(row: Mapping[str, Any], label_column: str | None, where: str) -> Even
     label = str(label_value).strip()
     if not label:
         raise InputError(f"{where}: the event has an empty label.")
+    if len(label.splitlines()) > 1:
+        raise InputError(
+            f"{where}: the label runs over several lines, {label!r}; is a quote not "
+            "closed?"
+        )
     return Event(start, end, label)
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,23 @@ def test_formats(name, text):
     assert read_events(text.encode(), name) == {None: EXPECTED}
 
 
+@pytest.mark.parametrize("header", ["", "Begin Time (s)\tEnd Time (s)\tSpecies\n"])
+def test_quotes_are_a_part_of_labels_of_programs_that_do_not_quote(header):
+    """A quote that is never closed must not take the lines after it along."""
+    lines = '0\t1\t"owl, barn, of a, b, or c\n2\t3\t5" gun\n4\t5\t"tit"\n'
+    found = read_events((header + lines).encode(), "a.txt")
+    labels = [event.label for event in found[None]]
+    assert labels == ['"owl, barn, of a, b, or c', '5" gun', '"tit"']
+
+
+def test_text_in_quotes_may_have_several_lines():
+    text = 'note,start,end,label\n"one\ntwo",0,1,owl\n\n,2,x,"tit"\n'
+    with pytest.raises(InputError, match=r"a.csv, line 5: 'x' is not a time"):
+        read_events(text.encode(), "a.csv")
+    found = read_events(text.replace("x", "3").encode(), "a.csv")
+    assert found == {None: [Event(0, 1, "owl"), Event(2, 3, "tit")]}
+
+
 def test_a_table_of_several_files():
     text = "filename,start,end,label\nb.wav,1,2,x\na.wav,0,1,y\nb.wav,0,1,z\n"
     assert read_events(text.encode(), "t.csv") == {
@@ -89,6 +107,34 @@ def test_no_events(text):
         ("a.txt", "0\t1\n", r"line 1: the event has an empty label"),
         ("a.csv", "start,label\n1,owl\n", r"line 2: there is no column for the end"),
         ("a.csv", "start,end\n1,2\n", r"no column for the label .*only start, end"),
+        (
+            "a.csv",
+            'start,end,label\n0,1,"owl\n2,3,tit\n',
+            r"a.csv, line 2: unexpected end of data; is a quote not closed\?",
+        ),
+        (
+            "a.csv",
+            'start,end,label\n0,1,owl\n\n0,1,"owl\n2,3,"tit"\n',
+            r"line 4: ',' expected after '\"'; is a quote",
+        ),
+        ("a.tsv", '0\t1\towl\n0\t1\t"tit\n', r"a.tsv, line 2: unexpected end of data"),
+        (
+            "a.csv",
+            'label,start,end\n"owl\n2,3,",0,1\n',
+            r"line 2: the label runs over several lines, 'owl\\n2,3,'; is a quote",
+        ),
+        (
+            "a.csv",
+            "path,start,end,label\na.wav,0,1,owl\na.wav,0,1,owl, barn\n",
+            r"a.csv, line 3: 5 values, but there are 4 columns \(path, start, end, ",
+        ),
+        (
+            "a.csv",
+            "start,end,label,by\n0,1,owl\n",
+            r"line 2: 3 values, but there are 4",
+        ),
+        ("a.csv", "0,1,owl, barn\n", r"line 1: 4 values, but there are 3 columns"),
+        ("a.txt", "0\t1\towl\tbarn\n", r"line 1: 4 values, but there are 3 columns"),
         ("a.json", "{", r"a.json: Expecting property name"),
         ("a.json", "3", r"a.json must hold a list"),
         ("a.jsonl", "[1]\n", r"a.jsonl, entry 1: must be an object"),
@@ -141,7 +187,7 @@ def slow_union(events, start, end):
     cuts = sorted({start, end, *edges})
     return sum(
         b - a
-        for a, b in zip(cuts, cuts[1:], strict=False)
+        for a, b in pairwise(cuts)
         if any(event.start_s <= a and b <= event.end_s for event in events)
     )
 
