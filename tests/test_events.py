@@ -470,6 +470,10 @@ def test_changed_events_are_not_mixed_with_those_before(sounds, tmp_path):
         ({"events": "a.csv", "label_separator": ";"}, "label_separator: cannot be"),
         ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
           "augment": "noise()|speed()"}, "event_targets: is a mask of frames, which"),
+        ({"events": "a.csv", "no_event": "none", "classes": "tit,owl"},
+         "classes: lacks none, the class that --no-event gives; add it; got 'tit,owl'"),
+        ({"events": "a.csv", "label_from": "species"},
+         "label_from: cannot be a column with --events, which give the classes; leave"),
         ({"events": "gone.csv"}, "there is no such file. Check --events"),
         ({"events": "{stem}.txt", "event_targets": "mask:s"}, "has no frames in time"),
     ],
@@ -493,6 +497,24 @@ def test_a_class_that_is_not_one_of_those_given(sounds, tmp_path):
     )
     assert metadata.classes == ("wren", "owl", "tit", "crow")
     assert metadata.splits["records"].examples_per_class["crow"] == 0
+
+
+def test_the_class_of_windows_without_an_event_is_one_of_those_given(sounds, tmp_path):
+    options = write_raven(sounds) | {"win_len": 2000, "no_event": "none"}
+    classes = "wren, owl,none,tit"
+    metadata = record(sounds, tmp_path / "out", **options, classes=classes)
+    assert metadata.classes == ("wren", "owl", "none", "tit")
+    assert metadata.splits["records"].examples_per_class["none"] > 0
+
+
+def test_groups_of_an_expression_stand_beside_events(sounds, tmp_path):
+    expression = "(?P<class>[a-z]+)/(?P<site>[xyz])"
+    metadata = record(
+        sounds, tmp_path / "out", win_len=2000, label_from=expression,
+        group_by="site", splits="train=.5,test=.5", **write_raven(sounds),
+    )  # fmt: skip
+    assert metadata.classes == ("owl", "tit", "wren")
+    assert "site" in metadata.features
 
 
 def test_the_plan_counts_windows_by_events(sounds, tmp_path, capsys):
