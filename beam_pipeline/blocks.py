@@ -165,11 +165,6 @@ class Format:
         classes = corpus.labels
         if recipe.classes is not None:
             classes = tuple(comma_list(recipe.classes))
-        if recipe.events is not None and not classes:
-            raise InputError(
-                f"There is not one event in {recipe.events} for the clips that can be "
-                "recorded. Check --events, or name a class with --no-event."
-            )
         windows = WindowPlan.of(recipe, rate or 1)
         shape = (windows.length,) if channels is None else (channels, windows.length)
         try:

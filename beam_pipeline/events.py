@@ -266,6 +266,13 @@ class EventTable:
                 return name
         return None
 
+    def unclear(self, name: str, other: str) -> str:
+        """Why a clip that has the table's name cannot be taken: another has it, too."""
+        return (
+            f"is called {name}, as {other} is, and {self.where} does not tell whose "
+            "events these are; write paths there"
+        )
+
 
 @functools.lru_cache(maxsize=1)  # for all threads that read headers
 def _parse_table(content: bytes, location: str, label_column: str | None) -> EventTable:
@@ -287,6 +294,38 @@ def _plain_name(name: str) -> str:
     name = name.replace("\\", "/")  # tables are made on Windows, too
     elsewhere = name.startswith("/") or name[1:3] == ":/"
     return name.rpartition("/")[2] if elsewhere else posixpath.normpath(name)
+
+
+def check_any_event(
+    labels: Iterable[str], clip: str, alike: Mapping[str, str], recipe: Recipe
+) -> None:
+    """Raises InputError if there is no class at all, which only events could give.
+
+    Parameters
+    ----------
+    labels : iterable of str
+        The classes of the events of all clips that can be recorded.
+    clip : str
+        What one of these is called.
+    alike : mapping
+        As in :class:`plan.Listing`.
+    """
+    if recipe.events is None or recipe.classes is not None or any(labels):
+        return
+    table = EventTable.of(recipe)
+    why = ""
+    if alike:
+        name, other = min(alike.items())
+        why = f" Several clips are called {name}, {other} for one: write paths there."
+    elif table is not None and table.by_name:
+        why = (
+            f" It names {min(table.by_name)}, but a clip is called {clip}: names there "
+            "are paths relative to the input, or base names."
+        )
+    raise InputError(
+        f"There is not one event in {recipe.events} for the clips that can be recorded."
+        f"{why} Check --events, or name a class with --no-event."
+    )
 
 
 def clip_events(

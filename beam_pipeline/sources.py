@@ -168,7 +168,9 @@ def _place(inputs: Sequence[Input], source: int, filepath: str) -> str:
     return os.path.normpath(path) if may_differ and files.is_local(path) else path
 
 
-def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow | None]:
+def list_sources(
+    inputs: Sequence[Input], recipe: Recipe, before: Before | None = None
+) -> Iterator[SourceRow | None]:
     """Every clip of every input, in order; None for each file that is ignored.
 
     From folders: the files with an audio suffix, in any case; other and hidden files
@@ -176,9 +178,12 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
 
     A file is told from another by its name. One that is reached by its folder and by
     a link is listed twice, as people mean it who link a file into several classes.
+
+    Of files that the table of events calls alike, only those after the first can have
+    that as their problem; ``before`` tells of it at the end.
     """
     events = EventTable.of(recipe)
-    before = Before(inputs, recipe, events)
+    before = before or Before(inputs, recipe, events)
     row = 0
     for source, entry in enumerate(inputs):
         reader = row_reader(source, entry, recipe)
@@ -206,6 +211,7 @@ class Before:
         self, inputs: Sequence[Input], recipe: Recipe, events: EventTable | None
     ):
         self.named: dict[str, str] = {}  # in the table of events -> whose they are
+        self.alike: dict[str, str] = {}  # of these -> another file that is called so
         self._inputs = inputs
         self._events = events
         self._by_hand = any(entry.kind != FOLDER for entry in inputs)
@@ -259,10 +265,8 @@ class Before:
         name = events.name_of(row.filepath)
         if name is None or self.named.setdefault(name, place) == place:
             return None
-        return (
-            f"is called {name}, as {self.named[name]} is, and {events.where} does not "
-            "tell whose events these are; write paths there"
-        )
+        self.alike.setdefault(name, place)
+        return events.unclear(name, self.named[name])
 
 
 def row_reader(source: int, entry: Input, recipe: Recipe) -> RowReader:

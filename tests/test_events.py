@@ -438,11 +438,33 @@ def test_a_name_in_the_table_that_is_no_clip_is_named(sounds, tmp_path):
         record(sounds, tmp_path / "out", **options)
     write_sound(sounds / "b" / "x.wav", 4000)
     table.write_text("file,start,end,label\nx.wav,0,1,owl\n")
-    with pytest.raises(TooManyRejected, match=r"b/x.wav: is called x.wav, as .*x.wav"):
+    with pytest.raises(InputError, match=r"Several clips are called x.wav, .*/b/x.wav"):
         record(sounds, tmp_path / "two", **options)
+    table.write_text("file,start,end,label\nx.wav,0,1,owl\nz.wav,0,1,owl\n")
+    with pytest.raises(TooManyRejected, match="2 of 4 clips were rejected"):
+        record(sounds, tmp_path / "both", **options, max_rejected=1)
+    reasons = rejected(tmp_path / "both")
+    assert sorted(reasons) == ["a/x.wav", "b/x.wav"]
+    assert f"is called x.wav, as {sounds}/b/x.wav is, and" in reasons["a/x.wav"]
+    assert f"is called x.wav, as {sounds}/a/x.wav is, and" in reasons["b/x.wav"]
     table.write_text("file,start,end,label\na/x.wav,0,1,owl\nb\\x.wav,0,1,tit\n")
     metadata = record(sounds, tmp_path / "three", **options)
     assert metadata.classes == ("owl", "tit")
+
+
+def test_names_that_match_no_clip_are_shown(sounds, tmp_path):
+    table = tmp_path / "events.csv"
+    table.write_text("file,start,end,label\nin/a/x.wav,0,1,owl\nin/b,0,1,owl\n")
+    options = {"win_len": 2000, "events": str(table)}
+    said = (
+        "for the clips that can be recorded. It names in/a/x.wav, but a clip is called "
+        "a/x.wav: names there are paths relative to the input, or base names. Check"
+    )
+    with pytest.raises(InputError, match=re.escape(said)):
+        record(sounds, tmp_path / "out", **options)
+    table.write_text("file,start,end,label\n")
+    with pytest.raises(InputError, match=r"can be recorded\. Check --events, or"):
+        record(sounds, tmp_path / "out", **options)
 
 
 def test_changed_events_are_not_mixed_with_those_before(sounds, tmp_path):
@@ -618,7 +640,7 @@ def test_one_table_does_not_mean_two_files(sounds, tmp_path):
     write_sound(tmp_path / "more" / "a" / "x.wav", 8000)
     table = tmp_path / "events.csv"
     table.write_text("path,start,end,label\na/x.wav,0,1,owl\n")
-    with pytest.raises(TooManyRejected, match="does not tell whose events these are"):
+    with pytest.raises(InputError, match=r"clips are called a/x.wav, .*/more/a/x.wav"):
         record([sounds, tmp_path / "more"], tmp_path / "o", win_len=2000,
                events=str(table))  # fmt: skip
 
