@@ -157,7 +157,7 @@ def place_clips(pipeline: beam.Pipeline, job: Job) -> Placed:
         | "TallyBuckets"
         >> beam.Map(
             tally_bucket, AsSingleton(layouts), AsSingleton(form), recipe
-        )  # key: counts, twice
+        )  # key: counts, of all kinds
     )
     summary = (
         once

@@ -98,7 +98,10 @@ def describe_metadata(metadata: Metadata) -> str:
 
 
 def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
-    """A plan: splits, classes, features, rejects."""
+    """A plan: splits, classes, features, rejects.
+
+    Counts are at most what will be recorded where only the audio tells what is kept.
+    """
     form = summary.form
     if form is None:
         raise ValueError("a plan without clips")
@@ -106,17 +109,22 @@ def describe_plan(summary: PlanSummary, rejects: Sequence[Reject]) -> str:
     rows = []
     for name, layout in summary.layouts.items():
         clips = sum(n for key, (n, _) in summary.tally.items() if key[0] == name)
+        examples, seconds = summary.kept(name)
         rows.append(
             (
                 name,
-                f"{layout.total:,}",
+                f"{examples:,}",
                 f"{clips:,}",
-                f"{summary.seconds(name) / 3600:.2f}",
+                f"{seconds / 3600:.2f}",
                 f"{layout.shards:,}",
-                _bytes(layout.total * size),
+                _bytes(examples * size),
             )
         )
-    header = ("split", "examples", "clips", "hours", "shards", "before GZIP")
+    at_most = _at_most(form)
+    header = (
+        "split", f"examples{at_most}", "clips", f"hours{at_most}", "shards",
+        f"before GZIP{at_most}",
+    )  # fmt: skip
     parts = [_table(header, rows)]
     if form.classes:
         parts.append(_describe_classes(summary, form))
@@ -148,8 +156,13 @@ def _describe_classes(summary: PlanSummary, form: Format) -> str:
     if len(form.classes) > CLASSES_SHOWN:
         more = f"... and {len(form.classes) - CLASSES_SHOWN} more"
         rows.append((more, *[""] * len(splits)))
-    header = ("class", *(f"{split} examples / clips / hours" for split in splits))
-    return _table(header, rows)
+    titles = (f"{split} examples / clips / hours{_at_most(form)}" for split in splits)
+    return _table(("class", *titles), rows)
+
+
+def _at_most(form: Format) -> str:
+    """What is said of numbers from which --keep will take some."""
+    return ", at most" if form.treatment.selections else ""
 
 
 def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:

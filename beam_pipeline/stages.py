@@ -389,14 +389,16 @@ def tally_bucket(
     layouts: Mapping[str, ShardLayout],
     form: Format | None,
     recipe: Recipe,
-) -> tuple[Tally, Tally]:
+) -> tuple[Tally, Tally, Mapping[TallyKey, int]]:
     """Counts (clips, windows) of a bucket by split, class and sample rate.
 
-    Twice: by the classes of clips, and by those of events in their windows.
+    Twice: by the classes of clips, and by those of events in their windows. Then the
+    windows that are left out for want of an event.
     """
     total = layouts[placed.split].total
     clips, windows = Counter[TallyKey](), Counter[TallyKey]()
     with_event, held = Counter[TallyKey](), Counter[TallyKey]()
+    dropped = Counter[TallyKey]()
     index = placed.first_window
     for clip in placed.clips:
         kept = min(clip.windows, max(0, total - index))
@@ -405,13 +407,16 @@ def tally_bucket(
         windows[key] += kept
         index += clip.windows
         if recipe.events is not None and form is not None and kept:
-            for label, n in blocks.count_events(clip, kept, form, recipe).items():
+            by_label, without = blocks.count_events(clip, kept, form, recipe)
+            dropped[key] += without
+            for label, n in by_label.items():
                 key = (clip.split, label, clip.sample_rate_hz)
                 with_event[key] += n > 0
                 held[key] += n
     return (
         {key: (clips[key], windows[key]) for key in windows},
         {key: (with_event[key], held[key]) for key in held},
+        dropped,
     )
 
 
@@ -439,16 +444,21 @@ def summarise(
     listing: Listing,
     form: Format | None,
     layouts: Mapping[str, ShardLayout],
-    tallies: Iterable[tuple[Tally, Tally]],
+    tallies: Iterable[tuple[Tally, Tally, Mapping[TallyKey, int]]],
     salt: int | None,
     recipe: Recipe,
 ) -> PlanSummary:
     """The plan in a few numbers."""
     several = list(tallies)
-    tally = _added(some for some, _ in several)
-    by_event = _added(some for _, some in several)
+    tally = _added(some for some, _, _ in several)
+    by_event = _added(some for _, some, _ in several)
+    dropped = Counter[TallyKey]()
+    for _, _, some in several:
+        dropped.update(some)
     empty = tuple(name for name in shares_of(recipe) or () if name not in layouts)
-    return PlanSummary(listing, form, dict(layouts), tally, by_event, salt, empty)
+    return PlanSummary(
+        listing, form, dict(layouts), tally, by_event, salt, empty, dropped
+    )
 
 
 def _added(tallies: Iterable[Tally]) -> dict[TallyKey, tuple[int, int]]:

@@ -28,6 +28,8 @@ from beam_pipeline.events import (
 from beam_pipeline.plan import Clip, Segment
 from beam_pipeline.reader import replay
 from beam_pipeline.recipe import Recipe
+from beam_pipeline.recorder import plan
+from beam_pipeline.show import describe_plan
 from beam_pipeline.verify import find_problems
 from tests.sounds import write_sound
 
@@ -551,6 +553,37 @@ def test_the_plan_counts_windows_by_events(sounds, tmp_path, capsys):
     assert {name: rows[name] for name in per_class} == {
         name: str(n) for name, n in per_class.items()
     }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"event_overlap": 0.5},
+        {"num_elems": 25, "tail": "overlap", "event_targets": "class"},
+        {"splits": "train=1,test=1", "copies": 2, "augment": "noise()"},
+    ],
+)
+def test_the_plan_counts_no_windows_that_are_dropped(sounds, tmp_path, options):
+    options = {"win_len": 2000, "no_event": "drop", **write_raven(sounds), **options}
+    metadata = record(sounds, tmp_path / "out", **options)
+    assert sum(split.left_out for split in metadata.splits.values()) > 5
+    summary, _ = plan(sounds, **options)
+    for name, split in metadata.splits.items():
+        examples, seconds = summary.kept(name)
+        assert (examples, seconds) == (split.examples, pytest.approx(split.seconds))
+    said = describe_plan(summary, [])
+    assert "at most" not in said
+    rows = [line.split() for line in said.splitlines()[1 : 1 + len(metadata.splits)]]
+    shown = {name: int(examples) for name, examples, *_ in rows}
+    assert shown == {name: split.examples for name, split in metadata.splits.items()}
+
+
+def test_what_only_the_audio_tells_is_planned_as_the_most(sounds):
+    options = {"win_len": 2000, "no_event": "drop", **write_raven(sounds)}
+    summary, _ = plan(sounds, keep="energy(above_db=-50)", **options)
+    said = describe_plan(summary, []).splitlines()
+    assert "examples, at most  clips  hours, at most  shards" in said[0]
+    assert any("examples / clips / hours, at most" in line for line in said)
 
 
 @given(events, starts, st.sampled_from([0.25, 1.0, 3.5]), st.sampled_from([0, 0.5, 1]))

@@ -330,8 +330,10 @@ def test_tallies_count_what_segments_hold(sizes, first, total):
         windows[key] += segment.windows
         rows.setdefault(key, set()).add(segment.clip.row)
     recipe = Recipe(win_len=1)
-    found, by_event = stages.tally_bucket(placed, {"records": layout}, None, recipe)
-    assert by_event == {}
+    found, by_event, dropped = stages.tally_bucket(
+        placed, {"records": layout}, None, recipe
+    )
+    assert by_event == dropped == {}
     assert {key: pair for key, pair in found.items() if pair != (0, 0)} == {
         key: (len(rows[key]), n) for key, n in windows.items()
     }
@@ -360,12 +362,17 @@ def test_tallies_of_all_buckets_add_up():
     key, other = ("records", "a", RATE), ("records", "b", RATE)
     layouts = {"records": ShardLayout("records", 9, 1, 9)}
     recipe = Recipe(win_len=1, splits="records=1,test=1")
-    tallies = [({key: (1, 2)}, {}), ({}, {}), ({key: (2, 3), other: (1, 4)}, {})]
+    tallies = [
+        ({key: (1, 2)}, {}, {key: 1}),
+        ({}, {}, {}),
+        ({key: (2, 3), other: (1, 4)}, {}, {key: 1, other: 3}),
+    ]
     summary = stages.summarise(
         None, Listing(4, 0), None, layouts, tallies, None, recipe
     )
     assert summary.empty == ("test",)
     assert summary.tally == {key: (3, 5), other: (1, 4)}
+    assert summary.dropped == {key: 2, other: 3}
     assert summary.layouts == layouts
 
 
