@@ -139,6 +139,13 @@ def check_any_kept(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
     """Raises InputError if windows were left out and none was kept."""
     left_out = sum(info.left_out for info in infos)
     if left_out and not any(info.examples for info in infos):
+        if not recipe.keep:
+            raise InputError(
+                f"Not one of {left_out} windows has an event that counts, and "
+                "--no-event is drop. Check the times in --events, or lower "
+                f"--event-overlap ({recipe.event_overlap:g}); add --overwrite to "
+                "replace this run."
+            )
         first = (
             f", or raise --num-elems ({recipe.num_elems}), which counts windows before "
             "--keep chooses among them"

@@ -578,6 +578,16 @@ def test_the_plan_counts_no_windows_that_are_dropped(sounds, tmp_path, options):
     assert shown == {name: split.examples for name, split in metadata.splits.items()}
 
 
+def test_windows_that_are_all_dropped(sounds, tmp_path):
+    table = tmp_path / "events.csv"
+    table.write_text("file,start,end,label\nx.wav,2.4,2.45,owl\n")
+    options = {"win_len": 2000, "no_event": "drop", "max_windows": 1}
+    with pytest.raises(
+        InputError, match="Not one of 3 windows has an event that count"
+    ):
+        record(sounds, tmp_path / "out", events=str(table), **options)
+
+
 def test_what_only_the_audio_tells_is_planned_as_the_most(sounds):
     options = {"win_len": 2000, "no_event": "drop", **write_raven(sounds)}
     summary, _ = plan(sounds, keep="energy(above_db=-50)", **options)
