@@ -439,14 +439,6 @@ def _check_events(recipe: Recipe) -> None:
             f"lacks {recipe.no_event}, the class that --no-event gives; add it",
             recipe.classes,
         )
-    # An expression, which has brackets, may be there for the groups that it names.
-    if recipe.label_from not in LABEL_SOURCES and "(" not in recipe.label_from:
-        raise RecipeError(
-            "label_from",
-            "cannot be a column with --events, which give the classes; leave it out, "
-            "and the column is a plain one, which --columns may name",
-            recipe.label_from,
-        )
     for target in comma_list(recipe.event_targets):
         feature = target.removeprefix(EVENT_MASK)
         if target not in EVENT_TARGETS and feature not in recipe.features:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -496,8 +497,6 @@ def test_changed_events_are_not_mixed_with_those_before(sounds, tmp_path):
           "augment": "noise()|speed()"}, "event_targets: is a mask of frames, which"),
         ({"events": "a.csv", "no_event": "none", "classes": "tit,owl"},
          "classes: lacks none, the class that --no-event gives; add it; got 'tit,owl'"),
-        ({"events": "a.csv", "label_from": "species"},
-         "label_from: cannot be a column with --events, which give the classes; leave"),
         ({"events": "gone.csv"}, "there is no such file. Check --events"),
         ({"events": "{stem}.txt", "event_targets": "mask:s"}, "has no frames in time"),
     ],
@@ -529,6 +528,17 @@ def test_the_class_of_windows_without_an_event_is_one_of_those_given(sounds, tmp
     metadata = record(sounds, tmp_path / "out", **options, classes=classes)
     assert metadata.classes == ("wren", "owl", "none", "tit")
     assert metadata.splits["records"].examples_per_class["none"] > 0
+
+
+def test_a_column_is_not_the_class_where_events_are(sounds, tmp_path):
+    (sounds / "clips.csv").write_text("path,species\na/x.wav,owl\n")
+    options = {"win_len": 2000, **write_audacity(sounds)}
+    refused = "label_from: cannot be a column with --events, which give the classes; "
+    for function in (plan, partial(record, output=tmp_path / "out")):
+        with pytest.raises(RecipeError, match=refused):
+            function(sounds / "clips.csv", label_from="species", **options)
+    metadata = record(sounds / "clips.csv", tmp_path / "out", **options)
+    assert metadata.features["species"].dtype == "string"
 
 
 def test_groups_of_an_expression_stand_beside_events(sounds, tmp_path):
