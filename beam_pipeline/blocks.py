@@ -165,11 +165,6 @@ class Format:
         classes = corpus.labels
         if recipe.classes is not None:
             classes = tuple(comma_list(recipe.classes))
-        if recipe.events is not None and not classes:
-            raise InputError(
-                f"There is not one event in {recipe.events} for the clips that can be "
-                "recorded. Check --events, or name a class with --no-event."
-            )
         windows = WindowPlan.of(recipe, rate or 1)
         shape = (windows.length,) if channels is None else (channels, windows.length)
         try:
@@ -482,7 +477,7 @@ def treat_block(block: WindowBlock) -> WindowBlock | Lost:
         if treatment.selections or (rule is not None and rule.drops):
             kept = treatment.chosen(windows, starts, rate, clip.filepath)
             if rule is not None and rule.drops:
-                kept &= rule.found(*timed(block)).any(axis=1)
+                kept &= rule.kept(*timed(block))
             if not kept.all():
                 starts, copies, numbers = starts[kept], copies[kept], numbers[kept]
                 windows = windows[kept]
@@ -529,13 +524,17 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
 
 def count_events(
     clip: Clip, examples: int, form: Format, recipe: Recipe
-) -> dict[str, int]:
-    """How many of a clip's first examples count for each class, by its events."""
+) -> tuple[dict[str, int], int]:
+    """What a clip's first examples come to by its events.
+
+    How many count for each class, and how many are left out for want of an event.
+    """
     rule, rate = form.features.events, clip.sample_rate_hz
     if rule is None:
-        return {}
+        return {}, 0
     starts, _ = _examples_of(Segment(clip, 0, examples, 0), recipe)
-    return rule.counts(clip.events, (clip.start + starts) / rate, form.win_len / rate)
+    windows = clip.events, (clip.start + starts) / rate, form.win_len / rate
+    return rule.counts(*windows), int((~rule.kept(*windows)).sum())
 
 
 def transform_block(block: WindowBlock) -> FeatureBlock | Lost:

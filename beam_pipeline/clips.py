@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from beam_pipeline import blocks, files
@@ -46,11 +46,21 @@ class Prober:
     def _plan_of(self, sample_rate_hz: int) -> WindowPlan:
         return WindowPlan.of(self._recipe, sample_rate_hz)
 
-    def probe(self, row: SourceRow) -> Clip | Reject:
-        """What a listed file holds, from its header; or why it cannot be taken."""
+    def probe(
+        self, row: SourceRow, alike: Mapping[str, str] | None = None
+    ) -> Clip | Reject:
+        """What a listed file holds, from its header; or why it cannot be taken.
+
+        ``alike`` is what the whole listing shows, :attr:`plan.Listing.alike`.
+        """
         try:
             if row.problem is not None:
                 raise UnusableEntry(row.filepath, row.problem)
+            if alike and self._events is not None:
+                name = self._events.name_of(row.filepath) or ""
+                if name in alike:
+                    problem = self._events.unclear(name, alike[name])
+                    raise UnusableEntry(row.filepath, problem)
             return self._clip(row)
         except ClipError as error:
             stage = "sources" if row.problem is not None else "probe"

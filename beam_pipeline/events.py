@@ -34,6 +34,9 @@ LABEL_NAMES = ("label", "class", "event_label", "annotation", "species", "tag", 
                "call type", "text", "event", "common name")  # fmt: skip
 FILE_NAMES = ("path", "filepath", "filename", "file", "begin file", "begin path")
 
+# Text with other suffixes is of Audacity or Raven, if it has tabs.
+CSV_SUFFIXES = (".csv", ".tsv")
+
 
 class Event(NamedTuple):
     """A label that holds from ``start_s`` to ``end_s`` of its file."""
@@ -90,28 +93,57 @@ def read_events(
 
 def _text_rows(text: str, location: str) -> list[tuple[int, dict[str, Any]]]:
     """Rows by lower-case column; Audacity's files have no header."""
-    lines = text.splitlines()
-    if not any(line.strip() for line in lines):
+    first = next((line for line in text.splitlines() if line.strip()), None)
+    if first is None:
         return []
-    first = next(line for line in lines if line.strip())
-    delimiter = max("\t,;", key=first.count)
-    table = list(csv.reader(io.StringIO(text), delimiter=delimiter))
-    numbered = [(n, row) for n, row in enumerate(table, 1) if any(map(str.strip, row))]
-    header = [name.strip().lower() for name in numbered[0][1]]
+    # CSV quotes; Audacity and Raven do not: there a quote is a part of the label.
+    is_csv = location.lower().endswith(CSV_SUFFIXES) or "\t" not in first
+    delimiter = max("\t,;", key=first.count) if is_csv else "\t"
+    table = _split_lines(text, delimiter, is_csv, location)
+    header = [name.strip().lower() for name in table[0][1]]
     if _is_number(header[0]) and len(header) >= 2:
         # A line that begins with a backslash holds the frequencies of the one before.
-        names = ["start_s", "end_s", "label"]
-        return [
-            (n, dict(zip(names, [*row, ""][:3], strict=False)))
-            for n, row in numbered
-            if row[0].strip() != "\\"
-        ]
-    rows = [(n, dict(zip(header, row, strict=False))) for n, row in numbered[1:]]
-    if not rows and not set(header) & {*START_NAMES, *END_NAMES, *LABEL_NAMES}:
-        raise InputError(
-            f"{location}, line {numbered[0][0]}: is neither an event (start, end and "
-            f"label, with tabs between them) nor a header: {lines[0]!r}."
-        )
+        header = ["start_s", "end_s", "label"]
+        rows = [(n, row) for n, row in table if row[0].strip() != "\\"]
+        # Of one without a label the last tab may be missing.
+        rows = [(n, [*row, ""] if len(row) == 2 else row) for n, row in rows]
+    else:
+        rows = table[1:]
+        names = {*START_NAMES, *END_NAMES, *LABEL_NAMES}
+        if not rows and not set(header) & names:
+            raise InputError(
+                f"{location}, line {table[0][0]}: is neither an event (start, end and "
+                f"label, with tabs between them) nor a header: {first!r}."
+            )
+    for n, row in rows:
+        if len(row) != len(header):
+            raise InputError(
+                f"{location}, line {n}: {len(row)} values, but there are {len(header)} "
+                f"columns ({', '.join(header)})."
+            )
+    return [(n, dict(zip(header, row, strict=True))) for n, row in rows]
+
+
+def _split_lines(
+    text: str, delimiter: str, is_csv: bool, location: str
+) -> list[tuple[int, list[str]]]:
+    """The values of each line that has some, and its number."""
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE,
+        strict=True,
+    )
+    rows = []
+    line = 1  # where the next row begins; one in quotes may have several
+    try:
+        for row in reader:
+            if any(map(str.strip, row)):
+                rows.append((line, row))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        hint = "; is a quote not closed?" if is_csv else ""
+        raise InputError(f"{location}, line {line}: {error}{hint}") from error
     return rows
 
 
@@ -158,6 +190,11 @@ def _event(row: Mapping[str, Any], label_column: str | None, where: str) -> Even
     label = str(label_value).strip()
     if not label:
         raise InputError(f"{where}: the event has an empty label.")
+    if len(label.splitlines()) > 1:
+        raise InputError(
+            f"{where}: the label runs over several lines, {label!r}; is a quote not "
+            "closed?"
+        )
     return Event(start, end, label)
 
 
@@ -229,6 +266,13 @@ class EventTable:
                 return name
         return None
 
+    def unclear(self, name: str, other: str) -> str:
+        """Why a clip that has the table's name cannot be taken: another has it, too."""
+        return (
+            f"is called {name}, as {other} is, and {self.where} does not tell whose "
+            "events these are; write paths there"
+        )
+
 
 @functools.lru_cache(maxsize=1)  # for all threads that read headers
 def _parse_table(content: bytes, location: str, label_column: str | None) -> EventTable:
@@ -250,6 +294,38 @@ def _plain_name(name: str) -> str:
     name = name.replace("\\", "/")  # tables are made on Windows, too
     elsewhere = name.startswith("/") or name[1:3] == ":/"
     return name.rpartition("/")[2] if elsewhere else posixpath.normpath(name)
+
+
+def check_any_event(
+    labels: Iterable[str], clip: str, alike: Mapping[str, str], recipe: Recipe
+) -> None:
+    """Raises InputError if there is no class at all, which only events could give.
+
+    Parameters
+    ----------
+    labels : iterable of str
+        The classes of the events of all clips that can be recorded.
+    clip : str
+        What one of these is called.
+    alike : mapping
+        As in :class:`plan.Listing`.
+    """
+    if recipe.events is None or recipe.classes is not None or any(labels):
+        return
+    table = EventTable.of(recipe)
+    why = ""
+    if alike:
+        name, other = min(alike.items())
+        why = f" Several clips are called {name}, {other} for one: write paths there."
+    elif table is not None and table.by_name:
+        why = (
+            f" It names {min(table.by_name)}, but a clip is called {clip}: names there "
+            "are paths relative to the input, or base names."
+        )
+    raise InputError(
+        f"There is not one event in {recipe.events} for the clips that can be recorded."
+        f"{why} Check --events, or name a class with --no-event."
+    )
 
 
 def clip_events(
@@ -379,16 +455,21 @@ def main_class(
 ) -> npt.NDArray[np.int64]:
     """The class with the most time in each window, -1 where no event counts.
 
-    Of equal ones it is the first in the list of classes.
+    Time that several events of a class share counts once. Of equal ones it is the first
+    in the list of classes.
     """
     seconds = np.full((len(starts_s), len(classes)), -1.0)
-    counted = counts_in(events, starts_s, length_s, share)
-    shared = overlaps(events, starts_s, length_s)
-    for at, event in enumerate(events):
-        column = seconds[:, classes[event.label]]
-        column[counted[:, at]] = (
-            np.maximum(column[counted[:, at]], 0) + shared[counted[:, at], at]
-        )
+    # Up to where the events of each class before have been counted.
+    reached = np.repeat(starts_s[:, np.newaxis], len(classes), axis=1)
+    ends_s = starts_s + length_s
+    ordered = sorted(events)
+    counted = counts_in(ordered, starts_s, length_s, share)
+    for at, event in enumerate(ordered):
+        windows, k = np.flatnonzero(counted[:, at]), classes[event.label]
+        low = np.maximum(event.start_s, reached[windows, k])
+        high = np.maximum(low, np.minimum(event.end_s, ends_s[windows]))
+        seconds[windows, k] = np.maximum(seconds[windows, k], 0) + (high - low)
+        reached[windows, k] = high
     best: npt.NDArray[np.int64] = seconds.argmax(axis=1)
     best[seconds.max(axis=1, initial=-1) < 0] = -1
     return best

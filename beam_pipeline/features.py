@@ -363,6 +363,17 @@ class EventRule:
         """Which classes have an event in which windows, shape (windows, classes)."""
         return multi_hot(events, self._numbers(), starts_s, length_s, self.share)
 
+    def kept(
+        self,
+        events: Sequence[Event],
+        starts_s: npt.NDArray[np.float64],
+        length_s: float,
+    ) -> npt.NDArray[np.bool_]:
+        """Which windows are not left out for want of an event."""
+        if not self.drops:
+            return np.ones(len(starts_s), np.bool_)
+        return np.asarray(self.found(events, starts_s, length_s).any(axis=1))
+
     def columns(
         self,
         events: Sequence[Event],

@@ -30,7 +30,8 @@ class PlanSummary:
 
     ``tally`` holds (clips, windows), ``by_event`` those by the classes of events in
     windows; ``form`` is None where no clip was accepted; ``salt`` is what splits were
-    decided with; ``empty`` are splits that have a share, and no clip.
+    decided with; ``empty`` are splits that have a share, and no clip; ``dropped`` are
+    windows that will be left out for want of an event, which the others count as well.
     """
 
     listing: Listing
@@ -40,6 +41,7 @@ class PlanSummary:
     by_event: Tally = field(default_factory=dict)
     salt: int | None = None
     empty: tuple[str, ...] = ()
+    dropped: Mapping[TallyKey, int] = field(default_factory=dict)
 
     def by_class(self) -> Tally:
         """What counts for classes: those of clips, or of events."""
@@ -51,6 +53,12 @@ class PlanSummary:
         return seconds_of(
             self.form, [(k, n) for k, (_, n) in self.tally.items()], split
         )
+
+    def kept(self, split: str) -> tuple[int, float]:
+        """A split's examples, and their seconds, without what is dropped."""
+        lost = sum(n for key, n in self.dropped.items() if key[0] == split)
+        lost_s = seconds_of(self.form, self.dropped.items(), split)
+        return self.layouts[split].total - lost, self.seconds(split) - lost_s
 
 
 def seconds_of(
@@ -131,6 +139,13 @@ def check_any_kept(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
     """Raises InputError if windows were left out and none was kept."""
     left_out = sum(info.left_out for info in infos)
     if left_out and not any(info.examples for info in infos):
+        if not recipe.keep:
+            raise InputError(
+                f"Not one of {left_out} windows has an event that counts, and "
+                "--no-event is drop. Check the times in --events, or lower "
+                f"--event-overlap ({recipe.event_overlap:g}); add --overwrite to "
+                "replace this run."
+            )
         first = (
             f", or raise --num-elems ({recipe.num_elems}), which counts windows before "
             "--keep chooses among them"

@@ -114,12 +114,13 @@ def place_clips(pipeline: beam.Pipeline, job: Job) -> Placed:
     """Reads headers; gives every clip its place, and sums up: a plan to look at."""
     recipe = job.recipe
     list_sources = beam.ParDo(ListSources(recipe))
-    probe_audio = beam.ParDo(ProbeAudio(job.inputs, recipe))
     once = pipeline | "Once" >> beam.Create([job.inputs], reshuffle=False)
     listed = (
         once
         | "ListSources" >> list_sources.with_outputs(LISTING, main="rows")  # key, rows
     )
+    listing = AsSingleton(listed[LISTING])
+    probe_audio = beam.ParDo(ProbeAudio(job.inputs, recipe), listing)
     probed = (
         listed.rows
         | "SpreadRows" >> beam.GroupByKey()  # key, [SourceRow]
@@ -142,7 +143,7 @@ def place_clips(pipeline: beam.Pipeline, job: Job) -> Placed:
         once
         | "ResolveFormat"
         >> beam.Map(
-            resolve_format, AsIter(corpora), recipe, job.work_folder,
+            resolve_format, AsIter(corpora), recipe, job.work_folder, listing,
             job.inputs[0].columns,
         )  # Format
     )
@@ -156,12 +157,12 @@ def place_clips(pipeline: beam.Pipeline, job: Job) -> Placed:
         | "TallyBuckets"
         >> beam.Map(
             tally_bucket, AsSingleton(layouts), AsSingleton(form), recipe
-        )  # key: counts, twice
+        )  # key: counts, of all kinds
     )
     summary = (
         once
         | "Summarise" >> beam.Map(
-            summarise, AsSingleton(listed[LISTING]), AsSingleton(form),
+            summarise, listing, AsSingleton(form),
             AsSingleton(layouts), AsIter(tallies), AsSingleton(salt), recipe,
         )  # PlanSummary
         | "AnnouncePlan" >> beam.Map(announce_plan, job.work_folder)

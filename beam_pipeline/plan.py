@@ -191,10 +191,15 @@ class Corpus:
 
 
 class Listing(NamedTuple):
-    """How many files the inputs have: clips, and others, which are ignored."""
+    """How many files the inputs have: clips, and others, which are ignored.
+
+    ``alike`` are names in the table of events that several files are called by, each
+    with one of these that is not the first.
+    """
 
     clips: int
     ignored: int
+    alike: Mapping[str, str] = {}
 
 
 # What examples are counted by: split, class, and sample rate, so that seconds add up

@@ -435,6 +435,13 @@ def _check_events(recipe: Recipe) -> None:
         ) from error
     if not recipe.no_event.strip():
         raise RecipeError("no_event", "must be keep, drop or a class", recipe.no_event)
+    classes = comma_list(recipe.classes)
+    if classes and recipe.no_event not in ("keep", "drop", *classes):
+        raise RecipeError(
+            "classes",
+            f"lacks {recipe.no_event}, the class that --no-event gives; add it",
+            recipe.classes,
+        )
     for target in comma_list(recipe.event_targets):
         feature = target.removeprefix(EVENT_MASK)
         if target not in EVENT_TARGETS and feature not in recipe.features:

@@ -52,7 +52,7 @@ from beam_pipeline.progress import (
     read_progress,
     read_verdict,
 )
-from beam_pipeline.recipe import Recipe, comma_text
+from beam_pipeline.recipe import LABEL_SOURCES, Recipe, comma_text
 from beam_pipeline.sources import Input, list_sources, resolve_inputs, survey
 from beam_pipeline.splits import shares_of
 from beam_pipeline.treatment import check_copies
@@ -528,6 +528,7 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     from beam_pipeline.clips import Prober
 
     check_copies(recipe, shares_of(recipe) or filter(None, (e.split for e in inputs)))
+    check_label_column(recipe, inputs)
     rows = (row for row in list_sources(inputs, recipe) if row is not None)
     first = list(islice(rows, FIRST_ROWS))
     recipe = replace(recipe, fingerprint=False)  # the job itself decodes
@@ -548,6 +549,23 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
             )
             Format.of(corpus, recipe, inputs[0].columns)
             return
+
+
+def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:
+    """Raises RecipeError if a column is to give the classes, and events give them.
+
+    It is no check of the recipe alone: data sets may have been recorded with one that
+    had both, and are to be read.
+    """
+    if recipe.events is None or recipe.label_from in LABEL_SOURCES:
+        return
+    if any(e.table is not None and recipe.label_from in e.table.names for e in inputs):
+        raise RecipeError(
+            "label_from",
+            "cannot be a column with --events, which give the classes; leave it out, "
+            "and the column is a plain one, which --columns may name",
+            recipe.label_from,
+        )
 
 
 @contextmanager

@@ -111,29 +111,36 @@ def describe_metadata(metadata: Metadata) -> str:
 def describe_plan(
     summary: PlanSummary, rejects: Sequence[Reject], recipe: Recipe
 ) -> str:
-    """A plan: splits, classes, features, rejects."""
+    """A plan: splits, classes, features, rejects.
+
+    Counts are at most what will be recorded where only the audio tells what is kept.
+    """
     form = summary.form
     if form is None:
         raise ValueError("a plan without clips")
     size = example_bytes(form.features)
-    seconds = {name: summary.seconds(name) for name in summary.layouts}
+    kept = {name: summary.kept(name) for name in summary.layouts}
+    seconds = {name: some for name, (_, some) in kept.items()}
     shares = _shares(seconds, recipe)
     rows = []
     for name, layout in summary.layouts.items():
         clips = sum(n for key, (n, _) in summary.tally.items() if key[0] == name)
+        examples, _ = kept[name]
         rows.append(
             (
                 name,
-                f"{layout.total:,}",
+                f"{examples:,}",
                 f"{clips:,}",
                 f"{seconds[name] / 3600:.2f}",
                 *shares.get(name, ()),
                 f"{layout.shards:,}",
-                _bytes(layout.total * size),
+                _bytes(examples * size),
             )
         )
+    at_most = _at_most(form)
     header = (
-        "split", "examples", "clips", "hours", *shares[""], "shards", "before GZIP"
+        "split", f"examples{at_most}", "clips", f"hours{at_most}", *shares[""],
+        "shards", f"before GZIP{at_most}",
     )  # fmt: skip
     parts = [_table(header, rows)]
     if form.classes:
@@ -184,8 +191,13 @@ def _describe_classes(summary: PlanSummary, form: Format) -> str:
     if len(form.classes) > CLASSES_SHOWN:
         more = f"... and {len(form.classes) - CLASSES_SHOWN} more"
         rows.append((more, *[""] * len(splits)))
-    header = ("class", *(f"{split} examples / clips / hours" for split in splits))
-    return _table(header, rows)
+    titles = (f"{split} examples / clips / hours{_at_most(form)}" for split in splits)
+    return _table(("class", *titles), rows)
+
+
+def _at_most(form: Format) -> str:
+    """What is said of numbers from which --keep will take some."""
+    return ", at most" if form.treatment.selections else ""
 
 
 def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:

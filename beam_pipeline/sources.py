@@ -161,7 +161,9 @@ def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:
     return files.join(inputs[source].root, filepath)
 
 
-def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow | None]:
+def list_sources(
+    inputs: Sequence[Input], recipe: Recipe, before: Before | None = None
+) -> Iterator[SourceRow | None]:
     """Every clip of every input, in order; None for each file that is ignored.
 
     From folders: the files with an audio suffix, in any case; other and hidden files
@@ -169,13 +171,15 @@ def list_sources(inputs: Sequence[Input], recipe: Recipe) -> Iterator[SourceRow 
 
     A folder's file that is also reached by a link is listed twice, as people mean it
     who link a file into several classes; both are in the same split.
+
+    Of files that the table of events calls alike, only those after the first can have
+    that as their problem; ``before`` tells of it at the end.
     """
     events = EventTable.of(recipe)
-    places = Places([entry.root for entry in inputs])
-    before = Before(inputs, recipe, events, places)
+    before = before or Before(inputs, recipe, events)
     row = 0
     for source, entry in enumerate(inputs):
-        reader = row_reader(source, entry, recipe, places)
+        reader = row_reader(source, entry, recipe, before.places)
         for found in _rows(entry, reader, row):
             if found is not None:
                 found = before.check(found)
@@ -197,13 +201,13 @@ class Before:
     """
 
     def __init__(
-        self, inputs: Sequence[Input], recipe: Recipe, events: EventTable | None,
-        places: Places,
-    ):  # fmt: skip
+        self, inputs: Sequence[Input], recipe: Recipe, events: EventTable | None
+    ):
+        self.places = Places([entry.root for entry in inputs])
         self.named: dict[str, str] = {}  # in the table of events -> whose they are
+        self.alike: dict[str, str] = {}  # of these -> another file that is called so
         self._inputs = inputs
         self._events = events
-        self._places = places
         self._by_hand = any(entry.kind != FOLDER for entry in inputs)
         self._has_splits = any(entry.split for entry in inputs)
         self._has_groups = recipe.group_by is not None
@@ -217,7 +221,7 @@ class Before:
         """The row with its file's number, or with its problem."""
         if not (self._by_hand or self._has_splits) and self._events is None:
             return row
-        place = self._places.place(self._inputs[row.source].root, row.filepath)
+        place = self.places.place(self._inputs[row.source].root, row.filepath)
         problem = row.problem
         if self._by_hand and problem is None:
             part = (place, row.offset_s, row.duration_s, row.channel)
@@ -264,10 +268,8 @@ class Before:
         name = events.name_of(row.filepath)
         if name is None or self.named.setdefault(name, place) == place:
             return None
-        return (
-            f"is called {name}, as {self.named[name]} is, and {events.where} does not "
-            "tell whose events these are; write paths there"
-        )
+        self.alike.setdefault(name, place)
+        return events.unclear(name, self.named[name])
 
 
 def row_reader(source: int, entry: Input, recipe: Recipe, places: Places) -> RowReader:

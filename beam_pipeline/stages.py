@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
 from typing import Any
 
@@ -27,7 +27,7 @@ from beam_pipeline.blocks import (
     WindowBlock,
 )
 from beam_pipeline.clips import Prober, with_split
-from beam_pipeline.events import named_no_event
+from beam_pipeline.events import EventTable, check_any_event, named_no_event
 from beam_pipeline.examples import ExampleEncoder, example_bytes
 from beam_pipeline.finish import PlanSummary
 from beam_pipeline.metadata import manifest_part
@@ -54,7 +54,7 @@ from beam_pipeline.progress import keeping_verdict, write_totals
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.rows import SourceRow
 from beam_pipeline.sink import COUNTERS, PlacedRecords, find_finished
-from beam_pipeline.sources import Input, list_sources
+from beam_pipeline.sources import Before, Input, list_sources
 from beam_pipeline.splits import (
     Splitter,
     add_tallies,
@@ -109,7 +109,8 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
     def process(self, inputs: Sequence[Input]) -> Iterator[Any]:
         block: list[SourceRow] = []
         clips = ignored = 0
-        for row in list_sources(inputs, self.recipe):
+        before = Before(inputs, self.recipe, EventTable.of(self.recipe))
+        for row in list_sources(inputs, self.recipe, before):
             if row is None:
                 ignored += 1
                 continue
@@ -122,12 +123,15 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
             yield block[0].row, Batch(block)
         _counter("clips_listed").inc(clips)
         _counter("files_ignored").inc(ignored)
-        yield TaggedOutput(LISTING, Listing(clips, ignored))
+        yield TaggedOutput(LISTING, Listing(clips, ignored, before.alike))
 
 
 @dataclass(eq=False)
 class ProbeAudio(beam.DoFn):  # type: ignore[misc]
-    """[SourceRow] -> [Clip]; a Reject to the side for each that cannot be taken."""
+    """[SourceRow] -> [Clip]; a Reject to the side for each that cannot be taken.
+
+    What only the whole listing shows of a row comes with the listing.
+    """
 
     inputs: tuple[Input, ...]
     recipe: Recipe
@@ -144,12 +148,13 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
             self._pool.shutdown()
 
     def process(
-        self, keyed: tuple[int, Iterable[Sequence[SourceRow]]]
+        self, keyed: tuple[int, Iterable[Sequence[SourceRow]]], listing: Listing
     ) -> Iterator[Any]:
+        probe = partial(self._prober.probe, alike=listing.alike)
         clips = []
         over = map if self._pool is None else self._pool.map
         for rows in keyed[1]:
-            for probed in over(self._prober.probe, rows):
+            for probed in over(probe, rows):
                 if isinstance(probed, Reject):
                     yield _rejected(probed)
                 else:
@@ -338,6 +343,7 @@ def resolve_format(
     corpora: Iterable[Corpus],
     recipe: Recipe,
     work_folder: str,
+    listing: Listing,
     columns: Sequence[tuple[str, str]] = (),
 ) -> Format | None:
     """The format of all clips together; None where not one was accepted."""
@@ -345,6 +351,8 @@ def resolve_format(
     if not corpus.rates_hz:
         return None
     with keeping_verdict(work_folder):
+        clip = min(corpus.named.values())
+        check_any_event(corpus.labels, clip, listing.alike, recipe)
         return Format.of(corpus, recipe, columns)
 
 
@@ -381,14 +389,16 @@ def tally_bucket(
     layouts: Mapping[str, ShardLayout],
     form: Format | None,
     recipe: Recipe,
-) -> tuple[Tally, Tally]:
+) -> tuple[Tally, Tally, Mapping[TallyKey, int]]:
     """Counts (clips, windows) of a bucket by split, class and sample rate.
 
-    Twice: by the classes of clips, and by those of events in their windows.
+    Twice: by the classes of clips, and by those of events in their windows. Then the
+    windows that are left out for want of an event.
     """
     total = layouts[placed.split].total
     clips, windows = Counter[TallyKey](), Counter[TallyKey]()
     with_event, held = Counter[TallyKey](), Counter[TallyKey]()
+    dropped = Counter[TallyKey]()
     index = placed.first_window
     for clip in placed.clips:
         kept = min(clip.windows, max(0, total - index))
@@ -397,13 +407,16 @@ def tally_bucket(
         windows[key] += kept
         index += clip.windows
         if recipe.events is not None and form is not None and kept:
-            for label, n in blocks.count_events(clip, kept, form, recipe).items():
+            by_label, without = blocks.count_events(clip, kept, form, recipe)
+            dropped[key] += without
+            for label, n in by_label.items():
                 key = (clip.split, label, clip.sample_rate_hz)
                 with_event[key] += n > 0
                 held[key] += n
     return (
         {key: (clips[key], windows[key]) for key in windows},
         {key: (with_event[key], held[key]) for key in held},
+        dropped,
     )
 
 
@@ -431,16 +444,21 @@ def summarise(
     listing: Listing,
     form: Format | None,
     layouts: Mapping[str, ShardLayout],
-    tallies: Iterable[tuple[Tally, Tally]],
+    tallies: Iterable[tuple[Tally, Tally, Mapping[TallyKey, int]]],
     salt: int | None,
     recipe: Recipe,
 ) -> PlanSummary:
     """The plan in a few numbers."""
     several = list(tallies)
-    tally = _added(some for some, _ in several)
-    by_event = _added(some for _, some in several)
+    tally = _added(some for some, _, _ in several)
+    by_event = _added(some for _, some, _ in several)
+    dropped = Counter[TallyKey]()
+    for _, _, some in several:
+        dropped.update(some)
     empty = tuple(name for name in shares_of(recipe) or () if name not in layouts)
-    return PlanSummary(listing, form, dict(layouts), tally, by_event, salt, empty)
+    return PlanSummary(
+        listing, form, dict(layouts), tally, by_event, salt, empty, dropped
+    )
 
 
 def _added(tallies: Iterable[Tally]) -> dict[TallyKey, tuple[int, int]]:

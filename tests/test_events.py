@@ -3,6 +3,8 @@
 import json
 import re
 from collections import Counter
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,8 @@ from beam_pipeline.events import (
 from beam_pipeline.plan import Clip, Segment
 from beam_pipeline.reader import replay
 from beam_pipeline.recipe import Recipe
+from beam_pipeline.recorder import plan
+from beam_pipeline.show import describe_plan
 from beam_pipeline.verify import find_problems
 from tests.sounds import write_sound
 
@@ -56,6 +60,23 @@ EXPECTED = [Event(0.5, 1.25, "wren"), Event(2.0, 2.5, "owl")]
 )
 def test_formats(name, text):
     assert read_events(text.encode(), name) == {None: EXPECTED}
+
+
+@pytest.mark.parametrize("header", ["", "Begin Time (s)\tEnd Time (s)\tSpecies\n"])
+def test_quotes_are_a_part_of_labels_of_programs_that_do_not_quote(header):
+    """A quote that is never closed must not take the lines after it along."""
+    lines = '0\t1\t"owl, barn, of a, b, or c\n2\t3\t5" gun\n4\t5\t"tit"\n'
+    found = read_events((header + lines).encode(), "a.txt")
+    labels = [event.label for event in found[None]]
+    assert labels == ['"owl, barn, of a, b, or c', '5" gun', '"tit"']
+
+
+def test_text_in_quotes_may_have_several_lines():
+    text = 'note,start,end,label\n"one\ntwo",0,1,owl\n\n,2,x,"tit"\n'
+    with pytest.raises(InputError, match=r"a.csv, line 5: 'x' is not a time"):
+        read_events(text.encode(), "a.csv")
+    found = read_events(text.replace("x", "3").encode(), "a.csv")
+    assert found == {None: [Event(0, 1, "owl"), Event(2, 3, "tit")]}
 
 
 def test_a_table_of_several_files():
@@ -89,6 +110,34 @@ def test_no_events(text):
         ("a.txt", "0\t1\n", r"line 1: the event has an empty label"),
         ("a.csv", "start,label\n1,owl\n", r"line 2: there is no column for the end"),
         ("a.csv", "start,end\n1,2\n", r"no column for the label .*only start, end"),
+        (
+            "a.csv",
+            'start,end,label\n0,1,"owl\n2,3,tit\n',
+            r"a.csv, line 2: unexpected end of data; is a quote not closed\?",
+        ),
+        (
+            "a.csv",
+            'start,end,label\n0,1,owl\n\n0,1,"owl\n2,3,"tit"\n',
+            r"line 4: ',' expected after '\"'; is a quote",
+        ),
+        ("a.tsv", '0\t1\towl\n0\t1\t"tit\n', r"a.tsv, line 2: unexpected end of data"),
+        (
+            "a.csv",
+            'label,start,end\n"owl\n2,3,",0,1\n',
+            r"line 2: the label runs over several lines, 'owl\\n2,3,'; is a quote",
+        ),
+        (
+            "a.csv",
+            "path,start,end,label\na.wav,0,1,owl\na.wav,0,1,owl, barn\n",
+            r"a.csv, line 3: 5 values, but there are 4 columns \(path, start, end, ",
+        ),
+        (
+            "a.csv",
+            "start,end,label,by\n0,1,owl\n",
+            r"line 2: 3 values, but there are 4",
+        ),
+        ("a.csv", "0,1,owl, barn\n", r"line 1: 4 values, but there are 3 columns"),
+        ("a.txt", "0\t1\towl\tbarn\n", r"line 1: 4 values, but there are 3 columns"),
         ("a.json", "{", r"a.json: Expecting property name"),
         ("a.json", "3", r"a.json must hold a list"),
         ("a.jsonl", "[1]\n", r"a.jsonl, entry 1: must be an object"),
@@ -110,11 +159,20 @@ def test_what_is_not_text():
 CLASSES = {"owl": 0, "tit": 1, "wren": 2}
 # Quarters are exact in binary, so that the slow loops compare the same numbers.
 times = st.integers(0, 40).map(lambda n: n / 4)
-events = st.lists(
-    st.tuples(times, times, st.sampled_from(sorted(CLASSES))).map(
-        lambda e: Event(min(e[:2]), max(e[:2]), e[2])
-    ),
-    max_size=6,
+labels = st.sampled_from(sorted(CLASSES))
+lives = st.tuples(times, times, labels).map(
+    lambda e: Event(min(e[:2]), max(e[:2]), e[2])
+)
+# Often some of one class overlap, or are the same.
+crowded = st.builds(
+    lambda some, label: [event._replace(label=label) for event in some],
+    st.lists(lives, min_size=2, max_size=4),
+    labels,
+)
+events = st.one_of(
+    st.lists(lives, max_size=6),
+    st.builds(lambda a, b: a + b, crowded, st.lists(lives, max_size=3)),
+    st.builds(lambda a, b: a + b + a[:1], crowded, crowded),
 )
 starts = st.lists(times, min_size=1, max_size=5).map(lambda s: np.array(sorted(s)))
 
@@ -126,6 +184,17 @@ def slow_counts(event, start, length, share):
     return shared > 0 and shared >= share * min(event.end_s - event.start_s, length)
 
 
+def slow_union(events, start, end):
+    """Seconds of a window in which there is one of the events, or several of them."""
+    edges = {min(max(t, start), end) for event in events for t in event[:2]}
+    cuts = sorted({start, end, *edges})
+    return sum(
+        b - a
+        for a, b in pairwise(cuts)
+        if any(event.start_s <= a and b <= event.end_s for event in events)
+    )
+
+
 @given(events, starts, st.sampled_from([0.25, 1.0, 3.5]), st.sampled_from([0, 0.5, 1]))
 @settings(deadline=None, max_examples=300)
 def test_windows_against_slow_loops(some, at, length, share):
@@ -135,17 +204,32 @@ def test_windows_against_slow_loops(some, at, length, share):
     assert counted.shape == (len(at), len(some))
     assert hot.dtype == np.bool_
     for i, start in enumerate(at):
-        seconds = {}
+        held = {}
         for k, event in enumerate(some):
             expected = slow_counts(event, start, length, share)
             assert counted[i, k] == expected
             if expected:
-                shared = min(event.end_s, start + length) - max(event.start_s, start)
-                seconds[event.label] = seconds.get(event.label, 0) + max(shared, 0)
+                held.setdefault(event.label, []).append(event)
+        seconds = {c: slow_union(held[c], start, start + length) for c in held}
         assert [bool(h) for h in hot[i]] == [c in seconds for c in CLASSES]
         longest = max(seconds.values(), default=None)
         expected = next((c for c in CLASSES if seconds.get(c) == longest), None)
         assert best[i] == (CLASSES[expected] if seconds else -1)
+
+
+@pytest.mark.parametrize(
+    ("wrens", "best"),
+    [
+        ([(0.0, 0.6), (0.1, 0.7)], "tit"),
+        ([(0.0, 0.6), (0.0, 0.6)], "tit"),
+        ([(0.0, 0.9), (0.2, 0.3), (0.3, 0.4)], "tit"),
+        ([(0.0, 0.4), (0.6, 0.8)], "tit"),
+        ([(0.5, 1.5), (0.0, 0.5)], "wren"),
+    ],
+)
+def test_time_that_events_of_a_class_share_counts_once(wrens, best):
+    some = [Event(0.0, 0.95, "tit"), *(Event(*times, "wren") for times in wrens)]
+    assert main_class(some, CLASSES, np.zeros(1), 1.0) == CLASSES[best]
 
 
 @given(events, starts, st.integers(1, 8), st.sampled_from([0.25, 0.5]))
@@ -214,13 +298,14 @@ def write_raven(folder):
 
 def slow_labels(events, start_s, length_s, share, classes):
     """What holds in a window, and for how long."""
-    seconds = {}
+    held = {}
     for event in events:
         if slow_counts(event, start_s, length_s, share):
-            end_s = min(event.end_s, start_s + length_s)
-            shared = max(0, end_s - max(event.start_s, start_s))
-            seconds[event.label] = seconds.get(event.label, 0) + shared
-    return [seconds.get(label) for label in classes]
+            held.setdefault(event.label, []).append(event)
+    return [
+        slow_union(held[label], start_s, start_s + length_s) if label in held else None
+        for label in classes
+    ]
 
 
 @pytest.mark.parametrize("write", [write_audacity, write_raven])
@@ -377,11 +462,33 @@ def test_a_name_in_the_table_that_is_no_clip_is_named(sounds, tmp_path):
         record(sounds, tmp_path / "out", **options)
     write_sound(sounds / "b" / "x.wav", 4000)
     table.write_text("file,start,end,label\nx.wav,0,1,owl\n")
-    with pytest.raises(TooManyRejected, match=r"b/x.wav: is called x.wav, as .*x.wav"):
+    with pytest.raises(InputError, match=r"Several clips are called x.wav, .*/b/x.wav"):
         record(sounds, tmp_path / "two", **options)
+    table.write_text("file,start,end,label\nx.wav,0,1,owl\nz.wav,0,1,owl\n")
+    with pytest.raises(TooManyRejected, match="2 of 4 clips were rejected"):
+        record(sounds, tmp_path / "both", **options, max_rejected=1)
+    reasons = rejected(tmp_path / "both")
+    assert sorted(reasons) == ["a/x.wav", "b/x.wav"]
+    assert f"is called x.wav, as {sounds}/b/x.wav is, and" in reasons["a/x.wav"]
+    assert f"is called x.wav, as {sounds}/a/x.wav is, and" in reasons["b/x.wav"]
     table.write_text("file,start,end,label\na/x.wav,0,1,owl\nb\\x.wav,0,1,tit\n")
     metadata = record(sounds, tmp_path / "three", **options)
     assert metadata.classes == ("owl", "tit")
+
+
+def test_names_that_match_no_clip_are_shown(sounds, tmp_path):
+    table = tmp_path / "events.csv"
+    table.write_text("file,start,end,label\nin/a/x.wav,0,1,owl\nin/b,0,1,owl\n")
+    options = {"win_len": 2000, "events": str(table)}
+    said = (
+        "for the clips that can be recorded. It names in/a/x.wav, but a clip is called "
+        "a/x.wav: names there are paths relative to the input, or base names. Check"
+    )
+    with pytest.raises(InputError, match=re.escape(said)):
+        record(sounds, tmp_path / "out", **options)
+    table.write_text("file,start,end,label\n")
+    with pytest.raises(InputError, match=r"can be recorded\. Check --events, or"):
+        record(sounds, tmp_path / "out", **options)
 
 
 def test_changed_events_are_not_mixed_with_those_before(sounds, tmp_path):
@@ -409,6 +516,8 @@ def test_changed_events_are_not_mixed_with_those_before(sounds, tmp_path):
         ({"events": "a.csv", "label_separator": ";"}, "label_separator: cannot be"),
         ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
           "augment": "noise()|speed()"}, "event_targets: is a mask of frames, which"),
+        ({"events": "a.csv", "no_event": "none", "classes": "tit,owl"},
+         "classes: lacks none, the class that --no-event gives; add it; got 'tit,owl'"),
         ({"events": "gone.csv"}, "there is no such file. Check --events"),
         ({"events": "{stem}.txt", "event_targets": "mask:s"}, "has no frames in time"),
     ],
@@ -434,6 +543,35 @@ def test_a_class_that_is_not_one_of_those_given(sounds, tmp_path):
     assert metadata.splits["records"].examples_per_class["crow"] == 0
 
 
+def test_the_class_of_windows_without_an_event_is_one_of_those_given(sounds, tmp_path):
+    options = write_raven(sounds) | {"win_len": 2000, "no_event": "none"}
+    classes = "wren, owl,none,tit"
+    metadata = record(sounds, tmp_path / "out", **options, classes=classes)
+    assert metadata.classes == ("wren", "owl", "none", "tit")
+    assert metadata.splits["records"].examples_per_class["none"] > 0
+
+
+def test_a_column_is_not_the_class_where_events_are(sounds, tmp_path):
+    (sounds / "clips.csv").write_text("path,species\na/x.wav,owl\n")
+    options = {"win_len": 2000, **write_audacity(sounds)}
+    refused = "label_from: cannot be a column with --events, which give the classes; "
+    for function in (plan, partial(record, output=tmp_path / "out")):
+        with pytest.raises(RecipeError, match=refused):
+            function(sounds / "clips.csv", label_from="species", **options)
+    metadata = record(sounds / "clips.csv", tmp_path / "out", **options)
+    assert metadata.features["species"].dtype == "string"
+
+
+def test_groups_of_an_expression_stand_beside_events(sounds, tmp_path):
+    expression = "(?P<class>[a-z]+)/(?P<site>[xyz])"
+    metadata = record(
+        sounds, tmp_path / "out", win_len=2000, label_from=expression,
+        group_by="site", splits="train=.5,test=.5", **write_raven(sounds),
+    )  # fmt: skip
+    assert metadata.classes == ("owl", "tit", "wren")
+    assert "site" in metadata.features
+
+
 def test_the_plan_counts_windows_by_events(sounds, tmp_path, capsys):
     options = write_raven(sounds)
     flags = ["--events", options["events"], "--event-column", "species"]
@@ -446,6 +584,47 @@ def test_the_plan_counts_windows_by_events(sounds, tmp_path, capsys):
     assert {name: rows[name] for name in per_class} == {
         name: str(n) for name, n in per_class.items()
     }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"event_overlap": 0.5},
+        {"num_elems": 25, "tail": "overlap", "event_targets": "class"},
+        {"splits": "train=1,test=1", "copies": 2, "augment": "noise()"},
+    ],
+)
+def test_the_plan_counts_no_windows_that_are_dropped(sounds, tmp_path, options):
+    options = {"win_len": 2000, "no_event": "drop", **write_raven(sounds), **options}
+    metadata = record(sounds, tmp_path / "out", **options)
+    assert sum(split.left_out for split in metadata.splits.values()) > 5
+    summary, _ = plan(sounds, **options)
+    for name, split in metadata.splits.items():
+        examples, seconds = summary.kept(name)
+        assert (examples, seconds) == (split.examples, pytest.approx(split.seconds))
+    said = describe_plan(summary, [], metadata.recipe)
+    assert "at most" not in said
+    rows = [line.split() for line in said.splitlines()[1 : 1 + len(metadata.splits)]]
+    shown = {name: int(examples) for name, examples, *_ in rows}
+    assert shown == {name: split.examples for name, split in metadata.splits.items()}
+
+
+def test_windows_that_are_all_dropped(sounds, tmp_path):
+    table = tmp_path / "events.csv"
+    table.write_text("file,start,end,label\nx.wav,2.4,2.45,owl\n")
+    options = {"win_len": 2000, "no_event": "drop", "max_windows": 1}
+    with pytest.raises(
+        InputError, match="Not one of 3 windows has an event that count"
+    ):
+        record(sounds, tmp_path / "out", events=str(table), **options)
+
+
+def test_what_only_the_audio_tells_is_planned_as_the_most(sounds):
+    options = {"win_len": 2000, "no_event": "drop", **write_raven(sounds)}
+    summary, _ = plan(sounds, keep="energy(above_db=-50)", **options)
+    said = describe_plan(summary, [], Recipe(win_len=2000)).splitlines()
+    assert "examples, at most  clips  hours, at most  shards" in said[0]
+    assert any("examples / clips / hours, at most" in line for line in said)
 
 
 @given(events, starts, st.sampled_from([0.25, 1.0, 3.5]), st.sampled_from([0, 0.5, 1]))
@@ -535,7 +714,7 @@ def test_one_table_does_not_mean_two_files(sounds, tmp_path):
     write_sound(tmp_path / "more" / "a" / "x.wav", 8000)
     table = tmp_path / "events.csv"
     table.write_text("path,start,end,label\na/x.wav,0,1,owl\n")
-    with pytest.raises(TooManyRejected, match="does not tell whose events these are"):
+    with pytest.raises(InputError, match=r"clips are called a/x.wav, .*/more/a/x.wav"):
         record([sounds, tmp_path / "more"], tmp_path / "o", win_len=2000,
                events=str(table))  # fmt: skip
 

@@ -142,9 +142,8 @@ def test_probing_gives_clips_and_rejects(tmp_path):
 
     def build(keyed):
         inputs = tuple(resolve_inputs([str(tmp_path)]))
-        probed = keyed | beam.ParDo(ProbeAudio(inputs, recipe)).with_outputs(
-            REJECTS, main="clips"
-        )
+        probe_audio = beam.ParDo(ProbeAudio(inputs, recipe), Listing(9, 0))
+        probed = keyed | probe_audio.with_outputs(REJECTS, main="clips")
         short = probed[REJECTS] | beam.Map(lambda reject: tuple(reject[:4]))
         return [(probed.clips | beam.FlatMap(list), clips), (short, rejects)]
 
@@ -331,8 +330,10 @@ def test_tallies_count_what_segments_hold(sizes, first, total):
         windows[key] += segment.windows
         rows.setdefault(key, set()).add(segment.clip.row)
     recipe = Recipe(win_len=1)
-    found, by_event = stages.tally_bucket(placed, {"records": layout}, None, recipe)
-    assert by_event == {}
+    found, by_event, dropped = stages.tally_bucket(
+        placed, {"records": layout}, None, recipe
+    )
+    assert by_event == dropped == {}
     assert {key: pair for key, pair in found.items() if pair != (0, 0)} == {
         key: (len(rows[key]), n) for key, n in windows.items()
     }
@@ -342,10 +343,10 @@ def test_the_corpus_is_what_all_buckets_hold():
     recipe = Recipe(win_len=100)
     clips = [clip(0, label="b"), clip(1, label="a"), clip(2, label="b")]
     corpora = [stages.describe_clips(some, recipe) for some in (clips[:2], clips[2:])]
-    form = stages.resolve_format(None, corpora, recipe, "unused")
+    form = stages.resolve_format(None, corpora, recipe, "unused", Listing(3, 0))
     assert form.classes == ("a", "b")
     assert form.rates_hz == {RATE: 3}
-    assert stages.resolve_format(None, [], recipe, "unused") is None
+    assert stages.resolve_format(None, [], recipe, "unused", Listing(0, 0)) is None
 
 
 @pytest.mark.parametrize("splits", [(), ("records",), ("eval", "train")])
@@ -361,12 +362,17 @@ def test_tallies_of_all_buckets_add_up():
     key, other = ("records", "a", RATE), ("records", "b", RATE)
     layouts = {"records": ShardLayout("records", 9, 1, 9)}
     recipe = Recipe(win_len=1, splits="records=1,test=1")
-    tallies = [({key: (1, 2)}, {}), ({}, {}), ({key: (2, 3), other: (1, 4)}, {})]
+    tallies = [
+        ({key: (1, 2)}, {}, {key: 1}),
+        ({}, {}, {}),
+        ({key: (2, 3), other: (1, 4)}, {}, {key: 1, other: 3}),
+    ]
     summary = stages.summarise(
         None, Listing(4, 0), None, layouts, tallies, None, recipe
     )
     assert summary.empty == ("test",)
     assert summary.tally == {key: (3, 5), other: (1, 4)}
+    assert summary.dropped == {key: 2, other: 3}
     assert summary.layouts == layouts
 
 
@@ -575,8 +581,9 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
         once = blocks.pipeline | "Once" >> beam.Create([None], reshuffle=False)
         corpora = blocks | beam.Map(stages.describe_clips, recipe)
         form = once | beam.Map(
-            stages.resolve_format, beam.pvalue.AsIter(corpora), recipe, "unused"
-        )
+            stages.resolve_format, beam.pvalue.AsIter(corpora), recipe, "unused",
+            Listing(2, 0),
+        )  # fmt: skip
         layouts = once | "LayOut" >> beam.Map(
             stages.lay_out, AsDict(counts), AsSingleton(form), recipe
         )

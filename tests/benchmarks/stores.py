@@ -74,7 +74,7 @@ def clips_by_beam(folder):
 
 def clips_by_ours(folder):
     from beam_pipeline import blocks
-    from beam_pipeline.plan import Clip, Corpus, Segment, Shard, ShardTask
+    from beam_pipeline.plan import Clip, Corpus, Listing, Segment, Shard, ShardTask
     from beam_pipeline.recipe import Recipe
     from beam_pipeline.sources import resolve_inputs
     from beam_pipeline.stages import ProbeAudio, list_sources
@@ -83,8 +83,8 @@ def clips_by_ours(folder):
     inputs = tuple(resolve_inputs([f"{folder}/clips"]))
     probe = ProbeAudio(inputs, recipe)
     probe.setup()
-    rows = list(list_sources(inputs, "none"))
-    (clips,) = probe.process((0, [rows]))
+    rows = list(list_sources(inputs, recipe))
+    (clips,) = probe.process((0, [rows]), Listing(len(rows), 0))
     probe.teardown()
     assert all(isinstance(clip, Clip) for clip in clips)
     form = blocks.Format.of(Corpus((), {RATE: 1}, {1: 1}), recipe)
