@@ -66,7 +66,9 @@ class Prober:
             stage = "sources" if row.problem is not None else "probe"
             name, reason = type(error).__name__, error.reason
             if row.line:
-                reason += f" (row {row.line} of {self._inputs[row.source].location})"
+                entry = self._inputs[row.source]
+                table = "the table" if entry.in_memory else entry.location
+                reason += f" (row {row.line} of {table})"
             return Reject(row.row, row.filepath, stage, name, reason)
 
     def _clip(self, row: SourceRow) -> Clip:

@@ -117,13 +117,13 @@ class Decoder:
         self.info = probed or header
         if not self.info.format:  # a table said it, which knows no formats
             self.info = replace(self.info, format=header.format, subtype=header.subtype)
-            if has_exact_length(header) and header.frames != self.info.frames:
-                self.close()
-                raise UnreadableAudio(
-                    name,
-                    f"holds {header.frames} frames, and its table says "
-                    f"{self.info.frames}",
-                )
+            for what in ("sample_rate_hz", "channels", "frames"):
+                has, said = getattr(header, what), getattr(self.info, what)
+                if has != said and (what != "frames" or has_exact_length(header)):
+                    self.close()
+                    raise UnreadableAudio(
+                        name, f"has {what} {has}, and its table says {said}"
+                    )
         if replace(header, frames=self.info.frames) != self.info:
             self.close()
             raise UnreadableAudio(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beam_pipeline import files
 from beam_pipeline.blocks import Format
@@ -53,7 +53,14 @@ from beam_pipeline.progress import (
     read_verdict,
 )
 from beam_pipeline.recipe import LABEL_SOURCES, Recipe, comma_text
-from beam_pipeline.sources import Input, list_sources, resolve_inputs, survey
+from beam_pipeline.sources import (
+    TABLE,
+    Input,
+    labelled_rows,
+    list_sources,
+    resolve_inputs,
+    survey,
+)
 from beam_pipeline.splits import shares_of
 from beam_pipeline.treatment import check_copies
 
@@ -174,7 +181,7 @@ def record(
         Called with the counters of a runner of Beam when its job is done.
     **options
         Fields of :class:`Recipe`, where values of ``features`` may also be transforms,
-        and of :class:`RunOptions`.
+        and ``label_from`` a mapping from paths to classes; and of :class:`RunOptions`.
 
     Returns
     -------
@@ -194,6 +201,7 @@ def record(
     """
     from beam_pipeline.local import run_local
 
+    input, options = with_labels(input, options)
     recipe, run = split_options(recipe, options)
     if run.is_template():
         raise RecipeError(
@@ -228,6 +236,7 @@ def write_template(
 
     from beam_pipeline.pipeline import build_pipeline
 
+    input, options = with_labels(input, options)
     recipe, run = split_options(recipe, options)
     check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
@@ -294,9 +303,29 @@ def continuing() -> Iterator[None]:
         raise StoreError(*error.args, advice) from error
 
 
+class Labelled(NamedTuple):
+    """An input whose classes are not in its names, but given one by one."""
+
+    source: Source
+    classes: Mapping[str, str]
+
+
+def with_labels(
+    input: Source, options: Mapping[str, Any]
+) -> tuple[Source | Labelled, dict[str, Any]]:
+    """Takes a mapping as ``label_from`` over to the input, where it makes a column."""
+    classes = options.get("label_from")
+    if not isinstance(classes, Mapping):
+        return input, dict(options)
+    return Labelled(input, classes), {**options, "label_from": "class"}
+
+
 @contextmanager
-def resolved(input: Source, recipe: Recipe) -> Iterator[list[Input]]:
+def resolved(input: Source | Labelled, recipe: Recipe) -> Iterator[list[Input]]:
     """The inputs of :func:`record`; tables in memory are in files for the block."""
+    classes = None
+    if isinstance(input, Labelled):
+        input, classes = input
     with tempfile.TemporaryDirectory(prefix="audio-tfrecords-rows-") as folder:
 
         def locate(entry: Any) -> str:
@@ -321,6 +350,14 @@ def resolved(input: Source, recipe: Recipe) -> Iterator[list[Input]]:
                 # Paths in them are those of the program that made them.
                 entry = replace(entry, root=os.getcwd(), in_memory=True)
             inputs.append(entry)
+        if classes is not None:
+            inputs = [
+                Input(TABLE, write_rows(rows, folder), entry.root, entry.split,
+                      in_memory=True)
+                for entry, rows in zip(
+                    inputs, labelled_rows(inputs, classes), strict=True
+                )
+            ]  # fmt: skip
         yield survey(inputs, recipe)
 
 
@@ -436,6 +473,7 @@ def plan(
     from beam_pipeline.local import plan_local
     from beam_pipeline.pipeline import Job
 
+    input, options = with_labels(input, options)
     recipe, run = split_options(recipe, options)
     # A fingerprint decodes a clip, and decides nothing of what is planned.
     recipe = replace(recipe, fingerprint=False)

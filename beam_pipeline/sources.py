@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from beam_pipeline import files
@@ -227,7 +227,7 @@ class Before:
             part = (place, row.offset_s, row.duration_s, row.channel)
             first = self._parts.setdefault(hash(part), row.row)
             if first != row.row:
-                problem = f"was listed before, as clip {first} from 0"
+                problem = f"is listed twice: it is clip {first} from 0, too"
             file = self._files.setdefault(hash(place), row.row)
             if file != row.row:
                 row = row._replace(file=file)
@@ -360,6 +360,50 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
                 "with --columns, or none."
             )
     return surveyed
+
+
+def labelled_rows(
+    inputs: Sequence[Input], classes: Mapping[str, str]
+) -> list[list[dict[str, str]]]:
+    """A row with path and class for each file of each input.
+
+    Parameters
+    ----------
+    classes : mapping
+        From names, written as people like, below the input's root or absolute.
+
+    Raises
+    ------
+    InputError
+        If an input is a table or has no file, or a name is none of their files'.
+    """
+    places = Places([entry.root for entry in inputs])
+    missing = dict(classes)
+    tables = []
+    for entry in inputs:
+        if entry.kind == TABLE:
+            raise InputError(
+                f"{entry.location} is a table, whose classes are in a column: name it "
+                "with label_from instead of a mapping."
+            )
+        by_key = {places.key(entry.root, os.fspath(n)): n for n in classes}
+        rows = []
+        for name, taken in _list_input(entry):
+            if not taken:
+                continue
+            given = by_key.get(places.key(entry.root, name))
+            rows.append({"path": name, "class": ""})
+            if given is not None:
+                rows[-1]["class"] = missing.pop(given, classes[given])
+        if not rows:
+            raise InputError(f"There is no audio file in {entry.location}.")
+        tables.append(rows)
+    for name in missing:
+        raise InputError(
+            f"label_from has a class for {name}, which is not among the files; names "
+            f"are relative to {inputs[0].root}, or absolute."
+        )
+    return tables
 
 
 def _list_input(entry: Input) -> Iterator[tuple[str, bool]]:

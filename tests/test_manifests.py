@@ -241,7 +241,7 @@ def test_the_same_row_twice_is_a_reject(corpus):
     path = write_csv(corpus / "m.csv", [*ROWS, ROWS[1]])
     found = rows_of(path, label_from="kind")
     assert [row.problem for row in found] == [
-        None, None, None, "was listed before, as clip 1 from 0"
+        None, None, None, "is listed twice: it is clip 1 from 0, too"
     ]  # fmt: skip
 
 
@@ -539,6 +539,15 @@ def test_a_column_of_classes_is_told_to_be_one(corpus):
         plan(write_csv(corpus / "m.csv", rows), win_len=500)
 
 
+@pytest.mark.parametrize(("what", "has", "said"), [
+    ("sample_rate_hz", RATE, 2 * RATE), ("channels", 1, 2)])  # fmt: skip
+def test_a_table_that_lies_of_the_rate(corpus, what, has, said):
+    row = {**ROWS[0], "frames": 1000, "sample_rate_hz": RATE, "channels": 1, what: said}
+    path = write_csv(corpus / "m.csv", [row])
+    with pytest.raises(TooManyRejected, match=f"has {what} {has}, and its table says"):
+        record(path, corpus / "o", win_len=500, label_from="kind")
+
+
 @pytest.mark.parametrize("frames", [999, 1001, 5000])
 @pytest.mark.parametrize("format", ["wav", "flac", "ogg"])
 def test_a_table_that_lies_is_found_out(tmp_path, frames, format):
@@ -546,7 +555,7 @@ def test_a_table_that_lies_is_found_out(tmp_path, frames, format):
     soundfile.write(tmp_path / f"x.{format}", sound, RATE)
     row = {"path": f"x.{format}", "frames": frames, "sample_rate_hz": RATE}
     path = write_csv(tmp_path / "m.csv", [row])
-    words = f"holds 1000 frames, and its table says {frames}"
+    words = f"has frames 1000, and its table says {frames}"
     with pytest.raises(TooManyRejected, match=words):
         record(str(path), str(tmp_path / "o"), win_len=500, label_from="none")
 
@@ -752,6 +761,46 @@ def test_tables_in_memory_that_are_refused(corpus, monkeypatch, rows, problem):
     with pytest.raises((InputError, RecipeError), match=problem):
         record(rows, corpus / "o", win_len=500)
     assert not (corpus / "o").exists()
+
+
+def test_classes_from_a_mapping(corpus, tmp_path):
+    classes = {"a/1.wav": "owl", "./b/ä 3.wav": "tit", str(corpus / "a/2.wav"): "owl"}
+    for at, source in enumerate(
+        (corpus, {"train": corpus / "a", "test": corpus / "b"})
+    ):
+        if at:
+            names = ("1.wav", "ä 3.wav", str(corpus / "a/2.wav"))
+            classes = dict(zip(names, classes.values(), strict=True))
+        out = tmp_path.parent / f"{tmp_path.name} {at}"
+        metadata = record(source, out, win_len=500, label_from=classes)
+        found = {
+            (e["filepath"].decode(), e["class"].decode())
+            for split in metadata.splits
+            for e in examples_of(out, split)
+        }
+        below = ("", "") if at else ("a/", "b/")
+        assert found == {
+            (f"{below[0]}1.wav", "owl"), (f"{below[0]}2.wav", "owl"),
+            (f"{below[1]}ä 3.wav", "tit"),
+        }  # fmt: skip
+
+
+def test_classes_from_a_mapping_that_does_not_fit(corpus):
+    for classes, problem in (
+        (
+            {"a/1.wav": "owl", "a/9.wav": "owl"},
+            "a class for a/9.wav, which is not among",
+        ),
+        ({}, "There is not one|has no class"),
+    ):
+        with pytest.raises((InputError, TooManyRejected), match=problem):
+            record(corpus, corpus.parent / "out", win_len=500, label_from=classes)
+    _, rejects = plan(corpus, win_len=500, label_from={"a/1.wav": "owl"})
+    assert [r.filepath for r in rejects] == ["a/2.wav", "b/ä 3.wav"]
+    assert all("has no class" in r.reason for r in rejects)
+    table = write_csv(corpus / "m.csv", ROWS)
+    with pytest.raises(InputError, match="is a table, whose classes are in a column"):
+        plan(table, win_len=500, label_from={"a/1.wav": "owl"})
 
 
 def test_a_run_of_a_table_in_memory_can_be_continued(corpus, monkeypatch):

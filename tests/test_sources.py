@@ -262,7 +262,7 @@ def test_a_file_that_a_list_names_again_is_a_row_with_a_problem(tmp_path, times)
     (tmp_path / "a.wav").touch()
     lines = ["x.wav", "y.wav", *["x.wav"] * (times - 1)]
     (tmp_path / "list.txt").write_text("\n".join(lines))
-    problem = "was listed before, as clip 1 from 0"
+    problem = "is listed twice: it is clip 1 from 0, too"
     assert rows_of(tmp_path / "a.wav", tmp_path / "list.txt", label_from="none") == [
         row_of(0, 0, "a.wav", None),
         row_of(1, 1, "x.wav", None),
@@ -361,7 +361,7 @@ def test_a_file_of_two_inputs_is_taken_once(tmp_path, first, second):
     inputs = resolve_inputs([f"{tmp_path}/{first}", f"{tmp_path}/{second}"])
     once, twice = listed(inputs, "none")
     assert once.problem is None
-    assert twice.problem == "was listed before, as clip 0 from 0"
+    assert twice.problem == "is listed twice: it is clip 0 from 0, too"
 
 
 @pytest.mark.parametrize(
