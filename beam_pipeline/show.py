@@ -29,6 +29,8 @@ from beam_pipeline.windows import WindowPlan
 REJECTS_SHOWN = 20
 CLASSES_SHOWN = 50
 PLOTS_ACROSS = 3
+# Of the class, or the file's name, above a panel.
+TITLE_LENGTH = 24
 LAYERS_SHOWN = 8
 
 
@@ -442,13 +444,17 @@ def _draw(axes: Any, panel: Panel, example: Mapping[str, Any], win_len: int) -> 
     if values.dtype.kind == "c":
         values = np.abs(values)
     layers = values.reshape(panel.count, *panel.shape)[list(panel.layers)]
-    axes.set_title(f"{panel.title()}: {example.get('class', example['filepath'])}")
+    stem = os.path.splitext(os.path.basename(example["filepath"]))[0]
+    what = example.get("class") or stem
+    if len(what) > TITLE_LENGTH:
+        what = f"{what[: TITLE_LENGTH - 1]}\N{HORIZONTAL ELLIPSIS}"
+    axes.set_title(f"{panel.title()}: {what}")
     if len(panel.shape) == 1:
         if not spec.axes and panel.shape == (win_len,):
             rate = float(example["fs"])
             start = float(example["win_start_idx"]) / rate
             axes.plot(start + np.arange(win_len) / rate, layers.T, linewidth=0.5)
-            axes.set_xlabel("s")
+            axes.set_xlabel("time (s)")
         else:
             _draw_series(axes, spec, layers.T)
         if len(layers) > 1:

@@ -92,7 +92,7 @@ def expect_lines(panel: Any, values: np.ndarray, xlabel: str) -> None:
 @pytest.mark.parametrize("channels", [1, 2, 3])
 def test_every_channel_is_drawn(draw: Any, channels: int) -> None:
     panels, example, said = draw(channels, channels="keep", features=FEATURES)
-    for name, label in (("signal", "s"), ("level", "time (s)"),
+    for name, label in (("signal", "time (s)"), ("level", "time (s)"),
                         ("spectrum", "frequency (Hz)")):  # fmt: skip
         panel = panels.pop(f"{name}: cat")
         assert example[name].shape[0] == channels
@@ -115,7 +115,7 @@ def test_without_channels_it_is_as_it_was(draw: Any) -> None:
     panels, example, said = draw(1, features=FEATURES)
     assert list(panels) == ["level: cat", "mel: cat", "signal: cat", "spectrum: cat"]
     signal = panels["signal: cat"]
-    expect_lines(signal, example["signal"][None], "s")
+    expect_lines(signal, example["signal"][None], "time (s)")
     times = np.arange(WIN_LEN) / RATE + example["win_start_idx"] / RATE
     np.testing.assert_allclose(signal.get_lines()[0].get_xdata(), times)
     (image,) = panels["mel: cat"].get_images()
@@ -144,7 +144,9 @@ def test_many_channels_are_some(draw: Any) -> None:
     assert list(panels) == [
         *(f"mel, channel {c}: cat" for c in range(8)), "signal, 8 of 10 channels: cat"
     ]  # fmt: skip
-    expect_lines(panels["signal, 8 of 10 channels: cat"], example["signal"][:8], "s")
+    expect_lines(
+        panels["signal, 8 of 10 channels: cat"], example["signal"][:8], "time (s)"
+    )
     assert said[1:] == [
         "not drawn: mel (those after the first 8), signal (those after the first 8)"
     ]
