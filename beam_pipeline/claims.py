@@ -39,6 +39,7 @@ from beam_pipeline.progress import (
     JOB_FILE,
     PHASES,
     PLAN_FILE,
+    RECEIPTS,
     ROWS,
     VERDICT_FILE,
     WORK_FOLDER,
@@ -164,16 +165,16 @@ def claim_output(
             # What the run before has planned and how it failed is history.
             files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
             return
-        # A run that failed before it had a shard leaves nothing to go on with.
+        # A run that failed without one whole shard leaves nothing to go on with.
         failed = files.exists(files.join(work, VERDICT_FILE))
-        overwrite |= failed and set(held) <= {REJECTED}
+        overwrite |= failed and not files.is_folder(files.join(work, RECEIPTS))
         if not overwrite:
             raise OutputError(
                 f"{output} holds an unfinished run of another recipe, other inputs, "
                 "other library versions or other code of a transform. Give its command "
                 "again to finish it, or --overwrite to replace it, or another --output."
             )
-    if held:
+    if held and set(held) != {REJECTED}:
         foreign = [name for name in held if not _is_ours(name)]
         if foreign or not overwrite:
             what = (
@@ -183,9 +184,9 @@ def claim_output(
             )
             hint = "" if foreign else ", or --overwrite to replace it"
             raise OutputError(f"{output} holds {what}. Give another --output{hint}.")
-        # The metadata first: from then on the data set is not complete.
-        for name in sorted(held, key=lambda name: name != METADATA):
-            files.delete([files.join(output, name)])
+    # The metadata first: from then on the data set is not complete.
+    for name in sorted(held, key=lambda name: name != METADATA):
+        files.delete([files.join(output, name)])
     if claimed:
         clear_work(work)
     files.write_bytes(job_file, to_text(stamp))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import BinaryIO
 
 from beam_pipeline import blocks, files
 from beam_pipeline.audio import output_frames
@@ -77,6 +78,9 @@ class Prober:
             info, modified_ns = self._probed(row)
         else:
             info, modified_ns = AudioInfo(*row.known, format="", subtype=""), 0
+            if files.is_beams(row.filepath):
+                with files.closing(self._begun(row)):
+                    pass  # it is there
         channel = recipe.channels if row.channel is None else row.channel
         check_channel(info, channel, name=row.filepath)
         rate = recipe.sample_rate or info.sample_rate_hz
@@ -135,14 +139,16 @@ class Prober:
             clip = blocks.fingerprint_clip(clip, *part, self._inputs, recipe)
         return clip
 
-    def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
-        """What is in a row's file, and when it was changed."""
+    def _begun(self, row: SourceRow) -> str | BinaryIO:
         path = locate(self._inputs, row.source, row.filepath)
         try:
-            begun = files.begin_read(path)
+            return files.begin_read(path)
         except (FileNotFoundError, InputError) as error:  # of a scheme that is not here
             raise UnreadableAudio(row.filepath, f"cannot be opened: {error}") from error
-        with files.closing(begun) as source:
+
+    def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
+        """What is in a row's file, and when it was changed."""
+        with files.closing(self._begun(row)) as source:
             info = probe_audio(
                 source,
                 name=row.filepath,

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import posixpath
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -261,7 +262,8 @@ class EventTable:
 
     def name_of(self, filepath: str) -> str | None:
         """What a clip is called in the table: its path, or its name alone."""
-        for name in (filepath, filepath.rpartition("/")[2]):
+        plain = posixpath.normpath(filepath) if "./" in filepath else filepath
+        for name in (filepath, plain, filepath.rpartition("/")[2]):
             if name in self.by_name:
                 return name
         return None
@@ -283,17 +285,25 @@ def _parse_table(content: bytes, location: str, label_column: str | None) -> Eve
             f"columns {', '.join(FILE_NAMES)}. For a file beside each clip, write "
             "--events '{folder}/{stem}.txt'."
         )
+    written = {str(name).replace("\\", "/") for name in found}  # on Windows, too
+    count = Counter(map(_plain_name, written))
     by_name: dict[str, list[Event]] = {}
     for name, events in found.items():
-        by_name.setdefault(_plain_name(str(name)), []).extend(events)
+        name = str(name).replace("\\", "/")
+        plain = _plain_name(name)
+        # Of two folders' files, their names alone would make one.
+        name = name if count[plain] > 1 and _is_elsewhere(name) else plain
+        by_name.setdefault(name, []).extend(events)
     return EventTable(location, {n: tuple(sorted(e)) for n, e in by_name.items()})
 
 
 def _plain_name(name: str) -> str:
     """A file's name as clips are called; of a path elsewhere, the last part alone."""
-    name = name.replace("\\", "/")  # tables are made on Windows, too
-    elsewhere = name.startswith("/") or name[1:3] == ":/"
-    return name.rpartition("/")[2] if elsewhere else posixpath.normpath(name)
+    return name.rpartition("/")[2] if _is_elsewhere(name) else posixpath.normpath(name)
+
+
+def _is_elsewhere(name: str) -> bool:
+    return name.startswith("/") or name[1:3] == ":/"
 
 
 def check_any_event(

@@ -24,6 +24,11 @@ def is_local(path: str) -> bool:
     return "://" not in path
 
 
+def is_beams(path: str) -> bool:
+    """Whether a path is on a file system of Beam's, if on any."""
+    return not is_local(path) and not stores.is_in_store(path)
+
+
 def _remote(path: str) -> Any:
     """The module that knows a remote path's file system."""
     return stores if stores.is_in_store(path) else beam_files

@@ -315,6 +315,12 @@ def _widest(found: set[str]) -> str:
     return "text" if keys and found & {"large", "large round"} else "number"
 
 
+def _kind_of_float(value: float) -> str:
+    if not value.is_integer():
+        return "number"
+    return "round" if abs(value) <= MOST_WHOLE_FLOAT32 else "large round"
+
+
 def _kind_of_whole(value: int) -> str:
     if not -(2**63) <= value < 2**63:
         return "text"
@@ -327,9 +333,7 @@ def _kind_of(value: Any) -> str:
     if isinstance(value, bool | int):
         return _kind_of_whole(value)
     if isinstance(value, float):
-        if not value.is_integer():
-            return "number" if value == value else "missing"
-        return "round" if abs(value) <= MOST_WHOLE_FLOAT32 else "large round"
+        return _kind_of_float(value) if value == value else "missing"
     if not isinstance(value, str) or not is_number(value):
         return "text"
     try:
@@ -340,6 +344,7 @@ def _kind_of(value: Any) -> str:
     except ValueError:
         pass
     try:
-        return "number" if math.isfinite(float(value)) else "text"
+        number = float(value)
     except ValueError:
         return "text"
+    return _kind_of_float(number) if math.isfinite(number) else "text"

@@ -16,7 +16,10 @@ from beam_pipeline import files
 
 
 class Places:
-    """Finds the files that names below some roots mean."""
+    """Finds the files that names below some roots mean.
+
+    Links to folders are followed, and those to files that were looked at.
+    """
 
     def __init__(self, roots: Sequence[str]):
         real = {os.path.realpath(root) for root in roots if files.is_local(root)}
@@ -26,10 +29,16 @@ class Places:
         self._links: dict[str, str] = {}
         self._outside: dict[str, str] = {}
 
-    def key(self, root: str, name: str, may_be_link: bool = True) -> str:
-        """What stands for the file that a name below a root means.
+    def look(self, root: str, name: str) -> None:
+        """Finds out whether the file is a link, which is a request on a network."""
+        if files.is_local(root) and files.is_local(name):
+            folder, base = _parted(name)
+            path = f"{self._folder(root, folder)[0]}/{base}"
+            if path not in self._links and os.path.islink(path):
+                self._links[path] = os.path.realpath(path)
 
-        Looking whether it is a link costs a request to a network's file system.
+    def key(self, root: str, name: str) -> str:
+        """What stands for the file that a name below a root means.
 
         Examples
         --------
@@ -42,16 +51,17 @@ class Places:
         folder, base = _parted(name)
         place, key = self._folder(root, folder)
         path = f"{place}/{base}"
-        if may_be_link and os.path.islink(path):
-            self._links[path] = real = os.path.realpath(path)
+        real = self._links.get(path)
+        if real is None:
+            return self._outside.get(path, f"{key}{base}")
+        if real not in self._outside:
             folder, _, name = real.rpartition("/")
             if folder in self._outside:
-                return f"{self._outside[folder]}/{name}"
-            return self._key_of(real, f"{key}{base}")
-        return self._outside.get(path, f"{key}{base}")
+                self._outside[real] = f"{self._outside[folder]}/{name}"
+        return self._key_of(real, f"{key}{base}")
 
     def place(self, root: str, name: str) -> str:
-        """Where that file is; through links to files that :meth:`key` has followed."""
+        """Where that file is."""
         if not files.is_local(root) or not files.is_local(name):
             return files.join(root, name)
         folder, base = _parted(name)

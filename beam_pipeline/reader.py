@@ -21,6 +21,7 @@ from beam_pipeline import files
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.features import BYTES_LIST, FLOAT_LIST, INT64_LIST, RAW, FeatureSpec
 from beam_pipeline.metadata import METADATA, Metadata, ShardEntry, SplitEntry
+from beam_pipeline.plan import DEFAULT_SPLIT
 
 READ_AHEAD_BYTES = 256 << 20
 SHUFFLE_BYTES = 128 << 20
@@ -257,7 +258,7 @@ def choose_scales(
     if normalize is False:
         return {}
     splits = metadata.splits
-    name = "train" if "train" in splits or len(splits) > 1 else next(iter(splits))
+    name = DEFAULT_SPLIT if set(splits) == {DEFAULT_SPLIT} else "train"
     if name not in splits:
         raise InputError(
             f"normalize: the data set has no split train, only {', '.join(splits)}."

@@ -329,8 +329,8 @@ class RowReader:
             return SourceRow(row, self._source, shown, None, problem, file=row)
         try:
             label = self._label(filepath, values)
-            known = _known(table)
-            group = self._group(filepath, values, known is None)
+            self._places.look(self._root, filepath)
+            group = self._group(filepath, values)
             offset_s, duration_s, channel = _segment(table) if self._has_parts else ALL
             return SourceRow(
                 row,
@@ -343,7 +343,7 @@ class RowReader:
                 offset_s,
                 duration_s,
                 channel,
-                known,
+                _known(table),
                 tuple(
                     [convert(name, values.get(name), t) for name, t in self._columns]
                     + [_target(n, values.get(n)) for n in self._layout.targets]
@@ -387,6 +387,11 @@ class RowReader:
                 "a character that is in none of them"
             )
         for label in labels:
+            if isinstance(label, list | dict | bool) or label is None or label != label:
+                raise ValueError(
+                    f"has {json.dumps(label, default=str)} in the list of column "
+                    f"{column}, which is no class"
+                )
             if self._separator in str(label):
                 raise ValueError(
                     f"has class {label} in column {column}, and {self._separator!r} "
@@ -394,11 +399,9 @@ class RowReader:
                 )
         return self._separator.join(map(str, labels))
 
-    def _group(
-        self, filepath: str, values: Mapping[str, Any], may_be_link: bool
-    ) -> str:
+    def _group(self, filepath: str, values: Mapping[str, Any]) -> str:
         if not self._layout.group_by:
-            return self._places.key(self._root, filepath, may_be_link)
+            return self._places.key(self._root, filepath)
         parts = []
         for name in self._layout.group_by:
             group = _group_name(values.get(name))

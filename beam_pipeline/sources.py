@@ -219,15 +219,19 @@ class Before:
 
     def check(self, row: SourceRow) -> SourceRow:
         """The row with its file's number, or with its problem."""
-        if not (self._by_hand or self._has_splits) and self._events is None:
+        watched = self._by_hand or self._has_splits or self._has_groups
+        if not watched and self._events is None:
             return row
         place = self.places.place(self._inputs[row.source].root, row.filepath)
         problem = row.problem
         if self._by_hand and problem is None:
-            part = (place, row.offset_s, row.duration_s, row.channel)
+            # Two links to a file are two names for it, which is no mistake.
+            path = _written(self._inputs[row.source].root, row.filepath)
+            part = (path, row.offset_s, row.duration_s, row.channel)
             first = self._parts.setdefault(hash(part), row.row)
             if first != row.row:
                 problem = f"is listed twice: it is clip {first} from 0, too"
+        if watched and row.problem is None:
             file = self._files.setdefault(hash(place), row.row)
             if file != row.row:
                 row = row._replace(file=file)
@@ -377,7 +381,6 @@ def labelled_rows(
     InputError
         If an input is a table or has no file, or a name is none of their files'.
     """
-    places = Places([entry.root for entry in inputs])
     missing = dict(classes)
     tables = []
     for entry in inputs:
@@ -386,12 +389,18 @@ def labelled_rows(
                 f"{entry.location} is a table, whose classes are in a column: name it "
                 "with label_from instead of a mapping."
             )
-        by_key = {places.key(entry.root, os.fspath(n)): n for n in classes}
+        by_place: dict[str, str] = {}
+        for name in classes:
+            place = _written(entry.root, os.fspath(name))
+            if by_place.setdefault(place, name) != name:
+                raise InputError(
+                    f"label_from has {by_place[place]} and {name}, which are one file."
+                )
         rows = []
         for name, taken in _list_input(entry):
             if not taken:
                 continue
-            given = by_key.get(places.key(entry.root, name))
+            given = by_place.get(_written(entry.root, name))
             rows.append({"path": name, "class": ""})
             if given is not None:
                 rows[-1]["class"] = missing.pop(given, classes[given])
@@ -404,6 +413,14 @@ def labelled_rows(
             f"are relative to {inputs[0].root}, or absolute."
         )
     return tables
+
+
+def _written(root: str, name: str) -> str:
+    """Where a name's file is, in one spelling: ``./x.wav`` is ``x.wav``."""
+    path = files.join(root, name)
+    # Most are spelt so, and to make sure of it costs more than all else here.
+    may_differ = "/." in path or "//" in path or path.endswith("/")
+    return os.path.normpath(path) if may_differ and files.is_local(path) else path
 
 
 def _list_input(entry: Input) -> Iterator[tuple[str, bool]]:

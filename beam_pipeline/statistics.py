@@ -243,7 +243,7 @@ class FeatureStatistics:
         filled = np.where(finite, rows, 0)
         total = _sums_of(filled)
         if np.isfinite(total).all():
-            self._add_sums(filled, total)
+            self._add_sums(filled, total, finite)
         else:
             self._add_one_by_one(filled)
         least, _ = _range_of(np.where(finite, rows, np.inf))
@@ -251,27 +251,36 @@ class FeatureStatistics:
         self._widen(least, most)
         self._histogram.add(rows[finite])
 
-    def _add_sums(self, rows: Array, total: npt.NDArray[np.float64]) -> None:
+    def _add_sums(
+        self, rows: Array, total: npt.NDArray[np.float64], finite: Array | None = None
+    ) -> None:
+        """Adds the sums of rows, with zeros where values are not ``finite``."""
         sums, squares = total.reshape(2, -1)
-        if _lose_digits(rows, sums, squares, np.array(len(rows))):
-            self._add_distances(rows)
+        counts = np.array(len(rows)) if finite is None else finite.sum(axis=0)
+        if _lose_digits(rows, sums, squares, counts).any():
+            self._add_distances(rows, finite)
         else:
             self._sums.add(total)
 
-    def _add_distances(self, rows: Array) -> None:
+    def _add_distances(self, rows: Array, finite: Array | None = None) -> None:
         """Adds the sums of values that lie near each other, and far from zero.
 
         ``sum x = n m + sum (x - m)``, ``sum x**2 = sum (x - m)**2 + 2 m sum (x - m) +
         n m**2``: beyond the distances from about the mean, ``m``, all is exact.
         """
         exact = rows.astype(np.float64)
-        middle = exact.mean(axis=0)
+        counts = np.full(rows.shape[1], len(rows))
+        if finite is not None:
+            counts = finite.sum(axis=0)
+        middle = exact.sum(axis=0) / np.maximum(counts, 1)
         exact -= middle
+        if finite is not None:
+            exact[~finite] = 0
         first = exact.sum(axis=0)
         second = np.square(exact, out=exact).sum(axis=0)
-        n = len(rows)
         sums, squares = [], []
-        for m, a, b in zip(_units(middle), _units(first), _units(second), strict=True):
+        parts = map(_units, (middle, first, second))
+        for n, m, a, b in zip(counts.tolist(), *parts, strict=True):
             sums.append(n * m + a)
             squares.append(b + ((2 * m * a + n * m * m) >> -_LEAST))
         self._sums.merge([*sums, *squares])
@@ -504,7 +513,8 @@ def _range_of(rows: Array) -> tuple[Array, Array]:
 def _lose_digits(rows: Array, sums: Array, squares: Array, counts: Array) -> Array:
     """Whether the sums of so many rows leave too little of what the values differ by.
 
-    Sums and squares have shape (..., columns), the counts shape (...).
+    Sums and squares have shape (..., columns), the counts shape (...), or that of the
+    sums where columns differ.
     """
     if rows.dtype == np.float32:
         few = counts <= _EXACT_ROWS
@@ -512,10 +522,11 @@ def _lose_digits(rows: Array, sums: Array, squares: Array, counts: Array) -> Arr
             return np.zeros_like(few)
     else:
         few = np.zeros_like(counts, bool)
+    by_column = counts.shape == sums.shape and counts.ndim
     with np.errstate(over="ignore", invalid="ignore"):
-        whole = counts[..., np.newaxis] * squares
+        whole = (counts if by_column else counts[..., np.newaxis]) * squares
         near = whole - sums**2 < _LEAST_SPREAD * whole
-    lost: Array = near.any(axis=-1) & ~few
+    lost: Array = (near if by_column else near.any(axis=-1)) & ~few
     return lost
 
 

@@ -374,6 +374,17 @@ def test_masks_of_frames_without_a_length(sounds, tmp_path, transform):
     assert found
 
 
+def test_files_of_one_name_in_two_folders_elsewhere(sounds, tmp_path):
+    table = tmp_path / "events.csv"
+    table.write_text(
+        "path,start,end,label\n/old/2024/x.wav,0,1,owl\n/old/2025/x.wav,0,1,tit\n"
+    )
+    _, rejects = plan(sounds, win_len=2000, events=str(table), classes="owl,tit")
+    assert {(r.filepath, "not among the inputs" in r.reason) for r in rejects} == {
+        ("/old/2024/x.wav", True), ("/old/2025/x.wav", True)
+    }  # fmt: skip
+
+
 def test_parts_of_files_have_the_events_of_their_time(sounds, tmp_path):
     table = "path,offset_s,duration_s\na/x.wav,0,1\na/x.wav,1,1\na/x.wav,0.25,0.5\n"
     (sounds / "parts.csv").write_text(table)

@@ -108,7 +108,7 @@ ARROWS = {
     "sink pipeline local",
     "cli": "__init__ errors recipe recipe_files metadata progress finish show listing "
     "verify auditor recorder",
-    "reader": "errors files features metadata",
+    "reader": "errors files features plan metadata",
     # Lazily, whatever is asked for.
     "__init__": "auditor metadata reader recipe recorder sink streams transforms",
     "__main__": "cli",

@@ -460,6 +460,13 @@ def test_lists_of_classes(corpus, monkeypatch):
     assert "has a list of classes in column kind; give --label-sep" in rejects[0].reason
     _, rejects = plan(rows, win_len=500, label_from="kind", label_separator="o")
     assert "has class owl in column kind, and 'o' stands between" in rejects[0].reason
+    for value in (None, math.nan, ["x"], {"a": 1}, True):
+        rows = [{**rows[0], "kind": ["owl", value]}]
+        (corpus / "m.jsonl").write_text(json.dumps(rows[0]))
+        _, (reject,) = plan(
+            corpus / "m.jsonl", win_len=500, label_from="kind", label_separator=";"
+        )
+        assert "in the list of column kind, which is no class" in reject.reason
 
 
 def test_text_that_python_takes_for_numbers(tmp_path):
@@ -480,12 +487,15 @@ def test_large_keys_with_gaps_stay_what_they_are(corpus, monkeypatch, most):
     expected = [float(most), math.nan, 5.0]
     if most > 2**24:
         expected = [str(most).encode(), b"", b"5"]
-    for at, table in enumerate((rows, pd.DataFrame(rows), corpus / "m.csv")):
+    frame = pd.DataFrame(rows)
+    frame.to_csv(corpus / "pandas.csv", index=False)
+    tables = (rows, frame, corpus / "m.csv", corpus / "pandas.csv")
+    for at, table in enumerate(tables):
         record(table, corpus / f"o{at}", win_len=500, order="listed", max_windows=1,
                label_from="none")  # fmt: skip
         found = [example["key"] for example in examples_of(corpus / f"o{at}")]
         if most > 2**24:
-            assert found == expected
+            assert [key.removesuffix(b".0") for key in found] == expected
         else:
             np.testing.assert_array_equal(found, expected)
 
@@ -496,6 +506,16 @@ def test_the_manifest_has_numbers_whole(corpus):
            label_from="kind")  # fmt: skip
     found = pq.read_table(corpus / "o" / "manifest.parquet")["at"].to_pylist()
     assert found == [1717171717.25] * 3
+
+
+def test_a_scheme_that_nobody_serves_and_a_known_length(corpus):
+    table = corpus / "m.csv"
+    table.write_text(
+        "path,frames,sample_rate_hz\nhttp://x/a.wav,1000,8000\na/1.wav,1000,8000\n"
+    )
+    _, (reject,) = plan(table, win_len=500, label_from="none")
+    assert "the scheme http:// is not supported" in reject.reason
+    assert "row 2 of" in reject.reason
 
 
 @pytest.mark.parametrize("path", ["file:///x/a.wav", "C://x/a.wav", "http://x/a.wav"])
@@ -785,6 +805,16 @@ def test_classes_from_a_mapping(corpus, tmp_path):
         }  # fmt: skip
 
 
+def test_classes_from_a_mapping_of_links(corpus):
+    (corpus / "c").symlink_to("b")
+    classes = {"b/ä 3.wav": "owl", "c/ä 3.wav": "tit", "a/1.wav": "x", "a/2.wav": "x"}
+    out = corpus.parent / f"{corpus.name} out"
+    metadata = record(corpus, out, win_len=500, label_from=classes)
+    assert (metadata.rejected, metadata.classes) == (0, ("owl", "tit", "x"))
+    with pytest.raises(InputError, match="which are one file"):
+        plan(corpus, win_len=500, label_from={"a/1.wav": "x", "./a/1.wav": "y"})
+
+
 def test_classes_from_a_mapping_that_does_not_fit(corpus):
     for classes, problem in (
         (
@@ -794,7 +824,8 @@ def test_classes_from_a_mapping_that_does_not_fit(corpus):
         ({}, "There is not one|has no class"),
     ):
         with pytest.raises((InputError, TooManyRejected), match=problem):
-            record(corpus, corpus.parent / "out", win_len=500, label_from=classes)
+            record(corpus, corpus.parent / f"{corpus.name} out", win_len=500,
+                   label_from=classes)  # fmt: skip
     _, rejects = plan(corpus, win_len=500, label_from={"a/1.wav": "owl"})
     assert [r.filepath for r in rejects] == ["a/2.wav", "b/ä 3.wav"]
     assert all("has no class" in r.reason for r in rejects)

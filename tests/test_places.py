@@ -1,5 +1,6 @@
 """places.py, and that a file is in one split however it is called."""
 
+import itertools
 import os
 
 import pytest
@@ -51,14 +52,29 @@ def root(tmp_path):
 def test_a_file_has_one_key(root, name, key):
     places = Places([root])
     folders = {"root": root, "parent": os.path.dirname(root)}
+    places.look(root, name.format(**folders))
     assert places.key(root, name.format(**folders)) == key.format(**folders)
 
 
 def test_what_lies_outside_has_the_first_name_it_was_called_by(root):
     places = Places([root])
     names = ["../out/b.wav", "away/b.wav", f"{root}/../out/b.wav", "away.wav"]
-    assert [places.key(root, name) for name in names] == ["../out/b.wav"] * 4
+    assert [key_of(places, root, name) for name in names] == ["../out/b.wav"] * 4
     assert len({places.place(root, name) for name in names}) == 1
+
+
+def key_of(places, root, name):
+    places.look(root, name)
+    return places.key(root, name)
+
+
+def test_names_of_a_file_outside_in_any_order(root):
+    names = ["away.wav", "away/b.wav", "away/other.wav", "again.wav", "../out/b.wav"]
+    os.symlink(f"{root}/../out/b.wav", f"{root}/again.wav")
+    for order in itertools.permutations(names):
+        places = Places([root])
+        keys = {key_of(places, root, n) for n in order if n != "away/other.wav"}
+        assert len(keys) == 1
 
 
 def test_roots_inside_of_one_another(root):
@@ -75,11 +91,6 @@ def test_a_store_has_no_links(name):
     assert places.key("s3://bucket/x", name) == "a.wav"
     assert places.place("s3://bucket/x", name) == "s3://bucket/x/a.wav"
     assert Places(["/x"]).key("/x", "gs://b/a.wav") == "gs://b/a.wav"
-
-
-def test_a_file_is_looked_at_only_if_that_is_wanted(root):
-    places = Places([root])
-    assert places.key(root, "link.wav", may_be_link=False) == "link.wav"
 
 
 @pytest.mark.parametrize("stratify", [False, True])
@@ -108,6 +119,32 @@ def test_a_folder_s_links_are_in_the_split_of_their_file(tmp_path):
            fingerprint=True)  # fmt: skip
     found = audit(tmp_path / "o")
     assert (len(found.kinds["audio"]), found.kinds["audio"].leaks) == (12, 0)
+
+
+def test_a_link_is_not_in_another_group_than_its_file(tmp_path):
+    write_sound(tmp_path / "a" / "p.wav", 1000)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "q.wav").symlink_to("../a/p.wav")
+    options = {"splits": "train=1,test=1", "group_by": "who", "win_len": 400}
+    (tmp_path / "m.csv").write_text("path,who\na/p.wav,x\nb/q.wav,y\n")
+    _, (reject,) = plan(tmp_path / "m.csv", label_from="none", **options)
+    assert "is of the group y, but clip 0 from 0, a part of the same" in reject.reason
+    (tmp_path / "m.csv").unlink()
+    _, (reject,) = plan(tmp_path, label_from="(?P<who>.)/(?P<class>.)", **options)
+    assert "is of the group b, but clip 0 from 0, a part of the same" in reject.reason
+
+
+def test_links_of_files_whose_length_is_known(tmp_path):
+    lines = ["path,offset_s,duration_s,frames,sample_rate_hz"]
+    for at in range(12):
+        write_sound(tmp_path / f"{at}.wav", 16000)
+        (tmp_path / f"link{at}.wav").symlink_to(f"{at}.wav")
+        lines += [f"{at}.wav,0,1,16000,8000", f"link{at}.wav,1,1,16000,8000"]
+    (tmp_path / "m.csv").write_text("\n".join(lines))
+    record(tmp_path / "m.csv", tmp_path / "o", win_seconds=0.5, label_from="none",
+           splits="train=1,test=1")  # fmt: skip
+    found = audit(tmp_path / "o")
+    assert (len(found.splits), found.clips, found.kinds["file"].leaks) == (2, 24, 0)
 
 
 def test_a_file_is_not_in_the_inputs_of_two_splits(tmp_path):

@@ -509,3 +509,19 @@ def test_a_split_that_lost_all_its_windows_is_told(tmp_path, capsys):
     for normalize in (True, "signal"):
         with pytest.raises(InputError, match="normalize: split train has no example"):
             replay(str(out), split="test", normalize=normalize)
+
+
+def test_another_split_is_not_taken_for_train(tmp_path):
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    loud = 0.5 * np.sin(np.arange(2000) / 5)
+    soundfile.write(tmp_path / "in" / "a" / "x.wav", loud, RATE)
+    for split in ("test", None):
+        source = {split: tmp_path / "in"} if split else tmp_path / "in"
+        out = tmp_path / f"out {split}"
+        record(source, out, win_len=400)
+        if split is None:
+            signals = [e["signal"] for e in replay(str(out), normalize=True)]
+            assert abs(np.mean(signals)) < 1e-6
+        else:
+            with pytest.raises(InputError, match="has no split train, only test"):
+                replay(str(out), normalize=True)

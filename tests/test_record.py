@@ -556,6 +556,22 @@ def test_inputs_that_are_not_there(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "rejected.jsonl").read_text() == ""
 
 
+def test_a_run_that_lost_every_clip_is_in_nobodys_way(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    name = next((tmp_path / "in").rglob("*.wav"))
+    table = tmp_path / "all.csv"
+    table.write_text(f"path,frames,sample_rate_hz\n{name},300000,8000\n")
+    out, options = tmp_path / "out", {"win_len": 500, "label_from": "none"}
+    with pytest.raises(TooManyRejected, match="Not one of 1 clips"):
+        record(table, out, **options)
+    record(tmp_path / "in", out, **options)
+
+    work = {"work_dir": tmp_path / "work"}
+    with pytest.raises(TooManyRejected, match="Not one of 1 clips"):
+        record(table, tmp_path / "other", **options, **work)
+    record(tmp_path / "in", tmp_path / "other", **options, **work)
+
+
 def test_what_was_there_before_is_not_touched(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in")
     places = str(tmp_path / "in"), str(tmp_path / "out")

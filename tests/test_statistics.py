@@ -289,6 +289,20 @@ def test_what_differs_little_far_from_zero(offset, rows, bins):
         assert made["bins"]["std"] == pytest.approx(distances.std(axis=0), rel=1e-6)
 
 
+@pytest.mark.parametrize("rows", [40, 20_000])
+@pytest.mark.parametrize("bins", [0, 3])
+def test_what_differs_little_far_from_zero_with_gaps(rows, bins):
+    values = noise(rows, 1, 3).astype(np.float64) + 1e9
+    values[::7, :, 1] = np.nan
+    values[3, :, 2] = np.inf
+    made = gathered([values], bins).to_json()
+    finite = np.where(np.isfinite(values), values - 1e9, np.nan).reshape(-1, 3)
+    assert made["std"] == pytest.approx(np.nanstd(finite), rel=1e-6)
+    if bins:
+        stds = np.nanstd(finite, axis=0)
+        assert made["bins"]["std"] == pytest.approx(stds, rel=1e-6)
+
+
 def test_quantiles_lie_within_the_range():
     made = gathered([np.full((3, 3), 0.3, "f4")]).to_json()
     assert set(made["quantiles"].values()) == {float(np.float32(0.3))}
