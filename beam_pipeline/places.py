@@ -8,6 +8,7 @@ outside of all such folders has the first name that it was called by.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,26 +17,17 @@ from beam_pipeline import files
 
 
 class Places:
-    """Finds the files that names below some roots mean.
-
-    Links to folders are followed, and those to files that were looked at.
-    """
+    """Finds the files that names below some roots mean."""
 
     def __init__(self, roots: Sequence[str]):
         real = {os.path.realpath(root) for root in roots if files.is_local(root)}
         # The innermost first.
         self._roots = sorted(real, key=len, reverse=True)
         self._folders: dict[tuple[str, str], tuple[str, str]] = {}
-        self._links: dict[str, str] = {}
+        # A row's place and key are asked for one after the other, and to see whether a
+        # file is a link is a request on a network.
+        self._found = functools.lru_cache(maxsize=1)(self._find)
         self._outside: dict[str, str] = {}
-
-    def look(self, root: str, name: str) -> None:
-        """Finds out whether the file is a link, which is a request on a network."""
-        if files.is_local(root) and files.is_local(name):
-            folder, base = _parted(name)
-            path = f"{self._folder(root, folder)[0]}/{base}"
-            if path not in self._links and os.path.islink(path):
-                self._links[path] = os.path.realpath(path)
 
     def key(self, root: str, name: str) -> str:
         """What stands for the file that a name below a root means.
@@ -46,27 +38,28 @@ class Places:
         >>> [places.key("/sounds", name) for name in ("./a.wav", "/sounds/a.wav")]
         ['a.wav', 'a.wav']
         """
-        if not files.is_local(root) or not files.is_local(name):
-            return files.join(root, name).removeprefix(root.rstrip("/") + "/")
-        folder, base = _parted(name)
-        place, key = self._folder(root, folder)
-        path = f"{place}/{base}"
-        real = self._links.get(path)
-        if real is None:
-            return self._outside.get(path, f"{key}{base}")
-        if real not in self._outside:
-            folder, _, name = real.rpartition("/")
-            if folder in self._outside:
-                self._outside[real] = f"{self._outside[folder]}/{name}"
-        return self._key_of(real, f"{key}{base}")
+        return self._found(root, name)[1]
 
     def place(self, root: str, name: str) -> str:
         """Where that file is."""
+        return self._found(root, name)[0]
+
+    def _find(self, root: str, name: str) -> tuple[str, str]:
+        """Where a file is, and its key."""
         if not files.is_local(root) or not files.is_local(name):
-            return files.join(root, name)
+            path = files.join(root, name)
+            return path, path.removeprefix(root.rstrip("/") + "/")
         folder, base = _parted(name)
-        path = f"{self._folder(root, folder)[0]}/{base}"
-        return self._links.get(path, path)
+        place, key = self._folder(root, folder)
+        path, key = f"{place}/{base}", f"{key}{base}"
+        if not os.path.islink(path):
+            return path, self._outside.get(path, key)
+        real = os.path.realpath(path)
+        if real not in self._outside:
+            folder, _, base = real.rpartition("/")
+            if folder in self._outside:
+                self._outside[real] = f"{self._outside[folder]}/{base}"
+        return real, self._key_of(real, key)
 
     def _folder(self, root: str, folder: str) -> tuple[str, str]:
         """Where a folder is, and what stands for it before a name in it."""

@@ -329,7 +329,6 @@ class RowReader:
             return SourceRow(row, self._source, shown, None, problem, file=row)
         try:
             label = self._label(filepath, values)
-            self._places.look(self._root, filepath)
             group = self._group(filepath, values)
             offset_s, duration_s, channel = _segment(table) if self._has_parts else ALL
             return SourceRow(
@@ -404,7 +403,7 @@ class RowReader:
             return self._places.key(self._root, filepath)
         parts = []
         for name in self._layout.group_by:
-            group = _group_name(values.get(name))
+            group = group_name(values.get(name))
             if not group:
                 raise ValueError(f"has no {name} to group it by")
             parts.append(group)
@@ -426,8 +425,11 @@ class RowReader:
         return ""
 
 
-def _group_name(value: Any) -> str:
-    """A group in one spelling: the speakers 1, 1.0 and `` 1`` are one."""
+def group_name(value: Any) -> str:
+    """A group in one spelling: the speakers 1, 1.0 and `` 1`` are one.
+
+    Empty where there is none.
+    """
     return "" if value is None or value != value else _group_spelt(str(value))  # NaN
 
 

@@ -52,20 +52,14 @@ def root(tmp_path):
 def test_a_file_has_one_key(root, name, key):
     places = Places([root])
     folders = {"root": root, "parent": os.path.dirname(root)}
-    places.look(root, name.format(**folders))
     assert places.key(root, name.format(**folders)) == key.format(**folders)
 
 
 def test_what_lies_outside_has_the_first_name_it_was_called_by(root):
     places = Places([root])
     names = ["../out/b.wav", "away/b.wav", f"{root}/../out/b.wav", "away.wav"]
-    assert [key_of(places, root, name) for name in names] == ["../out/b.wav"] * 4
+    assert [places.key(root, name) for name in names] == ["../out/b.wav"] * 4
     assert len({places.place(root, name) for name in names}) == 1
-
-
-def key_of(places, root, name):
-    places.look(root, name)
-    return places.key(root, name)
 
 
 def test_names_of_a_file_outside_in_any_order(root):
@@ -73,7 +67,7 @@ def test_names_of_a_file_outside_in_any_order(root):
     os.symlink(f"{root}/../out/b.wav", f"{root}/again.wav")
     for order in itertools.permutations(names):
         places = Places([root])
-        keys = {key_of(places, root, n) for n in order if n != "away/other.wav"}
+        keys = {places.key(root, n) for n in order if n != "away/other.wav"}
         assert len(keys) == 1
 
 
