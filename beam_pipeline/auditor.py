@@ -23,6 +23,7 @@ from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.fingerprints import NEAR_BITS, SKETCH_BITS, SKETCH_BYTES
 from beam_pipeline.metadata import MANIFEST, Metadata
 from beam_pipeline.recipe import GROUP_SEPARATOR, comma_list
+from beam_pipeline.rows import group_name
 from beam_pipeline.similarity import joined, near_sketches
 
 Integers = npt.NDArray[np.int64]
@@ -366,7 +367,7 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
     return Audit(table.num_rows, splits, {each.kind: each for each in found})
 
 
-def count_overlaps(records: str | os.PathLike[str]) -> str:
+def describe_overlaps(records: str | os.PathLike[str]) -> str:
     """The summary's line of overlapping parts; empty if there are none."""
     import pyarrow.parquet as pq
 
@@ -456,13 +457,9 @@ def _joined_texts(table: Any, names: Sequence[str]) -> Any:
     import pyarrow.compute as pc
 
     def texts_of(column: Any) -> Any:
-        text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
-        text = pc.replace_substring_regex(text, r"^(-?[0-9]+)\.0*$", r"\1")
-        text = pc.utf8_normalize(text, form="NFC")
-        missing = pc.equal(text, "")
-        if pa.types.is_floating(column.type):
-            missing = pc.is_nan(column)
-        return pc.if_else(missing, None, text)
+        encoded = column.combine_chunks().dictionary_encode()
+        texts = [group_name(value) or None for value in encoded.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(encoded.indices)
 
     texts = [texts_of(table[name]) for name in names]
     return pc.binary_join_element_wise(*texts, GROUP_SEPARATOR)

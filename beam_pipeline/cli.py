@@ -376,11 +376,11 @@ def _record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             **recipe_options(args),
         )
     seconds = time.monotonic() - started
-    from beam_pipeline.auditor import count_overlaps
+    from beam_pipeline.auditor import describe_overlaps
     from beam_pipeline.show import describe_metadata, missing_in_data
 
     print(describe_metadata(metadata))
-    if overlaps := count_overlaps(args.output):
+    if overlaps := describe_overlaps(args.output):
         print(f"{overlaps} (audit names them)")
     for warning in missing_in_data(metadata):
         _complain(f"warning: {warning}")

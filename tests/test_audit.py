@@ -202,7 +202,9 @@ def test_the_whole_file_is_a_part_of_itself(tmp_path, planted):
         for duration in ("", 2.0)
     ]
     assert counts(planted(rows)) == {"audio": (0, 1), "parts": (0, 1)}
-    assert auditor.count_overlaps(tmp_path / "o") == "overlapping parts: 1 within one"
+    assert (
+        auditor.describe_overlaps(tmp_path / "o") == "overlapping parts: 1 within one"
+    )
 
 
 def test_overlapping_parts_are_told_where_they_are_recorded(tmp_path, capsys):

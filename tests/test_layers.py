@@ -95,7 +95,7 @@ ARROWS = {
     "listing": "errors streams expressions transforms.base",
     "verify": "errors files metadata tfrecord",
     "similarity": "",
-    "auditor": "errors files recipe fingerprints metadata similarity",
+    "auditor": "errors files recipe rows fingerprints metadata similarity",
     "sink": "errors files plan progress observations tfrecord",
     "stages": "events files recipe splits rows sources examples plan metadata "
     "treatment blocks clips observations progress finish sink",
