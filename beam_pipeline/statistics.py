@@ -216,7 +216,8 @@ class FeatureStatistics:
         both = np.concatenate(sums, axis=1)
         good = np.isfinite(both).all(axis=1)
         counts = np.array([len(block) for block in self._queue])
-        near = good & _lose_digits(rows, sums[0], sums[1], counts)
+        lost = _lose_digits(rows, sums[0], sums[1], counts[:, np.newaxis])
+        near = good & lost.any(axis=1)
         for total in both[good & ~near]:
             self._sums.add(total)
         for block in np.flatnonzero(near).tolist():
@@ -511,23 +512,11 @@ def _range_of(rows: Array) -> tuple[Array, Array]:
 
 
 def _lose_digits(rows: Array, sums: Array, squares: Array, counts: Array) -> Array:
-    """Whether the sums of so many rows leave too little of what the values differ by.
-
-    Sums and squares have shape (..., columns), the counts shape (...), or that of the
-    sums where columns differ.
-    """
-    if rows.dtype == np.float32:
-        few = counts <= _EXACT_ROWS
-        if few.all():
-            return np.zeros_like(few)
-    else:
-        few = np.zeros_like(counts, bool)
-    by_column = counts.shape == sums.shape and counts.ndim
+    """Which sums of so many rows leave too little of what the values differ by."""
     with np.errstate(over="ignore", invalid="ignore"):
-        whole = (counts if by_column else counts[..., np.newaxis]) * squares
-        near = whole - sums**2 < _LEAST_SPREAD * whole
-    lost: Array = (near if by_column else near.any(axis=-1)) & ~few
-    return lost
+        whole = counts * squares
+        lost: Array = whole - sums**2 < _LEAST_SPREAD * whole
+    return lost & (counts > _EXACT_ROWS) if rows.dtype == np.float32 else lost
 
 
 def _units(values: npt.NDArray[np.float64]) -> list[int]:
