@@ -285,11 +285,10 @@ def _parse_table(content: bytes, location: str, label_column: str | None) -> Eve
             f"columns {', '.join(FILE_NAMES)}. For a file beside each clip, write "
             "--events '{folder}/{stem}.txt'."
         )
-    written = {str(name).replace("\\", "/") for name in found}  # on Windows, too
-    count = Counter(map(_plain_name, written))
+    written = [str(name).replace("\\", "/") for name in found]  # on Windows, too
+    count = Counter(map(_plain_name, set(written)))
     by_name: dict[str, list[Event]] = {}
-    for name, events in found.items():
-        name = str(name).replace("\\", "/")
+    for name, events in zip(written, found.values(), strict=True):
         plain = _plain_name(name)
         # Of two folders' files, their names alone would make one.
         name = name if count[plain] > 1 and _is_elsewhere(name) else plain
