@@ -146,6 +146,12 @@ compression_type, triggering_frequency
         return (written.whole, joined) | "Shards" >> beam.Flatten()
 
 
+def at_the_end(value: Any) -> WindowedValue:
+    """What a bundle's end gives: there, runners know of no element to go with."""
+    window = GlobalWindow()
+    return WindowedValue(value, window.max_timestamp(), [window])
+
+
 def _key_by_shard(part: _Part) -> tuple[str, _Part]:
     return part.shard.name, part
 
@@ -178,11 +184,8 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 
     def finish_bundle(self) -> Iterator[Any]:
         if self._stretch is not None:
-            window = GlobalWindow()
             part = self._keep(self._close(self._stretch))
-            yield beam.pvalue.TaggedOutput(
-                PARTS, WindowedValue(part, window.max_timestamp(), [window])
-            )
+            yield beam.pvalue.TaggedOutput(PARTS, at_the_end(part))
 
     def teardown(self) -> None:
         """Deletes the open file, which is there only if a step failed."""

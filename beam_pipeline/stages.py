@@ -13,8 +13,6 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import AsDict, AsSingleton, TaggedOutput
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 from threadpoolctl import threadpool_limits
 
 from beam_pipeline import blocks, files
@@ -53,7 +51,7 @@ from beam_pipeline.plan import (
 from beam_pipeline.progress import keeping_verdict, write_totals
 from beam_pipeline.recipe import Recipe
 from beam_pipeline.rows import SourceRow
-from beam_pipeline.sink import COUNTERS, PlacedRecords, find_finished
+from beam_pipeline.sink import COUNTERS, PlacedRecords, at_the_end, find_finished
 from beam_pipeline.sources import Before, Input, list_sources
 from beam_pipeline.splits import (
     Splitter,
@@ -272,17 +270,11 @@ class KeyByBucket(beam.DoFn):  # type: ignore[misc]
             yield from self._flush()
 
     def finish_bundle(self) -> Iterator[Any]:
-        return map(_at_the_end, self._flush())
+        return map(at_the_end, self._flush())
 
     def _flush(self) -> Iterator[tuple[BucketKey, Any]]:
         buckets, self._buckets, self._held = self._buckets, {}, 0
         return ((key, Batch(clips)) for key, clips in buckets.items())
-
-
-def _at_the_end(value: Any) -> WindowedValue:
-    """What a bundle's end gives: there, runners know of no element to go with."""
-    window = GlobalWindow()
-    return WindowedValue(value, window.max_timestamp(), [window])
 
 
 def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]:
@@ -576,7 +568,7 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         )
 
     def finish_bundle(self) -> Iterator[Any]:
-        return map(_at_the_end, self._observations())
+        return map(at_the_end, self._observations())
 
     def _observations(self) -> Iterator[PlacedRecords]:
         """What was observed of a shard that did not come to its end here."""
