@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 VERSION = re.search(
@@ -19,8 +19,8 @@ setup(
     long_description=(HERE / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=["beam_pipeline", "beam_pipeline.transforms"],
-    package_data={"beam_pipeline": ["py.typed", "metadata.schema.json"]},
+    packages=find_packages(include=["beam_pipeline*"]),
+    package_data={"": ["py.typed", "metadata.schema.json"]},
     python_requires=">=3.10",
     install_requires=[
         "apache-beam>=2.77",  # the pipeline, its runners and file systems
@@ -62,7 +62,7 @@ setup(
             "ruff>=0.17,<0.18",  # another minor version formats otherwise
         ],
     },
-    entry_points={"console_scripts": ["audio-tfrecords=beam_pipeline.cli:main"]},
+    entry_points={"console_scripts": ["audio-tfrecords=beam_pipeline.cli.main:main"]},
     classifiers=[
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",

@@ -10,24 +10,24 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from beam_pipeline.auditor import audit as audit
-    from beam_pipeline.metadata import Metadata as Metadata
-    from beam_pipeline.reader import replay as replay
-    from beam_pipeline.recipe import Recipe as Recipe
-    from beam_pipeline.recorder import record as record
-    from beam_pipeline.sink import WriteToTFRecord as WriteToTFRecord
-    from beam_pipeline.streams import ClipGain as ClipGain
+    from beam_pipeline.api import record as record
+    from beam_pipeline.dataset.metadata import Metadata as Metadata
+    from beam_pipeline.pipeline.sink import WriteToTFRecord as WriteToTFRecord
+    from beam_pipeline.read.audit import audit as audit
+    from beam_pipeline.read.replay import replay as replay
+    from beam_pipeline.recipe.recipe import Recipe as Recipe
     from beam_pipeline.transforms import *  # noqa: F403
+    from beam_pipeline.transforms.streams import ClipGain as ClipGain
 
 # Looked up on first use: writing never loads TensorFlow, and reading never Beam.
 _HOME = {
-    "ClipGain": "streams",
-    "Metadata": "metadata",
-    "Recipe": "recipe",
-    "WriteToTFRecord": "sink",
-    "audit": "auditor",
-    "record": "recorder",
-    "replay": "reader",
+    "ClipGain": "transforms.streams",
+    "Metadata": "dataset.metadata",
+    "Recipe": "recipe.recipe",
+    "WriteToTFRecord": "pipeline.sink",
+    "audit": "read.audit",
+    "record": "api",
+    "replay": "read.replay",
 }
 
 __version__ = "0.1.0"

@@ -2,7 +2,7 @@
 
 import sys
 
-from beam_pipeline.cli import main
+from beam_pipeline.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

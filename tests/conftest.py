@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from beam_pipeline import stores
+from beam_pipeline.storage import object_store
 from tests import loopback
 
 # The same examples in every run, and as much time for each as a busy machine needs.
@@ -41,7 +41,7 @@ def proxy(store_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[loopback
     with loopback.proxy_to(store_port) as state:
         loopback.point_at(state.port, monkeypatch)
         yield state
-        stores._client.cache_clear()
+        object_store._client.cache_clear()
 
 
 @pytest.fixture

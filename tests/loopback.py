@@ -12,7 +12,7 @@ import time
 import urllib.parse
 from dataclasses import dataclass, field
 
-from beam_pipeline import stores
+from beam_pipeline.storage import object_store
 
 # Both stores speak the same protocol (Google calls it its XML API), so that one server
 # does for both. It takes the credential's scope for the name of the service.
@@ -181,4 +181,4 @@ def point_at(port, monkeypatch):
         monkeypatch.setenv(name, value)
     for name in ("AWS_ENDPOINT_URL", "GOOGLE_BASE_URL"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
-    stores._client.cache_clear()
+    object_store._client.cache_clear()

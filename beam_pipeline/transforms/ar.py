@@ -21,12 +21,7 @@ import numpy.typing as npt
 import scipy.fft
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import (
-    FloatArray,
-    check_choice,
-    real,
-    whole,
-)
+from beam_pipeline.transforms.base import FloatArray, check_choice, real, whole
 from beam_pipeline.transforms.framewise import (
     SignalFrames,
     frames_of,

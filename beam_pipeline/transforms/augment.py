@@ -17,9 +17,10 @@ import numpy.typing as npt
 import scipy.sparse
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.hashing import hash64
+from beam_pipeline.seconds import seconds_to_frames
 from beam_pipeline.transforms.base import FloatArray, as_float32, check_choice, real
 from beam_pipeline.transforms.selection import mean_square
-from beam_pipeline.windows import frames_of, hash64
 
 Keys = npt.NDArray[np.uint64]
 
@@ -175,7 +176,7 @@ class TimeShift:
     ) -> FloatArray:
         windows = as_float32(windows)
         frames = windows.shape[-1]
-        most = frames_of(self.max_s, sample_rate_hz)
+        most = seconds_to_frames(self.max_s, sample_rate_hz)
         if most >= frames:
             raise RecipeError(
                 "max_s",

@@ -11,13 +11,7 @@ from beam_pipeline.transforms.cqt import Chroma, Cqt
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
 from beam_pipeline.transforms.fourier import Fft, Stft
 from beam_pipeline.transforms.kaldi import KaldiFbank
-from beam_pipeline.transforms.levels import (
-    Gain,
-    LufsGain,
-    Normalize,
-    PeakGain,
-    RmsGain,
-)
+from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize, PeakGain, RmsGain
 from beam_pipeline.transforms.loudness import Loudness, Lufs
 from beam_pipeline.transforms.pitch import Pyin, Yin
 from beam_pipeline.transforms.shape import (
@@ -30,12 +24,7 @@ from beam_pipeline.transforms.shape import (
     SpectralRolloff,
     ZeroCrossingRate,
 )
-from beam_pipeline.transforms.signals import (
-    Analytic,
-    Downsample,
-    PreEmphasis,
-    Resample,
-)
+from beam_pipeline.transforms.signals import Analytic, Downsample, PreEmphasis, Resample
 from beam_pipeline.transforms.spectral import LogMel, Mel
 
 BUILT_IN: dict[str, type[Any]] = {

@@ -17,18 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import (
-    Array,
-    FloatArray,
-    check_choice,
-    real,
-    whole,
-)
-from beam_pipeline.transforms.framewise import (
-    frames_of,
-    level_floor,
-    signals_of,
-)
+from beam_pipeline.transforms.base import Array, FloatArray, check_choice, real, whole
+from beam_pipeline.transforms.framewise import frames_of, level_floor, signals_of
 from beam_pipeline.transforms.mel import cache_blocks
 from beam_pipeline.transforms.quiet import quiet
 

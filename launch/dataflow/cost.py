@@ -25,10 +25,14 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any, NamedTuple
 
-from beam_pipeline.cli import parse_flags, recipe_options
+from beam_pipeline.api import plan, record
+from beam_pipeline.cli.keywords import recipe_options
+from beam_pipeline.cli.main import parse_flags
 from beam_pipeline.errors import AudioTFRecordsError, InputError
-from beam_pipeline.recorder import plan, quiet_beam, record, split_options
-from beam_pipeline.sources import list_sources, locate, resolve_inputs, survey
+from beam_pipeline.inputs.listing import list_sources, survey
+from beam_pipeline.inputs.sources import locate, resolve_inputs
+from beam_pipeline.recipe.options import split_options
+from beam_pipeline.run.engine import quiet_beam
 
 # What a recipe says of manifests and splits, which a sample of files has not.
 OF_TABLES = (

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from beam_pipeline.cli import main
+from beam_pipeline.cli.main import main
 
 METADATA = Path(__file__).with_name("metadata.json")
 

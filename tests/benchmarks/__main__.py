@@ -109,7 +109,7 @@ def run_ours(output, *, corpus, **keywords):
     from beam_pipeline import record
 
     with suppress(ImportError):
-        importlib.import_module("beam_pipeline.local")
+        importlib.import_module("beam_pipeline.run.local")
     with Watch() as watch:
         record(corpus, f"{output}/records", win_len=WIN_LEN, **keywords)
     return watch.result(**count_output(output))

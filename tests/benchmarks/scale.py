@@ -48,7 +48,9 @@ def loudness(windows):
 
 def simulate(clips):
     """Puts a folder of so many clips where the package looks for files."""
-    from beam_pipeline import files, recorder, sources
+    from beam_pipeline import api as recorder
+    from beam_pipeline.inputs import sources
+    from beam_pipeline.storage import files
 
     # One clip in a hundred is sixty times as long: shards must not feel it.
     short, long = sound(1), sound(60)
@@ -121,7 +123,8 @@ class Children:
 
 def measure(clips, workers):
     """Records a simulated corpus; returns what it cost."""
-    from beam_pipeline import local, record
+    from beam_pipeline import record
+    from beam_pipeline.run import local
 
     simulate(clips)
     shuffled = count_shuffled()

@@ -13,16 +13,15 @@ import time
 
 import numpy as np
 
-from beam_pipeline.features import FeatureSpec
-from beam_pipeline.statistics import (
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.transforms.base import Identity
+from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.write.statistics import (
     DataStatistics,
     FeatureStatistics,
     SignalStatistics,
-    _range_of,
-    _sums_of,
 )
-from beam_pipeline.transforms.base import Identity
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.write.sums import column_ranges, column_sums
 
 RATE, FRAMES, WINDOWS, BLOCKS = 16000, 16000, 16, 200
 LOG_MEL = LogMel(n_fft=1024, hop=256, n_mels=64)
@@ -84,8 +83,8 @@ def main():
             fresh.add(blocks[k % len(blocks)])
         report(f"feature {name}", taken, fresh.state())
     rows = [block.reshape(-1, 64) for block in spectra]
-    report("  of which log_mel's sums", per_block(_sums_of, rows, runs))
-    report("  and its minima and maxima", per_block(_range_of, rows, runs))
+    report("  of which log_mel's sums", per_block(column_sums, rows, runs))
+    report("  and its minima and maxima", per_block(column_ranges, rows, runs))
 
     both = DataStatistics.of([spec_of("x", spectra[0], features["log_mel"][1])])
     pairs = list(zip(spectra, signals, strict=True))

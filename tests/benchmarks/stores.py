@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import files, stores
-from beam_pipeline.audio import ClipReader
-from beam_pipeline.probe import probe_audio
+from beam_pipeline.audio.clip_reader import ClipReader
+from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.storage import files, object_store
 from tests import loopback
 
 RATE = 16000
@@ -36,12 +36,12 @@ def upload_corpus(folder):
         with soundfile.SoundFile(path, "w", RATE, 1, "PCM_16") as file:
             for _ in range(HOUR):
                 file.write(second)
-        stores.upload(str(path), f"{folder}/long.wav")
+        object_store.upload(str(path), f"{folder}/long.wav")
         for i in range(CLIPS):
             path = Path(local, f"{i:03d}.wav")
             noise = rng.integers(-999, 999, RATE, dtype=np.int16)
             soundfile.write(path, noise, RATE)
-            stores.upload(str(path), f"{folder}/clips/{path.name}")
+            object_store.upload(str(path), f"{folder}/clips/{path.name}")
 
 
 def stretch_by_beam(folder):
@@ -73,11 +73,15 @@ def clips_by_beam(folder):
 
 
 def clips_by_ours(folder):
-    from beam_pipeline import blocks
-    from beam_pipeline.plan import Clip, Corpus, Listing, Segment, Shard, ShardTask
-    from beam_pipeline.recipe import Recipe
-    from beam_pipeline.sources import resolve_inputs
-    from beam_pipeline.stages import ProbeAudio, list_sources
+    from beam_pipeline.examples.format import Corpus
+    from beam_pipeline.inputs.listing import list_sources
+    from beam_pipeline.inputs.sources import resolve_inputs
+    from beam_pipeline.pipeline.stages import ProbeAudio
+    from beam_pipeline.plan.clips import Clip
+    from beam_pipeline.plan.segments import Segment, ShardTask
+    from beam_pipeline.plan.shards import Shard
+    from beam_pipeline.recipe.recipe import Recipe
+    from beam_pipeline.write import blocks
 
     recipe = Recipe(win_len=RATE)
     inputs = tuple(resolve_inputs([f"{folder}/clips"]))

@@ -17,8 +17,8 @@ import numpy as np
 import threadpoolctl
 
 import tests.benchmarks.peers as peers
-from beam_pipeline.expressions import parse_transform
 from beam_pipeline.transforms.base import apply_transform
+from beam_pipeline.transforms.expressions import parse_transform
 
 RATE = 16000
 WINDOWS = 64

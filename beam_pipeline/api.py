@@ -1,0 +1,209 @@
+"""``record``, ``plan`` and ``write_template``: from what people ask for to a job that runs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from beam_pipeline.dataset.claim import (
+    check_work_folder,
+    claim_output,
+    locked,
+    nothing_left,
+)
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.work_folder import WORK_FOLDER, place_rows
+from beam_pipeline.errors import InputError, RecipeError, StoreError
+from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
+from beam_pipeline.plan.clips import Reject
+from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.recipe.options import RunOptions, split_options
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.run.dry_run import check_transforms
+from beam_pipeline.run.engine import run_on_engine
+from beam_pipeline.run.preflight import check_engine
+from beam_pipeline.run.watching import watching
+from beam_pipeline.storage import files
+from beam_pipeline.storage.files import PathLike
+
+if TYPE_CHECKING:
+    from beam_pipeline.pipeline.job import Job
+
+
+def record(
+    input: Source,
+    output: PathLike,
+    *,
+    recipe: Recipe | None = None,
+    watch: Callable[..., Any] | None = None,
+    counted: Callable[[Mapping[str, int]], Any] | None = None,
+    **options: Any,
+) -> Metadata:
+    """Records audio as sharded GZIP TFRecords of ``tf.train.Example``.
+
+    ::
+
+        record("sounds/", "records/", win_seconds=1.0,
+               features={"log_mel": LogMel(n_mels=64)})
+
+    Parameters
+    ----------
+    input : path, table, sequence or mapping of them
+        Folders, globs, audio files, manifests, or text files of paths; on any Beam file
+        system. Tables in memory are a list of dicts or a data frame (of pandas, polars
+        or pyarrow), with the columns of a manifest; their paths are relative to the
+        current folder. A mapping gives each split its own: ``{"train": ...}``.
+    output : path
+        A folder: empty, not there yet, or with an unfinished run of the same recipe,
+        which is continued.
+    recipe : Recipe, optional
+        Starting point for the fields of :class:`Recipe` given as keywords.
+    watch : callable, optional
+        Progress: called with the totals, returns what is called with the examples and
+        seconds done.
+    counted : callable, optional
+        Called with the counters of a runner of Beam when its job is done.
+    **options
+        Fields of :class:`Recipe`, where values of ``features`` may also be transforms,
+        and ``label_from`` a mapping from paths to classes; and of :class:`RunOptions`.
+
+    Returns
+    -------
+    Metadata
+        Of the finished data set.
+
+    Raises
+    ------
+    RecipeError, InputError, OutputError
+        Before anything is written.
+    TooManyRejected
+        After everything else is written.
+    EngineError
+        If the runner's engine cannot be reached; before anything is written.
+    IncompleteRun, WorkerDied
+        If the runner failed; the same call continues.
+    """
+    from beam_pipeline.run.local import run_local
+
+    input, options = with_labels(input, options)
+    recipe, run = split_options(recipe, options)
+    if run.is_template():
+        raise RecipeError(
+            "--template_location", "records nothing; see write_template", run.beam_args
+        )
+    if run.has_runner():
+        check_engine(run.beam_args)
+    with claimed_job(input, output, recipe, run) as job:
+        if run.has_runner():
+            with watching(job.work_folder, watch):
+                counts = run_on_engine(job, run.beam_args)
+            if counted is not None:
+                counted(counts)
+        else:
+            run_local(job, run.workers, watch)
+        return Metadata.load(job.output)
+
+
+def write_template(
+    input: Source,
+    output: PathLike,
+    *,
+    recipe: Recipe | None = None,
+    **options: Any,
+) -> None:
+    """Describes the job of :func:`record` in a file, for a service to start it later.
+
+    ``beam_args`` name the runner that does so and the file, by ``--template_location``.
+    """
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from beam_pipeline.pipeline.graph import build_pipeline
+
+    input, options = with_labels(input, options)
+    recipe, run = split_options(recipe, options)
+    check_engine(run.beam_args)
+    with claimed_job(input, output, recipe, run) as job:
+        pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
+        build_pipeline(pipeline, job)
+        pipeline.run()
+
+
+@contextmanager
+def claimed_job(
+    input: Source,
+    output: PathLike,
+    recipe: Recipe,
+    run: RunOptions,
+) -> Iterator[Job]:
+    """Checks what can be checked before, and claims the output for the block."""
+    from beam_pipeline.pipeline.job import Job
+
+    with resolved(input, recipe) as inputs:
+        check_transforms(recipe, inputs)
+        if not os.fspath(output):
+            raise InputError("--output is empty. Give a folder.")
+        output = files.absolute(os.fspath(output))
+        work = files.join(output, WORK_FOLDER)
+        if run.work_dir is not None:
+            work = files.absolute(os.fspath(run.work_dir))
+            check_work_folder(work, output, inputs)
+        placed = [place_rows(entry, work) for entry in inputs]
+        with locked(work), nothing_left(output, work):
+            claim_output(output, work, recipe, placed, run.overwrite)
+            for given, entry in zip(inputs, placed, strict=True):
+                if given is not entry:
+                    files.write_bytes(entry.location, files.read_bytes(given.location))
+            with continuing():
+                yield Job(
+                    tuple(placed),
+                    files.join(output, ""),
+                    work,
+                    recipe,
+                    str(run.max_rejected),
+                )
+
+
+@contextmanager
+def continuing() -> Iterator[None]:
+    """Adds to a store's error what only a run can advise: to go on with it."""
+    try:
+        yield
+    except StoreError as error:
+        if len(error.args) > 2:
+            raise
+        advice = "What is finished is kept: give the same command again to continue."
+        raise StoreError(*error.args, advice) from error
+
+
+def plan(
+    input: Source,
+    *,
+    recipe: Recipe | None = None,
+    **options: Any,
+) -> tuple[PlanSummary, list[Reject]]:
+    """What :func:`record` would do, from headers alone; writes nothing.
+
+    Returns
+    -------
+    PlanSummary
+        Splits, shards, examples and seconds.
+    list of Reject
+        Clips that cannot be taken, as far as headers tell.
+    """
+    from beam_pipeline.pipeline.job import Job
+    from beam_pipeline.run.local import plan_local
+
+    input, options = with_labels(input, options)
+    recipe, run = split_options(recipe, options)
+    # A fingerprint decodes a clip, and decides nothing of what is planned.
+    recipe = replace(recipe, fingerprint=False)
+    with resolved(input, recipe) as inputs:
+        check_transforms(recipe, inputs)
+        with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
+            job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
+            return plan_local(job)

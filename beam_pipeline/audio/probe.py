@@ -1,0 +1,196 @@
+"""Probe: what a file really holds, from its header wherever that can be trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import BinaryIO
+
+import numpy as np
+
+from beam_pipeline.audio.containers import DataSize, find_data_size, ogg_ends_properly
+from beam_pipeline.audio.decoder import (
+    SAMPLE_BYTES,
+    UNKNOWN_FRAMES,
+    AudioInfo,
+    Decoder,
+    DecodingError,
+    Source,
+    has_exact_length,
+    opened,
+)
+from beam_pipeline.errors import (
+    EmptyAudio,
+    NonFiniteAudio,
+    TruncatedAudio,
+    UnreadableAudio,
+)
+
+# No codec packs more frames into a byte of file than this (digital silence in FLAC
+# comes to 5 thousand): a header that claims more, as one of unknown length does
+# with its 2**63 - 1, is not believed.
+_FRAMES_PER_BYTE = 1 << 16
+_CUT_BLOCK = 1 << 12  # frames; how closely the end of a cut FLAC file is found
+
+
+def probe_audio(
+    source: Source,
+    *,
+    name: str,
+    allow_truncated: bool = False,
+    allow_nonfinite: bool = False,
+) -> AudioInfo:
+    """Find out what a file holds, from its header wherever that can be trusted.
+
+    PCM containers: the declared size is compared with the bytes present. FLAC: the
+    last frame is decoded. Ogg: the last page must say that it is the last. All
+    else (MP3, whose header is an estimate; ADPCM; unknown lengths) is decoded once
+    to count its frames. Samples stored as floats are searched for NaN and infinity.
+    Damage in the middle of a file is found when it is decoded.
+
+    Parameters
+    ----------
+    source
+        Local path, or open seekable binary file, which is not closed.
+    name
+        What errors call the file.
+    allow_truncated
+        Accept a file that ends early, with the frames that are there.
+    allow_nonfinite
+        Accept NaN and infinite samples.
+
+    Raises
+    ------
+    UnreadableAudio
+        The file cannot be read, is not audio, or fails to decode.
+    EmptyAudio
+        It holds no frames.
+    TruncatedAudio
+        It declares more frames than it holds.
+    NonFiniteAudio
+        It holds NaN or infinite samples, as float32.
+    """
+    with opened(source, name) as file:
+        info, file_bytes, cut = _read_header(file, name)
+        if cut is not None and not allow_truncated:
+            raise TruncatedAudio(name, f"ends early: {cut}")
+        floats = info.subtype in ("FLOAT", "DOUBLE") and not allow_nonfinite
+        if floats or not _has_known_length(info, file_bytes):
+            with Decoder(file, name) as decoder:
+                info = replace(info, frames=_count_frames(decoder, finite=floats))
+    if info.frames == 0:
+        raise EmptyAudio(name, "holds no frames")
+    return info
+
+
+def check_channel(info: AudioInfo, channels: str | int, *, name: str) -> None:
+    """Raise ``UnreadableAudio`` if ``channels`` names one that the file lacks.
+
+    Raises
+    ------
+    ValueError
+        ``channels`` is not ``"mix"``, ``"keep"`` or a number from 0.
+    UnreadableAudio
+        It is a number and the file has no such channel.
+    """
+    if channels in ("mix", "keep"):
+        return
+    if not isinstance(channels, int) or channels < 0:
+        raise ValueError(
+            f"channels must be 'mix', 'keep' or a number from 0; got {channels!r}"
+        )
+    if channels >= info.channels:
+        raise UnreadableAudio(
+            name,
+            f"has {info.channels} channels, channel {channels} was asked for "
+            "(the first is 0)",
+        )
+
+
+def _read_header(file: BinaryIO, name: str) -> tuple[AudioInfo, int, str | None]:
+    """The header's claims, the file's size, and how it ends early if it does."""
+    with _reading(name):
+        file_bytes = file.seek(0, os.SEEK_END)
+        data = find_data_size(file, file_bytes)
+    with Decoder(file, name) as decoder:
+        info = decoder.info
+        lacks_last_frame = (
+            info.format == "FLAC"
+            and 0 < info.frames < UNKNOWN_FRAMES
+            and not decoder.holds_frame(info.frames - 1)
+        )
+    cut: str | None = None
+    if data is not None and _lacks_frames(data, info):
+        cut = (
+            f"its header declares {data.declared} bytes of samples, "
+            f"{data.present} are there ({info.frames} frames)"
+        )
+    elif lacks_last_frame:
+        with Decoder(file, name) as decoder:
+            frames = _count_until_error(decoder)
+        if frames < info.frames:
+            cut = f"its header declares {info.frames} frames, {frames} decode"
+            info = replace(info, frames=frames)
+    elif info.format == "OGG":
+        with _reading(name):
+            if not ogg_ends_properly(file, file_bytes):
+                cut = f"no page says it is the last; {info.frames} frames are there"
+    elif info.frames == 0 and data is not None and data.present > 0:
+        # A recorder that was killed leaves this, and so does one that recorded
+        # nothing and wrote its notes behind; libsndfile takes it for the second.
+        raise EmptyAudio(
+            name,
+            "holds no frames: its header declares no samples, yet "
+            f"{data.present} bytes follow (repair the header if they are samples)",
+        )
+    return info, file_bytes, cut
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnreadableAudio(name, f"cannot be read: {error}") from error
+
+
+def _has_known_length(info: AudioInfo, file_bytes: int) -> bool:
+    """Whether the header's number of frames is more than an estimate."""
+    return has_exact_length(info) and info.frames <= file_bytes * _FRAMES_PER_BYTE
+
+
+def _lacks_frames(data: DataSize, info: AudioInfo) -> bool:
+    """Whether more is missing than a part of a frame or a padding byte."""
+    frame_bytes = SAMPLE_BYTES.get(info.subtype, 1) * info.channels
+    return data.declared - data.present > max(1, frame_bytes - 1)
+
+
+def _count_frames(decoder: Decoder, *, finite: bool) -> int:
+    """Number of frames that decode; raises ``NonFiniteAudio`` when asked to."""
+    while True:
+        frames = decoder.read_into(decoder.scratch)
+        block = decoder.scratch[:frames]
+        if finite and not np.isfinite(block).all():
+            bad = int(np.argmin(np.isfinite(block).all(axis=1)))
+            raise NonFiniteAudio(
+                decoder.name,
+                f"frame {decoder.position - frames + bad} is NaN or infinite",
+            )
+        if frames < len(decoder.scratch):
+            return decoder.position
+
+
+def _count_until_error(decoder: Decoder) -> int:
+    """Number of frames that decode before the first error, in whole blocks."""
+    block = decoder.scratch[:_CUT_BLOCK]
+    try:
+        while decoder.position < decoder.info.frames:
+            wanted = block[: decoder.info.frames - decoder.position]
+            if decoder.read_into(wanted) < len(wanted):
+                break
+    except UnreadableAudio as error:
+        if not isinstance(error.__cause__, DecodingError):
+            raise  # the store failed, which says nothing about the file
+    return decoder.position

@@ -1,0 +1,197 @@
+"""Each command as a function: it calls what Python users call, and prints."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from beam_pipeline.cli.keywords import recipe_options
+from beam_pipeline.cli.main import _complain
+from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
+from beam_pipeline.errors import RecipeError, TooManyRejected
+
+SECONDS_BETWEEN_LOOKS = 2.0
+
+
+def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.api import record, write_template
+    from beam_pipeline.run.engine import quiet_beam
+
+    template = _beam_option(beam_args, "--template_location")
+    if template is not None:
+        with contextlib.nullcontext() if args.debug else quiet_beam():
+            write_template(
+                args.input, args.output, beam_args=beam_args, **recipe_options(args)
+            )
+        print(f"{template}: describes the job, which a service has yet to start")
+        return 0
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        if not args.debug:
+            stack.enter_context(quiet_beam())
+        bar = functools.partial(watch_terminal, stack)
+        metadata = record(
+            args.input,
+            args.output,
+            beam_args=beam_args,
+            watch=bar if sys.stderr.isatty() else watch_lines,
+            counted=_print_counters,
+            **recipe_options(args),
+        )
+    seconds = time.monotonic() - started
+    from beam_pipeline.cli.reports import describe_metadata, missing_in_data
+    from beam_pipeline.read.audit import describe_overlaps
+
+    print(describe_metadata(metadata))
+    if overlaps := describe_overlaps(args.output):
+        print(f"{overlaps} (audit names them)")
+    for warning in missing_in_data(metadata):
+        _complain(f"warning: {warning}")
+    print(f"{args.output}: complete, {seconds:.1f} s")
+    return 0
+
+
+def _beam_option(beam_args: Sequence[str], name: str) -> str | None:
+    """The value of an option of Beam, written as one word or as two."""
+    for word, following in itertools.pairwise([*beam_args, ""]):
+        key, equals, value = word.partition("=")
+        if key == name:
+            return value if equals else following
+    return None
+
+
+def _print_counters(counts: Mapping[str, int]) -> None:
+    words = ", ".join(f"{name} {count}" for name, count in counts.items())
+    print(f"counted by the runner: {words}", file=sys.stderr)
+
+
+def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.api import plan
+    from beam_pipeline.cli.reports import describe_plan, missing_in_plan
+    from beam_pipeline.dataset.rejects import check_any_accepted, check_rejects
+    from beam_pipeline.recipe.options import split_options
+    from beam_pipeline.run.engine import quiet_beam
+
+    options = recipe_options(args)
+    with contextlib.nullcontext() if args.debug else quiet_beam():
+        summary, rejects = plan(args.input, **options)
+    check_any_accepted(summary, rejects)
+    recipe, _ = split_options(None, options)
+    print(describe_plan(summary, rejects, recipe))
+    for warning in missing_in_plan(summary):
+        _complain(f"warning: {warning}")
+    allowed = str(options.get("max_rejected", 0))
+    try:
+        check_rejects(summary.listing, rejects, allowed)
+    except TooManyRejected as error:
+        _complain(f"record would end with an error: --max-rejected is {allowed}.")
+        return error.exit_status
+    return 0
+
+
+def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.dataset.metadata import Metadata
+    from beam_pipeline.read.peek import describe_example, some_examples
+    from beam_pipeline.read.plots import picture_path, plot_examples
+
+    _no_beam_args("show", beam_args)
+    if args.n < 1:
+        raise RecipeError("-n", "must be at least 1", args.n)
+    picture = None if args.plot is None else picture_path(args.plot)
+    metadata = Metadata.load(args.records)
+    examples = dict(some_examples(args.records, metadata, args.n, args.split))
+    for place, example in examples.items():
+        print(f"example {place}\n{describe_example(example)}")
+    if picture is not None:
+        left_out = plot_examples(list(examples.values()), metadata, picture)
+        print(f"drawn: {picture}")
+        if left_out:
+            print(f"not drawn: {', '.join(left_out)}")
+    return 0
+
+
+def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.errors import VerificationError
+    from beam_pipeline.read.verify import find_problems, load_metadata
+
+    _no_beam_args("verify", beam_args)
+    metadata = load_metadata(args.records)
+    problems = list(find_problems(args.records, metadata))
+    if problems:
+        raise VerificationError(problems)
+    shards = sum(len(split.shards) for split in metadata.splits.values())
+    examples = sum(split.examples for split in metadata.splits.values())
+    print(
+        f"{args.records}: {examples} examples in {shards} shards are as they should be"
+    )
+    return 0
+
+
+def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.errors import VerificationError
+    from beam_pipeline.read.audit import audit
+    from beam_pipeline.read.findings import describe_audit, summarise_audit
+
+    _no_beam_args("audit", beam_args)
+    found = audit(args.records, args.group_by)
+    if args.json:
+        print(summarise_audit(found), file=sys.stderr)
+        for finding in found:
+            print(json.dumps(finding.to_json(), ensure_ascii=False))
+    else:
+        print(describe_audit(found))
+    return VerificationError.exit_status if found.leaks else 0
+
+
+def run_transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.transforms.describe import describe_steps, list_all, list_some
+
+    _no_beam_args("transforms", beam_args)
+    if args.win_len < 1 or args.sample_rate < 1:
+        raise RecipeError(
+            "--win-len and --sample-rate",
+            "must be at least 1",
+            (args.win_len, args.sample_rate),
+        )
+    window = args.sample_rate, args.win_len
+    entries = list_some(args.steps, *window) if args.steps else list_all(*window)
+    print(describe_steps(list(entries)))
+    return 0
+
+
+def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.cli.reports import describe_progress
+    from beam_pipeline.dataset.work_folder import find_run, read_progress
+
+    _no_beam_args("status", beam_args)
+    with contextlib.ExitStack() as stack:
+        tell: Callable[[int, float], None] | None = None
+        while True:
+            work = find_run(args.run_folder)
+            if work is None:
+                break
+            seen = read_progress(work)
+            if seen.error is not None:
+                raise seen.error
+            if not args.watch:
+                print(describe_progress(seen))
+                return 0
+            if seen.totals.examples and tell is None:
+                bar = functools.partial(watch_terminal, stack)
+                tell = (bar if sys.stderr.isatty() else watch_lines)(seen.totals)
+            if tell is not None:
+                tell(seen.examples, seen.seconds)
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+    print(f"{args.run_folder}: complete")
+    return 0
+
+
+def _no_beam_args(command: str, beam_args: Sequence[str]) -> None:
+    if beam_args:
+        raise RecipeError(command, "takes no options of Beam", " ".join(beam_args))

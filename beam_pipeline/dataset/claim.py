@@ -1,0 +1,248 @@
+"""The claim of a run on its output, which keeps others out and what was there safe.
+
+A run leaves in its work folder which job it is of. Another one goes on with it if it
+is of the same job, and is refused if it is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from itertools import islice
+from typing import IO, Any
+
+from beam_pipeline.dataset.metadata import to_text, writer_versions
+from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
+from beam_pipeline.dataset.work_folder import (
+    JOB_FILE,
+    PHASES,
+    PLAN_FILE,
+    RECEIPTS,
+    ROWS,
+    VERDICT_FILE,
+    WORK_FOLDER,
+    clear_work,
+    foreign_file,
+)
+from beam_pipeline.errors import (
+    EngineError,
+    InputError,
+    OutputError,
+    RecipeError,
+    StoreError,
+)
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
+from beam_pipeline.transforms.expressions import STEP_FIELDS, TRANSFORM, parse_steps
+
+
+@contextmanager
+def locked(work: str) -> Iterator[None]:
+    """Keeps a second run on this machine out of a work folder while the block runs.
+
+    Raises
+    ------
+    OutputError
+        If there is one already.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    name = hashlib.blake2b(work.encode(errors="surrogateescape"), digest_size=8)
+    path = os.path.join(
+        tempfile.gettempdir(),
+        f"audio-tfrecords-{os.getuid()}-{name.hexdigest()}.lock",
+    )
+    while True:
+        file = open(path, "w")  # noqa: SIM115
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise OutputError(
+                f"Another run on this machine is writing into {work}. Wait for it, or "
+                "give another --output."
+            ) from error
+        # Whoever held it before may have deleted it after it was opened here: such a
+        # lock keeps nobody out.
+        if _is_open_at(path, file):
+            break
+        file.close()
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            os.remove(path)  # while it is still held
+        file.close()
+
+
+def _is_open_at(path: str, file: IO[str]) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
+    """Makes sure that a work folder of the user's choice is one of its own.
+
+    Raises
+    ------
+    OutputError
+        If it lies in an input or in the output, holds one, or holds other files.
+    """
+    for what, other in [
+        ("--output", output),
+        *(("--input", entry.location) for entry in inputs),
+    ]:
+        a, b = f"{work.rstrip('/')}/", f"{other.rstrip('/')}/"
+        if a.startswith(b) or b.startswith(a):
+            raise OutputError(
+                f"--work-dir {work} and {what} {other} lie one in the other. Give a "
+                "folder of its own: it is emptied when the data set is complete."
+            )
+    foreign = foreign_file(work)
+    if foreign is not None:
+        raise OutputError(
+            f"--work-dir {work} holds files that are not of a run, such as {foreign}. "
+            "Give a new or empty folder."
+        )
+
+
+def claim_output(
+    output: str,
+    work: str,
+    recipe: Recipe,
+    inputs: Sequence[Input],
+    overwrite: bool,
+) -> None:
+    """Makes sure that nothing which was there before is lost, and claims the folder.
+
+    Raises
+    ------
+    OutputError
+        If the folder holds anything but an unfinished run of this very job; with
+        ``overwrite``, if it holds anything but a data set of ours.
+    """
+    stamp = {
+        "recipe": recipe.to_json(),
+        "inputs": [asdict(entry) for entry in inputs],
+        "writer": writer_versions(),
+        "code": code_of(recipe),
+    }
+    if files.is_local(output) and os.path.isfile(output):
+        raise OutputError(f"{output} is a file; --output must be a folder.")
+    if files.is_local(output):
+        for entry in inputs:
+            if (output + os.sep).startswith(entry.location.rstrip(os.sep) + os.sep):
+                raise OutputError(
+                    f"--output {output} lies inside --input {entry.location}. Give a "
+                    "folder outside it."
+                )
+    job_file = files.join(work, JOB_FILE)
+    held = list(islice(_held_files(output, work), 100_000))
+    claimed = files.exists(job_file)
+    if claimed and METADATA not in held:
+        if _read_stamp(job_file) == json.loads(json.dumps(stamp)):
+            # What the run before has planned and how it failed is history.
+            files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
+            return
+        # A run that failed without one whole shard leaves nothing to go on with.
+        failed = files.exists(files.join(work, VERDICT_FILE))
+        overwrite |= failed and not files.is_folder(files.join(work, RECEIPTS))
+        if not overwrite:
+            raise OutputError(
+                f"{output} holds an unfinished run of another recipe, other inputs, "
+                "other library versions or other code of a transform. Give its command "
+                "again to finish it, or --overwrite to replace it, or another --output."
+            )
+    if held and set(held) != {REJECTED}:
+        foreign = [name for name in held if not is_ours(name)]
+        if foreign or not overwrite:
+            what = (
+                f"files that are not of a data set, such as {foreign[0]}"
+                if foreign
+                else "a data set"
+            )
+            hint = "" if foreign else ", or --overwrite to replace it"
+            raise OutputError(f"{output} holds {what}. Give another --output{hint}.")
+    # The metadata first: from then on the data set is not complete.
+    for name in sorted(held, key=lambda name: name != METADATA):
+        files.delete([files.join(output, name)])
+    if claimed:
+        clear_work(work)
+    files.write_bytes(job_file, to_text(stamp))
+
+
+def _read_stamp(job_file: str) -> Any:
+    try:
+        return json.loads(files.read_bytes(job_file))
+    except ValueError:  # cut off with the machine: nobody knows whose run it was
+        return None
+
+
+def _held_files(output: str, work: str) -> Iterator[str]:
+    if not files.exists(output) and not files.is_folder(output):
+        return
+    own = files.join(output, WORK_FOLDER) == work
+    for name in files.list_files(output):
+        if not (own and name.startswith(WORK_FOLDER + "/")):
+            yield name
+
+
+@contextmanager
+def nothing_left(output: str, work: str) -> Iterator[None]:
+    """Takes the claim back if the block fails before the job has so much as a plan.
+
+    Only where the error tells that no job goes on elsewhere.
+    """
+    made = []  # innermost first
+    for folder in (work, output):
+        while files.is_local(folder) and not os.path.isdir(folder):
+            made.append(folder)
+            folder = os.path.dirname(folder)
+    try:
+        yield
+    except (EngineError, InputError, RecipeError, StoreError) as error:
+        asked_in_vain = isinstance(error, StoreError) and not files.is_local(work)
+        if not asked_in_vain and _is_unused(work):
+            clear_work(work)
+            for folder in made:
+                with suppress(OSError):  # it holds something, or is gone
+                    os.rmdir(folder)
+        raise
+
+
+def _is_unused(work: str) -> bool:
+    """Whether a claimed work folder holds nothing that a run could go on with."""
+    if not files.exists(files.join(work, JOB_FILE)):
+        return False
+    first = {name.partition("/")[0] for name in files.list_files(work)}
+    return first <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS}
+
+
+def code_of(recipe: Recipe) -> dict[str, str]:
+    """SHA-256 of each module that transforms of the user's own come from.
+
+    A run that continues must not mix what they did before and what they do now.
+    """
+    code = {}
+    expressions = [(text, TRANSFORM) for text in recipe.features.values()]
+    expressions += [(getattr(recipe, name), k) for name, k in STEP_FIELDS.items()]
+    for expression, kind in expressions:
+        for step in parse_steps(expression, kind) if expression else ():
+            name = getattr(step, "__module__", None) or type(step).__module__
+            source = getattr(sys.modules.get(name), "__file__", None)
+            if source is not None and name.partition(".")[0] != "beam_pipeline":
+                with open(source, "rb") as file:
+                    code[name] = hashlib.sha256(file.read()).hexdigest()
+    return code

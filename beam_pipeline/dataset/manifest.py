@@ -1,0 +1,152 @@
+"""``manifest.parquet``: one row for each clip of a data set."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from isal import isal_zlib
+
+from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
+from beam_pipeline.plan.order import PlacedClips
+from beam_pipeline.plan.shards import ShardLayout
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
+
+_MANIFEST_FIELDS = {
+    "path": "string",
+    "input": "int32",
+    "file": "int64",
+    "index": "int64",
+    "class": "string",
+    "split": "string",
+    "group": "string",
+    "start": "int64",
+    "frames": "int64",
+    "sample_rate_hz": "int32",
+    "channels": "int32",
+    "channel": "int32",
+    "native_frames": "int64",
+    "native_sample_rate_hz": "int32",
+    "format": "string",
+    "subtype": "string",
+    "first_index": "int64",
+    "windows": "int64",
+}
+# Only where the recipe asks for fingerprints; in the packed parts hexadecimal.
+_FINGERPRINT_FIELDS = {"content": CONTENT_BYTES, "sketch": SKETCH_BYTES}
+_RESERVED_FIELDS = {*_MANIFEST_FIELDS, *_FINGERPRINT_FIELDS}
+_ROW_GROUP = 1 << 16
+
+
+def manifest_fields(
+    recipe: Recipe, columns: Sequence[tuple[str, str]] = ()
+) -> dict[str, str | int]:
+    """Name and type of each column of the manifest; a number: so many bytes.
+
+    ``columns`` are those that the clips bring. Where their names are taken, an
+    underscore follows them. Numbers that examples have as float32 are whole here.
+    """
+    fields: dict[str, str | int] = dict(_MANIFEST_FIELDS)
+    if recipe.fingerprint:
+        fields.update(_FINGERPRINT_FIELDS)
+    names = {name for name, _ in columns}
+    for name, dtype in columns:
+        free = name
+        while free in _RESERVED_FIELDS or (free != name and free in names):
+            free += "_"
+        fields[free] = "float64" if dtype == "float32" else dtype
+    return fields
+
+
+def manifest_part(placed: PlacedClips, layout: ShardLayout, recipe: Recipe) -> bytes:
+    """One bucket's rows of the manifest, packed to some 30 bytes a clip.
+
+    ``file`` is the index of the first clip that was listed of the same file, ``start``
+    and ``frames`` tell which part of it the clip is, at the output rate, and
+    ``channel`` which channel, if not all. ``group`` is what ``group_by`` names, several
+    values with U+001F between them. ``first_index`` is the index in the split of the
+    clip's first example; ``windows`` how many are in the data set, which are fewer than
+    the clip has where the recipe limits the number of examples.
+    """
+    rows, index = [], placed.first_window
+    for clip in placed.clips:
+        channel = recipe.channels if clip.channel is None else clip.channel
+        prints = (clip.content.hex(), clip.sketch.hex()) if recipe.fingerprint else ()
+        rows.append(
+            (
+                clip.filepath,
+                clip.source,
+                clip.file,
+                clip.row,
+                clip.label,
+                clip.split,
+                clip.group if recipe.group_by is not None else None,
+                clip.start,
+                clip.frames,
+                clip.sample_rate_hz,
+                clip.channels,
+                channel if isinstance(channel, int) else None,
+                clip.native_frames,
+                clip.native_rate_hz,
+                clip.format,
+                clip.subtype,
+                index,
+                max(0, min(clip.windows, layout.total - index)),
+                *prints,
+                *clip.columns,
+            )
+        )
+        index += clip.windows
+    return isal_zlib.compress(json.dumps(rows).encode())
+
+
+def write_manifest(
+    path: str,
+    parts: Iterable[tuple[str, int, bytes]],
+    fields: Mapping[str, str | int],
+) -> None:
+    """Writes ``manifest.parquet``: one row a clip, in the order of the examples.
+
+    Parameters
+    ----------
+    parts : iterable of (split, bucket, manifest_part)
+        Held packed, and opened one after the other.
+    fields
+        Those of :func:`manifest_fields`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [
+            (name, pa.binary(kind) if isinstance(kind, int) else getattr(pa, kind)())
+            for name, kind in fields.items()
+        ]
+    )
+    folder, _, name = path.rpartition("/")
+    draft = files.draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
+    with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+        rows: list[Sequence[Any]] = []
+        for _, _, part in sorted(parts):
+            rows += json.loads(isal_zlib.decompress(part))
+            if len(rows) >= _ROW_GROUP:
+                writer.write_table(_table(rows, schema))
+                rows = []
+        if rows:
+            writer.write_table(_table(rows, schema))
+    files.move(draft, path)
+
+
+def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
+    import pyarrow as pa
+
+    columns = []
+    for i, kind in enumerate(schema.types):
+        values = [row[i] for row in rows]
+        if pa.types.is_fixed_size_binary(kind):
+            values = [bytes.fromhex(value) or None for value in values]
+        columns.append(pa.array(values, kind))
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,35 @@
+"""``schema.pbtxt``: the examples as a TensorFlow Metadata schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from beam_pipeline.examples.spec import BYTES_LIST, FLOAT_LIST, INT64_LIST, FeatureSpec
+
+
+def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
+    """The examples' schema as a TensorFlow Metadata text proto.
+
+    TFX, TF Transform, TFDV and tfx-bsl read it. Raw arrays are byte strings to them.
+    """
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    kinds = {
+        FLOAT_LIST: schema_pb2.FLOAT,
+        INT64_LIST: schema_pb2.INT,
+        BYTES_LIST: schema_pb2.BYTES,
+    }
+    schema = schema_pb2.Schema()
+    for name, spec in features.items():
+        feature = schema.feature.add(
+            name=name, type=kinds.get(spec.encoding, schema_pb2.BYTES)
+        )
+        feature.annotation.comment.append(spec.description)
+        feature.presence.min_fraction = 1.0
+        feature.presence.min_count = 1
+        is_list = spec.encoding in (FLOAT_LIST, INT64_LIST)
+        feature.shape.SetInParent()
+        for size in spec.shape if is_list else ():
+            feature.shape.dim.add(size=size)
+    return str(text_format.MessageToString(schema)).encode()

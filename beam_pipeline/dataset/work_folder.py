@@ -1,0 +1,218 @@
+"""How far a run is, from its work folder alone: seen from any machine, on any engine.
+
+::
+
+    job.json         what is recorded, from the submitter
+    plan.json        how much there is to do, once the headers are read
+    receipts/        one file for each shard that is finished
+    parts/           unfinished shards, on a file system
+    phases/          what phases on one machine hand on to each other
+    verdict.json     why the job could not end well
+
+All of it goes when the data set is complete, and nothing else that lies there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+from beam_pipeline import errors
+from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.errors import AudioTFRecordsError, InputError
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.plan.shards import ShardLayout
+from beam_pipeline.storage import files
+
+WORK_FOLDER = "_work"
+JOB_FILE = "job.json"
+PLAN_FILE = "plan.json"
+VERDICT_FILE = "verdict.json"
+RECEIPTS = "receipts"
+PARTS = "parts"
+PHASES = "phases"
+ROWS = "rows"
+OURS = (JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS)
+
+
+class Totals(NamedTuple):
+    """What there is to write."""
+
+    examples: int
+    seconds: float
+
+
+NOTHING = Totals(0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run is.
+
+    Attributes
+    ----------
+    state : str
+        ``planning``, ``writing``, ``complete`` or ``failed``.
+    totals : Totals
+        Zero while it is planning.
+    examples, seconds
+        What the finished shards hold of them.
+    shards, shards_done : int
+        Number of shards in the plan, and finished.
+    error : AudioTFRecordsError or None
+        Why it failed.
+    """
+
+    state: str
+    totals: Totals = NOTHING
+    examples: int = 0
+    seconds: float = 0.0
+    shards: int = 0
+    shards_done: int = 0
+    error: AudioTFRecordsError | None = None
+
+
+def receipt_path(shard_name: str, work_folder: str) -> str:
+    """Where the receipt of a finished shard lies."""
+    name = shard_name.replace("/", ".")
+    return files.join(work_folder, RECEIPTS, f"{name}.json")
+
+
+def write_totals(
+    layouts: Mapping[str, ShardLayout], seconds: Mapping[str, float], work_folder: str
+) -> None:
+    """Writes ``plan.json``: how each split is cut, and how much audio it holds."""
+    splits = {
+        split: {**asdict(layout), "seconds": seconds[split]}
+        for split, layout in layouts.items()
+    }
+    content = json.dumps({"splits": splits}, indent=2).encode()
+    files.write_bytes(files.join(work_folder, PLAN_FILE), content)
+
+
+def foreign_file(work_folder: str) -> str | None:
+    """A file in a work folder that no run of ours has put there."""
+    if not files.is_folder(work_folder):
+        return None
+    names = islice(files.list_files(work_folder), 100_000)
+    return next((n for n in names if n.partition("/")[0] not in OURS), None)
+
+
+def clear_work(work_folder: str) -> None:
+    """Deletes what a run has left in its work folder; the folder, if it is empty."""
+    for name in OURS:
+        path = files.join(work_folder, name)
+        if "." in name:
+            files.delete([path])
+        else:
+            files.delete_below(path)
+    if files.is_local(work_folder):
+        with suppress(OSError):  # somebody else's files, or nothing there
+            os.rmdir(work_folder)
+
+
+@contextmanager
+def keeping_verdict(work_folder: str) -> Iterator[None]:
+    """Leaves what is raised inside in the work folder, and lets it go on.
+
+    Runners hand on the text of an error at best; the submitter raises it again.
+    """
+    try:
+        yield
+    except AudioTFRecordsError as error:
+        verdict = {"error": type(error).__name__, "args": error.args}
+        content = json.dumps(verdict, default=str).encode()
+        files.write_bytes(files.join(work_folder, VERDICT_FILE), content)
+        raise
+
+
+def read_verdict(work_folder: str) -> AudioTFRecordsError | None:
+    """The error that ended the last run, if it was one of ours."""
+    verdict = _read_json(files.join(work_folder, VERDICT_FILE))
+    if verdict is None:
+        return None
+    kind = getattr(errors, verdict["error"])
+    error: AudioTFRecordsError = kind(*verdict["args"])
+    return error
+
+
+def read_progress(work_folder: str) -> RunProgress:
+    """How far the run of this work folder is; its job must have been claimed."""
+    plan = _read_json(files.join(work_folder, PLAN_FILE))
+    error = read_verdict(work_folder)
+    if plan is None:
+        return RunProgress("failed" if error else "planning", error=error)
+    receipts = files.join(work_folder, RECEIPTS)
+    done = set(files.list_files(receipts)) if files.is_folder(receipts) else set()
+    examples = shards = shards_done = all_examples = 0
+    seconds = all_seconds = 0.0
+    for values in plan["splits"].values():
+        length = values.pop("seconds")
+        layout = ShardLayout(**values)
+        written = 0
+        for k in range(layout.shards):
+            shard = layout.shard(k)
+            if posixpath.basename(receipt_path(shard.name, "")) in done:
+                written += shard.examples
+                shards_done += 1
+        examples += written
+        seconds += length * written / layout.total
+        shards += layout.shards
+        all_examples += layout.total
+        all_seconds += length
+    return RunProgress(
+        "failed" if error else "writing",
+        Totals(all_examples, all_seconds),
+        examples,
+        seconds,
+        shards,
+        shards_done,
+        error,
+    )
+
+
+def find_run(folder: str) -> str | None:
+    """The work folder that a person means by it or by its output; None: complete.
+
+    Raises
+    ------
+    InputError
+        If there is no run and no data set.
+    """
+    folder = files.absolute(folder)
+    for work in (folder, files.join(folder, WORK_FOLDER)):
+        if files.exists(files.join(work, JOB_FILE)):
+            return work
+    outer = folder.rstrip("/").rpartition("/")[0]
+    for output in (folder, outer):
+        if output and files.exists(files.join(output, METADATA)):
+            return None
+    raise InputError(
+        f"{folder} holds no run and no data set. Give the --output of a run, or its "
+        "--work-dir; the work folder goes when a data set is complete."
+    )
+
+
+def _read_json(path: str) -> Mapping[str, Any] | None:
+    try:
+        values: Mapping[str, Any] = json.loads(files.read_bytes(path))
+    except FileNotFoundError:
+        return None
+    return values
+
+
+def place_rows(entry: Input, work: str) -> Input:
+    """The input as workers find it: rows that were given in memory lie with the run."""
+    if not entry.in_memory or entry.table is None:
+        return entry
+    name = entry.location.rpartition("/")[2]
+    location = files.join(work, f"{ROWS}/{name}")
+    return replace(
+        entry, location=location, table=replace(entry.table, location=location)
+    )

@@ -1,0 +1,175 @@
+"""Windows: how many a clip has, where each starts, and cutting them out of frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.hashing import hash64
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.seconds import seconds_to_frames
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """Windows of ``length`` frames that start every ``hop`` frames."""
+
+    length: int
+    hop: int
+    tail: str = "drop"
+    max_windows: int | None = None
+    random_starts: bool = False
+
+    @classmethod
+    def of(cls, recipe: Recipe, sample_rate_hz: int) -> WindowPlan:
+        """The recipe's windows at a clip's output rate.
+
+        Raises
+        ------
+        RecipeError
+            If its seconds are no frame there.
+        """
+        length = recipe.win_len or _some_frames(recipe, "win", sample_rate_hz)
+        hop = recipe.hop or length
+        if recipe.hop_seconds is not None:
+            hop = _some_frames(recipe, "hop", sample_rate_hz)
+        return cls(length, hop, recipe.tail, recipe.max_windows, recipe.random_starts)
+
+
+def _some_frames(recipe: Recipe, name: str, sample_rate_hz: int) -> int:
+    """The recipe's ``win_seconds`` or ``hop_seconds`` in frames, at least one."""
+    seconds = getattr(recipe, f"{name}_seconds")
+    frames = seconds_to_frames(seconds, sample_rate_hz)
+    if frames < 1:
+        raise RecipeError(
+            f"{name}_seconds",
+            f"is {seconds * sample_rate_hz:.3g} frames at {sample_rate_hz} Hz, which "
+            f"rounds to none; a frame lasts {1 / sample_rate_hz:.3g} s",
+            seconds,
+        )
+    return frames
+
+
+def count_windows(frames: int, plan: WindowPlan) -> int:
+    """How many windows a clip of so many frames has.
+
+    With length 4 and hop 4:
+
+    ======= ==== ==== ======= ===========================================
+    frames  drop pad  overlap why
+    ======= ==== ==== ======= ===========================================
+    0       0    0    0       nothing to take
+    3       0    1    0       shorter than a window; overlap needs a whole
+    4       1    1    1
+    5       1    2    2       the last: 1 frame and 3 zeros, or frames 1-4
+    8       2    2    2
+    ======= ==== ==== ======= ===========================================
+
+    A window never starts at or after the clip's end, so with hop > length the frames
+    in the gaps belong to no window.
+    """
+    if frames < 1 or (frames < plan.length and plan.tail != "pad"):
+        return 0
+    beyond = max(0, frames - plan.length)
+    count = 1 + beyond // plan.hop
+    if plan.tail != "drop":
+        count = min(1 + -(-beyond // plan.hop), -(-frames // plan.hop))
+    return count if plan.max_windows is None else min(count, plan.max_windows)
+
+
+def window_starts(
+    frames: int, plan: WindowPlan, first: int, count: int, key: int = 0
+) -> npt.NDArray[np.int64]:
+    """Where windows ``first .. first + count - 1`` of a clip start.
+
+    ::
+
+        start(k) = k * hop                                the grid
+        start(k) = min(k * hop, frames - length)          tail = overlap
+        start(k) = lo(k) + hash(key, k) mod (hi(k) - lo(k))    random_starts, where
+            lo(k), hi(k) bound the k-th of ``count_windows`` equal parts of the
+            ``frames - length + 1`` possible starts
+
+    Any window's start depends on the clip and ``k`` alone, so that a shard that begins
+    in the middle of a clip finds its windows without the ones before, and random
+    starts ascend like the others.
+
+    Parameters
+    ----------
+    frames : int
+        The clip's length.
+    first, count : int
+        Which windows.
+    key : int
+        64 bits that stand for the seed and the clip; only ``random_starts`` uses them.
+
+    Returns
+    -------
+    numpy.ndarray, shape (count,), int64
+    """
+    k = np.arange(first, first + count, dtype=np.int64)
+    last_whole = max(0, frames - plan.length)
+    if plan.random_starts:
+        windows = count_windows(frames, plan)
+        # The products of a long clip with a tiny hop need more than 64 bits.
+        exact = k.astype(object) if windows * (last_whole + 1) >> 63 else k
+        low = (exact * (last_whole + 1) // windows).astype(np.int64)
+        high = ((exact + 1) * (last_whole + 1) // windows).astype(np.int64)
+        # With tail = pad a short clip may have more windows than possible starts.
+        width = np.maximum(1, high - low)
+        low += (hash64(key, k) % width.astype(np.uint64)).astype(np.int64)
+        return low
+    starts = k * plan.hop
+    if plan.tail == "overlap":
+        np.minimum(starts, last_whole, out=starts)
+    return starts
+
+
+def cut_windows(
+    frames: npt.NDArray[np.float32],
+    offset: int,
+    starts: npt.NDArray[np.int64],
+    length: int,
+) -> npt.NDArray[np.float32]:
+    """Cuts windows out of a stretch of a clip; zeros where the stretch has ended.
+
+    Parameters
+    ----------
+    frames : numpy.ndarray, shape (..., m), float32
+        The clip's frames ``offset .. offset + m - 1``; time is the last axis.
+    starts : numpy.ndarray, shape (n,), int64
+        Starts in the clip, ascending, none before ``offset``.
+    length : int
+        Frames in a window.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n, ..., length), float32
+        A view where the starts are evenly spaced, a copy elsewhere; read-only, because
+        windows may share frames.
+    """
+    first = int(starts[0]) - offset
+    missing = int(starts[-1]) - offset + length - frames.shape[-1]
+    if missing > 0:
+        padding = [(0, 0)] * (frames.ndim - 1) + [(0, missing)]
+        frames = np.pad(frames, padding)
+    frames = np.ascontiguousarray(frames)
+    count, item = len(starts), frames.itemsize
+    steps = starts[1:] - starts[:-1]
+    if count > 2 and (steps != steps[0]).any():
+        at = starts - offset
+        windows = np.stack([frames[..., start : start + length] for start in at])
+    else:
+        # Rows of a view: numpy checks that they lie inside the frames.
+        windows = np.ndarray(
+            (count, *frames.shape[:-1], length),
+            frames.dtype,
+            buffer=frames,
+            offset=first * item,
+            strides=(int(steps[0]) * item if count > 1 else item, *frames.strides),
+        )
+    windows.flags.writeable = False
+    return windows

@@ -1,0 +1,46 @@
+"""Every stable hash: equal in any process, on any machine, with any version of Python."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def clip_key(seed: int, filepath: str, source: int = 0) -> int:
+    """64 bits that stand for a clip under a seed, the same in every process."""
+    return text_key(str(seed), f"{source}\0{filepath}")
+
+
+def text_key(salt: str, text: str) -> int:
+    """64 bits that stand for a text under a salt, the same in every process."""
+    hasher = _salted(salt).copy()
+    hasher.update(text.encode())
+    return int.from_bytes(hasher.digest(), "big")
+
+
+@cache
+def _salted(salt: str) -> Any:
+    # Taking a copy of it costs half as much as making it.
+    return hashlib.blake2b(digest_size=8, key=salt.encode()[:64])
+
+
+def json_sha256(values: Mapping[str, Any]) -> str:
+    """SHA-256 of JSON values with sorted keys, in hexadecimal."""
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def hash64(key: int, k: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """The k-th output of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) seeded by key."""
+    z: npt.NDArray[np.uint64] = np.uint64(key) + (
+        k.astype(np.uint64) + np.uint64(1)
+    ) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

@@ -1,0 +1,10 @@
+"""Which clips there are, and what names and tables say of them; no audio is opened.
+
+In: ``--input`` and the recipe. Out: one :class:`.rows.SourceRow` for each clip, with its label,
+group, split and columns. Read :mod:`.listing` first.
+
+::
+
+    sources -> listing -> rows        what a path means -> its files -> one row each
+                 tables, columns, labels, splits, event_files
+"""

@@ -1,0 +1,190 @@
+"""Columns of tables: which is what under a recipe, and their values by type."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.inputs.labels import reads_names
+from beam_pipeline.inputs.tables import Row, is_number
+from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
+from beam_pipeline.recipe.values import RESERVED_NAMES, comma_list
+
+# Names that the path's column may have where the recipe gives none.
+PATH_NAMES = ("path", "filepath", "file", "filename", "file_name", "audio", "wav",
+              "audio_filepath", "audio_path", "wav_path")  # fmt: skip
+# Columns that are taken wherever there are such: parts of files, and what was probed.
+SEGMENT_COLUMNS = ("offset_s", "duration_s", "channel")
+KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
+
+INT64, FLOAT32, STRING = "int64", "float32", "string"
+LEAST_INT64 = -(2**63)
+MOST_FLOAT32 = 3.4028234663852886e38
+# No file holds more frames: at 8 bits they are a terabyte.
+MOST_KNOWN = 2**40
+
+Column = tuple[str, str]  # name, dtype
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which column of a table is what, under a recipe.
+
+    ``names`` are the table's columns; those of a folder are the named groups of the
+    expression that classes come from.
+    """
+
+    names: tuple[str, ...]
+    path: str | None
+    label: str | None
+    split: str | None
+    group_by: tuple[str, ...]
+    targets: tuple[str, ...]
+    extra: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], recipe: Recipe, where: str, is_table: bool
+    ) -> Layout:
+        """The layout of a table, or of a folder's names.
+
+        Raises
+        ------
+        RecipeError
+            If the recipe names a column that is not there.
+        """
+        names = tuple(names)
+
+        def check(field: str, wanted: Sequence[str]) -> tuple[str, ...]:
+            for name in wanted:
+                if name not in names:
+                    has = ", ".join(names) or "no columns at all"
+                    raise RecipeError(field, f"{where} has {has}", name)
+            return tuple(wanted)
+
+        path = None
+        if is_table:
+            if recipe.path_column is not None:
+                (path,) = check("path_column", [recipe.path_column])
+            else:
+                path = next((name for name in PATH_NAMES if name in names), None)
+            if path is None:
+                raise RecipeError(
+                    "path_column",
+                    f"{where} has no column {', '.join(PATH_NAMES)}; name the one with "
+                    f"the path, of {', '.join(names)}",
+                    None,
+                )
+        label = recipe.label_from if recipe.label_from in names else None
+        if label is None and not reads_names(recipe.label_from):
+            has = f"only {', '.join(names)}" if names else "no columns"
+            raise RecipeError(
+                "label_from",
+                f"must be one of {', '.join(LABEL_SOURCES)}, a regular expression with "
+                f"a group like (?P<class>[a-z]+), or a column; {where} has {has}",
+                recipe.label_from,
+            )
+        has_labels = label is not None or recipe.label_from != "none"
+        if recipe.classes is not None and not has_labels and recipe.events is None:
+            raise RecipeError(
+                "classes",
+                "are those of labels, and label_from is none; leave them out, or say "
+                "where a clip's class comes from",
+                recipe.classes,
+            )
+        split = None
+        if recipe.split_column is not None:
+            (split,) = check("split_column", [recipe.split_column])
+        group_by = check("group_by", comma_list(recipe.group_by))
+        targets = check("target_columns", comma_list(recipe.target_columns))
+        taken = {path, label, split, *targets}
+        if is_table:
+            taken.update(SEGMENT_COLUMNS)
+            taken.update(KNOWN_COLUMNS if set(KNOWN_COLUMNS[:2]) <= set(names) else ())
+        if recipe.columns is None:
+            extra = tuple(name for name in names if name not in taken)
+        else:
+            wanted = [] if recipe.columns == "none" else comma_list(recipe.columns)
+            extra = check("columns", wanted)
+        for name in extra:
+            if name in RESERVED_NAMES or name in (recipe.features or {"signal": ""}):
+                use = "take classes from it with --label-from class, " * (
+                    name == "class" and recipe.events is None
+                )
+                raise RecipeError(
+                    "columns",
+                    f"this name is one of the examples' own; {use}rename the column, "
+                    "or leave it out with --columns",
+                    name,
+                )
+        return cls(names, path, label, split, group_by, targets, extra)
+
+
+def optional_count(values: Row, name: str) -> int | None:
+    value = values.get(name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, str) and value.isdecimal() and value.isascii():
+        number: float = int(value)
+    else:
+        number = finite_number(name, value)
+    if number != int(number) or not 1 <= number <= MOST_KNOWN:
+        raise ValueError(
+            f"has {name} {number:g}, which is no whole number from 1 to 2**40"
+        )
+    return int(number)
+
+
+def optional_number(values: Row, name: str) -> float | None:
+    value = values.get(name)
+    if value is None or value == "":
+        return None
+    return finite_number(name, value)
+
+
+def finite_number(name: str, value: Any) -> float:
+    try:
+        number = float(value) if is_number(value) else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number) or abs(number) > MOST_FLOAT32:
+        raise ValueError(f"has {value!r} in column {name}, which is no number")
+    return number
+
+
+def convert(name: str, value: Any, dtype: str) -> Any:
+    """A table's value as an example holds it.
+
+    Raises
+    ------
+    ValueError
+        If it is not of the type.
+    """
+    if dtype == STRING:
+        if isinstance(value, list | dict):
+            return json.dumps(value, ensure_ascii=False, default=str)
+        # In a column of text, a whole number of a data frame with gaps.
+        whole = isinstance(value, float) and value.is_integer()
+        return "" if value is None else str(int(value) if whole else value)
+    if dtype == FLOAT32:
+        return math.nan if value in (None, "") else finite_number(name, value)
+    try:
+        number = int(value)
+        if not LEAST_INT64 <= number <= -LEAST_INT64 - 1:
+            raise ValueError
+        return number
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"has {value!r} in column {name}, which is no whole number of 64 bits"
+        ) from None
+
+
+def target_value(name: str, value: Any) -> float:
+    """A number to be predicted, which must be there."""
+    if value in (None, ""):
+        raise ValueError(f"has no number in column {name}, which is to be predicted")
+    return finite_number(name, value)

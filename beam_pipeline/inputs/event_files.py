@@ -1,0 +1,352 @@
+"""Events: labels with a start and an end, and what they say of windows.
+
+Label files of Audacity, selection tables of Raven, CSV, TSV, JSON and JSONL. Times are
+seconds from the start of the file. An event covers ``[start_s, end_s)``.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import math
+import os
+import posixpath
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from beam_pipeline.errors import InputError, UnusableEntry
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.values import comma_list
+from beam_pipeline.storage import files
+
+# Column names that are taken, in lower case, the best first.
+START_NAMES = ("start_s", "start", "begin time (s)", "onset", "begin", "start_time",
+               "tmin", "begin_time", "start (s)", "start time (s)")  # fmt: skip
+END_NAMES = ("end_s", "end", "end time (s)", "offset", "end_time", "tmax", "stop",
+             "end (s)", "stop time (s)")  # fmt: skip
+LENGTH_NAMES = ("duration_s", "duration", "duration (s)", "delta time (s)")
+LABEL_NAMES = ("label", "class", "event_label", "annotation", "species", "tag", "code",
+               "call type", "text", "event", "common name")  # fmt: skip
+FILE_NAMES = ("path", "filepath", "filename", "file", "begin file", "begin path")
+
+# Text with other suffixes is of Audacity or Raven, if it has tabs.
+CSV_SUFFIXES = (".csv", ".tsv")
+
+
+class Event(NamedTuple):
+    """A label that holds from ``start_s`` to ``end_s`` of its file."""
+
+    start_s: float
+    end_s: float
+    label: str
+
+
+def read_events(
+    content: bytes, location: str, label_column: str | None = None
+) -> dict[str | None, list[Event]]:
+    """The events in a file, by the file that they are in; None: the file is not named.
+
+    Parameters
+    ----------
+    content : bytes
+        What is in the file.
+    location : str
+        Its path; the suffix tells JSON from text.
+    label_column : str, optional
+        The column that holds the label. Default: the first of ``LABEL_NAMES``.
+
+    Raises
+    ------
+    InputError
+        Naming the line and what is wrong with it.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{location} is not UTF-8 text: {error}.") from error
+    suffix = os.path.splitext(location)[1].lower()
+    if suffix in (".json", ".jsonl", ".ndjson"):
+        rows = _json_rows(text, location, is_lines=suffix != ".json")
+    else:
+        rows = _text_rows(text, location)
+    events: dict[str | None, list[Event]] = {}
+    seen: set[Any] = set()
+    for line, row in rows:
+        where = f"{location}, line {line}"
+        event = _event(row, label_column, where)
+        name = _find(row, FILE_NAMES)
+        # Raven has one row for each view, waveform and spectrogram, of an event.
+        selection = row.get("selection")
+        if selection is not None and (selection, event) in seen:
+            continue
+        seen.add((selection, event))
+        events.setdefault(None if name is None else str(name), []).append(event)
+    for some in events.values():
+        some.sort()
+    return events
+
+
+def _text_rows(text: str, location: str) -> list[tuple[int, dict[str, Any]]]:
+    """Rows by lower-case column; Audacity's files have no header."""
+    first = next((line for line in text.splitlines() if line.strip()), None)
+    if first is None:
+        return []
+    # CSV quotes; Audacity and Raven do not: there a quote is a part of the label.
+    is_csv = location.lower().endswith(CSV_SUFFIXES) or "\t" not in first
+    delimiter = max("\t,;", key=first.count) if is_csv else "\t"
+    table = _split_lines(text, delimiter, is_csv, location)
+    header = [name.strip().lower() for name in table[0][1]]
+    if _is_number(header[0]) and len(header) >= 2:
+        # A line that begins with a backslash holds the frequencies of the one before.
+        header = ["start_s", "end_s", "label"]
+        rows = [(n, row) for n, row in table if row[0].strip() != "\\"]
+        # Of one without a label the last tab may be missing.
+        rows = [(n, [*row, ""] if len(row) == 2 else row) for n, row in rows]
+    else:
+        rows = table[1:]
+        names = {*START_NAMES, *END_NAMES, *LABEL_NAMES}
+        if not rows and not set(header) & names:
+            raise InputError(
+                f"{location}, line {table[0][0]}: is neither an event (start, end and "
+                f"label, with tabs between them) nor a header: {first!r}."
+            )
+    for n, row in rows:
+        if len(row) != len(header):
+            raise InputError(
+                f"{location}, line {n}: {len(row)} values, but there are {len(header)} "
+                f"columns ({', '.join(header)})."
+            )
+    return [(n, dict(zip(header, row, strict=True))) for n, row in rows]
+
+
+def _split_lines(
+    text: str, delimiter: str, is_csv: bool, location: str
+) -> list[tuple[int, list[str]]]:
+    """The values of each line that has some, and its number."""
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE,
+        strict=True,
+    )
+    rows = []
+    line = 1  # where the next row begins; one in quotes may have several
+    try:
+        for row in reader:
+            if any(map(str.strip, row)):
+                rows.append((line, row))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        hint = "; is a quote not closed?" if is_csv else ""
+        raise InputError(f"{location}, line {line}: {error}{hint}") from error
+    return rows
+
+
+def _json_rows(
+    text: str, location: str, is_lines: bool
+) -> list[tuple[int, dict[str, Any]]]:
+    try:
+        if is_lines:
+            rows = [(n, json.loads(line)) for n, line in enumerate(text.splitlines(), 1)
+                    if line.strip()]  # fmt: skip
+        else:
+            values = json.loads(text)
+            if isinstance(values, Mapping):
+                values = values.get("events")
+            if not isinstance(values, list):
+                raise InputError(
+                    f'{location} must hold a list, or {{"events": [...]}}.'
+                )
+            rows = list(enumerate(values, 1))
+    except ValueError as error:
+        raise InputError(f"{location}: {error}.") from error
+    for n, row in rows:
+        if not isinstance(row, Mapping):
+            raise InputError(f"{location}, entry {n}: must be an object, not {row!r}.")
+    return [(n, {str(k).lower(): v for k, v in row.items()}) for n, row in rows]
+
+
+def _event(row: Mapping[str, Any], label_column: str | None, where: str) -> Event:
+    names = LABEL_NAMES if label_column is None else (label_column.lower(),)
+    start = _seconds(_required(row, "start", START_NAMES, where), where)
+    length = _find(row, LENGTH_NAMES)
+    if _find(row, END_NAMES) is None and length is not None:
+        end = start + _seconds(length, where)
+    else:
+        end = _seconds(_required(row, "end", END_NAMES, where), where)
+    label_value = _required(row, "label", names, where)
+    # Raven's times of several files run on from one to the next.
+    offset = row.get("file offset (s)")
+    if offset not in (None, ""):
+        begin = _seconds(offset, where)
+        start, end = begin, begin + (end - start)
+    if end < start:
+        raise InputError(f"{where}: the event ends at {end:g} s, before {start:g} s.")
+    label = str(label_value).strip()
+    if not label:
+        raise InputError(f"{where}: the event has an empty label.")
+    if len(label.splitlines()) > 1:
+        raise InputError(
+            f"{where}: the label runs over several lines, {label!r}; is a quote not "
+            "closed?"
+        )
+    return Event(start, end, label)
+
+
+def _required(
+    row: Mapping[str, Any], kind: str, names: Sequence[str], where: str
+) -> Any:
+    value = _find(row, names)
+    if value is None:
+        raise InputError(
+            f"{where}: there is no column for the {kind} ({', '.join(names)}), only "
+            f"{', '.join(map(str, row))}."
+        )
+    return value
+
+
+def _find(row: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _seconds(value: Any, where: str) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise InputError(f"{where}: {value!r} is not a time in seconds from 0 on.")
+    return seconds
+
+
+@dataclass(frozen=True)
+class EventTable:
+    """The events of many clips in one file, by the name that it has for each.
+
+    Every process that reads headers holds it whole.
+    """
+
+    where: str
+    by_name: Mapping[str, tuple[Event, ...]]
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> EventTable | None:
+        """The recipe's table as it is now; None if it names none.
+
+        Raises
+        ------
+        InputError
+            If it is not there, cannot be read, or does not name the files.
+        """
+        if recipe.events is None or "{" in recipe.events:
+            return None
+        location = files.absolute(recipe.events)
+        if not files.exists(location):
+            raise InputError(f"{location}: there is no such file. Check --events.")
+        content = files.read_bytes(location)
+        return _parse_table(content, location, recipe.event_column)
+
+    def name_of(self, filepath: str) -> str | None:
+        """What a clip is called in the table: its path, or its name alone."""
+        plain = posixpath.normpath(filepath) if "./" in filepath else filepath
+        for name in (filepath, plain, filepath.rpartition("/")[2]):
+            if name in self.by_name:
+                return name
+        return None
+
+    def unclear(self, name: str, other: str) -> str:
+        """Why a clip that has the table's name cannot be taken: another has it, too."""
+        return (
+            f"is called {name}, as {other} is, and {self.where} does not tell whose "
+            "events these are; write paths there"
+        )
+
+
+@functools.lru_cache(maxsize=1)  # for all threads that read headers
+def _parse_table(content: bytes, location: str, label_column: str | None) -> EventTable:
+    found = read_events(content, location, label_column)
+    if None in found:
+        raise InputError(
+            f"{location} does not say which file an event is in: it has none of the "
+            f"columns {', '.join(FILE_NAMES)}. For a file beside each clip, write "
+            "--events '{folder}/{stem}.txt'."
+        )
+    written = [str(name).replace("\\", "/") for name in found]  # on Windows, too
+    count = Counter(map(_plain_name, set(written)))
+    by_name: dict[str, list[Event]] = {}
+    for name, events in zip(written, found.values(), strict=True):
+        plain = _plain_name(name)
+        # Of two folders' files, their names alone would make one.
+        name = name if count[plain] > 1 and _is_elsewhere(name) else plain
+        by_name.setdefault(name, []).extend(events)
+    return EventTable(location, {n: tuple(sorted(e)) for n, e in by_name.items()})
+
+
+def _plain_name(name: str) -> str:
+    """A file's name as clips are called; of a path elsewhere, the last part alone."""
+    return name.rpartition("/")[2] if _is_elsewhere(name) else posixpath.normpath(name)
+
+
+def _is_elsewhere(name: str) -> bool:
+    return name.startswith("/") or name[1:3] == ":/"
+
+
+def clip_events(
+    filepath: str, root: str, recipe: Recipe, table: EventTable | None
+) -> tuple[Event, ...]:
+    """A clip's events, in order of their time, from the table or a file of its own.
+
+    Raises
+    ------
+    UnusableEntry
+        If its own file is missing or cannot be read, or an event is of a class that is
+        not one of the recipe's.
+    """
+    if recipe.events is None:
+        return ()
+    if table is not None:
+        events = table.by_name.get(table.name_of(filepath) or "", ())
+    else:
+        events = _own_events(filepath, root, recipe)
+    known = comma_list(recipe.classes)
+    for event in events if known else ():
+        if event.label not in known:
+            raise UnusableEntry(
+                filepath,
+                f"has an event of class {event.label} at {event.start_s:g} s, which is "
+                "not one of --classes",
+            )
+    return events
+
+
+def _own_events(filepath: str, root: str, recipe: Recipe) -> tuple[Event, ...]:
+    folder, _, name = filepath.rpartition("/")
+    stem = os.path.splitext(name)[0]
+    below = (recipe.events or "").format(folder=folder or ".", stem=stem, name=name)
+    location = files.join(root, os.path.normpath(below))
+    if not files.exists(location):
+        raise UnusableEntry(
+            filepath, f"has no file of events {below}; make it, empty if there are none"
+        )
+    try:
+        found = read_events(files.read_bytes(location), location, recipe.event_column)
+    except InputError as error:
+        raise UnusableEntry(
+            filepath, f"has events that cannot be read: {error}"
+        ) from error
+    for other in found:
+        if other is not None and other.replace("\\", "/").rpartition("/")[2] != name:
+            raise UnusableEntry(filepath, f"has events of {other} in {below}")
+    return tuple(sorted(event for some in found.values() for event in some))

@@ -1,0 +1,128 @@
+"""Inputs that Python users give: tables in memory, and a mapping of files to classes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from beam_pipeline.errors import InputError
+from beam_pipeline.inputs.duplicates import normal_path
+from beam_pipeline.inputs.listing import list_input, survey
+from beam_pipeline.inputs.sources import TABLE, Input, resolve_inputs
+from beam_pipeline.inputs.tables import is_rows, write_rows
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.files import PathLike
+
+# A path, a table in memory, several of them, or one for each split.
+Source = PathLike | Sequence[Any] | Mapping[str, Any] | Any
+
+
+class Labelled(NamedTuple):
+    """An input whose classes are not in its names, but given one by one."""
+
+    source: Source
+    classes: Mapping[str, str]
+
+
+def with_labels(
+    input: Source, options: Mapping[str, Any]
+) -> tuple[Source | Labelled, dict[str, Any]]:
+    """Takes a mapping as ``label_from`` over to the input, where it makes a column."""
+    classes = options.get("label_from")
+    if not isinstance(classes, Mapping):
+        return input, dict(options)
+    return Labelled(input, classes), {**options, "label_from": "class"}
+
+
+@contextmanager
+def resolved(input: Source | Labelled, recipe: Recipe) -> Iterator[list[Input]]:
+    """The inputs of :func:`record`; tables in memory are in files for the block."""
+    classes = None
+    if isinstance(input, Labelled):
+        input, classes = input
+    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-rows-") as folder:
+
+        def locate(entry: Any) -> str:
+            if is_rows(entry):
+                return write_rows(entry, folder)
+            if isinstance(entry, str | os.PathLike):
+                return os.fspath(entry)
+            raise InputError(
+                f"The input {entry!r:.80} is neither a path nor a table: a list of "
+                "dicts, or a data frame."
+            )
+
+        if isinstance(input, Mapping):
+            texts = [f"{split}={locate(entry)}" for split, entry in input.items()]
+        elif is_rows(input) or isinstance(input, str | os.PathLike):
+            texts = [locate(input)]
+        else:
+            texts = [locate(entry) for entry in input]
+        inputs = []
+        for entry in resolve_inputs(texts):
+            if entry.root == folder:
+                # Paths in them are those of the program that made them.
+                entry = replace(entry, root=os.getcwd(), in_memory=True)
+            inputs.append(entry)
+        if classes is not None:
+            inputs = [
+                Input(TABLE, write_rows(rows, folder), entry.root, entry.split,
+                      in_memory=True)
+                for entry, rows in zip(
+                    inputs, labelled_rows(inputs, classes), strict=True
+                )
+            ]  # fmt: skip
+        yield survey(inputs, recipe)
+
+
+def labelled_rows(
+    inputs: Sequence[Input], classes: Mapping[str, str]
+) -> list[list[dict[str, str]]]:
+    """A row with path and class for each file of each input.
+
+    Parameters
+    ----------
+    classes : mapping
+        From names, written as people like, below the input's root or absolute.
+
+    Raises
+    ------
+    InputError
+        If an input is a table or has no file, or a name is none of their files'.
+    """
+    missing = dict(classes)
+    tables = []
+    for entry in inputs:
+        if entry.kind == TABLE:
+            raise InputError(
+                f"{entry.location} is a table, whose classes are in a column: name it "
+                "with label_from instead of a mapping."
+            )
+        by_place: dict[str, str] = {}
+        for name in classes:
+            place = normal_path(entry.root, os.fspath(name))
+            if by_place.setdefault(place, name) != name:
+                raise InputError(
+                    f"label_from has {by_place[place]} and {name}, which are one file."
+                )
+        rows = []
+        for name, taken in list_input(entry):
+            if not taken:
+                continue
+            given = by_place.get(normal_path(entry.root, name))
+            rows.append({"path": name, "class": ""})
+            if given is not None:
+                rows[-1]["class"] = missing.pop(given, classes[given])
+        if not rows:
+            raise InputError(f"There is no audio file in {entry.location}.")
+        tables.append(rows)
+    for name in missing:
+        raise InputError(
+            f"label_from has a class for {name}, which is not among the files; names "
+            f"are relative to {inputs[0].root}, or absolute."
+        )
+    return tables

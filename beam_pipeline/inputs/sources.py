@@ -1,0 +1,148 @@
+"""Sources: which files are meant, what they are called, and what is known of them.
+
+An input is a folder, a glob, one file, a text file of paths, or a manifest. Each has a
+root, the place that names are relative to, so that the same data give the same examples
+wherever they lie.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from beam_pipeline.errors import InputError
+from beam_pipeline.inputs.tables import Table, is_manifest
+from beam_pipeline.storage import files
+
+LIST_SUFFIX = ".txt"
+
+_WILDCARD = re.compile(r"[*?\[]")
+
+FOLDER, GLOB, FILE, LIST, TABLE = "folder", "glob", "file", "list", "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One ``--input``.
+
+    Attributes
+    ----------
+    kind, location, root : str
+        What it is, where it is, and what its names are relative to.
+    split : str
+        The split of all its clips, if it was given as one's: ``train=FOLDER``.
+    table : Table or None
+        How a manifest is read.
+    columns : tuple of (str, str)
+        Name and type of each column that goes into examples, and of the targets.
+    in_memory : bool
+        Its rows were given in memory and have been written down.
+    """
+
+    kind: str
+    location: str
+    root: str
+    split: str = ""
+    table: Table | None = None
+    columns: tuple[tuple[str, str], ...] = ()
+    in_memory: bool = False
+
+
+def resolve_input(text: str) -> Input:
+    """What a person meant by one ``--input``.
+
+    A path that exists is taken literally, whatever characters are in it; only then is
+    it a glob.
+
+    Raises
+    ------
+    InputError
+        If nothing is there, or it is a manifest.
+    """
+    if not text:
+        raise InputError("--input is empty. Give a folder, a glob or a file.")
+    path = files.absolute(text)
+    suffix = os.path.splitext(path)[1].lower()
+    is_glob = _WILDCARD.search(path) is not None
+    if not files.is_local(path) and is_glob:
+        return Input(GLOB, path, _glob_root(path))
+    if files.is_folder(path):
+        return Input(FOLDER, path, path)
+    if files.exists(path):
+        folder = path.rpartition("/")[0] or "/"
+        if is_manifest(path):
+            return Input(TABLE, path, folder)
+        return Input(LIST if suffix == LIST_SUFFIX else FILE, path, folder)
+    if is_glob:
+        return Input(GLOB, path, _literal_root(path))
+    raise InputError(f"{text}: there is no such file or folder. Check --input.")
+
+
+def resolve_inputs(texts: Sequence[str]) -> list[Input]:
+    """Every input; no folder may lie inside another input, or files count twice.
+
+    Raises
+    ------
+    InputError
+        If there is no input, one cannot be resolved, or two overlap.
+    """
+    if not texts:
+        raise InputError("There is nothing to read: give at least one --input.")
+    inputs = [_resolve_named(text) for text in texts]
+    without = [entry.location for entry in inputs if not entry.split]
+    if without and len(without) < len(inputs):
+        raise InputError(
+            f"--input {without[0]} has no split, but others have. Give every one as "
+            "SPLIT=INPUT, or none."
+        )
+    for i, outer in enumerate(inputs):
+        for j, inner in enumerate(inputs):
+            by_hand = inner.kind in (LIST, TABLE)
+            if i == j or (by_hand and inner.kind != outer.kind):
+                continue
+            if not _is_inside(inner, outer):
+                continue
+            raise InputError(
+                f"--input {texts[j]} lies inside --input {texts[i]}: its files would "
+                "be taken twice. Give only one of the two."
+            )
+    return inputs
+
+
+def _resolve_named(text: str) -> Input:
+    """An input, perhaps as ``SPLIT=INPUT``."""
+    split, equals, rest = text.partition("=")
+    if not equals or not split.isidentifier() or files.exists(files.absolute(text)):
+        return resolve_input(text)
+    return replace(resolve_input(rest), split=split)
+
+
+def _is_inside(inner: Input, outer: Input) -> bool:
+    """Whether all files of one input are surely files of the other, too."""
+    if outer.kind != FOLDER:
+        return inner.location == outer.location
+    below = inner.root if inner.kind == GLOB else inner.location
+    folder = outer.location
+    if files.is_local(below) and files.is_local(folder):
+        below, folder = os.path.realpath(below), os.path.realpath(folder)
+    return (below.rstrip("/") + "/").startswith(folder.rstrip("/") + "/")
+
+
+def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:
+    """Where a row's file is."""
+    return files.join(inputs[source].root, filepath)
+
+
+def _glob_root(pattern: str) -> str:
+    """The folder above the first wildcard."""
+    return _WILDCARD.split(pattern)[0].rpartition("/")[0] or "/"
+
+
+def _literal_root(pattern: str) -> str:
+    """The longest part of a local pattern that is a folder, or holds no wildcard."""
+    root = pattern.rpartition("/")[0]
+    while _WILDCARD.search(root) and not os.path.isdir(root):
+        root = root.rpartition("/")[0]
+    return root or "/"

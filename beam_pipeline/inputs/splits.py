@@ -1,0 +1,177 @@
+"""Splits: which clips are for training, and which are kept to test what was learned.
+
+A clip's split is a function of its group's name and of a salt alone::
+
+    u = hash(salt, group) / 2**64         in [0, 1)
+    train | eval | test                   0 <= u < 0.8 <= u < 0.9 <= u < 1
+
+so that all clips of a group are in one split, and files that are added later move none
+that were there before. A group is what ``group_by`` names, a speaker or a ship; without
+it each clip is its own. With ``stratify`` the salt is chosen: the first of some whose
+splits hold the shares that were asked for, over all and class by class.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.hashing import hash64, text_key
+from beam_pipeline.recipe.recipe import Recipe
+
+SALTS = 64
+# How far the shares may be from what was asked for, see :func:`choose_salt`. A stricter
+# bound would choose another salt, and move groups, whenever a few files are added.
+CLOSE = 0.1
+
+_MASK = (1 << 64) - 1
+
+Counts = npt.NDArray[np.int64]
+Tally = Mapping[str, Counts]
+
+DEFAULT_SPLIT = "records"
+
+
+def parse_splits(text: str) -> dict[str, float]:
+    """``train=.8,eval=.1,test=.1`` as shares that add up to 1, in their order.
+
+    Shares may be given in any unit: ``train=8,eval=1,test=1`` is the same. Ratios like
+    .7, .2 and .1, which do not add up to 1 in binary, are what they look like.
+
+    Raises
+    ------
+    RecipeError
+        If it is not written so, a name occurs twice, or a share is not positive.
+    """
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        try:
+            share = float(value)
+        except ValueError:
+            share = math.nan
+        if not (equals and name.isidentifier() and math.isfinite(share) and share > 0):
+            raise RecipeError(
+                "splits", "must look like train=.8,eval=.1,test=.1", part or text
+            )
+        if name in shares:
+            raise RecipeError("splits", "names a split twice", name)
+        shares[name] = share
+    total = math.fsum(shares.values())
+    return {name: share / total for name, share in shares.items()}
+
+
+def fold_shares(folds: int) -> dict[str, float]:
+    """Equal shares for ``fold0`` to ``fold{k-1}``."""
+    return {f"fold{k}": 1 / folds for k in range(folds)}
+
+
+def shares_of(recipe: Recipe) -> dict[str, float] | None:
+    """The shares that a recipe asks for; None where no hash decides splits."""
+    if recipe.folds is not None:
+        return fold_shares(recipe.folds)
+    return None if recipe.splits is None else parse_splits(recipe.splits)
+
+
+def group_key(seed: int, group: str) -> int:
+    """64 bits that stand for a group under a seed, the same in every process."""
+    return text_key(f"split {seed}", group)
+
+
+class Splitter:
+    """Assigns groups to splits of given shares.
+
+    >>> Splitter({"train": 0.5, "test": 0.5}).split_of(group_key(0, "theo"))
+    'test'
+    """
+
+    def __init__(self, shares: Mapping[str, float], salt: int = 0):
+        self._names = list(shares)
+        self._bounds = _bounds(shares).tolist()
+        self._salt = salt
+
+    def split_of(self, key: int) -> str:
+        """The split of the group with this key."""
+        # SplitMix64 as in windows.hash64, for one number: an array costs 30 times that.
+        z = (self._salt + (key + 1) * 0x9E3779B97F4A7C15) & _MASK
+        z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+        z = ((z ^ z >> 27) * 0x94D049BB133111EB) & _MASK
+        u = ((z ^ z >> 31) >> 11) * 2.0**-53
+        return self._names[bisect.bisect_right(self._bounds, u)]
+
+
+def _bounds(shares: Mapping[str, float]) -> npt.NDArray[np.float64]:
+    bounds: npt.NDArray[np.float64] = np.cumsum(list(shares.values()))[:-1]
+    return bounds
+
+
+def _places(
+    shares: Mapping[str, float], keys: Sequence[int], salts: Sequence[int]
+) -> npt.NDArray[np.intp]:
+    """Number of the split of each key under each salt, shape (salts, keys)."""
+    seeds = np.asarray(keys, np.uint64)
+    hashed = np.stack([hash64(salt, seeds.view(np.int64)) for salt in salts])
+    # The upper 53 bits, which a float64 holds exactly.
+    return np.searchsorted(
+        _bounds(shares), (hashed >> np.uint64(11)) * 2.0**-53, "right"
+    )
+
+
+def tally_salts(
+    shares: Mapping[str, float],
+    keys: Sequence[int],
+    labels: Sequence[str | None],
+    windows: Sequence[int],
+) -> dict[str, Counts]:
+    """By class, the windows in each split under each salt, shape (salts, splits).
+
+    Tallies of several parts of a corpus add up to that of the whole.
+    """
+    numbers: dict[str, int] = {}
+    classes = [numbers.setdefault(label or "", len(numbers)) for label in labels]
+    # One bin for each (salt, class, split); sums of whole numbers are exact to 2**53.
+    shape = (SALTS, len(numbers), len(shares))
+    bins = np.arange(SALTS)[:, None] * shape[1] + np.asarray(classes, np.int64)
+    bins = bins * shape[2] + _places(shares, keys, range(SALTS))
+    weights = np.broadcast_to(np.asarray(windows, np.float64), bins.shape)
+    counts = np.bincount(bins.ravel(), weights.ravel(), math.prod(shape))
+    counts = counts.astype(np.int64).reshape(shape)
+    return {label: counts[:, number] for label, number in numbers.items()}
+
+
+def add_tallies(tallies: Any) -> dict[str, Counts]:
+    """The sum of several tallies."""
+    total: dict[str, Counts] = {}
+    for tally in tallies:
+        for label, counts in tally.items():
+            total[label] = total[label] + counts if label in total else counts
+    return total
+
+
+def choose_salt(shares: Mapping[str, float], tally: Tally) -> int:
+    """The first salt that comes close to the shares; if none does, the closest.
+
+    The distance is the largest over the splits of what they hold of all windows, plus
+    the mean over the classes of the largest of what they hold of the class. A class
+    that is missing in a split, and need not be, outweighs everything else.
+    """
+    wanted = np.array(list(shares.values()))
+    by_class = np.stack([tally[label] for label in sorted(tally)]).astype(np.float64)
+    distance = _distance(by_class.sum(axis=0), wanted)
+    distance += _distance(by_class, wanted).mean(axis=0)
+    missing = (by_class == 0).any(axis=-1).sum(axis=0)
+    distance += missing - missing.min()
+    close = np.flatnonzero(distance <= CLOSE)
+    return int(close[0] if close.size else distance.argmin())
+
+
+def _distance(counts: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    total = np.maximum(counts.sum(axis=-1, keepdims=True), 1)
+    largest: npt.NDArray[Any] = np.abs(counts / total - wanted).max(axis=-1)
+    return largest

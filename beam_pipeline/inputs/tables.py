@@ -1,0 +1,350 @@
+"""Manifests: tables with one clip on each row, read as a stream.
+
+CSV and TSV (any delimiter, with or without a header), JSONL, Parquet. A manifest is
+read twice: once before the job starts, to learn the types of its columns and to name
+every bad row, and once by the job. No more than a batch of rows is in memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from beam_pipeline.errors import InputError
+from beam_pipeline.storage import files
+
+CSV_SUFFIXES = (".csv", ".tsv")
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+MANIFEST_SUFFIXES = (*CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES)
+
+DELIMITERS = ",;\t|"
+SNIFFED_BYTES = 1 << 16
+BATCH_ROWS = 4096
+# Up to it float32 holds every whole number.
+MOST_WHOLE_FLOAT32 = 2**24
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How a manifest is to be read: its columns, and their types where they travel."""
+
+    location: str
+    names: tuple[str, ...]
+    delimiter: str = ","
+    has_header: bool = True
+
+
+def is_manifest(path: str) -> bool:
+    """Whether a path has the suffix of a manifest."""
+    return os.path.splitext(path)[1].lower() in MANIFEST_SUFFIXES
+
+
+def open_table(
+    location: str, delimiter: str | None = None, names: Sequence[str] | None = None
+) -> Table:
+    """Looks at the beginning of a manifest.
+
+    Parameters
+    ----------
+    delimiter : str, optional
+        Of CSV; default: a tab in ``.tsv``, else the one of ``, ; tab |`` that occurs
+        most in the first line.
+    names : sequence of str, optional
+        The columns of a CSV that has no header.
+
+    Raises
+    ------
+    InputError
+        If it is empty, or a column's name is missing or occurs twice.
+    """
+    suffix = os.path.splitext(location)[1].lower()
+    if suffix in PARQUET_SUFFIXES:
+        found = _parquet_names(location)
+        return Table(location, _checked(found, location))
+    if suffix in JSON_SUFFIXES:
+        first = next(read_rows(Table(location, ())), None)
+        if first is None:
+            raise InputError(f"{location} holds no rows.")
+        return Table(location, _checked(tuple(first[1]), location))
+    with files.open_read(location) as file:
+        head = file.read(SNIFFED_BYTES).decode("utf-8-sig", "replace")
+    line = head.partition("\n")[0].rstrip("\r")
+    if not line.strip():
+        raise InputError(f"{location} is empty, or its first line is.")
+    if delimiter is None:
+        counts = {mark: line.count(mark) for mark in DELIMITERS}
+        most = max(DELIMITERS, key=counts.__getitem__)
+        delimiter = "\t" if suffix == ".tsv" else most
+    if names is not None:
+        return Table(location, _checked(tuple(names), location), delimiter, False)
+    try:
+        header = next(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter))
+    except csv.Error as error:
+        raise InputError(f"{location}, line 1: {error}.") from error
+    return Table(
+        location, _checked(tuple(name.strip() for name in header), location), delimiter
+    )
+
+
+def _checked(names: tuple[str, ...], location: str) -> tuple[str, ...]:
+    for name in names:
+        if not name or names.count(name) > 1:
+            what = "twice" if name else "without a name"
+            raise InputError(
+                f"{location} has a column {name!r} {what}: its columns are "
+                f"{', '.join(map(repr, names))}. If it has no header, give "
+                "--column-names."
+            )
+    return names
+
+
+def read_rows(table: Table) -> Iterator[tuple[int, Row]]:
+    """(number, row) for each row; numbers are those of lines, or from 1 in Parquet.
+
+    Raises
+    ------
+    InputError
+        If a row cannot be parsed at all.
+    """
+    suffix = os.path.splitext(table.location)[1].lower()
+    if suffix in PARQUET_SUFFIXES:
+        yield from _parquet_rows(table.location)
+        return
+    with files.open_read(table.location) as file:
+        if suffix in JSON_SUFFIXES:
+            yield from _json_rows(file, table.location)
+        else:
+            yield from _csv_rows(file, table)
+
+
+def is_rows(value: Any) -> bool:
+    """Whether a value is a table in memory: a data frame, or a list of dicts."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(isinstance(row, Mapping) for row in value)
+    return any(hasattr(value, name) for name in _ROWS_OF)
+
+
+def write_rows(table: Any, folder: str) -> str:
+    """Writes a table in memory as JSONL below a local folder; returns its path.
+
+    The name is a hash of the content, so the same rows are the same input.
+
+    Parameters
+    ----------
+    table
+        A list of dicts, or a data frame of pandas, polars or pyarrow.
+
+    Raises
+    ------
+    InputError
+        If there are no rows, or a value is neither text nor number.
+    """
+    rows = table
+    for name, arguments in _ROWS_OF.items():
+        if hasattr(table, name) and not isinstance(table, list | tuple):
+            rows = getattr(table, name)(*arguments)
+            break
+    names = list(dict.fromkeys(str(name) for row in rows for name in row))
+    if not names:
+        raise InputError("There is not one row in the table that was given as input.")
+    digest = hashlib.blake2b(digest_size=8)
+    draft = os.path.join(folder, "rows")
+    with open(draft, "wb") as file:
+        for number, row in enumerate(rows, 1):
+            values = {str(name): value for name, value in row.items()}
+            plain = {n: _plain(values.get(n), n, number) for n in names}
+            line = json.dumps(plain, ensure_ascii=False).encode() + b"\n"
+            digest.update(line)
+            file.write(line)
+    path = os.path.join(folder, f"{digest.hexdigest()}.jsonl")
+    os.replace(draft, path)
+    return path
+
+
+# What turns a data frame into dicts: pandas, polars, pyarrow.
+_ROWS_OF: dict[str, tuple[str, ...]] = {
+    "to_dicts": (),
+    "to_pylist": (),
+    "to_dict": ("records",),
+}
+
+
+def _plain(value: Any, name: str, number: int) -> Any:
+    """A value as JSON has it; what is missing is null."""
+    if hasattr(value, "tolist"):  # of numpy
+        value = value.tolist()
+    if type(value).__name__ == "NAType":  # of pandas, which says of nothing what it is
+        return None
+    if isinstance(value, list | tuple):
+        return [_plain(entry, name, number) for entry in value]
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) or value != value:
+        return value if value == value else None
+    if hasattr(value, "isoformat"):  # a date
+        return value.isoformat()
+    raise InputError(
+        f"Row {number} of the table that was given as input has {value!r} in column "
+        f"{name}, which is neither text nor a number."
+    )
+
+
+def _csv_rows(file: BinaryIO, table: Table) -> Iterator[tuple[int, Row]]:
+    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    reader = csv.reader(text, delimiter=table.delimiter, strict=True)
+    names, width = table.names, len(table.names)
+    try:
+        if table.has_header:
+            next(reader)
+        for values in reader:
+            if len(values) == width:
+                yield reader.line_num, dict(zip(names, values, strict=True))
+            elif values:
+                raise InputError(
+                    f"{table.location}, line {reader.line_num}: {len(values)} values, "
+                    f"but there are {width} columns ({', '.join(names)})."
+                )
+    except UnicodeDecodeError as error:
+        raise _not_utf8(table.location) from error
+    except csv.Error as error:
+        raise InputError(
+            f"{table.location}, line {reader.line_num + 1}: {error}."
+        ) from error
+
+
+def _json_rows(file: BinaryIO, location: str) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(_decoded(file, location), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{location}, line {number}: {error}.") from error
+        if not isinstance(row, dict):
+            raise InputError(
+                f"{location}, line {number}: must be an object like "
+                f'{{"path": "a.wav"}}, not {type(row).__name__}.'
+            )
+        yield number, row
+
+
+def _decoded(file: BinaryIO, location: str) -> Iterator[str]:
+    try:
+        yield from codecs.iterdecode(file, "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(location) from error
+
+
+def _not_utf8(location: str) -> InputError:
+    """The error of a table in another encoding, with the first line that shows it."""
+    with files.open_read(location) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                shown = line[max(0, error.start - 20) : error.end + 20]
+                return InputError(
+                    f"{location}, line {number}: not UTF-8, at {shown!r}. Save the "
+                    "table as UTF-8."
+                )
+    return InputError(f"{location}: not UTF-8. Save the table as UTF-8.")
+
+
+def _parquet_names(location: str) -> tuple[str, ...]:
+    import pyarrow.parquet as pq
+
+    with files.open_read(location) as file:
+        return tuple(pq.read_schema(file).names)
+
+
+def _parquet_rows(location: str) -> Iterator[tuple[int, Row]]:
+    import pyarrow.parquet as pq
+
+    number = 0
+    with files.open_read(location) as file:
+        for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row
+
+
+def column_types(table: Table, names: Sequence[str]) -> dict[str, str]:
+    """The type of each column that travels into examples, from all of its values.
+
+    Whole numbers are int64, other numbers float32, all else text. Where a number is
+    missing it is NaN, and the column float32; but whole numbers beyond 2**24, as keys
+    are, are text then.
+    """
+    kinds: dict[str, set[str]] = {name: set() for name in names}
+    for _, row in read_rows(table):
+        for name, found in kinds.items():
+            # Once a text, always a text.
+            if "text" not in found:
+                found.add(_kind_of(row.get(name)))
+    return {name: _TYPE_OF[_widest(found)] for name, found in kinds.items()}
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value may be a number: Python takes 1_2 for one, and other digits."""
+    return not isinstance(value, str) or ("_" not in value and value.isascii())
+
+
+_TYPE_OF = {"text": "string", "number": "float32", "whole": "int64"}
+
+
+def _widest(found: set[str]) -> str:
+    if "text" in found or found <= {"missing"}:
+        return "text"
+    if found <= {"whole", "large"}:
+        return "whole"
+    # Whole numbers of which some are missing would be other ones as float32.
+    keys = "missing" in found and "number" not in found
+    return "text" if keys and found & {"large", "large round"} else "number"
+
+
+def _kind_of_float(value: float) -> str:
+    if not value.is_integer():
+        return "number"
+    return "round" if abs(value) <= MOST_WHOLE_FLOAT32 else "large round"
+
+
+def _kind_of_whole(value: int) -> str:
+    if not -(2**63) <= value < 2**63:
+        return "text"
+    return "whole" if abs(value) <= MOST_WHOLE_FLOAT32 else "large"
+
+
+def _kind_of(value: Any) -> str:
+    if value is None or value == "":
+        return "missing"
+    if isinstance(value, bool | int):
+        return _kind_of_whole(value)
+    if isinstance(value, float):
+        return _kind_of_float(value) if value == value else "missing"
+    if not isinstance(value, str) or not is_number(value):
+        return "text"
+    try:
+        whole = int(value)
+        # A code like 007 is no number.
+        is_code = value.lstrip("+-") not in ("0", value.lstrip("+-0"))
+        return "text" if is_code else _kind_of_whole(whole)
+    except ValueError:
+        pass
+    try:
+        number = float(value)
+    except ValueError:
+        return "text"
+    return _kind_of_float(number) if math.isfinite(number) else "text"

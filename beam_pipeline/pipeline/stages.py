@@ -1,0 +1,408 @@
+"""The DoFns and PTransforms: each wires plain functions to Beam, and adds counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.pvalue import AsDict, AsSingleton, TaggedOutput
+from threadpoolctl import threadpool_limits
+
+from beam_pipeline.dataset.manifest import manifest_part
+from beam_pipeline.dataset.work_folder import keeping_verdict, write_totals
+from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.examples.event_targets import check_any_event
+from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.inputs.duplicates import DuplicateCheck
+from beam_pipeline.inputs.event_files import EventTable
+from beam_pipeline.inputs.listing import ListingSummary, list_sources
+from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.inputs.splits import add_tallies
+from beam_pipeline.pipeline.sink import (
+    COUNTERS,
+    PlacedRecords,
+    at_the_end,
+    find_finished,
+)
+from beam_pipeline.plan.batch import Batch
+from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.corpus import merge_corpora
+from beam_pipeline.plan.order import (
+    BucketKey,
+    PlacedClips,
+    bucket_of,
+    count_bucket,
+    place_bucket,
+)
+from beam_pipeline.plan.prober import Prober
+from beam_pipeline.plan.segments import ShardWork
+from beam_pipeline.plan.shards import Shard, ShardInfo, ShardLayout
+from beam_pipeline.plan.stratify import (
+    assign_splits,
+    choose_split_salt,
+    stratifies,
+    tally_clips,
+)
+from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
+from beam_pipeline.write.blocks import (
+    FeatureBlock,
+    FrameBlock,
+    Lost,
+    WindowBlock,
+    cut_block,
+    decode_blocks,
+    encode_block,
+    keep_freed_memory,
+    transform_block,
+    treat_block,
+)
+from beam_pipeline.write.counters import ProcessCounter
+from beam_pipeline.write.observations import Observations, merge_seen
+
+# Rows travel in blocks of this many, so that a step costs less than its work.
+ROWS_PER_BLOCK = 256
+REMOTE_PROBE_THREADS = 32
+# So many wait for others of their buckets, some 30 MB.
+CLIPS_HELD = 1 << 16
+
+REJECTS = "rejects"
+LISTING = "listing"
+FINISHED = "finished"
+OBSERVED = "observed"
+
+
+def _counter(name: str) -> Any:
+    """One of the job's counters; the same names on every runner."""
+    return Metrics.counter(COUNTERS, name)
+
+
+@dataclass(eq=False)
+class ListSources(beam.DoFn):  # type: ignore[misc]
+    """[Input] -> blocks of [SourceRow], keyed to be spread; one Listing to the side."""
+
+    recipe: Recipe
+
+    def process(self, inputs: Sequence[Input]) -> Iterator[Any]:
+        block: list[SourceRow] = []
+        clips = ignored = 0
+        before = DuplicateCheck(inputs, self.recipe, EventTable.of(self.recipe))
+        for row in list_sources(inputs, self.recipe, before):
+            if row is None:
+                ignored += 1
+                continue
+            clips += 1
+            block.append(row)
+            if len(block) == ROWS_PER_BLOCK:
+                yield block[0].row, Batch(block)
+                block = []
+        if block:
+            yield block[0].row, Batch(block)
+        _counter("clips_listed").inc(clips)
+        _counter("files_ignored").inc(ignored)
+        yield TaggedOutput(LISTING, ListingSummary(clips, ignored, before.alike))
+
+
+@dataclass(eq=False)
+class ProbeAudio(beam.DoFn):  # type: ignore[misc]
+    """[SourceRow] -> [Clip]; a Reject to the side for each that cannot be taken.
+
+    What only the whole listing shows of a row comes with the listing.
+    """
+
+    inputs: tuple[Input, ...]
+    recipe: Recipe
+
+    def setup(self) -> None:
+        self._prober = Prober(self.inputs, self.recipe)
+        # Headers on an object store are all waiting; on a disk they are all computing.
+        self._pool: ThreadPoolExecutor | None = None
+        if not all(files.is_local(entry.location) for entry in self.inputs):
+            self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
+
+    def teardown(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def process(
+        self, keyed: tuple[int, Iterable[Sequence[SourceRow]]], listing: ListingSummary
+    ) -> Iterator[Any]:
+        probe = partial(self._prober.probe, alike=listing.alike)
+        clips = []
+        over = map if self._pool is None else self._pool.map
+        for rows in keyed[1]:
+            for probed in over(probe, rows):
+                if isinstance(probed, Reject):
+                    yield _rejected(probed)
+                else:
+                    clips.append(probed)
+        _counter("clips").inc(len(clips))
+        yield Batch(clips)
+
+
+def _rejected(reject: Reject) -> TaggedOutput:
+    _counter(f"rejected_{reject.error}").inc()
+    return TaggedOutput(REJECTS, reject)
+
+
+@dataclass(eq=False)
+class AssignSplits(beam.PTransform):  # type: ignore[misc]
+    """[Clip] -> [Clip], all of them with a split.
+
+    Returns the clips, and the salt that decided: the recipe's, or, where it stratifies,
+    one that is chosen by what the splits would hold; no worker holds more than the sums
+    of that. Elsewhere clips have their splits already.
+    """
+
+    recipe: Recipe
+
+    def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
+        if not stratifies(self.recipe):
+            given = beam.Create([self.recipe.split_salt], reshuffle=False)
+            return clips, clips.pipeline | "GivenSalt" >> given
+        salt = (
+            clips
+            | "TallySalts" >> beam.Map(tally_clips, self.recipe)
+            | "AddTallies" >> beam.CombineGlobally(add_tallies)
+            | "ChooseSalt" >> beam.Map(choose_split_salt, self.recipe)
+        )
+        assigned = clips | "AssignSplits" >> beam.Map(
+            assign_splits, AsSingleton(salt), self.recipe
+        )
+        return assigned, salt
+
+
+@dataclass(eq=False)
+class IndexClips(beam.PTransform):  # type: ignore[misc]
+    """[Clip] -> PlacedClips: a prefix sum over buckets that no worker holds whole.
+
+    Returns the placed clips, and the windows of each bucket.
+    """
+
+    recipe: Recipe
+
+    def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
+        keyed = clips | "KeyByBucket" >> beam.ParDo(KeyByBucket(self.recipe))
+        # Before the shuffle: what comes out of it is then read only once.
+        counts = (
+            keyed
+            | "CountWindows" >> beam.MapTuple(count_bucket)
+            | "CountBuckets" >> beam.CombinePerKey(sum)
+        )
+        placed = (
+            keyed
+            | "GroupBuckets" >> beam.GroupByKey()
+            | "PlaceBuckets" >> beam.Map(place_bucket, AsDict(counts), self.recipe)
+        )
+        return placed, counts
+
+
+@dataclass(eq=False)
+class KeyByBucket(beam.DoFn):  # type: ignore[misc]
+    """[Clip] -> (bucket, [Clip]).
+
+    A block has a clip or two for each bucket, and crossing a shuffle alone would cost
+    them more than all else, so those of several blocks go together.
+    """
+
+    recipe: Recipe
+
+    def start_bundle(self) -> None:
+        self._buckets: dict[BucketKey, list[Clip]] = {}
+        self._held = 0
+
+    def process(self, clips: Sequence[Clip]) -> Iterator[tuple[BucketKey, Any]]:
+        for clip in clips:
+            key = clip.split, bucket_of(clip, self.recipe)
+            self._buckets.setdefault(key, []).append(clip)
+        self._held += len(clips)
+        if self._held >= CLIPS_HELD:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return map(at_the_end, self._flush())
+
+    def _flush(self) -> Iterator[tuple[BucketKey, Any]]:
+        buckets, self._buckets, self._held = self._buckets, {}, 0
+        return ((key, Batch(clips)) for key, clips in buckets.items())
+
+
+def resolve_format(
+    _: Any,
+    corpora: Iterable[Corpus],
+    recipe: Recipe,
+    work_folder: str,
+    listing: ListingSummary,
+    columns: Sequence[tuple[str, str]] = (),
+) -> ExampleFormat | None:
+    """The format of all clips together; None where not one was accepted."""
+    corpus = merge_corpora(corpora)
+    if not corpus.rates_hz:
+        return None
+    with keeping_verdict(work_folder):
+        clip = min(corpus.named.values())
+        check_any_event(corpus.labels, clip, listing.alike, recipe)
+        return ExampleFormat.of(corpus, recipe, columns)
+
+
+def make_manifest_part(
+    placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
+) -> tuple[str, int, bytes]:
+    """A bucket's rows of the manifest."""
+    part = manifest_part(placed, layouts[placed.split], recipe)
+    return placed.split, placed.bucket, part
+
+
+def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
+    """Passes the plan on, once its totals stand in the work folder."""
+    seconds = {split: summary.seconds(split) for split in summary.layouts}
+    write_totals(summary.layouts, seconds, work_folder)
+    return summary
+
+
+@dataclass(eq=False)
+class SkipFinished(beam.DoFn):  # type: ignore[misc]
+    """Lets the shards pass that no earlier run has finished; the others to the side."""
+
+    prefix: str
+    work_folder: str
+
+    def process(self, work: ShardWork) -> Iterator[Any]:
+        info = find_finished(work.task.shard, self.prefix, self.work_folder)
+        if info is None:
+            yield work
+        else:
+            ProcessCounter.add(info.examples, 0.0)
+            yield TaggedOutput(FINISHED, info)
+
+
+@dataclass(eq=False)
+class DecodeAudio(beam.DoFn):  # type: ignore[misc]
+    """ShardWork -> FrameBlock | Lost, in order, one block in memory at a time."""
+
+    inputs: tuple[Input, ...]
+    recipe: Recipe
+
+    def setup(self) -> None:
+        keep_freed_memory()
+        # Workers are as many as cores, and bytes must not depend on their number.
+        self._one_thread = threadpool_limits(1)
+
+    def teardown(self) -> None:
+        self._one_thread.restore_original_limits()
+
+    def process(self, work: ShardWork) -> Iterator[FrameBlock | Lost]:
+        yield from decode_blocks(work, self.inputs, self.recipe)
+
+
+class CutWindows(beam.DoFn):  # type: ignore[misc]
+    """FrameBlock -> WindowBlock."""
+
+    def process(self, block: FrameBlock | Lost) -> Iterator[WindowBlock | Lost]:
+        yield block if isinstance(block, Lost) else cut_block(block)
+
+
+class TreatWindows(beam.DoFn):  # type: ignore[misc]
+    """WindowBlock -> WindowBlock, some left out, copies augmented."""
+
+    def process(self, block: WindowBlock | Lost) -> Iterator[WindowBlock | Lost]:
+        yield block if isinstance(block, Lost) else treat_block(block)
+
+
+class ApplyTransforms(beam.DoFn):  # type: ignore[misc]
+    """WindowBlock -> FeatureBlock."""
+
+    def process(self, block: WindowBlock | Lost) -> Iterator[FeatureBlock | Lost]:
+        yield block if isinstance(block, Lost) else transform_block(block)
+
+
+class EncodeExamples(beam.DoFn):  # type: ignore[misc]
+    """FeatureBlock -> PlacedRecords; a Reject to the side for what was lost.
+
+    What is observed of a shard's windows goes with its last records, or, where a
+    runner ends a bundle in the middle of it, with records of no span.
+    """
+
+    def start_bundle(self) -> None:
+        self._form: ExampleFormat | None = None
+        self._observed: Observations | None = None
+        self._end: tuple[Shard, int] | None = None  # where the block before ended
+
+    def process(self, block: FeatureBlock | Lost) -> Iterator[Any]:
+        place = block.place
+        if self._end != (place.shard, place.position):
+            yield from self._observations()
+        if place.form is not self._form:
+            self._form = place.form
+            self._encoder = ExampleEncoder(place.form.features.specs.values())
+            self._targets = {label: i for i, label in enumerate(place.form.classes)}
+        if self._observed is None:
+            features = place.form.features
+            self._observed = Observations.of(
+                features.specs[name] for name in features.transforms
+            )
+        records: Sequence[bytes] = ()
+        left_out = 0
+        if isinstance(block, Lost):
+            yield _rejected(block.reject)
+        else:
+            records = encode_block(block, self._encoder, self._targets)
+            left_out = place.windows - len(records)
+            self._observed.add(block)
+            self._count(block, left_out)
+        self._end = place.shard, place.position + place.windows
+        seen = None
+        if self._end[1] == place.shard.examples:
+            seen, self._observed = self._observed.state(), None
+        yield PlacedRecords(
+            place.shard, place.position, place.windows, records, left_out, seen
+        )
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return map(at_the_end, self._observations())
+
+    def _observations(self) -> Iterator[PlacedRecords]:
+        """What was observed of a shard that did not come to its end here."""
+        if self._observed is not None and self._end is not None:
+            shard, position = self._end
+            yield PlacedRecords(shard, position, 0, (), 0, self._observed.state())
+        self._observed = None
+
+    def _count(self, block: FeatureBlock, left_out: int) -> None:
+        place = block.place
+        seconds = len(block.starts) * place.form.win_len / place.clip.sample_rate_hz
+        _counter("windows").inc(len(block.starts))
+        if left_out:
+            _counter("windows_left_out").inc(left_out)
+        _counter("audio_microseconds").inc(round(1e6 * seconds))
+        ProcessCounter.add(place.windows, seconds)
+
+
+def split_info(info: ShardInfo) -> Iterator[Any]:
+    """A shard's facts; to the side, by split, what was observed of its windows."""
+    yield info._replace(seen=None)
+    if info.seen is not None:
+        yield TaggedOutput(OBSERVED, (info.shard.split, info.seen))
+
+
+class MergeObservations(beam.CombineFn):  # type: ignore[misc]
+    """Merges what was observed, in any order with the same result."""
+
+    def create_accumulator(self) -> Any:
+        return None
+
+    def add_input(self, merged: Any, seen: Any) -> Any:
+        return merge_seen(merged, seen)
+
+    def merge_accumulators(self, several: Iterable[Any]) -> Any:
+        return reduce(merge_seen, several, None)
+
+    def extract_output(self, merged: Any) -> Any:
+        return merged

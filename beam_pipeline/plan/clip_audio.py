@@ -1,0 +1,134 @@
+"""A clip's samples as its recipe takes them: its part of the file, its rate, its stream steps."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.audio.clip_reader import ClipReader
+from beam_pipeline.audio.decoder import AudioInfo
+from beam_pipeline.audio.fingerprint import CHUNK_FRAMES, fingerprint_audio
+from beam_pipeline.inputs.sources import Input, locate
+from beam_pipeline.plan.clips import Clip
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
+from beam_pipeline.transforms.expressions import STREAM, naming_step, parse_stream
+from beam_pipeline.transforms.streams import (
+    Reader,
+    SteppedReader,
+    measure_factors,
+    with_factors,
+)
+
+
+def open_clip(source: str | BinaryIO, clip: Clip, recipe: Recipe) -> ClipReader:
+    """A reader of a clip's frames at the output rate."""
+    info = AudioInfo(
+        clip.native_frames,
+        clip.native_rate_hz,
+        clip.channels,
+        clip.format,
+        clip.subtype,
+    )
+    return ClipReader(
+        source,
+        info,
+        name=clip.filepath,
+        sample_rate_hz=recipe.sample_rate,
+        channels=recipe.channels if clip.channel is None else clip.channel,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PartReader:
+    """Reads ranges of a part of a file."""
+
+    reader: ClipReader
+    start: int
+
+    def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
+        return self.reader.read(self.start + start, self.start + stop)
+
+
+@functools.cache
+def stream_steps(stream: str, sample_rate_hz: int) -> tuple[Any, ...]:
+    """The steps of an expression.
+
+    Raises
+    ------
+    RecipeError
+        Naming the step that does not work at this rate.
+    """
+    steps = parse_stream(stream)
+    for step in steps:
+        with naming_step(step, STREAM):
+            step.context(sample_rate_hz)
+    return steps
+
+
+def step_clip(decoder: ClipReader, clip: Clip, recipe: Recipe) -> Reader:
+    """A reader of a clip's frames after the recipe's steps on its stream."""
+    part = PartReader(decoder, clip.start) if clip.start else decoder
+    if not recipe.stream:
+        return part
+    steps = stream_steps(recipe.stream, clip.sample_rate_hz)
+    steps = with_factors(steps, clip.factors)
+    return SteppedReader(part, steps, clip.frames, clip.sample_rate_hz)
+
+
+def measure_clip(clip: Clip, inputs: Sequence[Input], recipe: Recipe) -> Clip:
+    """The clip with the factors that the recipe's clip gains need."""
+
+    @contextlib.contextmanager
+    def open_reader() -> Iterator[Reader]:
+        with _opened(clip, inputs, recipe) as decoder:
+            yield PartReader(decoder, clip.start)
+
+    steps = stream_steps(recipe.stream, clip.sample_rate_hz)
+    factors = measure_factors(
+        steps, open_reader, clip.frames, clip.sample_rate_hz, clip.filepath
+    )
+    return clip._replace(factors=factors)
+
+
+def fingerprint_clip(
+    clip: Clip, first: int, stop: int, inputs: Sequence[Input], recipe: Recipe
+) -> Clip:
+    """The clip with its fingerprint.
+
+    ``first`` and ``stop`` bound it at the native rate: what a recipe makes of samples
+    does not matter, only which of them it takes.
+    """
+    channel = recipe.channels if clip.channel is None else clip.channel
+    native = replace(
+        recipe,
+        sample_rate=None,
+        channels=channel if isinstance(channel, int) else "keep",
+    )
+    channels = 1 if isinstance(channel, int) else clip.channels
+    with _opened(clip, inputs, native) as decoder:
+        chunks = (
+            np.atleast_2d(decoder.read(at, min(at + CHUNK_FRAMES, stop)))
+            for at in range(first, stop, CHUNK_FRAMES)
+        )
+        content, sketch = fingerprint_audio(chunks, clip.native_rate_hz, channels)
+    return clip._replace(content=content, sketch=sketch)
+
+
+@contextlib.contextmanager
+def _opened(
+    clip: Clip, inputs: Sequence[Input], recipe: Recipe
+) -> Iterator[ClipReader]:
+    """A reader of a clip that is to be read whole."""
+    path = locate(inputs, clip.source, clip.filepath)
+    with (
+        files.closing(files.begin_read(path)) as source,
+        open_clip(source, clip, recipe) as decoder,
+    ):
+        yield decoder

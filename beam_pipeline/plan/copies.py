@@ -1,0 +1,60 @@
+"""Augmented copies: which splits have them, and how examples are numbered.
+
+::
+
+    window 0    window 1    window 2         of a clip, with --copies 2
+    0  1  2     3  4  5     6  7  8          examples of the clip
+    =  a  b     =  a  b     =  a  b          as it is, first copy, second copy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.augmentation import Integers
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.plan.clips import Clip
+from beam_pipeline.recipe.recipe import Recipe
+
+# Copies are for training, so evaluation stays what it is.
+SPLITS_WITH_COPIES = (DEFAULT_SPLIT, "train")
+
+
+def examples_of(windows: int, split: str, recipe: Recipe) -> int:
+    """How many examples so many windows are in a split: there may be copies."""
+    return windows * (1 + copies_in(recipe, split))
+
+
+def with_split(clip: Clip, split: str, recipe: Recipe) -> Clip:
+    """The clip, which had none, in a split."""
+    windows = examples_of(clip.windows, split, recipe)
+    return clip._replace(split=split, windows=windows)
+
+
+def check_copies(recipe: Recipe, splits: Iterable[str]) -> None:
+    """Raises RecipeError if there are to be copies, and no split has them."""
+    names = list(splits)
+    if recipe.copies and names and not any(copies_in(recipe, n) for n in names):
+        raise RecipeError(
+            "copies",
+            f"are for a split called train, and there is none, only {', '.join(names)}",
+            recipe.copies,
+        )
+
+
+def copies_in(recipe: Recipe, split: str) -> int:
+    """How many augmented copies each window of a split has."""
+    return recipe.copies if split in SPLITS_WITH_COPIES else 0
+
+
+def example_numbers(first: int, count: int, copies: int) -> tuple[Integers, Integers]:
+    """(windows, copies) of a clip's examples ``first .. first + count - 1``.
+
+    >>> [part.tolist() for part in example_numbers(1, 4, 2)]
+    [[0, 0, 1, 1], [1, 2, 0, 1]]
+    """
+    window, copy = np.divmod(np.arange(first, first + count), copies + 1)
+    return window, copy

@@ -1,0 +1,47 @@
+"""What is common to all clips, gathered part by part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from beam_pipeline.examples.event_targets import named_no_event
+from beam_pipeline.examples.format import Corpus
+from beam_pipeline.plan.clips import Clip
+from beam_pipeline.recipe.recipe import Recipe
+
+
+def describe_clips(clips: Sequence[Clip], recipe: Recipe) -> Corpus:
+    """The labels, sample rates and channels of some clips."""
+    labels = {clip.label for clip in clips if clip.label is not None}
+    if recipe.label_separator is not None:
+        labels = {
+            part for label in labels for part in label.split(recipe.label_separator)
+        }
+    if recipe.events is not None:
+        labels = {event.label for clip in clips for event in clip.events}
+        labels.update(named_no_event(recipe))
+    rates = Counter(clip.sample_rate_hz for clip in clips)
+    channels = Counter(clip.channels for clip in clips)
+    named = {
+        ("Hz", n): min(c.filepath for c in clips if c.sample_rate_hz == n)
+        for n in rates
+    }
+    for n in channels:
+        named["channels", n] = min(c.filepath for c in clips if c.channels == n)
+    return Corpus(tuple(sorted(labels)), rates, channels, named)
+
+
+def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
+    """What several parts of a corpus are together."""
+    labels: set[str] = set()
+    rates: Counter[int] = Counter()
+    channels: Counter[int] = Counter()
+    named: dict[tuple[str, int], str] = {}
+    for corpus in corpora:
+        labels.update(corpus.labels)
+        rates.update(corpus.rates_hz)
+        channels.update(corpus.channels)
+        for key, name in corpus.named.items():
+            named[key] = min(name, named.get(key, name))
+    return Corpus(tuple(sorted(labels)), rates, channels, named)

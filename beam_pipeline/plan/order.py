@@ -1,0 +1,73 @@
+"""The order of clips: hashed or as listed, bucket by bucket.
+
+::
+
+    order of the clips     key(clip), ascending; a clip's windows stay together
+    buckets                equal key prefixes: bucket 0 | bucket 1 | bucket 2 | ...
+    index of an example    examples in the buckets before
+                           + examples of the clips before, in its bucket
+                           + its number in its clip
+
+So each bucket can be placed alone once the counts of all buckets are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from beam_pipeline.hashing import clip_key
+from beam_pipeline.plan.clips import Clip
+from beam_pipeline.recipe.recipe import Recipe
+
+# With 256 buckets ten million clips are some 40 000 in a bucket, about 20 MB.
+BUCKET_BITS = 8
+ROWS_PER_LISTED_BUCKET = 4096
+
+BucketKey = tuple[str, int]
+
+
+class PlacedClips(NamedTuple):
+    """Clips of one bucket, in order, with the index of the first one's first window."""
+
+    split: str
+    bucket: int
+    first_window: int
+    clips: tuple[Clip, ...]
+
+
+def order_key(clip: Clip, recipe: Recipe) -> int:
+    """Clips are written in ascending order of this; equal keys by row."""
+    if recipe.order == "listed":
+        return clip.row
+    return clip_key(recipe.seed, clip.filepath, clip.source)
+
+
+def bucket_of(clip: Clip, recipe: Recipe) -> int:
+    """The clip's bucket: a prefix of its order key."""
+    if recipe.order == "listed":
+        return clip.row // ROWS_PER_LISTED_BUCKET
+    return order_key(clip, recipe) >> (64 - BUCKET_BITS)
+
+
+def sort_bucket(clips: Iterable[Clip], recipe: Recipe) -> list[Clip]:
+    """A bucket's clips in order."""
+    return sorted(clips, key=lambda clip: (order_key(clip, recipe), clip.row))
+
+
+def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]:
+    """How many windows some clips of a bucket have."""
+    return key, sum(clip.windows for clip in clips)
+
+
+def place_bucket(
+    keyed: tuple[BucketKey, Iterable[Sequence[Clip]]],
+    counts: Mapping[BucketKey, int],
+    recipe: Recipe,
+) -> Any:
+    """A bucket's clips, in order, with the number of windows in the buckets before."""
+    (split, bucket), several = keyed
+    before = sum(n for (s, b), n in counts.items() if s == split and b < bucket)
+    clips = sort_bucket(chain.from_iterable(several), recipe)
+    return PlacedClips(split, bucket, before, tuple(clips))

@@ -1,0 +1,176 @@
+"""Clips: what a listed row becomes once it is known what its file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import BinaryIO
+
+from beam_pipeline.audio.clip_reader import output_frames
+from beam_pipeline.audio.decoder import AudioInfo
+from beam_pipeline.audio.probe import check_channel, probe_audio
+from beam_pipeline.errors import (
+    ClipError,
+    InputError,
+    ShortClip,
+    UnreadableAudio,
+    UnusableEntry,
+)
+from beam_pipeline.examples.windows import WindowPlan, count_windows
+from beam_pipeline.inputs.event_files import EventTable, clip_events
+from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.inputs.sources import Input, locate
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT, shares_of
+from beam_pipeline.plan.clip_audio import fingerprint_clip, measure_clip
+from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.copies import examples_of
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.seconds import seconds_to_frames
+from beam_pipeline.storage import files
+
+# How far beyond the end of its file a row may reach.
+SECONDS_ROUNDED = 0.005
+
+
+class Prober:
+    """Makes clips of rows, under a recipe.
+
+    What rows have in common is worked out once: where the table says what is in the
+    files, nothing but arithmetic is left for a row.
+    """
+
+    def __init__(self, inputs: Sequence[Input], recipe: Recipe):
+        self._inputs = inputs
+        self._recipe = recipe
+        self._events = EventTable.of(recipe)
+        self._split = DEFAULT_SPLIT if shares_of(recipe) is None else ""
+        self._plan_at = cache(self._plan_of)
+
+    def _plan_of(self, sample_rate_hz: int) -> WindowPlan:
+        return WindowPlan.of(self._recipe, sample_rate_hz)
+
+    def probe(
+        self, row: SourceRow, alike: Mapping[str, str] | None = None
+    ) -> Clip | Reject:
+        """What a listed file holds, from its header; or why it cannot be taken.
+
+        ``alike`` is what the whole listing shows, :attr:`plan.Listing.alike`.
+        """
+        try:
+            if row.problem is not None:
+                raise UnusableEntry(row.filepath, row.problem)
+            if alike and self._events is not None:
+                name = self._events.name_of(row.filepath) or ""
+                if name in alike:
+                    problem = self._events.unclear(name, alike[name])
+                    raise UnusableEntry(row.filepath, problem)
+            return self._clip(row)
+        except ClipError as error:
+            stage = "sources" if row.problem is not None else "probe"
+            name, reason = type(error).__name__, error.reason
+            if row.line:
+                entry = self._inputs[row.source]
+                table = "the table" if entry.in_memory else entry.location
+                reason += f" (row {row.line} of {table})"
+            return Reject(row.row, row.filepath, stage, name, reason)
+
+    def _clip(self, row: SourceRow) -> Clip:
+        recipe = self._recipe
+        if row.known is None:
+            info, modified_ns = self._probed(row)
+        else:
+            info, modified_ns = AudioInfo(*row.known, format="", subtype=""), 0
+            if files.is_beams(row.filepath):
+                with files.closing(self._begun(row)):
+                    pass  # it is there
+        channel = recipe.channels if row.channel is None else row.channel
+        check_channel(info, channel, name=row.filepath)
+        rate = recipe.sample_rate or info.sample_rate_hz
+        total = output_frames(info.frames, info.sample_rate_hz, rate)
+        start, stop = _part_of(row, total, rate)
+        frames = stop - start
+        plan = self._plan_at(rate)
+        windows = count_windows(frames, plan)
+        if windows == 0:
+            raise ShortClip(
+                row.filepath,
+                f"is shorter than one window: {frames} frames, but a window has "
+                f"{plan.length}; use a shorter window or --tail pad",
+            )
+        split = row.split or self._split
+        if split and recipe.copies:
+            windows = examples_of(windows, split, recipe)
+        events = clip_events(
+            row.filepath, self._inputs[row.source].root, recipe, self._events
+        )
+        seconds = info.frames / info.sample_rate_hz
+        for event in events:
+            if event.start_s > seconds + SECONDS_ROUNDED:
+                raise UnusableEntry(
+                    row.filepath,
+                    f"has an event ({event.label}) at {event.start_s:g} s, and is "
+                    f"{seconds:g} s long",
+                )
+        clip = Clip(
+            row.row,
+            row.source,
+            row.filepath,
+            row.label,
+            split,
+            info.frames,
+            info.sample_rate_hz,
+            info.channels,
+            info.format,
+            info.subtype,
+            rate,
+            frames,
+            windows,
+            modified_ns,
+            (),
+            row.group,
+            start,
+            row.channel,
+            row.columns,
+            events,
+            row.file,
+        )
+        if recipe.stream:
+            clip = measure_clip(clip, self._inputs, recipe)
+        if recipe.fingerprint:
+            part = _part_of(row, info.frames, info.sample_rate_hz)
+            clip = fingerprint_clip(clip, *part, self._inputs, recipe)
+        return clip
+
+    def _begun(self, row: SourceRow) -> str | BinaryIO:
+        path = locate(self._inputs, row.source, row.filepath)
+        try:
+            return files.begin_read(path)
+        except (FileNotFoundError, InputError) as error:  # of a scheme that is not here
+            raise UnreadableAudio(row.filepath, f"cannot be opened: {error}") from error
+
+    def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
+        """What is in a row's file, and when it was changed."""
+        with files.closing(self._begun(row)) as source:
+            info = probe_audio(
+                source,
+                name=row.filepath,
+                allow_truncated=self._recipe.allow_truncated,
+                allow_nonfinite=self._recipe.allow_nonfinite,
+            )
+            return info, files.modified_ns(source)
+
+
+def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
+    """(first frame, end) of a row's part of its file, which has so many frames."""
+    start = seconds_to_frames(row.offset_s, rate_hz)
+    stop = frames
+    if row.duration_s is not None:
+        stop = start + seconds_to_frames(row.duration_s, rate_hz)
+    # A table's seconds are rounded to some digits; a frame or two are no reason.
+    if start >= frames or stop > frames + rate_hz * SECONDS_ROUNDED:
+        raise UnusableEntry(
+            row.filepath,
+            f"is {frames / rate_hz:g} s long, but the row takes it from "
+            f"{row.offset_s:g} to {stop / rate_hz:g} s",
+        )
+    return start, min(stop, frames)

@@ -1,0 +1,336 @@
+"""Audit: what a finished data set has in two splits, or twice.
+
+All of it comes from ``manifest.parquet``, by arithmetic on its columns: no audio and no
+shard is read, and a clip is a Python object only where something is found.
+
+Copies that the recipe makes of windows are the same clip, so they are never found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BYTES
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import MANIFEST
+from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.inputs.rows import group_name
+from beam_pipeline.read.findings import (
+    AUDIO,
+    FILE,
+    GROUP,
+    PARTS,
+    SIMILAR,
+    Audit,
+    Clusters,
+    Findings,
+    Integers,
+    summarise_findings,
+)
+from beam_pipeline.read.similarity import joined, near_sketches
+from beam_pipeline.recipe.recipe import GROUP_SEPARATOR
+from beam_pipeline.recipe.values import comma_list
+from beam_pipeline.storage import files
+
+# What it is recorded with, where that was not done.
+_NOT_RECORDED = {
+    GROUP: "not recorded; name columns of the manifest with --group-by",
+    AUDIO: "not recorded; record with --fingerprint",
+    SIMILAR: "not recorded; record with --fingerprint",
+}
+# Within a split, parts of one file and clips of one group belong beside each other.
+_ONLY_ACROSS = (FILE, GROUP)
+_WITH_CLASSES = (AUDIO, SIMILAR)
+
+# Tables round seconds: what overlaps by less does so by accident.
+SECONDS_ROUNDED = 0.005
+
+NO_VALUE = -1
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What is known of all clips, one entry each; equal numbers for equal values.
+
+    None: not recorded. ``NO_VALUE``: this clip has none.
+    """
+
+    split: Integers
+    label: Integers
+    file: Integers
+    start: Integers
+    frames: Integers
+    rate: Integers
+    channel: Integers
+    group: Integers | None = None
+    content: Integers | None = None
+    sketch: Integers | None = None  # places in sketches
+    sketches: npt.NDArray[np.uint8] | None = None
+
+
+def same_file(columns: Columns) -> Integers:
+    """Clips of one file, whichever parts of it they are."""
+    return columns.file
+
+
+def same_group(columns: Columns) -> Integers | None:
+    """Clips of one group."""
+    return columns.group
+
+
+def same_audio(columns: Columns) -> Integers | None:
+    """Clips with the same samples."""
+    return columns.content
+
+
+def overlapping_parts(columns: Columns) -> Integers:
+    """Clips of one file and channel that overlap, or are linked by others that do.
+
+    A clip of all channels overlaps those of each. Up to 5 ms, and up to half of the
+    shortest clip of the file, are no overlap.
+    """
+    count = len(columns.file)
+    _, number = np.unique(columns.file, return_inverse=True)
+    shortest = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(shortest, number, columns.frames)
+    rounded = (columns.rate * SECONDS_ROUNDED).astype(np.int64)
+    allowed = np.minimum(rounded, shortest[number] // 2)
+    ones, others = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    chosen = np.unique(columns.channel[columns.channel != NO_VALUE])
+    for channel in chosen if chosen.size else [NO_VALUE]:
+        with_it = (columns.channel == channel) | (columns.channel == NO_VALUE)
+        one, other = _overlaps(columns, allowed, np.flatnonzero(with_it))
+        ones.append(one)
+        others.append(other)
+    return joined(count, np.concatenate(ones), np.concatenate(others))
+
+
+def _overlaps(
+    columns: Columns, allowed: Integers, rows: Integers
+) -> tuple[Integers, Integers]:
+    """Pairs of rows that connect all which overlap, whatever their channels.
+
+    In the order of their starts, a clip that overlaps one before it in its file also
+    overlaps the one that ends last, and these two overlap each other.
+    """
+    start, frames = columns.start[rows], columns.frames[rows]
+    order = np.lexsort((start, columns.file[rows]))
+    rows, start, frames = rows[order], start[order], frames[order]
+    # Files one after the other on one axis.
+    file = columns.file[rows]
+    number = np.cumsum(np.r_[0, file[1:] != file[:-1]]) if len(file) else file
+    start = start + number * int((start + frames).max(initial=0) + 1)
+    end = start + frames
+    last = np.maximum.accumulate(end)
+    holder = np.maximum.accumulate(np.where(end == last, np.arange(len(end)), 0))
+    shared = np.minimum(last[:-1], end[1:]) - start[1:]
+    at = np.flatnonzero(shared > allowed[rows[1:]]) + 1
+    return rows[holder[at - 1]], rows[at]
+
+
+def similar_audio(columns: Columns) -> tuple[Integers | None, bool]:
+    """Clips whose sketches are near each other, or linked by others that are.
+
+    Returns
+    -------
+    numbers : numpy.ndarray of int64
+    complete : bool
+        As :func:`similarity.near_sketches`.
+    """
+    if columns.sketch is None or columns.sketches is None:
+        return None, True
+    groups, complete = near_sketches(columns.sketches, NEAR_BITS)
+    numbers = np.full(len(columns.sketch), NO_VALUE)
+    known = columns.sketch >= 0
+    numbers[known] = groups[columns.sketch[known]]
+    return numbers, complete
+
+
+def clusters_of(numbers: Integers) -> Clusters:
+    """The sets of at least two clips with the same number."""
+    order = np.argsort(numbers, kind="stable")
+    order = order[numbers[order] != NO_VALUE]
+    found = numbers[order]
+    firsts = np.flatnonzero(found[1:] != found[:-1]) + 1
+    bounds = np.r_[0, firsts, len(order)] if len(order) else np.zeros(1, np.int64)
+    every = Clusters(order, bounds)
+    return every.select(np.diff(bounds) > 1)
+
+
+def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit:
+    """Looks for leaks between the splits of a data set, and for doubles.
+
+    ========= ==================================================== =================
+    kind      clips with                                           listed
+    ========= ==================================================== =================
+    file      the same file                                        across splits
+    group     the same group                                       across splits
+    audio     the same samples, in whatever files                  across and within
+    parts     overlapping parts of one file                        across and within
+    similar   nearly the same audio: encoded again, louder, noisy  across and within
+    ========= ==================================================== =================
+
+    Parameters
+    ----------
+    records : path
+        A finished data set, on any file system.
+    group_by : str, optional
+        Columns of its manifest, ``speaker,day``, that make a group; default: as it was
+        recorded.
+
+    Raises
+    ------
+    InputError
+        If there is no finished data set, or its manifest is not one of this version.
+    RecipeError
+        If ``group_by`` names a column that the manifest has not.
+    """
+    folder = os.fspath(records)
+    Metadata.load(folder)  # there is a finished one
+    path = files.join(files.absolute(folder), MANIFEST)
+    by = None if group_by is None else comma_list(group_by)
+    table = read_clips(path, by)
+    columns = columns_of(table, has_groups=by is not None)
+    similar, complete = similar_audio(columns)
+    found = [
+        _find(FILE, same_file(columns), columns, table),
+        _find(GROUP, same_group(columns), columns, table),
+        _find(AUDIO, same_audio(columns), columns, table),
+        _find(PARTS, overlapping_parts(columns), columns, table),
+        _find(SIMILAR, similar, columns, table, complete),
+    ]
+    splits = tuple(sorted(table["split"].unique().to_pylist()))
+    return Audit(table.num_rows, splits, {each.kind: each for each in found})
+
+
+def describe_overlaps(records: str | os.PathLike[str]) -> str:
+    """The summary's line of overlapping parts; empty if there are none."""
+    import pyarrow.parquet as pq
+
+    path = files.join(files.absolute(os.fspath(records)), MANIFEST)
+    with files.open_read(path) as file:
+        # One column of whole numbers is read as fast without threads, which would still
+        # be there beside those of a runner when the process ends.
+        table = pq.ParquetFile(file).read(columns=["file"], use_threads=False)
+        several = table["file"].to_numpy()
+    if len(np.unique(several)) == len(several):
+        return ""
+    clips = read_clips(path, None)
+    columns = columns_of(clips)
+    found = _find(PARTS, overlapping_parts(columns), columns, clips)
+    return summarise_findings(found) if len(found) else ""
+
+
+def _find(
+    kind: str,
+    numbers: Integers | None,
+    columns: Columns,
+    table: Any,
+    complete: bool = True,
+) -> Findings:
+    if numbers is None:
+        return Findings(kind, _NOT_RECORDED[kind])
+    clusters = clusters_of(numbers)
+    if kind in _ONLY_ACROSS:
+        clusters = clusters.select(clusters.differing(columns.split))
+    if kind == SIMILAR and columns.content is not None:
+        clusters = clusters.select(clusters.differing(columns.content))
+    across = clusters.differing(columns.split)
+    mixed = clusters.differing(columns.label)
+    if kind not in _WITH_CLASSES:
+        mixed = np.zeros_like(mixed)
+    return Findings(kind, "", complete, clusters, across, mixed, table)
+
+
+_FINGERPRINT = ("content", "sketch")
+_NEEDED = (
+    "path", "class", "split", "group", "file", "start", "frames", "sample_rate_hz",
+    "channel",
+)  # fmt: skip
+
+
+def read_clips(path: str, by: Sequence[str] | None) -> Any:
+    """The columns of a manifest that an audit needs, of the clips with examples."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    if not files.exists(path):
+        raise InputError(f"{path} is missing; without it there is nothing to audit.")
+    with files.open_read(path) as file:
+        try:
+            parquet = pq.ParquetFile(file)
+            names = parquet.schema_arrow.names
+            missing = [n for n in (*_NEEDED, "windows") if n not in names]
+            if missing:
+                raise InputError(
+                    f"{path} has no column {missing[0]}: another version has written "
+                    "it. Record the data set again to audit it."
+                )
+            for name in by or ():
+                if name not in names:
+                    raise RecipeError(
+                        "group_by", f"the manifest has only {', '.join(names)}", name
+                    )
+            more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
+            wanted = dict.fromkeys((*_NEEDED, "windows", *more))
+            table = parquet.read(columns=list(wanted))
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{path} is not a manifest: {error}") from error
+    table = table.filter(pc.greater(table["windows"], 0))
+    if by is not None:
+        at = table.column_names.index("group")
+        table = table.set_column(at, "group", _joined_texts(table, by))
+    return table
+
+
+def _joined_texts(table: Any, names: Sequence[str]) -> Any:
+    """The values of some columns as one text; null where one is missing.
+
+    In one spelling, as groups are where a data set is recorded.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def texts_of(column: Any) -> Any:
+        encoded = column.combine_chunks().dictionary_encode()
+        texts = [group_name(value) or None for value in encoded.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(encoded.indices)
+
+    texts = [texts_of(table[name]) for name in names]
+    return pc.binary_join_element_wise(*texts, GROUP_SEPARATOR)
+
+
+def columns_of(table: Any, has_groups: bool = False) -> Columns:
+    """A manifest's columns as numbers."""
+    split, label, group = (_encoded(table[n])[0] for n in ("split", "class", "group"))
+    file, start, frames, rate, channel = (
+        table[name].fill_null(NO_VALUE).to_numpy().astype(np.int64)
+        for name in ("file", "start", "frames", "sample_rate_hz", "channel")
+    )
+    columns = Columns(split, label, file, start, frames, rate, channel)
+    if has_groups or table["group"].null_count < table.num_rows:
+        columns = replace(columns, group=group)
+    if "content" in table.column_names:
+        sketch, different = _encoded(table["sketch"])
+        data = np.frombuffer(different.buffers()[1] or b"", np.uint8)
+        columns = replace(
+            columns,
+            content=_encoded(table["content"])[0],
+            sketch=sketch,
+            sketches=data.reshape(-1, SKETCH_BYTES)[: len(different)],
+        )
+    return columns
+
+
+def _encoded(column: Any) -> tuple[Integers, Any]:
+    """A number for each value, ``NO_VALUE`` for null, and the different values."""
+    encoded = column.combine_chunks().dictionary_encode()
+    indices = encoded.indices.fill_null(NO_VALUE).to_numpy(zero_copy_only=False)
+    return indices.astype(np.int64), encoded.dictionary

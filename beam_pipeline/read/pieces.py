@@ -1,0 +1,125 @@
+"""A data set's shards as streams of serialised examples, read in parallel."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from beam_pipeline.dataset.metadata import ShardEntry
+from beam_pipeline.examples.spec import BYTES_LIST, FeatureSpec
+from beam_pipeline.storage import files
+
+READ_AHEAD_BYTES = 256 << 20
+SHUFFLE_BYTES = 128 << 20
+MIXED_SHARDS = 16
+
+_TEXT_BYTES = 64
+
+
+class Piece(NamedTuple):
+    """Consecutive examples of one shard."""
+
+    shard: ShardEntry
+    skip: int
+    take: int
+
+
+def cut_shards(shards: Sequence[ShardEntry], index: int, count: int) -> list[Piece]:
+    """What the trainer ``index`` of ``count`` reads.
+
+    >>> a, b = ShardEntry("a", 4, 0, ""), ShardEntry("b", 2, 0, "")
+    >>> [(p.shard.file, p.skip, p.take) for p in cut_shards([a, b], 1, 2)]
+    [('a', 3, 1), ('b', 0, 2)]
+    """
+    total = sum(shard.examples for shard in shards)
+    start, stop = index * total // count, (index + 1) * total // count
+    pieces, first = [], 0
+    for shard in shards:
+        skip = max(start - first, 0)
+        take = min(stop - first, shard.examples) - skip
+        if take > 0:
+            pieces.append(Piece(shard, skip, take))
+        first += shard.examples
+    return pieces
+
+
+def example_bytes(specs: Iterable[FeatureSpec]) -> int:
+    """Roughly the length of a serialised example."""
+    return sum(
+        _TEXT_BYTES
+        if spec.encoding == BYTES_LIST
+        else math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+        for spec in specs
+    )
+
+
+def read_in_order(folder: str, pieces: Sequence[Piece], size: int) -> tf.data.Dataset:
+    """Serialised examples as on disk, from several shards at once.
+
+    The shards are dealt out to streams, one a core, which all read ahead and take turns
+    of a whole shard. A stream that may not hold a shard until its turn gains little, so
+    large shards have fewer streams.
+    """
+    largest = size * max((piece.take for piece in pieces), default=1)
+    streams = min(
+        usable_cores(), max(READ_AHEAD_BYTES // largest, 2), max(len(pieces), 1)
+    )
+    held = max(READ_AHEAD_BYTES // streams // size, 1)
+
+    def turn(stream: Any, examples: Any) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensors(stream).repeat(examples)
+
+    takes = np.array([piece.take for piece in pieces], np.int64)
+    turns = np.arange(len(pieces), dtype=np.int64) % streams
+    return tf.data.Dataset.choose_from_datasets(
+        [
+            _piece_dataset(folder, pieces[i::streams]).flat_map(_read).prefetch(held)
+            for i in range(streams)
+        ],
+        tf.data.Dataset.from_tensor_slices((turns, takes)).flat_map(turn),
+    )
+
+
+def read_mixed(
+    folder: str, pieces: Sequence[Piece], deterministic: bool, seed: int | None = None
+) -> tf.data.Dataset:
+    """Serialised examples from many shards by turns; with a seed, shards shuffled."""
+    dataset = _piece_dataset(folder, pieces)
+    if seed is not None:
+        dataset = dataset.shuffle(
+            max(len(pieces), 1), seed, reshuffle_each_iteration=True
+        )
+    mixed = min(MIXED_SHARDS, max(len(pieces), 1))
+    return dataset.interleave(
+        _read,
+        cycle_length=mixed,
+        num_parallel_calls=min(usable_cores(), mixed),
+        deterministic=deterministic,
+    )
+
+
+def _piece_dataset(folder: str, pieces: Sequence[Piece]) -> tf.data.Dataset:
+    paths = [files.join(folder, piece.shard.file) for piece in pieces]
+    return tf.data.Dataset.from_tensor_slices(
+        (
+            tf.constant(paths, tf.string),
+            tf.constant([piece.skip for piece in pieces], tf.int64),
+            tf.constant([piece.take for piece in pieces], tf.int64),
+        )
+    )
+
+
+def _read(path: Any, skip: Any, take: Any) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(path, "GZIP").skip(skip).take(take)
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

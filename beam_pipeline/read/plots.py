@@ -1,0 +1,235 @@
+"""Examples as a picture."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.errors import InputError
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.recipe.values import CLIP_FEATURES
+
+PLOTS_ACROSS = 3
+# Of the class, or the file's name, above a panel.
+TITLE_LENGTH = 24
+LAYERS_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing of a feature: all its layers as curves, or one as a picture.
+
+    ``layers`` of ``count`` are drawn, each of ``shape``: the feature's channels.
+    """
+
+    spec: FeatureSpec
+    shape: tuple[int, ...]
+    layers: tuple[int, ...]
+    count: int
+    noun: str
+
+    def title(self) -> str:
+        """The feature's name, and which of its channels these are."""
+        if self.count == 1:
+            return self.spec.name
+        if len(self.layers) == 1:
+            return f"{self.spec.name}, {self.noun} {self.layers[0]}"
+        if len(self.layers) < self.count:
+            return f"{self.spec.name}, {len(self.layers)} of {self.count} {self.noun}s"
+        return self.spec.name
+
+
+def picture_path(text: str) -> str:
+    """Where a picture will be: the same, with ``.png`` where no suffix says a format.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed or cannot write such a file, or if there is no
+        folder for it.
+    """
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError as error:
+        raise InputError(
+            "--plot needs matplotlib: pip install 'audio-tfrecords[plot]'"
+        ) from error
+    path = text if os.path.splitext(text)[1].strip(".") else f"{text.rstrip('.')}.png"
+    formats = sorted(FigureCanvasBase.get_supported_filetypes())
+    if os.path.splitext(path)[1][1:].lower() not in formats:
+        raise InputError(
+            f"--plot {text}: the name must end in a format of pictures: "
+            f".{', .'.join(formats)}."
+        )
+    folder = os.path.dirname(path)
+    if folder and not os.path.isdir(folder):
+        raise InputError(f"--plot {text}: there is no folder {folder}. Make it first.")
+    if os.path.isdir(path):
+        raise InputError(f"--plot {text} is a folder. Name a file.")
+    return path
+
+
+def plot_examples(
+    examples: Sequence[Mapping[str, Any]], metadata: Metadata, path: str
+) -> list[str]:
+    """Draws every array feature of some examples into one picture.
+
+    Signals are lines; spectra are pictures with their axes in seconds and hertz.
+    Channels are lines over each other, or pictures beside each other.
+
+    Returns
+    -------
+    list of str
+        What is not drawn, and why.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to draw, or the picture cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    panels: list[Panel] = []
+    left_out: list[str] = []
+    if examples:
+        win_len = WindowPlan.of(metadata.recipe, int(examples[0]["fs"])).length
+        panels, left_out = _arrange(metadata, win_len)
+    if not panels:
+        raise InputError("There is no signal or spectrum to draw in these examples.")
+    # Few examples with many features, or many with few: about as wide as high.
+    across = min(len(panels), PLOTS_ACROSS)
+    down = -(-len(panels) // across)
+    size = (5 * across, 2.6 * down * len(examples))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(down * len(examples), across, squeeze=False)
+    for number, example in enumerate(examples):
+        places = axes[number * down : (number + 1) * down].ravel()
+        for place, panel in zip(places, panels, strict=False):
+            _draw(place, panel, example, win_len)
+        for place in places[len(panels) :]:
+            place.set_axis_off()
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+    return left_out
+
+
+def _arrange(metadata: Metadata, win_len: int) -> tuple[list[Panel], list[str]]:
+    """A panel for each thing to draw, and what is not drawn."""
+    keeps = metadata.recipe.channels == "keep"
+    noun = "channel" if keeps else "row"
+    specs = list(metadata.features.values())
+    channels = _channels(specs, win_len) if keeps else None
+    panels, left_out = [], []
+    for spec in specs:
+        inner = len(spec.shape)
+        if spec.axes:
+            inner = len(spec.axes)
+        elif channels and spec.shape[:1] == (channels,):
+            inner -= 1
+        outer = len(spec.shape) - inner
+        count, shape = math.prod(spec.shape[:outer]), spec.shape[outer:]
+        if inner not in (1, 2):
+            if spec.name not in CLIP_FEATURES:
+                kind = f"{inner} dimensions" if inner else "a single value"
+                if inner == 0 and outer:
+                    kind = f"a value for each {noun}"
+                left_out.append(f"{spec.name} ({kind})")
+            continue
+        drawn = tuple(range(min(count, LAYERS_SHOWN)))
+        if count > len(drawn):
+            left_out.append(f"{spec.name} (those after the first {len(drawn)})")
+        together = [drawn] if inner == 1 else [(layer,) for layer in drawn]
+        panels += [Panel(spec, shape, layers, count, noun) for layers in together]
+    return panels, left_out
+
+
+def _channels(specs: Sequence[FeatureSpec], win_len: int) -> int | None:
+    """How many channels windows have, as far as features tell: they stand first."""
+    for spec in specs:
+        inner = spec.shape[1:]
+        if spec.axes and len(inner) == len(spec.axes):
+            return spec.shape[0]
+        if not spec.axes and inner == (win_len,):
+            return spec.shape[0]
+    # Signals of another rate have neither axes nor the window's length.
+    return next((s.shape[0] for s in specs if len(s.shape) == 2 and not s.axes), None)
+
+
+def _draw(axes: Any, panel: Panel, example: Mapping[str, Any], win_len: int) -> None:
+    spec = panel.spec
+    values = np.asarray(example[spec.name])
+    if values.dtype.kind == "c":
+        values = np.abs(values)
+    layers = values.reshape(panel.count, *panel.shape)[list(panel.layers)]
+    stem = os.path.splitext(os.path.basename(example["filepath"]))[0]
+    what = example.get("class") or stem
+    if len(what) > TITLE_LENGTH:
+        what = f"{what[: TITLE_LENGTH - 1]}\N{HORIZONTAL ELLIPSIS}"
+    axes.set_title(f"{panel.title()}: {what}")
+    if len(panel.shape) == 1:
+        if not spec.axes and panel.shape == (win_len,):
+            rate = float(example["fs"])
+            start = float(example["win_start_idx"]) / rate
+            axes.plot(start + np.arange(win_len) / rate, layers.T, linewidth=0.5)
+            axes.set_xlabel("time (s)")
+        else:
+            _draw_series(axes, spec, layers.T)
+        if len(layers) > 1:
+            names = [f"{panel.noun} {layer}" for layer in panel.layers]
+            axes.legend(axes.get_lines(), names, loc="upper right", fontsize="small")
+        return
+    (picture,) = layers
+    if spec.axes and "labels" in spec.axes[-1]:
+        _draw_columns(axes, spec, picture)
+    else:
+        axes.imshow(picture.T, origin="lower", aspect="auto", interpolation="nearest")
+        for axis, described in zip((axes.xaxis, axes.yaxis), spec.axes, strict=False):
+            _label_axis(axis, described, picture.shape)
+
+
+def _draw_series(axes: Any, spec: FeatureSpec, values: Any) -> None:
+    """A line for each column, over the feature's last axis."""
+    described: Mapping[str, Any] = spec.axes[0] if spec.axes else {"name": "entry"}
+    places = described.get("values")
+    if places is None:
+        step = described.get("step", 1)
+        places = described.get("start", 0) + step * np.arange(len(values))
+    axes.plot(places, values, linewidth=0.8)
+    unit = described.get("unit")
+    axes.set_xlabel(described["name"] + (f" ({unit})" if unit else ""))
+
+
+def _draw_columns(axes: Any, spec: FeatureSpec, values: Any) -> None:
+    """A line for each of a few columns, which differ in what they mean."""
+    time = spec.axes[0]
+    places = time["start"] + time["step"] * np.arange(len(values))
+    axes.set_xlabel(f"{time['name']} ({time['unit']})")
+    for number, label in enumerate(spec.axes[-1]["labels"]):
+        beside = axes if number == 0 else axes.twinx()
+        beside.plot(places, values[:, number], f"C{number}", linewidth=0.8)
+        beside.set_ylabel(label, color=f"C{number}")
+
+
+def _label_axis(
+    axis: Any, described: Mapping[str, Any], shape: tuple[int, ...]
+) -> None:
+    """Writes what an axis means at a few of its places."""
+    unit = described.get("unit")
+    axis.set_label_text(described["name"] + (f" ({unit})" if unit else ""))
+    values = described.get("values")
+    size = described.get("size", shape[0]) if values is None else len(values)
+    places = np.linspace(0, size - 1, min(6, size)).round().astype(int)
+    if values is None:
+        step = described.get("step", 1)
+        values = described.get("start", 0) + step * np.arange(size)
+    texts = [v if isinstance(v, str) else f"{v:.4g}" for v in values]
+    axis.set_ticks(places, [texts[place] for place in places])

@@ -1,0 +1,327 @@
+"""A recorded data set as ``tf.data``, from its ``metadata.json`` alone.
+
+Inflating takes most of the time, so several shards are always read at once: as streams
+that read ahead and take turns of a whole shard, which keeps the order on disk, or one
+record each by turns, which mixes them. Records are batched first and parsed together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
+from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.read.parser import PARSED_TOGETHER, PARSING_THREADS, make_parser
+from beam_pipeline.read.pieces import (
+    SHUFFLE_BYTES,
+    cut_shards,
+    example_bytes,
+    read_in_order,
+    read_mixed,
+    usable_cores,
+)
+from beam_pipeline.storage import files
+
+_NUM_CLASSES = "num_classes"
+
+_STAT_THREADS = 32
+
+
+class Scale(NamedTuple):
+    """``(x - mean) * factor``; each for the whole feature or for its last axis."""
+
+    mean: np.ndarray
+    factor: np.ndarray
+
+
+def replay(
+    records: str,
+    *,
+    split: str | None = None,
+    features: Sequence[str] | None = None,
+    as_supervised: tuple[str, str] | None = None,
+    batch_size: int | None = None,
+    drop_remainder: bool = False,
+    shuffle: bool | int = False,
+    seed: int = 0,
+    repeat: bool | int = False,
+    shard: tuple[int, int] | None = None,
+    deterministic: bool = True,
+    normalize: bool | Sequence[str] = False,
+) -> tf.data.Dataset:
+    """Reads a recorded data set as ``tf.data``.
+
+    ::
+
+        ds = replay("records/", split="train", batch_size=32, shuffle=True,
+                    as_supervised=("log_mel", "target"))
+
+    Elements are dicts of tensors with the dtypes and shapes in the metadata, of known
+    cardinality. Where there are classes, every example also has their number, the
+    int64 scalar ``num_classes``.
+
+    Parameters
+    ----------
+    records : str
+        The data set's folder, on any file system that TensorFlow reads.
+    split : str, optional
+        May be left out where there is only one.
+    features : sequence of str, optional
+        Those to read, beside ``num_classes``. Default: all.
+    as_supervised : (str, str), optional
+        Elements are tuples of these two features; only they are parsed.
+    batch_size : int, optional
+        Adds a first axis to every tensor. Default: single examples, which are much
+        slower to iterate over in Python.
+    drop_remainder : bool
+        Leaves out a last batch that is smaller; then the first axis is static too.
+    shuffle : bool or int
+        Other order in every pass. True: a buffer of 128 MiB of examples, at least a
+        batch; an int: a buffer of so many examples. It is filled from up to 16 shards
+        by turns, because a shard holds the windows of one clip next to each other.
+        False: the order on disk, holding up to 256 MiB that were read ahead.
+    seed : int
+        Of the shuffled order, together with ``tf.random.set_seed``.
+    repeat : bool or int
+        True: endless; an int: so many passes, each complete, as if without ``repeat``.
+    shard : (int, int), optional
+        ``(index, count)`` for one of several trainers: examples ``index * n // count``
+        up to ``(index + 1) * n // count`` of the split's ``n``. They share out every
+        example, as evenly as possible, however many files there are.
+    deterministic : bool
+        False: whichever example is ready first. That helps where files are on storage
+        of uneven speed; ``shuffle`` is then not repeatable.
+    normalize : bool or sequence of str
+        True: every floating-point feature of transforms becomes ``(x - mean) / std``
+        with the statistics of the split ``train`` (or of the only one), bin by bin
+        where there are such; names: only these. What is constant becomes 0. Complex
+        and integer features stay as they are; to name one is an error.
+
+    Raises
+    ------
+    InputError
+        If there is no data set, no such split or feature, or a shard is missing or has
+        another size than the metadata say. A shard of the right size whose content is
+        damaged raises ``tf.errors.DataLossError`` when it is read; TensorFlow does not
+        name the file there, but ``audio-tfrecords verify`` does.
+    RecipeError
+        If another argument has a value that cannot be.
+    """
+    check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
+    folder = files.absolute(os.fspath(records))
+    metadata = load_metadata(folder)
+    entry = choose_split(metadata, split)
+    specs = choose_features(metadata, features, as_supervised)
+    scales = choose_scales(metadata, specs, normalize)
+    pieces = cut_shards(entry.shards, *(shard or (0, 1)))
+    check_files(folder, [piece.shard for piece in pieces])
+
+    total = sum(piece.take for piece in pieces)
+    size = example_bytes(metadata.features.values())
+    if shuffle:
+        room = max(SHUFFLE_BYTES // size, batch_size or 1)
+        room = min(room if shuffle is True else shuffle, max(total, 1))
+        examples = read_mixed(folder, pieces, deterministic, seed)
+        examples = examples.shuffle(room, seed, reshuffle_each_iteration=True)
+    elif deterministic:
+        examples = read_in_order(folder, pieces, size)
+    else:
+        examples = read_mixed(folder, pieces, deterministic)
+    examples = examples.apply(tf.data.experimental.assert_cardinality(total))
+
+    batches = examples.batch(batch_size or PARSED_TOGETHER, drop_remainder).map(
+        make_parser(specs, scales, len(metadata.classes), as_supervised),
+        num_parallel_calls=min(usable_cores(), PARSING_THREADS),
+        deterministic=deterministic,
+    )
+    if batch_size is None:
+        batches = batches.unbatch().apply(
+            tf.data.experimental.assert_cardinality(total)
+        )
+    if repeat:
+        batches = batches.repeat(None if repeat is True else repeat)
+    ahead = 2 if batch_size else 4 * PARSED_TOGETHER
+    return batches.prefetch(ahead).with_options(_options(deterministic, shard))
+
+
+def check_values(
+    batch_size: int | None,
+    drop_remainder: bool,
+    shuffle: bool | int,
+    repeat: bool | int,
+    shard: tuple[int, int] | None,
+    normalize: bool | Sequence[str],
+) -> None:
+    """Raises :class:`RecipeError` if an argument's value makes no sense."""
+    if batch_size is not None and batch_size < 1:
+        raise RecipeError("batch_size", "must be at least 1", batch_size)
+    if drop_remainder and batch_size is None:
+        raise RecipeError("drop_remainder", "needs a batch_size", drop_remainder)
+    if shuffle < 0:
+        raise RecipeError("shuffle", "must be True, False or a size", shuffle)
+    if repeat < 0:
+        raise RecipeError("repeat", "must be True, False or a number", repeat)
+    if shard is not None and not (len(shard) == 2 and 0 <= shard[0] < shard[1]):
+        raise RecipeError("shard", "must be (index, count), 0 <= index < count", shard)
+    if not isinstance(normalize, bool | Sequence):
+        raise RecipeError("normalize", "must be True, False or names", normalize)
+
+
+def load_metadata(folder: str) -> Metadata:
+    """Reads a data set's metadata through TensorFlow's file systems.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no finished data set.
+    """
+    path = files.join(folder, METADATA)
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            text = file.read()
+    except tf.errors.NotFoundError as error:
+        raise InputError(
+            f"{folder} holds no finished data set: there is no {METADATA} in it. "
+            "If a run was interrupted, give its command again."
+        ) from error
+    except tf.errors.OpError as error:
+        raise InputError(f"{path} cannot be read: {error.message}") from error
+    return Metadata.parse(text, path)
+
+
+def choose_split(metadata: Metadata, split: str | None) -> SplitEntry:
+    """The split of this name, or the only one."""
+    if split is None and len(metadata.splits) != 1:
+        names = ", ".join(metadata.splits)
+        raise InputError(f"split: the data set has {names}; name one of them.")
+    name = next(iter(metadata.splits)) if split is None else split
+    _check_name("split", name, metadata.splits)
+    return metadata.splits[name]
+
+
+def choose_features(
+    metadata: Metadata,
+    features: Sequence[str] | None,
+    as_supervised: tuple[str, str] | None,
+) -> dict[str, FeatureSpec]:
+    """The specs of the features to parse, in the metadata's order."""
+    if as_supervised is not None:
+        if features is not None:
+            raise InputError("features and as_supervised: give only one of them.")
+        if isinstance(as_supervised, str) or len(as_supervised) != 2:
+            raise RecipeError("as_supervised", "must be two names", as_supervised)
+        features = as_supervised
+    if features is None:
+        features = list(metadata.features)
+    elif isinstance(features, str):
+        features = [features]
+    for name in features:
+        _check_name("feature", name, metadata.features)
+    if not features:
+        raise RecipeError("features", "must name at least one", features)
+    specs = {n: spec for n, spec in metadata.features.items() if n in features}
+    for name, spec in specs.items():
+        try:
+            tf.dtypes.as_dtype(spec.dtype)
+        except TypeError as error:
+            raise InputError(
+                f"feature {name} is of {spec.dtype}, which TensorFlow does not have. "
+                "Leave it out of features."
+            ) from error
+    return specs
+
+
+def choose_scales(
+    metadata: Metadata,
+    specs: Mapping[str, FeatureSpec],
+    normalize: bool | Sequence[str],
+) -> dict[str, Scale]:
+    """What to subtract from features, and what to multiply the rest by."""
+    if normalize is False:
+        return {}
+    splits = metadata.splits
+    name = DEFAULT_SPLIT if set(splits) == {DEFAULT_SPLIT} else "train"
+    if name not in splits:
+        raise InputError(
+            f"normalize: the data set has no split train, only {', '.join(splits)}."
+        )
+    if splits[name].examples == 0:
+        raise InputError(
+            f"normalize: split {name} has no example, so there is no mean of it. Leave "
+            "normalize out, or record the data set with examples in it."
+        )
+    statistics = splits[name].statistics.get("features", {})
+    floats = ("float16", "float32", "float64")
+    if normalize is True:
+        chosen = [n for n in specs if n in statistics and specs[n].dtype in floats]
+    else:
+        chosen = [normalize] if isinstance(normalize, str) else list(normalize)
+    scales = {}
+    for feature in chosen:
+        _check_name("feature", feature, specs)
+        if feature not in statistics or specs[feature].dtype not in floats:
+            raise InputError(
+                f"normalize: feature {feature} is of {specs[feature].dtype}, which has "
+                "no mean to subtract."
+            )
+        of = statistics[feature].get("bins") or statistics[feature]
+        mean, std = (np.array(of[key], np.float64) for key in ("mean", "std"))
+        # A constant differs from its mean by no more than rounding.
+        constant = std <= 1e-7 * np.abs(mean)
+        factor = np.where(constant, 0.0, 1 / np.where(constant, 1.0, std))
+        scales[feature] = Scale(mean, factor)
+    return scales
+
+
+def _check_name(kind: str, name: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if name not in names:
+        close = difflib.get_close_matches(name, names, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"There is no {kind} {name!r}, only {', '.join(names)}.{hint}")
+
+
+def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:
+    """Raises :class:`InputError` if a shard is missing or of a wrong size."""
+
+    def check(shard: ShardEntry) -> None:
+        path = files.join(folder, shard.file)
+        try:
+            size = tf.io.gfile.stat(path).length
+        except tf.errors.OpError as error:
+            raise InputError(f"{path} cannot be read: {error.message}") from error
+        if size != shard.bytes:
+            raise InputError(
+                f"{path} has {size} bytes, but {METADATA} says {shard.bytes}: it was "
+                f"damaged or replaced. `audio-tfrecords verify {folder}` checks all."
+            )
+
+    with ThreadPoolExecutor(_STAT_THREADS) as pool:
+        list(pool.map(check, shards))
+
+
+def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Options:
+    options = tf.data.Options()
+    options.deterministic = deterministic
+    # Autotuning finds no better numbers than those above, and where an epoch ends its
+    # thread is often waited for, which can take as long as half the epoch did.
+    options.autotune.enabled = False
+    # Streams that are not first in turn start at once, too.
+    options.experimental_warm_start = True
+    # A strategy of tf.distribute must not share out files: they are few and uneven,
+    # and share out nothing where the caller did.
+    policy = tf.data.experimental.AutoShardPolicy
+    options.experimental_distribute.auto_shard_policy = (
+        policy.DATA if shard is None else policy.OFF
+    )
+    return options

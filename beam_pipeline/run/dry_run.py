@@ -1,0 +1,72 @@
+"""Tries a recipe on the first clip, before any worker starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+
+from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.examples.event_targets import named_no_event
+from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.inputs.listing import list_sources
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.inputs.splits import shares_of
+from beam_pipeline.plan.clips import Clip
+from beam_pipeline.plan.copies import check_copies
+from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
+
+FIRST_ROWS = 20
+
+
+def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
+    """Runs every transform on silence shaped like the first clip that can be read.
+
+    Raises
+    ------
+    InputError
+        If the inputs hold no audio file.
+    RecipeError
+        If a transform does not work.
+    """
+    from beam_pipeline.plan.prober import Prober
+
+    check_copies(recipe, shares_of(recipe) or filter(None, (e.split for e in inputs)))
+    check_label_column(recipe, inputs)
+    rows = (row for row in list_sources(inputs, recipe) if row is not None)
+    first = list(islice(rows, FIRST_ROWS))
+    recipe = replace(recipe, fingerprint=False)  # the job itself decodes
+    if not first:
+        places = ", ".join(entry.location for entry in inputs)
+        raise InputError(f"There is no audio file in {places}. Check --input.")
+    prober = Prober(inputs, recipe)
+    for row in first:
+        clip = prober.probe(row)
+        if isinstance(clip, Clip):
+            labels = set() if clip.label is None else {clip.label}
+            if recipe.events is not None:
+                # Not one may have been found in this clip.
+                labels = {event.label for event in clip.events} or {"?"}
+                labels.update(named_no_event(recipe))
+            corpus = Corpus(
+                tuple(sorted(labels)), {clip.sample_rate_hz: 1}, {clip.channels: 1}
+            )
+            ExampleFormat.of(corpus, recipe, inputs[0].columns)
+            return
+
+
+def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:
+    """Raises RecipeError if a column is to give the classes, and events give them.
+
+    It is no check of the recipe alone: data sets may have been recorded with one that
+    had both, and are to be read.
+    """
+    if recipe.events is None or recipe.label_from in LABEL_SOURCES:
+        return
+    if any(e.table is not None and recipe.label_from in e.table.names for e in inputs):
+        raise RecipeError(
+            "label_from",
+            "cannot be a column with --events, which give the classes; leave it out, "
+            "and the column is a plain one, which --columns may name",
+            recipe.label_from,
+        )

@@ -1,0 +1,99 @@
+"""The job on a runner of Beam."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.work_folder import read_verdict
+from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun
+from beam_pipeline.run.preflight import explain_start
+from beam_pipeline.storage import files
+
+if TYPE_CHECKING:
+    from beam_pipeline.pipeline.job import Job
+
+_ENDED = (
+    "The runner ended the job as {}. Shards that were finished are kept: give the same "
+    "command again to continue."
+)
+
+
+def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
+    """Runs the job on a runner of Beam and waits for it; returns its counters.
+
+    Raises
+    ------
+    AudioTFRecordsError
+        What a worker has raised, wherever that was, or IncompleteRun if the runner
+        ended the job without a word.
+    """
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.runner import PipelineState
+
+    from beam_pipeline.pipeline.graph import build_pipeline
+    from beam_pipeline.run.phases import original
+
+    pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
+    build_pipeline(pipeline, job)
+    result = None
+    try:
+        result = pipeline.run()
+        state = result.wait_until_finish() or result.state
+    except Exception as error:
+        ours = read_verdict(job.work_folder) or original(error)
+        ours = explain_start(error, beam_args) or ours
+        if isinstance(ours, AudioTFRecordsError):
+            raise ours from error
+        state = "never started"
+        if result is not None:
+            state = "FAILED"  # unless it can still be asked
+            with suppress(Exception):
+                state = result.state
+        raise IncompleteRun(_ENDED.format(f"{state} ({_reason(error)})")) from error
+    if state != PipelineState.DONE:
+        raise read_verdict(job.work_folder) or IncompleteRun(_ENDED.format(state))
+    if not files.exists(files.join(job.output, METADATA)):
+        cause = "its workers must see --input and --output, and write there"
+        raise IncompleteRun(
+            _ENDED.format(f"{state}, yet there is no {METADATA} ({cause})")
+        )
+    return read_counters(result)
+
+
+def _reason(error: Exception) -> str:
+    """One line: of a worker's traceback what it ends with, of gRPC's what it says."""
+    details = getattr(error, "details", None)
+    text = str(details()) if callable(details) else str(error)
+    lines = text.strip().splitlines() or [type(error).__name__]
+    return lines[-1].strip()
+
+
+def read_counters(result: Any) -> dict[str, int]:
+    """The job's counters, which have the same names on every runner."""
+    from apache_beam.metrics import MetricsFilter
+
+    from beam_pipeline.pipeline.sink import COUNTERS
+
+    found = result.metrics().query(MetricsFilter().with_namespace(COUNTERS))
+    counts: Counter[str] = Counter()
+    for counter in found["counters"]:
+        counts[counter.key.metric.name] += counter.result or 0
+    return dict(sorted(counts.items()))
+
+
+@contextmanager
+def quiet_beam() -> Iterator[None]:
+    """Keeps Beam's log down to what is for people: errors are raised anyway."""
+    logger = logging.getLogger("apache_beam")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

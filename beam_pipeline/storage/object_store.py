@@ -1,0 +1,373 @@
+"""``gs://`` and ``s3://`` by one client, with one pool of connections a bucket.
+
+Beam's own file systems read at least 16 MiB for the first byte, make a new client for
+every operation on S3, and wait twenty seconds for credentials that are not there.
+Here a read fetches what it needs and a little ahead, failed requests are repeated with
+growing pauses, and an upload is there whole or not at all.
+
+Credentials are those of the environment, as Amazon's and Google's own tools take them:
+``AWS_*`` variables, the files of the AWS command line (with boto3 installed), web
+identities, the role of the machine; ``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's
+default credentials, the service account of the machine. Without any, requests go
+unsigned, which public buckets allow. ``AWS_ENDPOINT_URL``, ``GOOGLE_BASE_URL`` and
+``STORAGE_EMULATOR_HOST`` name another server.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import io
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from beam_pipeline.errors import InputError, StoreError
+from beam_pipeline.storage.credentials import gcs_access, s3_access
+
+SCHEMES = ("gs", "s3")
+
+# The first request also tells the size; the headers of nearly all files end before.
+FIRST_BYTES = 64 << 10
+# Each further request in a row fetches twice as much as the one before, up to this.
+MOST_BYTES = 4 << 20
+REQUESTS_AT_ONCE = 32
+
+_RETRIES = {
+    "max_retries": 8,
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=200),
+        "max_backoff": timedelta(seconds=10),
+        "base": 2,
+    },
+    "retry_timeout": timedelta(minutes=3),
+}
+
+# For errors: whose buckets a scheme means, what names another server, and what is asked
+# for credentials.
+_OWNERS = {"s3": "Amazon", "gs": "Google"}
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL",),
+    "gs": ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST"),
+}
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, "
+    "~/.aws/credentials, a web identity and the role of the machine",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, gcloud's default credentials and the "
+    "service account of the machine",
+}
+_LISTING_REFUSED = re.compile(r"list request.* status code: 40[13]")
+_MESSAGE = re.compile(r'message: "([^"]+)"')
+_NO_KEY = "audio-tfrecords/no-such-folder"
+
+
+def is_in_store(path: str) -> bool:
+    """Whether a path belongs to a store that this module serves."""
+    return path.partition("://")[0] in SCHEMES
+
+
+def _split(path: str) -> tuple[Any, str]:
+    """The client of a path's bucket, and the object's name."""
+    scheme, _, rest = path.partition("://")
+    bucket, _, key = rest.partition("/")
+    if not bucket:
+        raise InputError(f"{path} names no bucket: write {scheme}://BUCKET/FOLDER.")
+    return _client(scheme, bucket), key
+
+
+@functools.lru_cache(maxsize=64)
+def _client(scheme: str, bucket: str) -> Any:
+    from obstore.store import GCSStore, S3Store
+
+    options: dict[str, Any] = {
+        "retry_config": _RETRIES,
+        "client_options": {
+            # Anything but a test server is spoken to by HTTPS, as its address says.
+            "allow_http": True,
+            "connect_timeout": timedelta(seconds=10),
+            "timeout": timedelta(seconds=120),
+        },
+    }
+    if scheme == "s3":
+        return S3Store(bucket, **options, **s3_access())
+    return GCSStore(bucket, **options, **gcs_access())
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turns the client's errors into those of a file system, or into errors of ours.
+
+    That one object is not there is an OSError: without that file the rest goes on. All
+    else (no answer, an answer of 500, no access, no bucket) is not the file's fault.
+    """
+    from obstore import exceptions
+
+    try:
+        yield
+    except (exceptions.BaseError, FileNotFoundError) as error:
+        raise _explain(path, error) from error
+
+
+def _explain(path: str, error: Exception) -> Exception:
+    from obstore import exceptions
+
+    text = str(error)
+    first = text.partition("\n")[0]
+    scheme, _, rest = path.partition("://")
+    bucket = rest.partition("/")[0]
+    if "<Code>NoSuchBucket</Code>" in text:
+        return InputError(
+            f"{path}: there is no bucket {bucket!r}. Check its name; where it is not "
+            f"{_OWNERS[scheme]}'s, {' or '.join(_ENDPOINTS[scheme])} must give the "
+            "address of the store."
+        )
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, "there is no such object", path)
+    refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError
+    if isinstance(error, refusals) or _LISTING_REFUSED.search(first):
+        unsigned = _split(path)[0].config.get("skip_signature")
+        found = "there are none" if unsigned else "what is there does not suffice"
+        return StoreError(
+            path,
+            f"the store refuses access to the bucket {bucket!r}, or to this part of it",
+            f"Credentials are looked for in {_CREDENTIALS[scheme]}: {found}. They must "
+            "allow to list, to read and, for an output, to write (who may not list is "
+            "refused what is not there, too).",
+        )
+    message = _MESSAGE.search(text)
+    return StoreError(path, first + (f" ({message[1]})" if message else ""))
+
+
+@functools.lru_cache(maxsize=64)
+def _require_bucket(scheme: str, bucket: str) -> None:
+    """Raises InputError for a bucket that is not there, which HEAD does not tell."""
+    import obstore
+
+    try:
+        with _explained(f"{scheme}://{bucket}"):
+            next(iter(obstore.list(_client(scheme, bucket), prefix=_NO_KEY)), None)
+    except StoreError:
+        return  # who may not list it may read in it all the same
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    """The threads that wait for answers; as good as idle."""
+    return ThreadPoolExecutor(REQUESTS_AT_ONCE, "store")
+
+
+class StoreReader(io.RawIOBase):
+    """An object as a seekable file that fetches ranges of bytes.
+
+    Keeps the first range for good, because decoders come back to the header, and one
+    further range; fetches the next one ahead once reading goes on in a row.
+
+    Parameters
+    ----------
+    path : str
+        ``gs://bucket/key`` or ``s3://bucket/key``.
+    first_bytes : int
+        How much the first request fetches.
+    share : float
+        How much of the object will be read, counted from its start. Not more than this
+        is fetched ahead; reading beyond is allowed.
+    """
+
+    def __init__(self, path: str, first_bytes: int = FIRST_BYTES, share: float = 1.0):
+        super().__init__()
+        self._path = path
+        self._store, self._key = _split(path)
+        self._first_bytes = first_bytes
+        self._share = share
+        self._opening: Future[tuple[bytes, int, int]] | None = None
+        self._lock = threading.Lock()
+        self._head: bytes | None = None
+        self._size = 0
+        self._modified_ns = 0
+        self._position = 0
+        self._block = b""
+        self._block_start = 0
+        self._step = FIRST_BYTES
+        self._ahead: tuple[int, Future[bytes]] | None = None
+
+    def begin(self) -> None:
+        """Sends the first request without waiting for its answer."""
+        if self._opening is None:
+            self._opening = _pool().submit(self._open)
+
+    @property
+    def modified_ns(self) -> int:
+        """When the object was last changed."""
+        self._ensure_open()
+        return self._modified_ns
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._ensure_open()
+        base = (0, self._position, self._size)[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        self._ensure_open()
+        wanted = min(len(buffer), self._size - self._position)
+        if wanted <= 0:
+            return 0
+        start, block = self._block_with(self._position, wanted)
+        first = self._position - start
+        count = min(wanted, len(block) - first)
+        buffer[:count] = block[first : first + count]
+        self._position += count
+        return count
+
+    def _block_with(self, position: int, wanted: int) -> tuple[int, bytes]:
+        """A range of bytes that holds the one at ``position``."""
+        assert self._head is not None
+        if position < len(self._head):
+            return 0, self._head
+        end = self._block_start + len(self._block)
+        if self._block_start <= position < end:
+            return self._block_start, self._block
+        in_a_row = position in (len(self._head), end)
+        self._step = min(2 * self._step, MOST_BYTES) if in_a_row else FIRST_BYTES
+        if self._ahead is not None and self._ahead[0] == position:
+            self._block = self._ahead[1].result()
+        else:
+            least = position + max(wanted, FIRST_BYTES)
+            most = min(position + self._step, self._expected_end())
+            self._block = self._fetch(position, min(max(least, most), self._size))
+        self._block_start = position
+        self._ahead = None
+        end = position + len(self._block)
+        if in_a_row and end < self._expected_end():
+            later = min(end + min(2 * self._step, MOST_BYTES), self._expected_end())
+            self._ahead = end, _pool().submit(self._fetch, end, later)
+        return self._block_start, self._block
+
+    def _expected_end(self) -> int:
+        return min(self._size, int(self._share * self._size) + FIRST_BYTES)
+
+    def _ensure_open(self) -> None:
+        with self._lock:
+            if self._head is not None:
+                return
+            opened = self._open() if self._opening is None else self._opening.result()
+            self._head, self._size, self._modified_ns = opened
+
+    def _open(self) -> tuple[bytes, int, int]:
+        import obstore
+
+        with _explained(self._path):
+            try:
+                found = obstore.get(
+                    self._store, self._key, options={"range": (0, self._first_bytes)}
+                )
+                head = bytes(found.bytes())
+                meta = found.meta
+            except obstore.exceptions.BaseError:
+                # A range of an empty object is refused.
+                meta = obstore.head(self._store, self._key)
+                if meta["size"] > 0:
+                    raise
+                head = b""
+        return head, meta["size"], int(meta["last_modified"].timestamp() * 1e9)
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        import obstore
+
+        with _explained(self._path):
+            return bytes(
+                obstore.get_range(self._store, self._key, start=start, end=stop)
+            )
+
+
+def write(path: str, content: bytes) -> None:
+    """Writes a whole object."""
+    _put(path, content)
+
+
+def upload(local_path: str, path: str) -> None:
+    """Writes a local file as an object; large ones in parts, several at once."""
+    with open(local_path, "rb") as file:
+        _put(path, file)
+
+
+def _put(path: str, content: Any) -> None:
+    import obstore
+
+    store, key = _split(path)
+    with _explained(path):
+        obstore.put(store, key, content)
+
+
+def size(path: str) -> int:
+    """An object's length in bytes, or -1 where there is none."""
+    import obstore
+
+    store, key = _split(path)
+    if not key or key.endswith("/"):
+        return -1
+    try:
+        with _explained(path):
+            return int(obstore.head(store, key)["size"])
+    except FileNotFoundError:
+        scheme, _, rest = path.partition("://")
+        _require_bucket(scheme, rest.partition("/")[0])
+        return -1
+
+
+def list_files(folder: str) -> Iterator[str]:
+    """The names of all objects below a folder, relative to it, in order.
+
+    Raises
+    ------
+    StoreError
+        If the store lists them in another order, as S3's directory buckets do.
+    """
+    import obstore
+
+    store, key = _split(folder.rstrip("/") + "/")
+    previous = ""
+    with _explained(folder):
+        for chunk in obstore.list(store, prefix=key or None):
+            for entry in chunk:
+                name = entry["path"][len(key) :]
+                if name < previous:
+                    if entry["size"] == 0 and f"{name}/" >= previous:
+                        continue  # what stands for a folder, its last "/" dropped
+                    raise StoreError(
+                        folder,
+                        f"it lists {name!r} after {previous!r}; only stores that list "
+                        "in order can be read by folder. Give a .txt list of paths",
+                    )
+                previous = name
+                yield name
+
+
+def delete(paths: Sequence[str]) -> None:
+    """Deletes objects; what is not there is no error."""
+    import obstore
+
+    by_store: dict[int, tuple[Any, list[str]]] = {}
+    for path in paths:
+        store, key = _split(path)
+        by_store.setdefault(id(store), (store, []))[1].append(key)
+    for store, keys in by_store.values():
+        try:
+            with _explained(paths[0]):
+                obstore.delete(store, keys)
+        except FileNotFoundError:
+            continue

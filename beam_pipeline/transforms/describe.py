@@ -1,0 +1,232 @@
+"""The list of transforms: parameters, what they give, and what they cost here."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.base import apply_transform
+from beam_pipeline.transforms.expressions import (
+    AUGMENTATION,
+    SELECTION,
+    STEP_FIELDS,
+    STREAM,
+    TRANSFORM,
+    Kind,
+    parse_augment,
+    parse_selection,
+    parse_stream,
+    parse_transform,
+)
+from beam_pipeline.transforms.streams import (
+    SteppedReader,
+    measure_factors,
+    with_factors,
+)
+
+FloatArray = npt.NDArray[np.float32]
+
+WINDOWS = 16
+LEAST_S = 0.05
+
+KINDS = (TRANSFORM, *STEP_FIELDS.values())
+
+# What is tried of those that have a parameter without a default, or follow others.
+EXAMPLES = {
+    "band_pass": "band_pass(low_hz=300,high_hz=3000)",
+    "delta": "log_mel()|delta()",
+    "gain": "gain(gain_db=-6)",
+    "high_pass": "high_pass(cutoff_hz=50)",
+    "low_pass": "low_pass(cutoff_hz=1000)",
+    "resample": "resample(rate_hz=8000)",
+}
+
+
+class Entry(NamedTuple):
+    """One entry of the list.
+
+    ``tried`` is the expression whose ``result``, a window's type and shape, and
+    ``cost_us``, microseconds for each window on one core, are told. Both are None
+    where it does not suit the window, and ``text`` says why.
+    """
+
+    call: str
+    tried: str
+    result: str | None
+    cost_us: float | None
+    text: str
+
+
+def list_all(sample_rate_hz: int, frames: int) -> Iterator[tuple[Kind, Entry]]:
+    """Every step of every kind, with its defaults, tried and timed on noise."""
+    for kind in KINDS:
+        for name, cls in sorted(kind.table.items()):
+            tried = EXAMPLES.get(name, f"{name}()")
+            text = _sentence(cls)
+            yield (
+                kind,
+                _entry(kind, _call_of(name, cls), tried, text, sample_rate_hz, frames),
+            )
+
+
+def list_some(
+    texts: Sequence[str], sample_rate_hz: int, frames: int
+) -> Iterator[tuple[Kind, Entry]]:
+    """Names, with their whole documentation, or expressions, tried and timed on noise.
+
+    Raises
+    ------
+    RecipeError
+        If there is no step of a name, or an expression cannot be read.
+    """
+    for text in texts:
+        name = text.strip()
+        kind = _kind_of(text)
+        cls = kind.table.get(name)
+        if cls is None:
+            _make(kind, text, sample_rate_hz)  # its errors are the caller's
+            yield kind, _entry(kind, text, text, "", sample_rate_hz, frames)
+        else:
+            call, tried = _call_of(name, cls), EXAMPLES.get(name, f"{name}()")
+            documentation = inspect.cleandoc(cls.__doc__ or "")
+            yield kind, _entry(kind, call, tried, documentation, sample_rate_hz, frames)
+
+
+def _kind_of(text: str) -> Kind:
+    """The first kind that has all the steps of an expression."""
+    names = re.findall(r"(?:^|\|)\s*(\w+)", text)
+    return next(
+        (kind for kind in KINDS if all(name in kind.table for name in names)), TRANSFORM
+    )
+
+
+def _entry(
+    kind: Kind, call: str, tried: str, text: str, sample_rate_hz: int, frames: int
+) -> Entry:
+    rng = np.random.default_rng(0)
+    noise = (0.1 * rng.standard_normal((WINDOWS, frames))).astype(np.float32)
+    run = _make(kind, tried, sample_rate_hz)
+    try:
+        first = run(noise[:1])
+    except RecipeError as error:
+        return Entry(call, tried, None, None, f"{text} (here: {error})".lstrip())
+    shape = "x".join(map(str, first.shape[1:])) or "scalar"
+    cost_us = 1e6 * _seconds(run, noise) / WINDOWS
+    return Entry(call, tried, f"{first.dtype} {shape}", cost_us, text)
+
+
+def _make(
+    kind: Kind, expression: str, sample_rate_hz: int
+) -> Callable[[FloatArray], npt.NDArray[Any]]:
+    """What an expression of a kind does to windows."""
+    if kind is STREAM:
+        on_stream = parse_stream(expression)
+        return lambda windows: np.stack(
+            [streamed(on_stream, window, sample_rate_hz) for window in windows]
+        )
+    if kind is SELECTION:
+        selections = parse_selection(expression)
+        return lambda windows: np.logical_and.reduce(
+            [step.keep(windows, sample_rate_hz) for step in selections]
+        )
+    if kind is AUGMENTATION:
+        augmentations = parse_augment(expression)
+
+        def augment(windows: FloatArray) -> FloatArray:
+            keys = np.arange(len(windows), dtype=np.uint64)
+            for step in augmentations:
+                windows = step.augment(windows, keys, sample_rate_hz)
+            return windows
+
+        return augment
+    transform = parse_transform(expression)
+    return lambda windows: apply_transform(transform, windows, sample_rate_hz)
+
+
+@dataclass(frozen=True)
+class _Clip:
+    """A window read as if it was a clip."""
+
+    samples: FloatArray
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        return self.samples[start:stop]
+
+    def __enter__(self) -> _Clip:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def streamed(
+    steps: Sequence[Any], window: FloatArray, sample_rate_hz: int
+) -> FloatArray:
+    """What the steps make of a window, as if it was a whole clip."""
+    frames = window.size
+    factors = measure_factors(
+        steps, lambda: _Clip(window), frames, sample_rate_hz, "noise"
+    )
+    reader = SteppedReader(
+        _Clip(window), with_factors(steps, factors), frames, sample_rate_hz
+    )
+    return reader.read(0, frames)
+
+
+def _seconds(run: Callable[[FloatArray], Any], windows: FloatArray) -> float:
+    """The least time of several runs, on one core as in a job."""
+    least, began = math.inf, time.perf_counter()
+    with threadpool_limits(1):
+        while time.perf_counter() - began < LEAST_S:
+            at = time.perf_counter()
+            run(windows)
+            least = min(least, time.perf_counter() - at)
+    return least
+
+
+def _call_of(name: str, cls: type[Any]) -> str:
+    """``name(parameter=default,...)``; ``parameter=?`` where there is no default."""
+    parameters = [
+        f"{f.name}={'?' if f.default is MISSING else repr(f.default)}"
+        for f in fields(cls)
+        if f.init
+    ]
+    return f"{name}({','.join(parameters)})"
+
+
+def _sentence(cls: type[Any]) -> str:
+    """The first sentence of its documentation."""
+    return (cls.__doc__ or "").strip().partition("\n\n")[0].replace("\n    ", " ")
+
+
+def describe_steps(entries: Sequence[tuple[Kind, Entry]]) -> str:
+    """The list as people read it."""
+    lines: list[str] = []
+    before = TRANSFORM
+    for kind, entry in entries:
+        if kind is not before:
+            lines += ["", f"--{kind.field}:"]
+            before = kind
+        bare = f"{entry.call.partition('(')[0]}()"
+        if entry.tried not in (entry.call, bare):
+            lines += [entry.call, f"  {entry.tried}{_outcome(entry)}"]
+        else:
+            lines.append(f"{entry.call}{_outcome(entry)}")
+        lines += [f"    {line}".rstrip() for line in entry.text.splitlines()]
+    return "\n".join(lines)
+
+
+def _outcome(entry: Entry) -> str:
+    if entry.result is None or entry.cost_us is None:
+        return ""
+    return f"  -> {entry.result}, {entry.cost_us:.0f} us"

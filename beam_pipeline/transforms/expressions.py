@@ -1,0 +1,499 @@
+"""Expressions: steps as text, ``peak_gain(level_db=-1.0)|log_mel(n_mels=64)``.
+
+::
+
+    expression = step ("|" step)*
+    step       = name ["(" [argument ("," argument)*] ")"]
+    argument   = parameter "=" literal
+    name       = a built-in's, or package.module:qualified.name of your own
+
+Text is never evaluated: arguments are Python literals, and names are looked up, those
+without a module in the table of their kind: transforms, augmentations, selections.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import difflib
+import functools
+import importlib
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.augment import AUGMENTATIONS, Augmentation
+from beam_pipeline.transforms.base import Chain, Identity, Transform
+from beam_pipeline.transforms.catalogue import BUILT_IN, ON_FEATURES, SIGNAL_TO_SIGNAL
+from beam_pipeline.transforms.selection import SELECTIONS, Selection
+from beam_pipeline.transforms.streams import STREAM_STEPS
+
+_NAME = re.compile(r"\s*([^\W\d][\w.]*(?::[^\W\d][\w.]*)?)\s*")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of steps.
+
+    Attributes
+    ----------
+    noun, field : str
+        What a step is called, and the recipe's field that errors name.
+    table : mapping
+        The built-in ones, by name.
+    example : str
+        An expression, for those who wrote none.
+    method, lacks : str
+        What a step must have, and what is said of one that has not.
+    own : str
+        What your own can be.
+    """
+
+    noun: str
+    field: str
+    table: Mapping[str, type[Any]]
+    example: str
+    method: str
+    lacks: str
+    own: str = "a frozen dataclass"
+
+    @property
+    def advice(self) -> str:
+        return f"use {self.own} at the top level of a module that can be imported"
+
+
+TRANSFORM = Kind(
+    noun="transform",
+    field="feature",
+    table=BUILT_IN,
+    example="peak_gain(level_db=-1)|log_mel(n_mels=64)",
+    method="__call__",
+    lacks="cannot be called on windows",
+    own="a function or a frozen dataclass",
+)
+AUGMENTATION = Kind(
+    noun="augmentation",
+    field="augment",
+    table=AUGMENTATIONS,
+    example="random_gain(low_db=-3)|noise()",
+    method="augment",
+    lacks="has no method augment(windows, keys, sample_rate_hz)",
+)
+SELECTION = Kind(
+    noun="selection",
+    field="keep",
+    table=SELECTIONS,
+    example="energy(above_db=-50)|peak()",
+    method="keep",
+    lacks="has no method keep(windows, sample_rate_hz)",
+)
+STREAM = Kind(
+    noun="step for streams",
+    field="stream",
+    table=STREAM_STEPS,
+    example="high_pass(cutoff_hz=50)|clip_gain(kind='peak')",
+    method="context",
+    lacks="lacks context(sample_rate_hz) and on_stream(frames, sample_rate_hz)",
+)
+
+# The recipe's fields that are steps in text.
+STEP_FIELDS = {kind.field: kind for kind in (STREAM, SELECTION, AUGMENTATION)}
+
+
+def parse_transform(expression: str, dtype: str = "float32") -> Transform:
+    """The transform that an expression stands for.
+
+    Your own: ``package.module:name`` is a function or an instance,
+    ``package.module:Class(x=1)`` an instance made here. ``dtype`` is what a last
+    ``identity()`` stores if it does not say so itself.
+
+    Raises
+    ------
+    RecipeError
+        If it cannot be read, a name or a parameter does not exist, a module cannot be
+        imported, a class cannot be instantiated, or the result is not callable.
+
+    Examples
+    --------
+    >>> parse_transform("peak_gain()|identity(dtype='int16')")
+    Chain(steps=(PeakGain(level_db=0.0), Identity(dtype='int16')))
+    """
+    steps = parse_steps(expression, TRANSFORM)
+    check_order(steps, expression)
+    *_, (name, arguments) = _split_steps(expression, TRANSFORM)
+    says_dtype = any(argument.arg == "dtype" for argument in arguments or [])
+    if BUILT_IN.get(name) is Identity and not says_dtype:
+        steps = (*steps[:-1], Identity(dtype))
+    return steps[0] if len(steps) == 1 else Chain(steps)
+
+
+def check_order(steps: Sequence[Transform], expression: str) -> None:
+    """Raises RecipeError where a step that takes samples follows one that ends them.
+
+    What your own transforms take and give is not known; nothing is said of them, nor of
+    the step after them.
+    """
+    names = {cls: name for name, cls in BUILT_IN.items()}
+    ended_by = None
+    for step in steps:
+        name = names.get(type(step))
+        if name is None:
+            ended_by = None
+        elif ended_by is not None and name not in ON_FEATURES:
+            raise RecipeError(
+                TRANSFORM.field,
+                f"{name} takes samples, which {ended_by} no longer gives; only "
+                f"{', '.join(sorted(ON_FEATURES))} or your own transform can follow it",
+                expression,
+            )
+        elif name not in SIGNAL_TO_SIGNAL | ON_FEATURES:
+            ended_by = name
+
+
+def format_transform(transform: Transform | str) -> str:
+    """The canonical expression: every parameter, in the order of the fields.
+
+    A default that changes in a later version cannot change what it stands for, and
+    ``parse_transform(format_transform(t)) == t``. An expression is made canonical.
+
+    Raises
+    ------
+    RecipeError
+        If the transform has no name that another process could find it by, or an
+        argument that is not a Python literal.
+
+    Examples
+    --------
+    >>> format_transform("peak_gain|identity")
+    "peak_gain(level_db=0.0)|identity(dtype='float32')"
+    """
+    if isinstance(transform, str):
+        transform = parse_transform(transform)
+    steps = transform.steps if isinstance(transform, Chain) else (transform,)
+    return format_steps(steps, TRANSFORM)
+
+
+def parse_augment(expression: str) -> tuple[Augmentation, ...]:
+    """The augmentations that an expression stands for, in their order.
+
+    Raises
+    ------
+    RecipeError
+        As ``parse_transform``; your own must have a method ``augment``.
+
+    Examples
+    --------
+    >>> parse_augment("random_polarity|time_shift(max_s=0.5)")
+    (RandomPolarity(), TimeShift(max_s=0.5, wrap=False))
+    """
+    return parse_steps(expression, AUGMENTATION)
+
+
+def parse_selection(expression: str) -> tuple[Selection, ...]:
+    """The selections that an expression stands for; a window must pass them all.
+
+    Raises
+    ------
+    RecipeError
+        As ``parse_transform``; your own must have a method ``keep``.
+
+    Examples
+    --------
+    >>> parse_selection("energy(above_db=-50)|peak")
+    (Energy(above_db=-50.0), Peak(above_db=-40.0))
+    """
+    return parse_steps(expression, SELECTION)
+
+
+@functools.cache
+def parse_stream(expression: str) -> tuple[Any, ...]:
+    """The steps on a clip's samples that an expression stands for.
+
+    Raises
+    ------
+    RecipeError
+        As ``parse_transform``; your own must have ``context`` and ``on_stream``.
+    """
+    return parse_steps(expression, STREAM)
+
+
+def parse_steps(expression: str, kind: Kind) -> tuple[Any, ...]:
+    """The steps that an expression stands for, each checked to be of the kind."""
+    return tuple(
+        _make_step(name, arguments, expression, kind)
+        for name, arguments in _split_steps(expression, kind)
+    )
+
+
+def format_steps(steps: Iterable[Any] | str, kind: Kind) -> str:
+    """The canonical expression of steps of a kind; see ``format_transform``.
+
+    Examples
+    --------
+    >>> format_steps("energy|peak()", SELECTION)
+    'energy(above_db=-60.0)|peak(above_db=-40.0)'
+    """
+    if isinstance(steps, str):
+        steps = parse_steps(steps, kind)
+    return "|".join(_format_step(step, kind) for step in steps)
+
+
+@contextlib.contextmanager
+def naming_step(step: Any, kind: Kind) -> Iterator[None]:
+    """Adds the kind and the name of a step to a RecipeError from the block."""
+    try:
+        yield
+    except RecipeError as error:
+        field, problem, value = error.args
+        names = {cls: name for name, cls in kind.table.items()}
+        cls = step if isinstance(step, type) else type(step)
+        name = names.get(cls) or getattr(step, "__name__", type(step).__name__)
+        inner = field.removeprefix(kind.field).removeprefix(": ")
+        where = ": ".join(part for part in (kind.field, name, inner) if part)
+        raise RecipeError(where, problem, value) from error
+
+
+def _format_step(step: Any, kind: Kind) -> str:
+    if isinstance(step, type):
+        raise RecipeError(
+            kind.field, f"is a class; make an instance, {step.__name__}()", step
+        )
+    if not dataclasses.is_dataclass(step):
+        return _name_of(step, step, kind)
+    cls = type(step)
+    built_in = {cls: name for name, cls in kind.table.items()}
+    name = built_in.get(cls) or _name_of(cls, step, kind)
+    parameters = [f.name for f in dataclasses.fields(step) if f.init]
+    arguments = [f"{p}={_literal(step, p, kind)}" for p in parameters]
+    return f"{name}({','.join(arguments)})"
+
+
+def _split_steps(
+    expression: str, kind: Kind
+) -> Iterator[tuple[str, list[ast.keyword] | None]]:
+    """Each step's name and arguments; None where it has no parentheses."""
+    rest = expression
+    while True:
+        match = _NAME.match(rest)
+        if match is None:
+            raise RecipeError(
+                kind.field,
+                f"must be steps like {kind.example}",
+                expression,
+            )
+        rest = rest[match.end() :]
+        arguments = None
+        if rest.startswith("("):
+            call, rest = _split_call(rest, match[1], expression, kind)
+            if call.args or any(keyword.arg is None for keyword in call.keywords):
+                raise RecipeError(
+                    kind.field,
+                    f"name every argument of {match[1]}, like {match[1]}(x=1)",
+                    expression,
+                )
+            arguments = call.keywords
+        yield match[1], arguments
+        rest = rest.lstrip()
+        if not rest:
+            return
+        if not rest.startswith("|"):
+            raise RecipeError(
+                kind.field, f"put | between steps, before {rest!r}", expression
+            )
+        rest = rest[1:]
+
+
+def _split_call(
+    text: str, name: str, expression: str, kind: Kind
+) -> tuple[ast.Call, str]:
+    """Splits ``(x=1)|more`` after the shortest prefix that is a Python call.
+
+    Python's own parser decides where it ends, so that parentheses and bars within
+    strings and brackets need no rules here.
+    """
+    problem: Exception | None = None
+    for closing in re.finditer(r"\)", text):
+        try:
+            tree = ast.parse("f" + text[: closing.end()], mode="eval")
+        except (SyntaxError, ValueError) as error:
+            problem = error
+            continue
+        if isinstance(tree.body, ast.Call):
+            return tree.body, text[closing.end() :]
+    raise RecipeError(
+        kind.field,
+        f"cannot read the arguments of {name}; write them like {name}(x=1, y='text')",
+        expression,
+    ) from problem
+
+
+def _make_step(
+    name: str, arguments: list[ast.keyword] | None, expression: str, kind: Kind
+) -> Any:
+    target = _find(name, expression, kind)
+    if isinstance(target, type):
+        return _instantiate(target, name, arguments or [], expression, kind)
+    if arguments is not None:
+        raise RecipeError(
+            kind.field, f"{name} is not a class, so it takes no arguments", expression
+        )
+    return _check_step(target, name, expression, kind)
+
+
+def _find(name: str, expression: str, kind: Kind) -> Any:
+    if name in kind.table:
+        return kind.table[name]
+    module_name, colon, qualified = name.partition(":")
+    if not colon:
+        close = difflib.get_close_matches(name, kind.table, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise RecipeError(
+            kind.field,
+            f"there is no {kind.noun} {name}; {hint}There are {', '.join(kind.table)}; "
+            "your own are written package.module:name",
+            expression,
+        )
+    try:
+        target: Any = importlib.import_module(module_name)
+    except Exception as error:  # the module's own code may raise anything
+        raise RecipeError(
+            kind.field,
+            f"cannot import {module_name} ({type(error).__name__}: {error})",
+            expression,
+        ) from error
+    for attribute in qualified.split("."):
+        if not hasattr(target, attribute):
+            raise RecipeError(
+                kind.field, f"{module_name} has no {qualified}", expression
+            )
+        target = getattr(target, attribute)
+    return target
+
+
+def _instantiate(
+    cls: type[Any], name: str, arguments: list[ast.keyword], expression: str, kind: Kind
+) -> Any:
+    try:
+        parameters = dict(inspect.signature(cls).parameters)
+    except (TypeError, ValueError):  # compiled classes may have no signature
+        parameters = {}
+    known = list(parameters)
+    values: dict[str, Any] = {}
+    for keyword in arguments:
+        parameter = str(keyword.arg)
+        if parameter not in known:
+            has = f"only {', '.join(known)}" if known else "none at all"
+            raise RecipeError(
+                kind.field, f"{name} has no parameter {parameter}, {has}", expression
+            )
+        if parameter in values:
+            raise RecipeError(kind.field, f"{parameter} is given twice", expression)
+        try:
+            values[parameter] = ast.literal_eval(keyword.value)
+        except (ValueError, TypeError) as error:
+            raise RecipeError(
+                kind.field,
+                f"{parameter}={ast.unparse(keyword.value)} is not a literal; text "
+                "needs quotes, and only numbers, text, True, False, None and tuples or "
+                "lists of them are taken",
+                expression,
+            ) from error
+    missing = [
+        p.name
+        for p in parameters.values()
+        if p.default is p.empty
+        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        and p.name not in values
+    ]
+    if missing:
+        raise RecipeError(
+            kind.field,
+            f"{name} needs {' and '.join(missing)}, as in "
+            f"{name}({','.join(f'{p}=...' for p in missing)})",
+            expression,
+        )
+    try:
+        with naming_step(cls, kind):
+            step = cls(**values)
+    except RecipeError:
+        raise
+    except Exception as error:  # the class's own code may raise anything
+        raise RecipeError(
+            kind.field,
+            f"cannot make {name} ({type(error).__name__}: {error})",
+            expression,
+        ) from error
+    return _check_step(step, name, expression, kind)
+
+
+def _check_step(step: Any, name: str, expression: str, kind: Kind) -> Any:
+    if not callable(getattr(step, kind.method, None)):
+        raise RecipeError(
+            kind.field,
+            f"{name} is of type {type(step).__name__}, which {kind.lacks}",
+            expression,
+        )
+    return step
+
+
+def _name_of(target: Any, step: Any, kind: Kind) -> str:
+    """``module:qualname``, checked to lead back to the same object."""
+    module = getattr(target, "__module__", None)
+    qualified = getattr(target, "__qualname__", None)
+    if module is None or qualified is None:
+        raise RecipeError(kind.field, f"has no name; {kind.advice}", step)
+    if module == "__main__":
+        raise RecipeError(
+            kind.field,
+            f"{qualified} is defined in the script that runs, where workers cannot "
+            f"find it; {kind.advice}",
+            step,
+        )
+    name = f"{module}:{qualified}"
+    if "<" in qualified:
+        raise RecipeError(
+            kind.field, f"{name} is a lambda or a local object; {kind.advice}", step
+        )
+    if _find(name, name, kind) is not target:
+        raise RecipeError(
+            kind.field, f"{name} is now another object; {kind.advice}", step
+        )
+    return name
+
+
+def _literal(step: Any, parameter: str, kind: Kind) -> str:
+    """A parameter's value as text that gives the same value and type back."""
+    value = getattr(step, parameter)
+    text = repr(value)
+    try:
+        tree = ast.parse(text, mode="eval")
+        again = ast.literal_eval(tree)
+        # Sets are printed in another order in every process.
+        ordered = not any(isinstance(node, ast.Set) for node in ast.walk(tree))
+        same = ordered and type(again) is type(value) and bool(again == value)
+    except (SyntaxError, ValueError, TypeError):
+        same = False
+    if not same:
+        raise RecipeError(
+            kind.field,
+            f"{parameter}={text} ({type(value).__name__}) cannot be written down; use "
+            "numbers, text, True, False, None, or tuples of them",
+            step,
+        )
+    return text
+
+
+@contextlib.contextmanager
+def naming_feature(name: str) -> Iterator[None]:
+    """Adds a feature's name to a RecipeError from the block: what, then where."""
+    try:
+        yield
+    except RecipeError as error:
+        field, problem, value = error.args
+        inner = field.removeprefix(TRANSFORM.field).removeprefix(": ")
+        where = f"{TRANSFORM.field} {name}" + (f": {inner}" if inner else "")
+        raise RecipeError(where, problem, value) from error

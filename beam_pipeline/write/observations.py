@@ -1,0 +1,85 @@
+"""What is observed of windows while they are written, for the metadata.
+
+Observations of different windows can be merged in any order and grouping with exactly
+the same result, so that metadata do not depend on the number of workers. What travels
+and lies in receipts is their state: JSON values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.plan.summary import TallyKey
+from beam_pipeline.write.blocks import FeatureBlock, timed
+from beam_pipeline.write.statistics import DataStatistics
+
+Seen = Mapping[str, Any]
+
+
+class Observations:
+    """Windows left out, by split, class and rate; of the others the statistics.
+
+    Where windows have classes of their own, by events, they are counted, too.
+    """
+
+    def __init__(
+        self,
+        left_out: Mapping[TallyKey, int],
+        classes: Mapping[tuple[str, int], int],
+        statistics: DataStatistics,
+    ):
+        self.left_out = Counter(left_out)
+        self.classes = Counter(classes)  # by class and rate
+        self.statistics = statistics
+
+    @classmethod
+    def of(cls, specs: Iterable[FeatureSpec]) -> Observations:
+        """Nothing yet, of such features."""
+        return cls({}, {}, DataStatistics.of(specs))
+
+    @classmethod
+    def from_state(cls, state: Seen) -> Observations:
+        """The observations whose state this is."""
+        left_out = {(s, label, r): n for s, label, r, n in state["left_out"]}
+        classes = {(label, r): n for label, r, n in state["classes"]}
+        return cls(left_out, classes, DataStatistics.from_state(state["statistics"]))
+
+    def add(self, block: FeatureBlock) -> None:
+        """Takes in a block."""
+        clip = block.place.clip
+        left_out = block.place.windows - len(block.starts)
+        if left_out:
+            key = (clip.split, clip.label or "", clip.sample_rate_hz)
+            self.left_out[key] += left_out
+        if len(block.starts):
+            self.statistics.add(block.values, block.windows)
+        rule = block.place.form.features.events
+        if rule is not None:
+            for label, n in rule.counts(*timed(block)).items():
+                self.classes[label, clip.sample_rate_hz] += n
+
+    def merge(self, other: Observations) -> None:
+        """Takes in what was observed elsewhere."""
+        self.left_out.update(other.left_out)
+        self.classes.update(other.classes)
+        self.statistics.merge(other.statistics)
+
+    def state(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return {
+            "left_out": [[*key, n] for key, n in sorted(self.left_out.items())],
+            "classes": [[*key, n] for key, n in sorted(self.classes.items())],
+            "statistics": self.statistics.state(),
+        }
+
+
+def merge_seen(a: Seen | None, b: Seen | None) -> Seen | None:
+    """The state of both together; None stands for nothing."""
+    if a is None or b is None:
+        return b if a is None else a
+    merged = Observations.from_state(a)
+    merged.merge(Observations.from_state(b))
+    return merged.state()

@@ -1,0 +1,384 @@
+"""Statistics of features, gathered while they are written.
+
+What was gathered of parts of a data set can be merged in any order and grouping with
+exactly the same result: sums are exact, counts are integers. So the metadata are the
+same bytes however many workers there were, and a shard's part can lie in its receipt.
+
+Quantiles come from a histogram over the upper 16 bits of the values as float32, which
+is their sign, exponent and 7 bits of mantissa: each is within a relative ``2**-8`` of
+the value that has its rank, and zero where that is below ``2**-133``. All else is
+exact, but for the squares and the sums within one block, which are float64, and taken
+of the distances from the block's mean where they would lose digits otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.write.histogram import _BUCKETS, Histogram
+from beam_pipeline.write.sums import (
+    _LEAST,
+    Array,
+    ExactSums,
+    column_ranges,
+    column_sums,
+    exact_units,
+    lose_digits,
+    moments,
+    packed,
+    unpacked,
+)
+
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+MAX_BINS = 4096
+
+# Half of 16-bit PCM's smallest step, and the largest sample that it can hold.
+SILENT_BELOW = 2.0**-16
+CLIPPED_FROM = 1 - 2.0**-15
+
+State = Mapping[str, Any]
+
+_WAITING = 64
+
+# Blocks below _SMALL values wait until there are _FULL, because each pass over an array
+# costs microseconds however small it is.
+_SMALL, _FULL = 1 << 15, 1 << 16
+
+
+class FeatureStatistics:
+    """Statistics of one feature: of all its values, and of its bins if it has such.
+
+    Bins are the last axis, where the feature's axes say that it is not time. Of complex
+    values it is the magnitude that counts. NaN and infinite values are counted and left
+    out of everything else.
+    """
+
+    def __init__(self, bins: int):
+        self._bins = bins
+        columns = max(bins, 1)
+        self._count = 0
+        self._left_out = np.zeros(columns, np.int64)
+        self._sums = ExactSums(2 * columns)  # of the values, then of their squares
+        self._min = np.full(columns, np.inf)
+        self._max = np.full(columns, -np.inf)
+        self._histogram = Histogram()
+        self._queue: list[Array] = []
+        self._queued = 0
+
+    @classmethod
+    def of(cls, spec: FeatureSpec) -> FeatureStatistics:
+        """Nothing yet, of such a feature."""
+        has_bins = bool(spec.axes) and spec.axes[-1].get("name") != "time"
+        bins = spec.shape[-1] if has_bins and spec.shape else 0
+        return cls(bins if bins <= MAX_BINS else 0)
+
+    def add(self, values: Array) -> None:
+        """Takes in the feature's values for some windows, shape (n, ...)."""
+        if values.dtype.kind == "c":
+            values = np.abs(values)
+        if values.size == 0:
+            return
+        fits = np.can_cast(values.dtype, np.float32)
+        values = values.astype(np.float32 if fits else np.float64, copy=False)
+        rows = np.ascontiguousarray(values).reshape(-1, len(self._min))
+        if rows.size >= _SMALL:
+            self._add_block(rows)
+            return
+        # A view would keep the whole clip while it waits.
+        self._queue.append(rows.copy())
+        self._queued += rows.size
+        if self._queued >= _FULL:
+            self._flush()
+
+    def _add_block(self, rows: Array) -> None:
+        total = column_sums(rows)
+        if np.isfinite(total).all():
+            self._add_sums(rows, total)
+            self._count += len(rows)
+            self._widen(*column_ranges(rows))
+            self._histogram.add(rows)
+        else:
+            self._add_with_gaps(rows)
+
+    def _flush(self) -> None:
+        """Takes in the small blocks together, each with the sums that it has alone."""
+        if not self._queue:
+            return
+        rows = np.concatenate(self._queue)
+        ends = np.cumsum([len(block) for block in self._queue])
+        exact = rows.astype(np.float64)
+        starts = [0, *ends[:-1].tolist()]
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = [np.add.reduceat(exact, starts)]
+            sums.append(np.add.reduceat(np.square(exact, out=exact), starts))
+        both = np.concatenate(sums, axis=1)
+        good = np.isfinite(both).all(axis=1)
+        counts = np.array([len(block) for block in self._queue])
+        lost = lose_digits(rows, sums[0], sums[1], counts[:, np.newaxis])
+        near = good & lost.any(axis=1)
+        for total in both[good & ~near]:
+            self._sums.add(total)
+        for block in np.flatnonzero(near).tolist():
+            self._add_distances(self._queue[block])
+        for block in np.flatnonzero(~good).tolist():
+            self._add_with_gaps(self._queue[block])
+        if not good.all():
+            rows = rows[np.repeat(good, counts)]
+        if len(rows):
+            self._count += len(rows)
+            self._widen(*column_ranges(rows))
+            self._histogram.add(rows)
+        self._queue.clear()
+        self._queued = 0
+
+    def _widen(self, least: Array, most: Array) -> None:
+        np.minimum(self._min, least, out=self._min)
+        np.maximum(self._max, most, out=self._max)
+
+    def _add_with_gaps(self, rows: Array) -> None:
+        finite = np.isfinite(rows)
+        self._count += len(rows)
+        self._left_out += (~finite).sum(axis=0)
+        filled = np.where(finite, rows, 0)
+        total = column_sums(filled)
+        if np.isfinite(total).all():
+            self._add_sums(filled, total, finite)
+        else:
+            self._add_one_by_one(filled)
+        least, _ = column_ranges(np.where(finite, rows, np.inf))
+        _, most = column_ranges(np.where(finite, rows, -np.inf))
+        self._widen(least, most)
+        self._histogram.add(rows[finite])
+
+    def _add_sums(
+        self, rows: Array, total: npt.NDArray[np.float64], finite: Array | None = None
+    ) -> None:
+        """Adds the sums of rows, with zeros where values are not ``finite``."""
+        sums, squares = total.reshape(2, -1)
+        counts = np.array(len(rows)) if finite is None else finite.sum(axis=0)
+        if lose_digits(rows, sums, squares, counts).any():
+            self._add_distances(rows, finite)
+        else:
+            self._sums.add(total)
+
+    def _add_distances(self, rows: Array, finite: Array | None = None) -> None:
+        """Adds the sums of values that lie near each other, and far from zero.
+
+        ``sum x = n m + sum (x - m)``, ``sum x**2 = sum (x - m)**2 + 2 m sum (x - m) +
+        n m**2``: beyond the distances from about the mean, ``m``, all is exact.
+        """
+        exact = rows.astype(np.float64)
+        counts = np.full(rows.shape[1], len(rows))
+        if finite is not None:
+            counts = finite.sum(axis=0)
+        middle = exact.sum(axis=0) / np.maximum(counts, 1)
+        exact -= middle
+        if finite is not None:
+            exact[~finite] = 0
+        first = exact.sum(axis=0)
+        second = np.square(exact, out=exact).sum(axis=0)
+        sums, squares = [], []
+        parts = map(exact_units, (middle, first, second))
+        for n, m, a, b in zip(counts.tolist(), *parts, strict=True):
+            sums.append(n * m + a)
+            squares.append(b + ((2 * m * a + n * m * m) >> -_LEAST))
+        self._sums.merge([*sums, *squares])
+
+    def _add_one_by_one(self, rows: Array) -> None:
+        """Sums of a block may overflow, single values cannot; squares are capped."""
+        with np.errstate(over="ignore"):
+            for row in rows.astype(np.float64):
+                squares = np.minimum(row * row, np.finfo(np.float64).max)
+                self._sums.add(np.concatenate([row, squares]))
+
+    def state(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        self._flush()
+        histogram = self._histogram.counts()
+        used = np.flatnonzero(histogram)
+        return {
+            "bins": self._bins,
+            "count": self._count,
+            "left_out": self._left_out.tolist(),
+            "sums": [_without_zeros(n) for n in self._sums.totals()],
+            "min": [None if math.isinf(x) else x for x in self._min.tolist()],
+            "max": [None if math.isinf(x) else x for x in self._max.tolist()],
+            "buckets": packed(used.astype("<u2")),
+            "counts": packed(histogram[used].astype("<i8")),
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> FeatureStatistics:
+        """The statistics whose state this is."""
+        made = cls(state["bins"])
+        made._count = state["count"]
+        made._left_out = np.array(state["left_out"], np.int64)
+        made._sums.merge(n << zeros for n, zeros in state["sums"])
+        made._min = np.array([np.inf if x is None else x for x in state["min"]])
+        made._max = np.array([-np.inf if x is None else x for x in state["max"]])
+        histogram = np.zeros(_BUCKETS, np.int64)
+        used = unpacked(state["buckets"], "<u2")
+        histogram[used] = unpacked(state["counts"], "<i8")
+        made._histogram.merge(histogram)
+        return made
+
+    def merge(self, other: FeatureStatistics) -> None:
+        """Takes in what was gathered elsewhere."""
+        other._flush()
+        self._count += other._count
+        self._left_out += other._left_out
+        self._sums.merge(other._sums.totals())
+        self._widen(other._min, other._max)
+        self._histogram.merge(other._histogram.counts())
+
+    def to_json(self) -> dict[str, Any]:
+        """What the metadata say; of no values at all only that."""
+        self._flush()
+        totals = self._sums.totals()
+        sums, squares = totals[: len(self._min)], totals[len(self._min) :]
+        left_out = self._left_out.tolist()
+        counts = [self._count - n for n in left_out]
+        all_values = max(self._count * len(counts), 1)
+        described = moments(sum(counts), sum(sums), sum(squares))
+        made: dict[str, Any] = {
+            "count": sum(counts),
+            "nonfinite_share": sum(left_out) / all_values,
+            **described,
+        }
+        if sum(counts) == 0:
+            return made
+        made["min"] = float(self._min.min())
+        made["max"] = float(self._max.max())
+        made["quantiles"] = {
+            str(q): min(max(self._histogram.quantile(q), made["min"]), made["max"])
+            for q in QUANTILES
+        }
+        if self._bins:
+            columns = [
+                moments(*column) for column in zip(counts, sums, squares, strict=True)
+            ]
+            made["bins"] = {
+                "mean": [column["mean"] for column in columns],
+                "std": [column["std"] for column in columns],
+                "min": [None if math.isinf(x) else x for x in self._min.tolist()],
+                "max": [None if math.isinf(x) else x for x in self._max.tolist()],
+            }
+        return made
+
+
+class SignalStatistics:
+    """How many windows are silent, and how much of them is clipped."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(
+            ("windows", "silent", "clipped", "samples", "clipped_samples"), 0
+        )
+
+    def add(self, windows: npt.NDArray[np.float32]) -> None:
+        """Takes in windows, shape (n, ...)."""
+        if windows.size == 0:
+            return
+        axes = tuple(range(1, windows.ndim))
+        peaks = np.maximum(windows.max(axis=axes), -windows.min(axis=axes))
+        counts = self._counts
+        counts["windows"] += len(windows)
+        counts["samples"] += windows.size
+        # These two pass over NaN.
+        if np.fmin.reduce(peaks) < SILENT_BELOW:
+            counts["silent"] += int((peaks < SILENT_BELOW).sum())
+        if np.fmax.reduce(peaks) >= CLIPPED_FROM:
+            clipped = peaks >= CLIPPED_FROM
+            counts["clipped"] += int(clipped.sum())
+            samples = np.abs(windows[clipped]) >= CLIPPED_FROM
+            counts["clipped_samples"] += int(samples.sum())
+
+    def state(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return dict(self._counts)
+
+    @classmethod
+    def from_state(cls, state: State) -> SignalStatistics:
+        """The statistics whose state this is."""
+        made = cls()
+        made._counts.update(state)
+        return made
+
+    def merge(self, other: SignalStatistics) -> None:
+        """Takes in what was gathered elsewhere."""
+        for name, count in other._counts.items():
+            self._counts[name] += count
+
+    def to_json(self) -> dict[str, Any]:
+        """What the metadata say."""
+        counts = self._counts
+        return {
+            "silent_windows": counts["silent"],
+            "clipped_windows": counts["clipped"],
+            "clipped_share": counts["clipped_samples"] / max(counts["samples"], 1),
+        }
+
+
+class DataStatistics:
+    """Statistics of the windows and of every numeric feature."""
+
+    def __init__(
+        self, windows: SignalStatistics, features: Mapping[str, FeatureStatistics]
+    ):
+        self._windows = windows
+        self._features = features
+
+    @classmethod
+    def of(cls, specs: Iterable[FeatureSpec]) -> DataStatistics:
+        """Nothing yet, of such features."""
+        numeric = [spec for spec in specs if spec.dtype != "string"]
+        features = {spec.name: FeatureStatistics.of(spec) for spec in numeric}
+        return cls(SignalStatistics(), features)
+
+    def add(
+        self, values: Mapping[str, Array], windows: npt.NDArray[np.float32]
+    ) -> None:
+        """Takes in a block of windows with their features."""
+        self._windows.add(windows)
+        for name, statistics in self._features.items():
+            statistics.add(values[name])
+
+    def merge(self, other: DataStatistics) -> None:
+        """Takes in what was gathered elsewhere, of the same features."""
+        self._windows.merge(other._windows)
+        for name, statistics in self._features.items():
+            statistics.merge(other._features[name])
+
+    def state(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return {
+            "windows": self._windows.state(),
+            "features": {name: s.state() for name, s in self._features.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> DataStatistics:
+        """The statistics whose state this is."""
+        features = {
+            name: FeatureStatistics.from_state(values)
+            for name, values in state["features"].items()
+        }
+        return cls(SignalStatistics.from_state(state["windows"]), features)
+
+    def to_json(self) -> dict[str, Any]:
+        """What the metadata say."""
+        return {
+            "windows": self._windows.to_json(),
+            "features": {name: s.to_json() for name, s in self._features.items()},
+        }
+
+
+def _without_zeros(number: int) -> list[int]:
+    """[n, zeros] so that the number is ``n << zeros``: some 20 digits, not 300."""
+    zeros = (number & -number).bit_length() - 1 if number else 0
+    return [number >> zeros, zeros]

@@ -1,0 +1,156 @@
+"""Exact sums of floats, whose result does not depend on the order of adding."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from isal import isal_zlib
+
+from beam_pipeline.write.statistics import _WAITING
+
+Array = npt.NDArray[Any]
+
+# Columns of reductions: narrow arrays are reduced at a fraction of the speed. Values
+# that are reduced at a time: their float64 copy stays in the cache.
+_WIDE = 1024
+PIECE = 1 << 16
+
+# Squares and sums of float64 leave this share of a mean square some 25 bits. Of so few
+# float32 both are exact.
+_LEAST_SPREAD = 2.0**-20
+_EXACT_ROWS = 32
+
+# The exponent of the least float64, and one more than its mantissa's bits.
+_LEAST, _DIGITS = -1074, 53
+_CHUNK_BITS = 32
+_CHUNKS = 2 + (1024 - _LEAST + _DIGITS) // _CHUNK_BITS
+_LOW = (1 << _CHUNK_BITS) - 1
+
+
+class ExactSums:
+    """Sums of float64 without rounding, one for each of some columns.
+
+    A float64 is an integer times a power of two. That integer is added to the 32-bit
+    chunks of a number wide enough for all of them, which have room for the carries of
+    2**30 additions: the small superaccumulator of R. M. Neal, Fast Exact Summation
+    Using Small and Large Superaccumulators, 2015.
+    """
+
+    def __init__(self, columns: int):
+        self._chunks = np.zeros(columns * _CHUNKS, np.int64)
+        self._first = np.tile(np.arange(columns) * _CHUNKS, _WAITING)
+        # Numbers are added many at a time, which costs hardly more than one.
+        self._waiting = np.zeros((_WAITING, columns))
+        self._filled = 0
+        # What came from elsewhere, in units of 2**_LEAST.
+        self._merged = [0] * columns
+
+    def add(self, values: npt.NDArray[np.float64]) -> None:
+        """Adds one finite number to each column."""
+        self._waiting[self._filled] = values
+        self._filled += 1
+        if self._filled == _WAITING:
+            self._flush()
+
+    def _flush(self) -> None:
+        mantissa, exponent = np.frexp(self._waiting[: self._filled].reshape(-1))
+        whole = np.ldexp(mantissa, _DIGITS).astype(np.int64)
+        shift = exponent.astype(np.int64) - _DIGITS - _LEAST
+        # Subnormal numbers have zeros there.
+        whole >>= np.maximum(-shift, 0)
+        chunk, shift = np.divmod(np.maximum(shift, 0), _CHUNK_BITS)
+        low = (whole & _LOW) << shift
+        high = (whole >> _CHUNK_BITS) << shift
+        at = self._first[: len(whole)] + chunk
+        np.add.at(self._chunks, at, low & _LOW)
+        np.add.at(self._chunks, at + 1, (low >> _CHUNK_BITS & _LOW) + (high & _LOW))
+        np.add.at(self._chunks, at + 2, high >> _CHUNK_BITS)
+        self._filled = 0
+
+    def totals(self) -> list[int]:
+        """The sums, in units of the least float64, ``2**-1074``."""
+        self._flush()
+        chunks = self._chunks.reshape(-1, _CHUNKS)
+        totals = list(self._merged)
+        for k in np.flatnonzero(chunks.any(axis=0)).tolist():
+            for row, part in enumerate(chunks[:, k].tolist()):
+                totals[row] += part << (_CHUNK_BITS * k)
+        return totals
+
+    def merge(self, totals: Iterable[int]) -> None:
+        """Adds the totals of other sums."""
+        self._merged = [a + b for a, b in zip(self._merged, totals, strict=True)]
+
+
+def _side_by_side(rows: Array) -> tuple[Array, Array]:
+    """Several rows beside each other in each of fewer rows; what is left over."""
+    count, columns = rows.shape
+    several = max(1, min(_WIDE // columns, math.isqrt(count)))
+    whole = count // several * several
+    return rows[:whole].reshape(-1, several * columns), rows[whole:]
+
+
+def column_sums(rows: Array) -> npt.NDArray[np.float64]:
+    """The sums of the columns, then those of their squares."""
+    columns = rows.shape[1]
+    wide, rest = _side_by_side(rows)
+    step = -(-PIECE // wide.shape[1])
+    sums = np.zeros((2, wide.shape[1]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for at in range(0, len(wide), step):
+            exact = wide[at : at + step].astype(np.float64)
+            sums[0] += exact.sum(axis=0)
+            sums[1] += np.square(exact, out=exact).sum(axis=0)
+        total: npt.NDArray[np.float64] = sums.reshape(2, -1, columns).sum(axis=1)
+        if len(rest):
+            exact = rest.astype(np.float64)
+            total += exact.sum(axis=0), np.square(exact, out=exact).sum(axis=0)
+    return total.reshape(-1)
+
+
+def column_ranges(rows: Array) -> tuple[Array, Array]:
+    """The minima and the maxima of the columns."""
+    columns = rows.shape[1]
+    wide, rest = _side_by_side(rows)
+    least, most = wide.min(axis=0), wide.max(axis=0)
+    least, most = least.reshape(-1, columns), most.reshape(-1, columns)
+    if len(rest):
+        least, most = np.concatenate([least, rest]), np.concatenate([most, rest])
+    return least.min(axis=0), most.max(axis=0)
+
+
+def lose_digits(rows: Array, sums: Array, squares: Array, counts: Array) -> Array:
+    """Which sums of so many rows leave too little of what the values differ by."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = counts * squares
+        lost: Array = whole - sums**2 < _LEAST_SPREAD * whole
+    return lost & (counts > _EXACT_ROWS) if rows.dtype == np.float32 else lost
+
+
+def exact_units(values: npt.NDArray[np.float64]) -> list[int]:
+    """Numbers in units of the least float64, ``2**-1074``."""
+    ratios = (value.as_integer_ratio() for value in values.tolist())
+    return [n << (1 - _LEAST - d.bit_length()) for n, d in ratios]
+
+
+def moments(count: int, total: int, squares: int) -> dict[str, float | None]:
+    """Mean and standard deviation of exact sums; divisions of integers round once."""
+    if count == 0:
+        return {"mean": None, "std": None}
+    one = 1 << -_LEAST
+    spread = max(squares * count * one - total * total, 0)
+    std = math.sqrt(spread / (count * one) ** 2)
+    return {"mean": total / (count * one), "std": std}
+
+
+def packed(values: Array) -> str:
+    return base64.b64encode(isal_zlib.compress(values.tobytes())).decode()
+
+
+def unpacked(text: str, dtype: str) -> Array:
+    return np.frombuffer(isal_zlib.decompress(base64.b64decode(text)), dtype)

@@ -1,0 +1,558 @@
+"""Probe, decoder and clip reader against whole decoding, edited headers, real files."""
+
+import csv
+import io
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.audio.clip_reader import ClipReader, output_frames, resample_start
+from beam_pipeline.audio.decoder import AudioInfo
+from beam_pipeline.audio.probe import check_channel, probe_audio
+from beam_pipeline.errors import (
+    ClipError,
+    EmptyAudio,
+    NonFiniteAudio,
+    TruncatedAudio,
+    UnreadableAudio,
+)
+
+CORPORA = os.environ.get("AUDIO_CORPORA")
+needs_corpora = pytest.mark.skipif(
+    not CORPORA, reason="AUDIO_CORPORA does not name a folder of real audio files"
+)
+RATIOS = [
+    (44100, 16000),
+    (48000, 16000),
+    (22050, 44100),
+    (8000, 44100),
+    (44100, 8000),
+    (192000, 8000),
+    (16000, 15999),
+    (48000, 44100),
+]
+
+
+def noise(frames, channels=1, seed=0):
+    samples = np.random.default_rng(seed).uniform(-1, 1, (frames, channels))
+    return samples.astype(np.float32)
+
+
+def encode(samples, rate=8000, **kwargs):
+    """The bytes of an audio file."""
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, **{"format": "WAV", **kwargs})
+    return file.getvalue()
+
+
+def probe(data, **kwargs):
+    return probe_audio(io.BytesIO(data), name="clip", **kwargs)
+
+
+def reader(data, **kwargs):
+    allow = {"allow_nonfinite": True}
+    return ClipReader(io.BytesIO(data), probe(data, **allow), name="clip", **kwargs)
+
+
+def decode(data):
+    """All samples, shape (frames, channels), by one read of libsndfile."""
+    with soundfile.SoundFile(io.BytesIO(data)) as file:
+        return file.read(dtype="float32", always_2d=True)
+
+
+def put(data, offset, fmt, value):
+    edited = bytearray(data)
+    struct.pack_into(fmt, edited, offset, value)
+    return bytes(edited)
+
+
+# ---- probe
+
+
+@pytest.mark.parametrize(
+    ("container", "subtype"),
+    [
+        ("WAV", "PCM_16"),
+        ("WAV", "PCM_24"),
+        ("WAV", "FLOAT"),
+        ("WAV", "ULAW"),
+        ("WAVEX", "PCM_16"),
+        ("RF64", "PCM_16"),
+        ("W64", "PCM_16"),
+        ("AIFF", "PCM_16"),
+        ("AU", "PCM_16"),
+        ("CAF", "PCM_16"),
+        ("NIST", "PCM_16"),
+        ("FLAC", "PCM_16"),
+        ("OGG", "VORBIS"),
+    ],
+)
+def test_probe_counts_what_decodes_and_names_what_is_cut(container, subtype):
+    data = encode(noise(30_001, 2), 16000, format=container, subtype=subtype)
+    info = probe(data)
+    expected = AudioInfo(30_001, 16000, 2, container, subtype)
+    assert info == expected
+    assert len(decode(data)) == 30_001
+
+    cut = data[:-3000]  # libsndfile refuses a CAF file that lacks 4096
+    with pytest.raises(TruncatedAudio, match="ends early"):
+        probe(cut)
+    info = probe(cut, allow_truncated=True)
+    assert 0 < info.frames < 30_000
+    with ClipReader(io.BytesIO(cut), info, name="clip", channels="keep") as clip:
+        kept = clip.read(0, info.frames)
+    np.testing.assert_array_equal(kept.T, decode(data)[: info.frames])
+
+
+def test_byte_order_rifx():
+    data = encode(noise(100), endian="BIG")
+    assert data[:4] == b"RIFX"
+    assert probe(data).frames == 100
+    with pytest.raises(TruncatedAudio, match=r"declares 200 bytes .* 150 are there"):
+        probe(data[:-50])
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2, 3, 4, 5])
+def test_less_than_one_frame_missing_is_not_truncation(missing):
+    data = encode(noise(100, 2), subtype="PCM_16")
+    data = data[: len(data) - missing]
+    if missing < 4:
+        assert probe(data).frames == 100 - (missing > 0)
+    else:
+        with pytest.raises(TruncatedAudio):
+            probe(data)
+
+
+def test_missing_padding_byte_is_not_truncation():
+    data = encode(np.zeros(101), subtype="PCM_U8")
+    assert data[-1:] == b"\0"
+    assert probe(data[:-1]).frames == 101
+
+
+@pytest.mark.parametrize("size", [0xFFFFFFFF, 0xFFFFFFFF - 44, 0x7FFFFFFF, 0x7FFFF000])
+@pytest.mark.parametrize("riff_size", [0, 0xFFFFFFFF])
+def test_size_left_by_a_streaming_writer_is_unknown_length(size, riff_size):
+    data = encode(noise(1000), subtype="PCM_16")
+    assert data[36:40] == b"data"
+    data = put(put(data, 40, "<I", size), 4, "<I", riff_size)
+    assert probe(data).frames == 1000
+
+
+def test_declared_size_zero_before_samples_is_empty_and_says_so():
+    data = put(encode(noise(1000), subtype="PCM_16"), 40, "<I", 0)
+    with pytest.raises(EmptyAudio, match="2000 bytes follow"):
+        probe(data)
+
+
+def test_odd_chunk_before_the_data_is_padded():
+    data = encode(noise(50), subtype="PCM_16")
+    odd = b"note" + struct.pack("<I", 3) + b"abc\0"
+    data = data[:36] + odd + data[36:]
+    assert probe(data).frames == 50
+    with pytest.raises(TruncatedAudio, match="declares 100 bytes"):
+        probe(data[:-10])
+
+
+def test_flac_of_unknown_length_is_counted():
+    data = encode(noise(20000), format="FLAC", subtype="PCM_16")
+    unknown = bytearray(data)
+    unknown[21] &= 0xF0
+    unknown[22:26] = bytes(4)
+    with soundfile.SoundFile(io.BytesIO(bytes(unknown))) as file:
+        assert file.frames > 2**62
+    assert probe(bytes(unknown)).frames == 20000
+    with reader(bytes(unknown)) as clip:
+        np.testing.assert_array_equal(clip.read(19000, 20000), decode(data)[19000:, 0])
+
+
+def test_mp3_that_claims_more_than_it_holds_is_counted_and_read():
+    data = encode(noise(48000), 16000, format="MP3", subtype="MPEG_LAYER_III")
+    cut = data[: len(data) * 2 // 3]
+    with soundfile.SoundFile(io.BytesIO(cut)) as file:
+        claimed = file.frames
+    info = probe(cut)
+    assert 20000 < info.frames < claimed
+    with reader(cut) as clip:
+        assert clip.read(0, info.frames).shape == (info.frames,)
+        with pytest.raises(ValueError, match="got"):
+            clip.read(0, info.frames + 1)
+
+
+def test_damage_in_the_middle_of_flac_is_found_when_reading():
+    data = bytearray(encode(noise(50000), format="FLAC", subtype="PCM_16"))
+    middle = len(data) // 2
+    data[middle : middle + 50] = bytes(50)
+    info = probe(bytes(data))
+    assert info.frames == 50000
+    with reader(bytes(data)) as clip:
+        clip.read(0, 10000)
+        with pytest.raises(UnreadableAudio, match=r"frames 10000 to 50000 of 50000"):
+            clip.read(10000, 50000)
+
+
+def test_file_that_shrinks_after_the_probe_is_unreadable():
+    data = encode(noise(1000), subtype="PCM_16")
+    clip = ClipReader(io.BytesIO(data[:-400]), probe(data), name="clip")
+    with clip, pytest.raises(UnreadableAudio, match="frame 800 of 1000"):
+        clip.read(500, 1000)
+
+
+def test_file_that_is_another_after_the_probe_is_unreadable():
+    other = encode(noise(1000, 2))
+    with pytest.raises(UnreadableAudio, match="changed since it was probed"):
+        ClipReader(io.BytesIO(other), probe(encode(noise(1000))), name="clip")
+
+
+@pytest.mark.parametrize("container", ["WAV", "AIFF"])
+def test_no_frames_is_empty(container):
+    with pytest.raises(EmptyAudio, match="no frames"):
+        probe(encode(noise(0), format=container))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("subtype", ["FLOAT", "DOUBLE"])
+@pytest.mark.parametrize("frame", [0, 70000, 199_999])
+def test_first_nonfinite_frame_is_named(value, subtype, frame):
+    samples = noise(200_000, 2)
+    samples[frame, 1] = value
+    samples[-1] = value
+    data = encode(samples, subtype=subtype)
+    with pytest.raises(NonFiniteAudio, match=f"frame {frame} is"):
+        probe(data)
+    assert probe(data, allow_nonfinite=True).frames == 200_000
+
+
+def test_double_beyond_float32_is_not_finite():
+    with pytest.raises(NonFiniteAudio, match="frame 1 "):
+        probe(encode(np.array([0.0, 1e300]), subtype="DOUBLE"))
+
+
+def test_what_is_not_a_readable_file_is_unreadable(tmp_path):
+    (tmp_path / "text.wav").write_text("no audio in here" * 9)
+    (tmp_path / "empty.wav").touch()
+    (tmp_path / "headless.raw").write_bytes(bytes(100))
+    os.mkfifo(tmp_path / "pipe.wav")
+    cases = {
+        "text.wav": "not readable as audio: .*Format not recognised",
+        "empty.wav": "not readable as audio",
+        "headless.raw": "not readable as audio",
+        "missing.wav": "cannot be opened: No such file",
+        ".": "not a regular file",
+        "pipe.wav": "not a regular file",
+        "nul\0.wav": "cannot be opened: .*null",
+    }
+    for file_name, reason in cases.items():
+        with pytest.raises(UnreadableAudio, match=reason) as caught:
+            probe_audio(str(tmp_path / file_name), name=file_name)
+        assert caught.value.path == file_name
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_forbidden_file_is_unreadable(tmp_path):
+    path = tmp_path / "clip.wav"
+    path.write_bytes(encode(noise(10)))
+    path.chmod(0)
+    with pytest.raises(UnreadableAudio, match="Permission denied"):
+        probe_audio(str(path), name="clip")
+
+
+class Failing(io.BytesIO):
+    """Raises once the first ``good`` bytes are past."""
+
+    def __init__(self, data, good, error):
+        super().__init__(data)
+        self.good, self.error = good, error
+
+    def read(self, size=-1):
+        if self.tell() + size > self.good:
+            raise self.error
+        return super().read(size)
+
+
+def test_error_of_a_remote_file_is_its_reason():
+    data = encode(noise(100_000), subtype="PCM_16")
+    lost = OSError("connection lost")
+    with pytest.raises(UnreadableAudio, match="connection lost"):
+        probe_audio(Failing(data, 10, lost), name="clip")
+    clip = ClipReader(Failing(data, 60_000, lost), probe(data), name="clip")
+    with clip, pytest.raises(UnreadableAudio, match=r"frames 0 .*connection lost"):
+        clip.read(0, 100_000)
+    flac = CLIPS["FLAC"]  # its end is looked at before its middle
+    with pytest.raises(UnreadableAudio, match="connection lost"):
+        probe_audio(Failing(flac, len(flac) // 2, lost), name="clip")
+    with pytest.raises(KeyError, match="ours"):
+        probe_audio(Failing(data, 30, KeyError("ours")), name="clip")
+
+
+# ---- channels
+
+
+def test_channels():
+    data = encode(noise(3000, 3), subtype="FLOAT")
+    whole = decode(data)
+    with reader(data, channels="keep") as clip:
+        np.testing.assert_array_equal(clip.read(10, 2000), whole[10:2000].T)
+    with reader(data, channels=2) as clip:
+        np.testing.assert_array_equal(clip.read(10, 2000), whole[10:2000, 2])
+    with reader(data) as clip:
+        mixed = clip.read(10, 2000)
+    assert mixed.dtype == np.float32
+    np.testing.assert_allclose(mixed, whole[10:2000].mean(axis=1), atol=1e-7)
+    with pytest.raises(UnreadableAudio, match="has 3 channels, channel 5"):
+        reader(data, channels=5)
+
+
+def test_keep_has_an_axis_for_one_channel():
+    with reader(encode(noise(10)), channels="keep") as clip:
+        assert clip.read(0, 10).shape == (1, 10)
+
+
+@pytest.mark.parametrize("channels", [-1, "left", 1.0, None])
+def test_channels_that_mean_nothing(channels):
+    info = AudioInfo(1, 8000, 2, "WAV", "PCM_16")
+    with pytest.raises(ValueError, match="got"):
+        check_channel(info, channels, name="clip")
+
+
+# ---- ranges
+
+
+@st.composite
+def ranges(draw, frames):
+    """Ranges whose starts never decrease: overlapping, nested, with gaps, empty."""
+    starts = sorted(draw(st.lists(st.integers(0, frames), max_size=8)))
+    lengths = st.sampled_from([0, 1, 2, 100, 5000, frames])
+    return [(start, min(frames, start + draw(lengths))) for start in starts]
+
+
+FRAMES = 40_000
+CLIPS = {
+    "WAV mono": encode(noise(FRAMES), subtype="PCM_16"),
+    "WAV stereo": encode(noise(FRAMES, 2), subtype="PCM_24"),
+    "FLAC": encode(noise(FRAMES, 2), format="FLAC"),
+    "OGG": encode(noise(FRAMES), format="OGG", subtype="VORBIS"),
+    "MP3": encode(noise(FRAMES, 2), 16000, format="MP3"),
+}
+
+
+@pytest.mark.parametrize("kind", CLIPS)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_ranges_equal_slices_of_the_whole(kind, data):
+    whole = _whole(kind)
+    plan = data.draw(ranges(len(whole)))
+    with reader(CLIPS[kind], channels="keep") as clip:
+        pieces = [clip.read(start, stop) for start, stop in plan]
+    for (start, stop), piece in zip(plan, pieces, strict=True):
+        np.testing.assert_array_equal(piece.T, whole[start:stop])
+
+
+def _whole(kind):
+    # Not decode(): for MP3 the length that the header claims is not read in one go.
+    with soundfile.SoundFile(io.BytesIO(CLIPS[kind])) as file:
+        return file.read(file.frames, dtype="float32", always_2d=True)
+
+
+@pytest.mark.parametrize("stop", [0, 1, FRAMES - 1, FRAMES])
+def test_edges(stop):
+    with reader(CLIPS["WAV mono"]) as clip:
+        assert clip.read(0, stop).shape == (stop,)
+        with pytest.raises(ValueError, match=f"got 0 to {FRAMES + 1}"):
+            clip.read(0, FRAMES + 1)
+
+
+def test_start_may_not_go_back():
+    with reader(CLIPS["WAV mono"]) as clip:
+        clip.read(100, 200)
+        with pytest.raises(ValueError, match="got 99 to 200"):
+            clip.read(99, 200)
+
+
+def test_arrays_stay_valid_and_may_not_be_written_to():
+    whole = decode(CLIPS["WAV mono"])[:, 0]
+    with reader(CLIPS["WAV mono"]) as clip:
+        first = clip.read(0, 1000)
+        with pytest.raises(ValueError, match="read-only"):
+            first[:] = 7
+        second = clip.read(500, 1500)
+    np.testing.assert_array_equal(first, whole[:1000])
+    np.testing.assert_array_equal(second, whole[500:1500])
+
+
+class Counting(io.BytesIO):
+    read_bytes = 0
+
+    def read(self, size=-1):
+        data = super().read(size)
+        self.read_bytes += len(data)
+        return data
+
+
+@pytest.mark.parametrize("container", ["WAV", "FLAC"])
+@pytest.mark.parametrize("rate", [None, 5000])
+def test_far_start_and_big_gap_are_not_decoded(container, rate):
+    data = encode(noise(600_000), format=container, subtype="PCM_16")
+    file = Counting(data)
+    with ClipReader(file, probe(data), name="clip", sample_rate_hz=rate) as clip:
+        clip.read(150_000, 151_000)
+        clip.read(350_000, 351_000)
+    assert file.read_bytes < len(data) / 4
+
+
+def test_raw_file_with_short_reads():
+    class Dribble(io.BytesIO):
+        def read(self, size=-1):
+            return super().read(min(size, 1000) if size > 0 else size)
+
+    data = CLIPS["WAV mono"]
+    info = probe_audio(Dribble(data), name="clip")
+    with ClipReader(Dribble(data), info, name="clip") as clip:
+        np.testing.assert_array_equal(clip.read(0, FRAMES), decode(data)[:, 0])
+
+
+# ---- resampling
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    frames=st.one_of(st.integers(0, 3), st.integers(0, 20_000)),
+    rates=st.tuples(st.integers(1, 96_000), st.integers(1, 96_000)).filter(
+        lambda rates: 1 / 50 < rates[0] / rates[1] < 50
+    ),
+)
+def test_output_frames_is_what_soxr_makes(frames, rates):
+    made = soxr.resample(np.zeros(frames, np.float32), *rates)
+    assert output_frames(frames, *rates) == len(made)
+
+
+@pytest.mark.parametrize("frames", [0, 1, 2, 69_040, 1_005_360])
+def test_output_frames_of_clips_that_end_half_way(frames):
+    made = soxr.resample(np.zeros(frames, np.float32), 48000, 44100)
+    assert output_frames(frames, 48000, 44100) == len(made)
+
+
+def test_output_frames_without_resampling():
+    assert output_frames(12345, 8000, None) == output_frames(12345, 8000, 8000) == 12345
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize(("from_hz", "to_hz"), RATIOS)
+def test_resampling_equals_resampling_the_whole_file(from_hz, to_hz, channels):
+    rng = np.random.default_rng(from_hz + to_hz)
+    data = encode(noise(min(200_000, 3 * from_hz), channels), from_hz, subtype="FLOAT")
+    whole = soxr.resample(decode(data), from_hz, to_hz).T
+    frames = whole.shape[1]
+    for first in [0, 1, frames // 2, frames - 1, *rng.integers(0, frames, 4)]:
+        middle = int(rng.integers(first, frames + 1))
+        with reader(data, sample_rate_hz=to_hz, channels="keep") as clip:
+            for start, stop in [
+                (first, min(first + 700, frames)),
+                (min(first + 300, frames), max(min(first + 300, frames), middle)),
+                (max(min(first + 300, frames), middle), frames),
+            ]:
+                piece = clip.read(int(start), int(stop))
+                np.testing.assert_allclose(
+                    piece, whole[:, start:stop], rtol=0, atol=1e-5
+                )
+
+
+def test_rates_without_a_common_grid_start_at_the_beginning():
+    data = encode(noise(400_000), 3002, subtype="FLOAT")
+    whole = soxr.resample(decode(data)[:, 0], 3002, 3001)
+    with reader(data, sample_rate_hz=3001) as clip:
+        end = clip.read(len(whole) - 2000, len(whole))
+    np.testing.assert_allclose(end, whole[-2000:], rtol=0, atol=1e-5)
+
+
+def test_resampled_mix_is_resampling_of_the_mix():
+    data = encode(noise(30_000, 2), 44100, subtype="FLOAT")
+    whole = soxr.resample(decode(data).mean(axis=1), 44100, 16000)
+    with reader(data, sample_rate_hz=16000) as clip:
+        np.testing.assert_allclose(clip.read(0, len(whole)), whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, 10, 560, 1200, 69_040])
+def test_resampling_short_clips_and_clips_that_end_half_way(frames):
+    data = encode(noise(frames), 48000, subtype="FLOAT")
+    whole = soxr.resample(decode(data)[:, 0], 48000, 44100)
+    for first in {0, len(whole) // 2, len(whole) - 1}:
+        with reader(data, sample_rate_hz=44100) as clip:
+            rest = clip.read(first, len(whole))
+        np.testing.assert_allclose(rest, whole[first:], atol=1e-5)
+
+
+@given(
+    first=st.integers(0, 10**10),
+    rates=st.tuples(st.integers(1, 200_000), st.integers(1, 200_000)),
+)
+def test_resample_start_is_where_the_grids_meet(first, rates):
+    input_frame, output_frame = resample_start(first, *rates)
+    assert input_frame * rates[1] == output_frame * rates[0]
+    assert 0 <= output_frame <= first
+    if input_frame:
+        assert first - output_frame >= 255
+        assert first * rates[0] // rates[1] - input_frame >= 256
+
+
+def test_same_reads_give_the_same_bytes():
+    def read_all():
+        with reader(CLIPS["OGG"], sample_rate_hz=11025) as clip:
+            return [clip.read(s, s + 3000).tobytes() for s in (100, 2000, 9000)]
+
+    assert read_all() == read_all()
+
+
+# ---- real files
+
+
+def _inventory():
+    with open(Path(CORPORA) / "inventory.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _expected(row):
+    if row["opens"] != "yes":
+        return UnreadableAudio
+    if "short by" in row["error"]:
+        return TruncatedAudio
+    return int(row["decoded_frames"]) or EmptyAudio
+
+
+@needs_corpora
+def test_real_files_probe_as_the_inventory_says():
+    found, expected = {}, {}
+    for row in _inventory():
+        path = row["path"]
+        expected[path] = _expected(row)
+        try:
+            found[path] = probe_audio(str(Path(CORPORA) / path), name=path).frames
+        except ClipError as error:
+            found[path] = type(error)
+    assert len(found) > 3000
+    assert found == expected
+
+
+@needs_corpora
+def test_real_files_read_in_pieces_as_in_one():
+    formats = set()
+    for row in _inventory()[::5] + _inventory()[3000:]:
+        if not isinstance(_expected(row), int) or int(row["bytes"]) > 400_000:
+            continue
+        path = str(Path(CORPORA) / row["path"])
+        info = probe_audio(path, name=path)
+        formats.add((info.format, info.subtype))
+        with ClipReader(path, info, name=path) as clip:
+            whole = clip.read(0, info.frames)
+        with open(path, "rb") as file, ClipReader(file, info, name=path) as clip:
+            step = max(1, info.frames // 5)
+            for start in range(step, info.frames, step):
+                stop = min(info.frames, start + step + 100)
+                np.testing.assert_array_equal(clip.read(start, stop), whole[start:stop])
+    assert {("MP3", "MPEG_LAYER_III"), ("OGG", "OPUS"), ("FLAC", "PCM_16")} <= formats

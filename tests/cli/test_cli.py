@@ -1,0 +1,343 @@
+"""The command line as people use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from beam_pipeline import __version__
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.metadata import Metadata
+from tests.sounds import write_corpus
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def run(*arguments: object, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    write_corpus(tmp_path / "in")
+    status = main(
+        f"record --input {tmp_path}/in --output {tmp_path}/out --win-len 500 "
+        "--elements-per-file 10".split()
+    )
+    assert status == 0
+    return tmp_path / "out"
+
+
+def test_record_prints_what_it_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in")
+    arguments = f"record --input {tmp_path}/in --output {tmp_path}/out --win-len 500"
+    assert main(arguments.split()) == 0
+    out = capsys.readouterr().out
+    assert "inputs: 12 clips, 0 rejected; 0 files ignored" in out
+    assert "complete" in out
+    metadata = Metadata.load(str(tmp_path / "out"))
+    assert f"{metadata.splits['records'].examples}" in out
+
+
+def test_plan_tells_the_same_as_record_and_writes_nothing(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(recorded.parent.rglob("*"))
+    arguments = ["--input", str(recorded.parent / "in"), "--win-len", "500"]
+    assert main(["plan", *arguments, "--elements-per-file", "10"]) == 0
+    printed = capsys.readouterr().out
+    split = Metadata.load(str(recorded)).splits["records"]
+    line = next(s for s in printed.splitlines() if s.startswith("records"))
+    assert line.split()[1:5] == [
+        str(split.examples),
+        "12",
+        f"{split.seconds / 3600:.2f}",
+        str(len(split.shards)),
+    ]
+    assert sorted(recorded.parent.rglob("*")) == before
+
+
+def test_show_prints_and_draws(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    picture = tmp_path / "examples.png"
+    assert main(["show", str(recorded), "-n", "2", "--plot", str(picture)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("filepath") == 2
+    assert "float32 (500,)" in printed
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert main(["show", str(recorded), "--split", "train"]) == 2
+    assert "only records" in capsys.readouterr().err
+
+
+def test_verify_finds_a_changed_byte_a_missing_and_a_foreign_shard(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(recorded)]) == 0
+    shards = sorted(recorded.glob("*.gz"))
+    content = bytearray(shards[0].read_bytes())
+    content[len(content) // 2] ^= 1
+    shards[0].write_bytes(content)
+    shards[1].unlink()
+    (recorded / "records-00007-of-00009.tfrecord.gz").write_bytes(b"")
+    assert main(["verify", str(recorded)]) == 4
+    err = capsys.readouterr().err
+    assert shards[0].name in err
+    assert f"{shards[1].name}: is missing" in err
+    assert "00007-of-00009.tfrecord.gz: a shard that the metadata do not know" in err
+
+
+def test_verify_says_which_shard_stands_in_for_another(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = sorted(recorded.glob("*.gz"))[:2]
+    sizes = first.stat().st_size, second.stat().st_size
+    assert sizes[0] != sizes[1]
+    first.write_bytes(second.read_bytes())
+    capsys.readouterr()
+    assert main(["verify", str(recorded)]) == 4
+    assert capsys.readouterr().err == (
+        f"audio-tfrecords: {first.name}: its SHA-256 differs ({sizes[1]} bytes, and "
+        f"should have {sizes[0]}): it is {second.name}\n"
+    )
+    first.write_bytes(second.read_bytes()[:100])
+    assert main(["verify", str(recorded)]) == 4
+    err = capsys.readouterr().err
+    assert f"{first.name}: has 100 bytes, and should have {sizes[0]}" in err
+    assert "the file ends in the middle" in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("{", "[", "metadata.json is not the metadata of a data set: JSONDecodeError"),
+        ('"splits": {', '"splits": {"x": [], ', "is not the metadata of a data set"),
+        ('"writer"', '"written"', "is not the metadata of a data set: KeyError"),
+        ('"format_version": 1', '"format_version": null', "format version None"),
+        ('"examples": ', '"examples": true, "old": ', "not the metadata of a data set"),
+        ('"bytes": ', '"bytes": null, "old": ', "is not the metadata of a data set"),
+        ('"sha256": "', '"sha256": 1, "old": "', "is not the metadata of a data set"),
+    ],
+)
+def test_damaged_metadata_do_not_verify(
+    recorded: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, words: str
+) -> None:
+    path = recorded / "metadata.json"
+    path.write_text(path.read_text().replace(old, new))
+    capsys.readouterr()
+    assert main(["verify", str(recorded)]) == 4
+    err = capsys.readouterr().err
+    assert words in err
+    assert "metadata.json" in err
+    path.unlink()
+    assert main(["verify", str(recorded)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("examples", "6"), ("bytes", None), ("sha256", 7), ("file", 1), ("bytes", True)],
+)
+def test_metadata_of_a_wrong_kind_do_not_verify(
+    recorded: Path, capsys: pytest.CaptureFixture[str], key: str, value: object
+) -> None:
+    path = recorded / "metadata.json"
+    values = json.loads(path.read_text())
+    values["splits"]["records"]["shards"][1][key] = value
+    path.write_text(json.dumps(values))
+    capsys.readouterr()
+    assert main(["verify", str(recorded)]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"metadata.json: split records: shard 1: {key} must be " in line
+    assert line.endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize("number", ["0", "-1"])
+def test_no_example_cannot_be_shown(
+    recorded: Path, capsys: pytest.CaptureFixture[str], number: str
+) -> None:
+    assert main(["show", str(recorded), "-n", number]) == 2
+    assert "-n: must be at least 1" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_listed_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "in", clips=10)
+    monkeypatch.chdir(tmp_path / "in")
+    for _ in range(21):  # a path that is too long, for the owner of all files, too
+        os.mkdir("z" * 200)
+        os.chdir("z" * 200)
+    monkeypatch.chdir(tmp_path)
+    places = f"--input {tmp_path}/in --output {tmp_path}/out --win-len 500".split()
+    for dashes in ([], ["--", "--runner=FnApiRunner"]):
+        assert main(["record", *places, *dashes]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "/zzz" in line
+        assert "cannot be listed: File name too long" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_link_to_itself_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    (tmp_path / "in" / "loop.wav").symlink_to("loop.wav")
+    places = f"--input {tmp_path}/in --output {tmp_path}/out --win-len 500".split()
+    assert main(["record", *places]) == 2
+    assert f"{tmp_path}/in/loop.wav cannot be listed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["record", "--win-lne", "5"], "did you mean --win-len"),
+        (["record", "--runner=DirectRunner"], "after a lone --"),
+        (["record", "--tail", "cut"], "invalid choice"),
+        (["record", "--shard-bytes", "many"], "128MiB"),
+        (["record", "--win-len", "x"], "invalid whole number value"),
+        (["recrod"], "invalid choice"),
+    ],
+)
+def test_wrong_usage_ends_with_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needed = ["--input", "x", "--output", "y"] if arguments[0] == "record" else []
+    with pytest.raises(SystemExit) as raised:
+        main([*arguments, *needed])
+    assert raised.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_errors_are_one_paragraph_with_their_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert main(["record", *places, "--win-len", "500"]) == 2
+    assert "no such file or folder" in capsys.readouterr().err
+    write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
+    assert main(["record", *places, "--win-len", "500"]) == 3
+    err = capsys.readouterr().err
+    assert "cat/bad.wav" in err
+    assert "--max-rejected 1" in err
+    assert "Traceback" not in err
+    assert main(["record", *places, "--win-len", "500", "--max-rejected", "1"]) == 0
+    assert main(["record", *places, "--win-len", "500", "--hop", "0"]) == 2
+    assert main(["show", str(tmp_path / "in")]) == 2
+    assert "no metadata.json" in capsys.readouterr().err
+    assert main(["plan", *places[:2], "--win-len", "500"]) == 3
+    assert "cat/bad.wav" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scheme", ["az", "http", "ftp", "foo", "file"])
+def test_a_scheme_that_nobody_serves_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], scheme: str
+) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    remote, inside, out = f"{scheme}://host/x", str(tmp_path / "in"), tmp_path / "out"
+    window = ["--win-len", "500"]
+    for arguments in (
+        ["record", "--input", remote, "--output", str(out), *window],
+        ["record", "--input", f"{remote}/*.wav", "--output", str(out), *window],
+        ["record", "--input", inside, "--output", remote, *window],
+        ["record", *f"--input {inside} --output {out} --work-dir {remote}".split(),
+         *window],
+        ["plan", "--input", remote, *window],
+        ["show", remote],
+        ["status", remote],
+        ["verify", remote],
+    ):  # fmt: skip
+        assert main(arguments) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{remote}" in line
+        assert f"the scheme {scheme}:// is not supported" in line
+        for known in ("gs://", "hdfs://", "s3://"):
+            assert known in line
+    assert not out.exists()
+
+
+def test_a_file_system_that_lacks_something_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "hdfs://host/x"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Beam's file system for hdfs:// cannot be used: " in line
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
+    result = run("plan", "--input", tmp_path / "no", "--win-len", "5", "--debug")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
+def test_a_recipe_from_a_file_and_from_a_data_set(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("win-len: 500\nelements_per_file: 10\n")
+    for number, path in enumerate((recipe, recorded / "metadata.json")):
+        out = tmp_path / f"again{number}"
+        places = ["--input", str(tmp_path / "in"), "--output", str(out)]
+        assert main(["record", *places, "--recipe", str(path)]) == 0
+        assert (out / "metadata.json").read_bytes() == (
+            recorded / "metadata.json"
+        ).read_bytes()
+    recipe.write_text("win_len: 500\nshard-bytes: 1MiB\nchannels: '0'\n")
+    out = str(tmp_path / "units")
+    places = ["--input", str(tmp_path / "in"), "--output", out]
+    assert main(["record", *places, "--recipe", str(recipe)]) == 0
+    made = Metadata.load(out).recipe
+    assert (made.shard_bytes, made.channels) == (1 << 20, 0)
+    recipe.write_text("win_len: 500\nshard_bytes: many\n")
+    assert main(["plan", *places[:2], "--recipe", str(recipe)]) == 2
+    assert "must look like 128MiB" in capsys.readouterr().err
+    recipe.write_text("win_lne: 500\n")
+    out = str(tmp_path / "wrong")
+    places = ["--input", str(tmp_path / "in"), "--output", out]
+    assert main(["record", *places, "--recipe", str(recipe)]) == 2
+    assert "win_lne" in capsys.readouterr().err
+
+
+def test_a_transform_in_the_current_folder_is_found(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",))
+    (tmp_path / "mine.py").write_text("def half(windows):\n    return windows / 2\n")
+    places = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
+    result = run(
+        *["record", *places, "--win-len", "500", "--feature", "h=mine:half"],
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    assert (
+        "h" in json.loads((tmp_path / "out" / "metadata.json").read_text())["features"]
+    )
+
+
+def test_help_and_version_need_no_heavy_library(tmp_path: Path) -> None:
+    code = (
+        "import sys; from beam_pipeline.cli.main import main\n"
+        "try: main(['record', '--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('numpy', 'apache_beam', 'tensorflow') if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.rstrip().endswith("[]")
+    assert run("--version").stdout.strip() == __version__
+    for command in ("record", "plan", "show", "verify"):
+        assert "example:" in run(command, "--help").stdout

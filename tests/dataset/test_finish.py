@@ -1,0 +1,354 @@
+"""finish.py: what was written against what was planned, and the counts of both."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipeline.dataset.finish import (
+    assemble_metadata,
+    check_complete,
+    finish_data_set,
+)
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.rejects import (
+    NAMED_IN_ERRORS,
+    check_any_accepted,
+    check_rejects,
+)
+from beam_pipeline.errors import IncompleteRun, RecipeError, TooManyRejected
+from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.inputs.listing import ListingSummary
+from beam_pipeline.plan.clips import Reject
+from beam_pipeline.plan.shards import ShardInfo, ShardLayout
+from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.values import allowed_rejects
+
+RATE = 8000
+RECIPE = Recipe(win_len=100, elements_per_file=4)
+
+
+# allowed_rejects
+
+
+@pytest.mark.parametrize(
+    ("text", "clips", "number"),
+    [
+        ("0", 0, 0),
+        ("0", 100, 0),
+        ("5", 100, 5),
+        (" 5 ", 100, 5),
+        ("500", 100, 500),
+        ("0%", 100, 0),
+        ("2.5%", 39, 0),
+        ("2.5%", 40, 1),
+        ("2.5%", 41, 1),
+        ("2.5 %", 80, 2),
+        ("100%", 0, 0),
+        ("100%", 7, 7),
+        ("29%", 100, 29),
+        ("0.1%", 999, 0),
+        ("0.1%", 1000, 1),
+    ],
+)
+def test_allowed_rejects_are_a_number_or_a_share_rounded_down(text, clips, number):
+    assert allowed_rejects(text, clips) == number
+
+
+@given(st.integers(0, 10_000), st.integers(0, 1000))
+def test_a_share_is_exact_in_tenths_of_percents(clips, tenths):
+    assert allowed_rejects(f"{tenths / 10}%", clips) == tenths * clips // 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "%", "lots", "1.5", "1e3", "5%%", "nan%", "-1", "100.1%", "101%", "inf",
+        pytest.param("-1%"),
+        pytest.param("-50%"),
+        "inf%",
+    ],
+)  # fmt: skip
+def test_what_is_no_number_of_rejects_is_refused_before_the_clips_are_known(text):
+    with pytest.raises(RecipeError, match=r"^max_rejected: must .*; got ") as raised:
+        allowed_rejects(text, 0)
+    assert raised.value.args[2] == text
+
+
+@pytest.mark.parametrize("text", ["-50%", pytest.param("inf%")])
+def test_what_is_no_share_of_rejects_is_refused_after_too(text):
+    with pytest.raises(RecipeError, match=r"^max_rejected: must .*; got "):
+        allowed_rejects(text, 100)
+
+
+# A plan and what was written of it
+
+
+def layouts_of(**sizes):
+    return {
+        split: ShardLayout.of(split, total, 1000, RECIPE)
+        for split, total in sizes.items()
+    }
+
+
+def summary_of(tally=None, labels=("a", "b"), clips=20, **sizes):
+    form = ExampleFormat.of(Corpus(labels, {RATE: 1}, {1: 1}), RECIPE)
+    return PlanSummary(ListingSummary(clips, 3), form, layouts_of(**sizes), tally or {})
+
+
+def infos_of(summary, short=None):
+    """Every shard as planned, but for those that are short of some examples."""
+    return [
+        ShardInfo(shard, f"{shard.name}.tfrecord.gz",
+                  shard.examples - (short or {}).get(shard.name, 0), 100, "00")
+        for layout in summary.layouts.values()
+        for shard in map(layout.shard, range(layout.shards))
+    ]  # fmt: skip
+
+
+def late(row, shard, windows, label="a", split="train", rate=RATE):
+    """Windows that the plan had counted, and that could not be made."""
+    return Reject(
+        row, f"{label}/{row}.wav", "decode", "UnreadableAudio", "broke", label, shard,
+        split, windows, rate,
+    )  # fmt: skip
+
+
+def early(row):
+    return Reject(row, f"a/{row}.wav", "probe", "EmptyAudio", "holds no frames")
+
+
+def name_of(summary, split, k):
+    return summary.layouts[split].shard(k).name
+
+
+# check_complete
+
+
+def test_a_whole_run_is_complete():
+    summary = summary_of(train=10, eval=4)
+    check_complete(summary, infos_of(summary), [early(0)])
+
+
+def test_lost_windows_are_accounted_for():
+    summary = summary_of(train=10)
+    name = name_of(summary, "train", 1)
+    check_complete(
+        summary, infos_of(summary, {name: 3}), [late(0, name, 1), late(1, name, 2)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("short", "lost"), [(1, 0), (0, 1), (2, 1), (1, 2), (4, 0), (-1, 0)]
+)
+def test_examples_and_lost_windows_must_add_up(short, lost):
+    summary = summary_of(train=10)
+    name = name_of(summary, "train", 1)
+    rejects = [late(0, name, lost)] if lost else []
+    words = f"{name}: {4 - short} examples and {lost} lost of 4 planned"
+    with pytest.raises(IncompleteRun, match=words):
+        check_complete(summary, infos_of(summary, {name: short}), rejects)
+
+
+@pytest.mark.parametrize("times", [0, 2, 3])
+def test_missing_and_repeated_shards_are_named(times):
+    summary = summary_of(train=10, eval=4)
+    infos = infos_of(summary)
+    gone = infos.pop(1)
+    with pytest.raises(IncompleteRun) as raised:
+        check_complete(summary, [*infos, *[gone] * times], [])
+    assert f"{gone.shard.name}: written {times} times" in str(raised.value)
+    assert str(raised.value).count("written") == 2  # the first line, and this shard
+    assert "same command again" in str(raised.value)
+
+
+@pytest.mark.parametrize("missing", [1, NAMED_IN_ERRORS, NAMED_IN_ERRORS + 1, 30])
+def test_only_the_first_problems_are_named(missing):
+    summary = summary_of(train=4 * 30)
+    with pytest.raises(IncompleteRun) as raised:
+        check_complete(summary, infos_of(summary)[missing:], [])
+    text = str(raised.value)
+    assert text.count(" times") == min(missing, NAMED_IN_ERRORS)
+    more = missing - NAMED_IN_ERRORS
+    assert (f"and {more} more shards" in text) == (more > 0)
+
+
+# check_rejects
+
+
+@pytest.mark.parametrize(
+    ("rows", "allowed", "fails"),
+    [
+        ([], "0", False),
+        ([1], "0", True),
+        ([1], "1", False),
+        ([1, 1, 1], "1", False),
+        ([1, 2], "1", True),
+        ([1, 2], "10%", False),
+        ([1, 2, 3], "10%", True),
+        (list(range(20)), "100%", False),
+    ],
+)
+def test_rejected_clips_are_counted_once_each(rows, allowed, fails):
+    rejects = [late(row, f"shard {i}", 1) for i, row in enumerate(rows)]
+    if not fails:
+        check_rejects(ListingSummary(20, 0), rejects, allowed)
+        return
+    with pytest.raises(TooManyRejected) as raised:
+        check_rejects(ListingSummary(20, 0), rejects, allowed)
+    text = str(raised.value)
+    count = len(set(rows))
+    assert f"{count} of 20 clips were rejected, and --max-rejected is {allowed}" in text
+    assert text.endswith(f"--max-rejected {count}.")
+    assert "  a/1.wav: broke" in text
+    assert raised.value.exit_status == 3
+
+
+@pytest.mark.parametrize("count", [1, NAMED_IN_ERRORS, NAMED_IN_ERRORS + 1, 9])
+def test_only_the_first_rejects_are_named_by_row(count):
+    rejects = [early(row) for row in range(count)]
+    with pytest.raises(TooManyRejected) as raised:
+        check_rejects(ListingSummary(20, 0), rejects[::-1], "0")
+    lines = [line for line in str(raised.value).splitlines() if line.startswith("  a/")]
+    assert lines == [
+        f"  a/{row}.wav: holds no frames" for row in range(min(count, NAMED_IN_ERRORS))
+    ]
+    more = count - NAMED_IN_ERRORS
+    assert (f"and {more} more" in str(raised.value)) == (more > 0)
+
+
+def test_nothing_to_record_says_why():
+    with pytest.raises(
+        TooManyRejected, match=r"(?s)Not one of 1 clips.*a/0\.wav: holds no"
+    ):
+        check_any_accepted(PlanSummary(ListingSummary(1, 0), None, {}, {}), [early(0)])
+    check_any_accepted(summary_of(train=1), [early(0)])
+
+
+# assemble_metadata
+
+
+def tally(*rows):
+    return {(split, label, rate): pair for split, label, rate, *pair in rows}
+
+
+def test_counts_without_losses():
+    summary = summary_of(
+        tally(
+            ("train", "a", RATE, 2, 6),
+            ("train", "b", RATE, 1, 4),
+            ("eval", "b", 2 * RATE, 1, 4),
+        ),
+        train=10,
+        eval=4,
+    )
+    metadata = assemble_metadata(
+        summary, infos_of(summary)[::-1], [early(9)], {}, RECIPE
+    )
+    assert (metadata.clips, metadata.rejected, metadata.ignored) == (20, 1, 3)
+    assert metadata.classes == ("a", "b")
+    train, evaluation = metadata.splits["train"], metadata.splits["eval"]
+    assert (train.examples, train.clips) == (10, 3)
+    assert train.seconds == 10 * 100 / RATE
+    assert train.examples_per_class == {"a": 6, "b": 4}
+    assert [s.file for s in train.shards] == [
+        f"train/train-{k:05d}-of-00003.tfrecord.gz" for k in range(3)
+    ]
+    assert [s.examples for s in train.shards] == [4, 4, 2]
+    assert (evaluation.examples, evaluation.clips) == (4, 1)
+    assert evaluation.seconds == 4 * 100 / (2 * RATE)
+    assert evaluation.examples_per_class == {"a": 0, "b": 4}
+
+
+def test_counts_with_windows_lost_in_several_shards():
+    summary = summary_of(
+        tally(("train", "a", RATE, 2, 6), ("train", "b", RATE, 1, 4)), train=10
+    )
+    first, second, third = (name_of(summary, "train", k) for k in range(3))
+    rejects = [
+        late(0, first, 2),
+        late(0, second, 1),
+        late(1, third, 1, label="b"),
+        early(5),
+    ]
+    infos = infos_of(summary, {first: 2, second: 1, third: 1})
+    check_complete(summary, infos, rejects)
+    metadata = assemble_metadata(summary, infos, rejects, {}, RECIPE)
+    train = metadata.splits["train"]
+    assert (train.examples, train.clips) == (6, 1)
+    assert train.examples_per_class == {"a": 3, "b": 3}
+    assert train.seconds == 6 * 100 / RATE
+    assert metadata.rejected == 3
+    assert sum(s.examples for s in train.shards) == 6
+
+
+def test_a_data_set_without_classes_counts_none():
+    summary = summary_of(tally(("train", "", RATE, 3, 10)), labels=(), train=10)
+    metadata = assemble_metadata(summary, infos_of(summary), [], {}, RECIPE)
+    assert metadata.splits["train"].examples_per_class == {}
+    assert metadata.classes == ()
+
+
+@pytest.mark.parametrize("split", ["train", "eval", "other"])
+def test_seconds_of_a_plan(split):
+    summary = summary_of(
+        tally(
+            ("train", "a", RATE, 1, 6),
+            ("train", "a", 2 * RATE, 1, 4),
+            ("eval", "a", RATE, 1, 1),
+        ),
+        train=10,
+        eval=1,
+    )
+    wanted = {"train": 600 / RATE + 400 / (2 * RATE), "eval": 100 / RATE, "other": 0}
+    assert summary.seconds(split) == wanted[split]
+    assert PlanSummary(ListingSummary(0, 0), None, {}, {}).seconds(split) == 0.0
+
+
+# finish_data_set
+
+
+def finish(folder, summary, infos, rejects, max_rejected="0"):
+    (folder / "work").mkdir(parents=True, exist_ok=True)
+    (folder / "work" / "plan.json").touch()
+    return finish_data_set(
+        summary, iter(infos), iter(rejects), iter([]), iter([]), output=f"{folder}/",
+        work_folder=str(folder / "work"), recipe=RECIPE, max_rejected=max_rejected,
+    )  # fmt: skip
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_finished_data_set_has_its_metadata_and_no_work_folder(tmp_path):
+    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
+    for _ in range(2):  # a runner may do it again
+        path = finish(tmp_path, summary, infos_of(summary), [])
+        assert path == str(tmp_path / "metadata.json")
+        assert names_in(tmp_path) == [
+            "manifest.parquet", "metadata.json", "rejected.jsonl", "schema.pbtxt"
+        ]  # fmt: skip
+    assert Metadata.load(str(tmp_path)).splits["train"].examples == 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ("shard", IncompleteRun),
+        ("reject", TooManyRejected),
+        ("nothing", TooManyRejected),
+    ],
+)
+def test_an_unfinished_one_has_its_rejects_alone(tmp_path, wrong, error):
+    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
+    infos = [] if wrong == "shard" else infos_of(summary)
+    if wrong == "nothing":
+        summary = PlanSummary(ListingSummary(1, 0), None, {}, {})
+    with pytest.raises(error):
+        finish(tmp_path, summary, infos, [early(7)], "1" if wrong == "shard" else "0")
+    assert names_in(tmp_path) == ["rejected.jsonl", "work"]
+    (line,) = (tmp_path / "rejected.jsonl").read_text().splitlines()
+    assert json.loads(line)["path"] == "a/7.wav"

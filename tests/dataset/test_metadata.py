@@ -1,0 +1,509 @@
+"""metadata.py: JSON there and back, and what other tools make of it."""
+
+import importlib.metadata
+import json
+import math
+from dataclasses import fields
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+import beam_pipeline
+from beam_pipeline import record
+from beam_pipeline.dataset.manifest import (
+    manifest_fields,
+    manifest_part,
+    write_manifest,
+)
+from beam_pipeline.dataset.metadata import (
+    FORMAT_VERSION,
+    Metadata,
+    ShardEntry,
+    SplitEntry,
+    to_text,
+    writer_versions,
+)
+from beam_pipeline.dataset.rejects import rejects_text
+from beam_pipeline.dataset.schema import schema_text
+from beam_pipeline.errors import InputError
+from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.examples.features import FeatureSet
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.order import PlacedClips
+from beam_pipeline.plan.shards import ShardLayout
+from beam_pipeline.recipe.recipe import Recipe
+from tests.sounds import write_corpus
+
+RATE = 8000
+SCHEMA = json.loads(
+    (Path(beam_pipeline.__file__).parent / "metadata.schema.json").read_text()
+)
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+FEATURES = {
+    "signal": "identity()",
+    "mel": "log_mel(n_fft=64,hop=16,n_mels=4)",
+    "spectrum": "tests.sounds:spectrum",
+}
+
+
+def features_of(recipe, classes=("a",)):
+    return FeatureSet.of(
+        recipe, sample_rate_hz=RATE, win_len=100, channels=None, classes=classes
+    ).specs
+
+
+SOME_STATISTICS = {
+    "windows": {"silent_windows": 1, "clipped_windows": 0, "clipped_share": 0.0},
+    "features": {
+        "x": {
+            "count": 8, "nonfinite_share": 0.2, "mean": -1.5, "std": 0.5,
+            "min": -2.0, "max": -1.0, "quantiles": {"0.5": -1.5},
+            "bins": {"mean": [None], "std": [None], "min": [None], "max": [None]},
+        },
+        "none": {"count": 0, "nonfinite_share": 1.0, "mean": None, "std": None},
+    },
+}  # fmt: skip
+
+
+def some_metadata(**changes):
+    recipe = Recipe(win_len=100, features=FEATURES, elements_per_file=2)
+    shards = tuple(
+        ShardEntry(f"train/train-{k:05d}-of-00002.tfrecord.gz", 2, 99, f"{k}" * 64)
+        for k in range(2)
+    )
+    values = {
+        "recipe": recipe,
+        "features": features_of(recipe),
+        "classes": ("cat", "dög"),
+        "splits": {
+            "train": SplitEntry(
+                4,
+                2,
+                0.05,
+                3,
+                {"cat": 3, "dög": 1},
+                {"cat": 0.04, "dög": 0.01},
+                SOME_STATISTICS,
+                shards,
+            )
+        },
+        "clips": 5,
+        "rejected": 2,
+        "ignored": 1,
+        "writer": writer_versions(),
+    }
+    return Metadata(**{**values, **changes})
+
+
+# JSON there and back
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"classes": ()},
+        {"recipe": Recipe(win_seconds=0.1, channels=1, seed=-5, tail="pad")},
+        {"splits": {s: SplitEntry(0, 0, 0.0) for s in ("eval", "train")}},
+        {"features": {"x": FeatureSpec("x", "string", (), "bytes_list", "sæ")}},
+    ],
+    ids=["all", "no classes", "recipe", "splits", "feature"],
+)
+def test_metadata_come_back_from_their_text(changes):
+    metadata = some_metadata(**changes)
+    text = to_text(metadata.to_json())
+    assert Metadata.parse(text, "here") == metadata
+    assert Metadata.parse(text.decode(), "here") == metadata
+    assert to_text(Metadata.parse(text, "here").to_json()) == text
+
+
+def test_the_text_is_for_people():
+    text = to_text({"class": "dög", "n": [1]}).decode()
+    assert text == '{\n  "class": "dög",\n  "n": [\n    1\n  ]\n}\n'
+
+
+def test_load_reads_the_folder(tmp_path):
+    metadata = some_metadata()
+    (tmp_path / "metadata.json").write_bytes(to_text(metadata.to_json()))
+    assert Metadata.load(str(tmp_path)) == metadata
+
+
+@pytest.mark.parametrize("folder", ["empty", "nowhere"])
+def test_load_where_there_is_none(tmp_path, folder):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=f"{folder} holds no finished data set"):
+        Metadata.load(str(tmp_path / folder))
+
+
+@pytest.mark.parametrize("version", [None, 0, FORMAT_VERSION + 1, "1"])
+def test_another_format_is_refused(version):
+    values = {**some_metadata().to_json(), "format_version": version}
+    with pytest.raises(InputError, match=f"format version {version!r}; .* reads 1"):
+        Metadata.parse(json.dumps(values), "here")
+
+
+def edited(path, value):
+    """The metadata's JSON with one value replaced, or removed where it is None."""
+    values = json.loads(json.dumps(some_metadata().to_json()))
+    *above, last = path
+    place = values
+    for key in above:
+        place = place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "3",
+        "null",
+        b"\xff\xfe",
+        *(
+            pytest.param(json.dumps(edited(path, value)), id=".".join(map(str, path)))
+            for path, value in [
+                (["recipe"], None),
+                (["features"], None),
+                (["splits"], None),
+                (["inputs", "clips"], None),
+                (["recipe", "tail"], "cut"),
+                (["recipe", "win_lem"], 100),
+                (["splits"], []),
+                (["splits", "train", "shards", 0, "file"], None),
+                (["splits", "train", "shards", 0, "sise"], 1),
+                (["features", "signal", "shape"], None),
+            ]
+        ),
+    ],
+)
+def test_a_file_that_is_no_metadata_is_named(text):
+    with pytest.raises(InputError, match=r"^/x/metadata\.json is not the metadata"):
+        Metadata.parse(text, "/x/metadata.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["recipe", "win_len"], 99),
+        (["recipe", "seed"], 1),
+        (["recipe_sha256"], "0" * 64),
+    ],
+)
+def test_an_edited_recipe_is_found_by_its_hash(path, value):
+    with pytest.raises(InputError, match="edited"):
+        Metadata.parse(json.dumps(edited(path, value)), "here")
+
+
+def test_writer_versions_are_those_installed():
+    versions = writer_versions()
+    assert versions["name"] == "audio-tfrecords"
+    for name in ("numpy", "soundfile", "soxr", "isal", "scipy"):
+        assert versions[name] == importlib.metadata.version(name)
+
+
+# The JSON Schema
+
+
+def problems(values):
+    return [f"{e.json_path}: {e.message}" for e in VALIDATOR.iter_errors(values)]
+
+
+def test_the_json_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_the_json_schema_knows_every_field_of_a_recipe():
+    recipe = SCHEMA["$defs"]["recipe"]
+    names = [field.name for field in fields(Recipe)]
+    assert list(recipe["properties"]) == recipe["required"] == names
+    assert all("description" in value for value in recipe["properties"].values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"win_len": 500},
+        {
+            "win_seconds": 0.05,
+            "hop_seconds": 0.025,
+            "features": FEATURES,
+            "channels": 0,
+            "elements_per_file": 7,
+            "num_elems": 10,
+        },
+        {"win_len": 500, "label_from": "none", "dtype": "int16", "tail": "pad"},
+    ],
+    ids=["plain", "features", "no classes"],
+)
+def test_metadata_of_a_run_are_valid_and_edits_are_not(tmp_path, options):
+    write_corpus(tmp_path / "in", classes=("cat", "dog"), clips=2)
+    metadata = record(str(tmp_path / "in"), str(tmp_path / "out"), **options)
+    text = (tmp_path / "out" / "metadata.json").read_bytes()
+    assert Metadata.parse(text, "here") == metadata
+    values = json.loads(text)
+    assert problems(values) == []
+    for key in values:
+        assert problems({k: v for k, v in values.items() if k != key}), key
+    assert problems({**values, "more": 1})
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["format_version"], 2),
+        (["recipe_sha256"], "00"),
+        (["recipe", "win_len"], 0),
+        (["recipe", "win_seconds"], 1.0),
+        (["recipe", "channels"], -1),
+        (["recipe", "tail"], "cut"),
+        (["recipe", "seed"], 1.5),
+        (["recipe", "more"], 1),
+        (["features", "signal", "dtype"], "float128"),
+        (["features", "signal", "encoding"], "int64_list"),
+        (["features", "signal", "encoding"], "png"),
+        (["features", "fs", "encoding"], "float_list"),
+        (["features", "filepath", "encoding"], "raw"),
+        (["features", "signal", "shape"], [0]),
+        (["features", "filepath"], None),
+        (["classes"], ["a", "a"]),
+        (["inputs", "clips"], -1),
+        (["inputs", "more"], 1),
+        (["splits"], {}),
+        (["splits", "train", "shards"], []),
+        (["splits", "train", "shards", 0, "file"], "/etc/passwd"),
+        (["splits", "train", "shards", 0, "bytes"], 0),
+        (["splits", "train", "shards", 0, "sha256"], "A" * 64),
+    ],
+    ids=lambda value: ".".join(map(str, value)) if isinstance(value, list) else None,
+)
+def test_the_json_schema_finds_what_is_wrong(path, value):
+    assert problems(edited(path, value))
+
+
+def test_the_json_schema_takes_what_is_right():
+    assert problems(json.loads(to_text(some_metadata().to_json()))) == []
+
+
+# schema.pbtxt
+
+
+def test_the_schema_is_one_of_tensorflow_metadata():
+    specs = features_of(Recipe(win_len=100, features=FEATURES))
+    schema = text_format.Parse(schema_text(specs), schema_pb2.Schema())
+    found = {
+        feature.name: (
+            schema_pb2.FeatureType.Name(feature.type),
+            [dim.size for dim in feature.shape.dim],
+        )
+        for feature in schema.feature
+    }
+    assert found == {
+        "signal": ("FLOAT", [100]),
+        "mel": ("FLOAT", [3, 4]),
+        "spectrum": ("BYTES", []),
+        "class": ("BYTES", []),
+        "filepath": ("BYTES", []),
+        "target": ("INT", []),
+        "index": ("INT", []),
+        "win_start_idx": ("INT", []),
+        "fs": ("INT", []),
+    }
+    for feature in schema.feature:
+        assert feature.presence.min_fraction == 1.0
+        assert feature.WhichOneof("shape_type") == "shape"
+        assert list(feature.annotation.comment) == [specs[feature.name].description]
+
+
+def test_tfx_bsl_decodes_records_by_the_schema():
+    from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+
+    recipe = Recipe(win_len=100, features=FEATURES)
+    specs = features_of(recipe)
+    rng = np.random.default_rng(0)
+    columns = {
+        "signal": rng.uniform(-1, 1, (2, 100)).astype(np.float32),
+        "mel": rng.uniform(-1, 1, (2, 3, 4)).astype(np.float32),
+        "spectrum": (rng.uniform(-1, 1, (2, 51)) * 1j).astype(np.complex64),
+        "class": "dög",
+        "filepath": "dög/1.wav",
+        "target": 1,
+        "index": 7,
+        "win_start_idx": np.array([0, 100]),
+        "fs": RATE,
+    }
+    records = ExampleEncoder(specs.values()).encode(2, columns)
+    schema = text_format.Parse(schema_text(specs), schema_pb2.Schema())
+    decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString())
+    batch = decoder.DecodeBatch(records)
+    assert set(batch.schema.names) == set(specs)
+    found = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    assert found["signal"] == columns["signal"].tolist()
+    assert found["mel"] == columns["mel"].reshape(2, 12).tolist()
+    assert found["spectrum"] == [[row.tobytes()] for row in columns["spectrum"]]
+    assert found["class"] == [["dög".encode()]] * 2
+    assert found["win_start_idx"] == [[0], [100]]
+    assert found["index"] == [[7]] * 2
+
+
+# manifest.parquet
+
+PLAIN = Recipe(win_len=80)
+
+
+def clip(row, windows=2, **changes):
+    made = Clip(
+        row, 0, f"dög/{row}.wav", "dög", "records", 441, 44100, 2, "WAV", "PCM_16",
+        16000, 160, windows, group="a\x1fb", file=row,
+    )  # fmt: skip
+    return made._replace(**changes)
+
+
+def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=()):
+    """The rows of a manifest of buckets, each given with the windows before it."""
+    layout = ShardLayout("records", total, 1, total)
+    parts = []
+    for number, (before, clips) in enumerate(buckets):
+        placed = PlacedClips("records", number, before, tuple(clips))
+        parts.append(("records", number, manifest_part(placed, layout, recipe)))
+    path = tmp_path / "manifest.parquet"
+    write_manifest(str(path), reversed(parts), manifest_fields(recipe, columns))
+    assert [p.name for p in tmp_path.iterdir()] == ["manifest.parquet"]
+    return pq.read_table(path)
+
+
+def test_a_row_of_the_manifest(tmp_path):
+    (row,) = manifest(tmp_path, (3, [clip(5)])).to_pylist()
+    assert row == {
+        "path": "dög/5.wav",
+        "input": 0,
+        "file": 5,
+        "index": 5,
+        "class": "dög",
+        "split": "records",
+        "group": None,
+        "start": 0,
+        "frames": 160,
+        "sample_rate_hz": 16000,
+        "channels": 2,
+        "channel": None,
+        "native_frames": 441,
+        "native_sample_rate_hz": 44100,
+        "format": "WAV",
+        "subtype": "PCM_16",
+        "first_index": 3,
+        "windows": 2,
+    }
+
+
+def test_a_row_of_the_manifest_of_a_part(tmp_path):
+    recipe = Recipe(win_len=80, group_by="x,y", splits="a=1", channels=1)
+    parts = [clip(5, file=3, start=7), clip(6, channel=0)]
+    whole, one = manifest(tmp_path, (0, parts), recipe=recipe).to_pylist()
+    names = ("file", "group", "start", "channel")
+    assert [whole[name] for name in names] == [3, "a\x1fb", 7, 1]
+    assert [one[name] for name in names] == [6, "a\x1fb", 0, 0]
+
+
+def test_fingerprints_and_columns_of_the_manifest(tmp_path):
+    recipe = Recipe(win_len=80, fingerprint=True)
+    columns = (("age", "int64"), ("path", "string"), ("path_", "float32"))
+    values = [(3, "p", 0.5), (-1, "", math.nan)]
+    known = clip(1, content=bytes(range(16)), sketch=bytes(range(64)))
+    table = manifest(
+        tmp_path,
+        (0, [known._replace(columns=values[0])]),
+        (2, [clip(2, content=bytes(16), columns=values[1])]),
+        recipe=recipe,
+        columns=columns,
+    )
+    assert table.schema.names[-5:] == ["content", "sketch", "age", "path__", "path_"]
+    first, second = table.to_pylist()
+    assert (first["content"], first["sketch"]) == (bytes(range(16)), bytes(range(64)))
+    assert (second["content"], second["sketch"]) == (bytes(16), None)
+    assert [first[name] for name in table.schema.names[-3:]] == [3, "p", 0.5]
+    assert [second[name] for name in table.schema.names[-3:-1]] == [-1, ""]
+    assert math.isnan(second["path_"])
+
+
+def test_rows_stand_in_the_order_of_the_examples(tmp_path):
+    table = manifest(
+        tmp_path, (0, [clip(9, 2), clip(1, 3)]), (5, []), (5, [clip(4, 1)])
+    )
+    rows = [(r["index"], r["first_index"], r["windows"]) for r in table.to_pylist()]
+    assert rows == [(9, 0, 2), (1, 2, 3), (4, 5, 1)]
+
+
+@pytest.mark.parametrize(
+    ("total", "windows"),
+    [(1, [1, 0, 0]), (2, [2, 0, 0]), (3, [2, 1, 0]), (5, [2, 2, 1]), (7, [2, 2, 2])],
+)
+def test_windows_beyond_the_total_are_not_in_the_manifest(tmp_path, total, windows):
+    table = manifest(tmp_path, (0, [clip(0), clip(1), clip(2)]), total=total)
+    assert table["windows"].to_pylist() == windows
+
+
+def test_a_manifest_without_clips_or_classes(tmp_path):
+    assert manifest(tmp_path).num_rows == 0
+    assert manifest(tmp_path, (0, [clip(0, label=None)]))["class"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize("count", [(1 << 16) - 1, 1 << 16, (1 << 16) + 1])
+def test_large_manifests_are_written_in_groups(tmp_path, count):
+    half = [clip(row, 1) for row in range(count // 2)]
+    rest = [clip(row, 1) for row in range(count // 2, count)]
+    table = manifest(tmp_path, (0, half), (len(half), rest), total=count)
+    assert table["index"].to_pylist() == list(range(count))
+    assert table["first_index"].to_pylist() == list(range(count))
+
+
+def test_the_same_clips_are_the_same_manifest(tmp_path):
+    digests = set()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        manifest(tmp_path / name, (0, [clip(0), clip(1)]))
+        digests.add((tmp_path / name / "manifest.parquet").read_bytes())
+    assert len(digests) == 1
+
+
+# rejected.jsonl
+
+
+def test_rejects_are_one_line_each_by_row():
+    first = Reject(2, "dög/2.wav", "probe", "EmptyAudio", "holds no frames")
+    late = Reject(9, "a.wav", "decode", "UnreadableAudio", "x", "a", "s-1", "train", 3)
+    later = late._replace(shard="s-2")
+    lines = rejects_text([later, late, first]).decode().splitlines()
+    assert lines[0] == (
+        '{"path": "dög/2.wav", "stage": "probe", "error": "EmptyAudio", '
+        '"reason": "holds no frames"}'
+    )
+    assert [json.loads(line)["path"] for line in lines] == [
+        "dög/2.wav",
+        "a.wav",
+        "a.wav",
+    ]
+    assert (
+        rejects_text([first, later, late]) == "".join(f"{s}\n" for s in lines).encode()
+    )
+
+
+def test_no_rejects_are_no_lines():
+    assert rejects_text([]) == b""
+
+
+def test_a_reason_of_two_lines_stays_on_one():
+    text = rejects_text([Reject(0, "a\nb", "transform", "X", "one\ntwo\u2028three")])
+    assert text.count(b"\n") == 1
+    assert json.loads(text)["reason"] == "one\ntwo\u2028three"

@@ -1,0 +1,287 @@
+"""What a work folder tells about its run, and how errors come back from an engine."""
+
+import shutil
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
+
+from beam_pipeline.api import record
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.work_folder import (
+    NOTHING,
+    RunProgress,
+    Totals,
+    find_run,
+    keeping_verdict,
+    read_progress,
+    read_verdict,
+    receipt_path,
+    write_totals,
+)
+from beam_pipeline.errors import (
+    IncompleteRun,
+    InputError,
+    RecipeError,
+    TooManyRejected,
+    WorkerDied,
+)
+from beam_pipeline.plan.shards import ShardLayout
+from beam_pipeline.run import engine as run_engine
+from beam_pipeline.run import watching
+from tests.sounds import write_corpus, write_sound
+
+ENGINE = ["--runner=FnApiRunner"]
+
+
+class CancelledResult(PipelineResult):
+    def wait_until_finish(self, duration=None):
+        return self.state
+
+
+class CancellingRunner(PipelineRunner):
+    """An engine on which somebody cancels every job."""
+
+    def run_pipeline(self, pipeline, options):
+        return CancelledResult(PipelineState.CANCELLED)
+
+
+def claimed(folder: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job.json").write_text("{}")
+    return str(folder)
+
+
+def test_a_run_without_a_plan_is_planning(tmp_path):
+    assert read_progress(claimed(tmp_path)) == RunProgress("planning")
+
+
+@pytest.mark.parametrize(
+    ("done", "examples", "seconds"), [([], 0, 0.0), ([0], 4, 2.0), ([0, 2], 6, 3.0)]
+)
+def test_finished_shards_are_counted(tmp_path, done, examples, seconds):
+    work = claimed(tmp_path)
+    layouts = {
+        "train": ShardLayout("train", 10, 3, 4),
+        "test": ShardLayout("test", 6, 1, None),
+    }
+    write_totals(layouts, {"train": 5.0, "test": 1.5}, work)
+    for k in done:
+        path = Path(receipt_path(layouts["train"].shard(k).name, work))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{}")
+    (tmp_path / "receipts").mkdir(exist_ok=True)
+    (tmp_path / "receipts" / "train.train-00000-of-00099.json").write_text("{}")
+    assert read_progress(work) == RunProgress(
+        "writing", Totals(16, 6.5), examples, seconds, 4, len(done)
+    )
+
+
+def test_an_empty_plan_is_no_division_by_zero(tmp_path):
+    work = claimed(tmp_path)
+    write_totals({}, {}, work)
+    assert read_progress(work) == RunProgress("writing", NOTHING)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TooManyRejected("3 of 4"),
+        RecipeError("sample_rate", "must be one", 44100),
+        IncompleteRun("shards are missing"),
+    ],
+)
+def test_an_error_comes_back_as_it_was(tmp_path, error):
+    work = claimed(tmp_path)
+    assert read_verdict(work) is None
+    with pytest.raises(type(error)), keeping_verdict(work):
+        raise error
+    found = read_verdict(work)
+    assert type(found) is type(error)
+    assert str(found) == str(error)
+    seen = read_progress(work)
+    assert (seen.state, str(seen.error)) == ("failed", str(error))
+
+
+def test_errors_that_are_not_ours_leave_no_verdict(tmp_path):
+    work = claimed(tmp_path)
+    with pytest.raises(ZeroDivisionError), keeping_verdict(work):
+        raise ZeroDivisionError
+    assert read_verdict(work) is None
+
+
+def test_a_run_is_found_by_its_output_and_by_its_work_folder(tmp_path):
+    write_corpus(tmp_path / "in", clips=1)
+    out = tmp_path / "out"
+    claimed(out / "_work")
+    assert find_run(str(out)) == find_run(str(out / "_work")) == str(out / "_work")
+    shutil.rmtree(out)
+    with pytest.raises(InputError, match="no run and no data set"):
+        find_run(str(out))
+    record(str(tmp_path / "in"), str(out), win_len=500)
+    assert find_run(str(out)) is find_run(str(out / "_work")) is None
+
+
+def test_status_follows_a_run_to_its_end(tmp_path, capsys):
+    write_corpus(tmp_path / "in")
+    out = str(tmp_path / "out")
+    assert main(["status", out]) == 2
+    with pytest.raises(WorkerDied):
+        record(
+            str(tmp_path / "in"),
+            out,
+            win_len=500,
+            num_shards=4,
+            workers=2,
+            features={"x": "tests.sounds:die"},
+        )
+    assert main(["status", out]) == 0
+    assert "0 of 4 shards, 0 of 60 windows (0%)" in capsys.readouterr().out
+    record(str(tmp_path / "in"), out, win_len=500, overwrite=True)
+    assert main(["status", out]) == 0
+    assert main(["status", "--watch", f"{out}/_work"]) == 0
+    assert capsys.readouterr().out.count("complete") == 2
+
+
+@pytest.mark.parametrize("engine", [[], ENGINE])
+def test_too_many_rejects_have_one_exit_status_on_every_engine(tmp_path, engine):
+    write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
+    out = tmp_path / "out"
+    flags = ["--input", str(tmp_path / "in"), "--output", str(out), "--win-len", "500"]
+    dashes = ["--", *engine] if engine else []
+    assert main(["record", *flags, *dashes]) == 3
+    assert not (out / "metadata.json").exists()
+    assert main(["status", str(out)]) == 3
+    receipts = sorted((out / "_work" / "receipts").iterdir())
+    before = [path.stat().st_mtime_ns for path in receipts]
+    assert before
+    assert main(["record", *flags, "--max-rejected", "1", *dashes]) == 0
+    assert main(["status", str(out)]) == 0
+
+
+def test_an_engine_hands_on_what_is_wrong_with_the_recipe(tmp_path):
+    write_sound(tmp_path / "in" / "a.wav", 9000, rate=8000)
+    write_sound(tmp_path / "in" / "b.wav", 9000, rate=9000)
+    with pytest.raises(RecipeError, match="one length only at one sample rate"):
+        record(
+            str(tmp_path / "in"),
+            str(tmp_path / "out"),
+            win_seconds=0.5,
+            beam_args=ENGINE,
+        )
+
+
+def test_a_cancelled_job_is_not_taken_for_a_finished_one(tmp_path):
+    write_corpus(tmp_path / "in")
+    with pytest.raises(IncompleteRun, match=r"CANCELLED.*same command again"):
+        record(
+            str(tmp_path / "in"),
+            str(tmp_path / "out"),
+            win_len=500,
+            beam_args=["--runner=tests.test_progress.CancellingRunner"],
+        )
+
+
+def test_an_old_verdict_is_not_taken_for_a_new_one(tmp_path):
+    write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
+    places = str(tmp_path / "in"), str(tmp_path / "out")
+    with pytest.raises(TooManyRejected):
+        record(*places, win_len=500)
+    assert read_verdict(str(tmp_path / "out" / "_work")) is not None
+    with pytest.raises(IncompleteRun, match="CANCELLED"):
+        record(
+            *places,
+            win_len=500,
+            beam_args=["--runner=tests.test_progress.CancellingRunner"],
+        )
+
+
+def test_counters_say_what_the_metadata_say(tmp_path):
+    write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
+    (tmp_path / "in" / "notes.txt").write_text("not audio")
+    counts: dict[str, int] = {}
+    metadata = record(
+        str(tmp_path / "in"),
+        str(tmp_path / "out"),
+        win_len=500,
+        num_shards=3,
+        max_rejected=1,
+        beam_args=ENGINE,
+        counted=counts.update,
+    )
+    split = metadata.splits["records"]
+    assert counts == {
+        "audio_microseconds": round(1e6 * split.seconds),
+        "bytes": sum(shard.bytes for shard in split.shards),
+        "clips": split.clips,
+        "clips_listed": metadata.clips,
+        "files_ignored": metadata.ignored,
+        "rejected_UnreadableAudio": 1,
+        "shards": 3,
+        "windows": split.examples,
+    }
+
+
+def test_the_submitter_sees_the_progress_of_an_engine(tmp_path, monkeypatch):
+    write_corpus(tmp_path / "in")
+    monkeypatch.setattr(watching, "WATCH_S", 0.001)
+    told = []
+
+    def watch(totals):
+        told.append(("totals", totals.examples))
+        return lambda examples, seconds: told.append((examples, seconds))
+
+    metadata = record(
+        str(tmp_path / "in"),
+        str(tmp_path / "out"),
+        win_len=500,
+        num_shards=20,
+        beam_args=ENGINE,
+        watch=watch,
+    )
+    total = metadata.splits["records"].examples
+    assert told[0] == ("totals", total)
+    assert told[1:] == sorted(told[1:])
+    assert told[-1] == (total, metadata.splits["records"].seconds)
+
+
+def test_the_whole_job_is_one_pipeline_for_an_engine(tmp_path):
+    write_corpus(tmp_path / "in")
+    from beam_pipeline.inputs.sources import resolve_inputs
+    from beam_pipeline.pipeline.graph import build_pipeline
+    from beam_pipeline.pipeline.job import Job
+    from beam_pipeline.recipe.recipe import Recipe
+
+    inputs = tuple(resolve_inputs([str(tmp_path / "in")]))
+    job = Job(inputs, str(tmp_path / "o/"), str(tmp_path / "w"), Recipe(win_len=500))
+    pipeline = beam.Pipeline()
+    build_pipeline(pipeline, job)
+    shuffles = str(pipeline.to_runner_api()).count("beam:transform:group_by_key:v1")
+    # Three of rows, clips and segments; the others of sums, some kilobytes each.
+    assert shuffles == 7
+
+
+class RpcError(Exception):
+    """As gRPC's: its text is of many lines."""
+
+    def details(self):
+        return "Socket closed"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            RuntimeError("Traceback:\n  line 1\nMemoryError: of a worker\n"),
+            "MemoryError",
+        ),
+        (RuntimeError(), "RuntimeError"),
+        (RpcError("<\n>"), "Socket closed"),
+    ],
+)
+def test_the_reason_of_an_engine_is_one_line(error, reason):
+    assert run_engine._reason(error).startswith(reason)

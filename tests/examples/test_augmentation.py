@@ -1,0 +1,276 @@
+"""Windows left out and augmented copies: alone, and in whole runs."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import soundfile
+
+from beam_pipeline import record
+from beam_pipeline.api import plan
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.errors import InputError, RecipeError, TransformError
+from beam_pipeline.examples.augmentation import WindowSteps
+from beam_pipeline.plan.copies import copies_in, example_numbers
+from beam_pipeline.read.replay import replay
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.write.blocks import BLOCK_BYTES
+
+RATE = 8000
+
+
+def write_wav(path, sound):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, sound, RATE)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Works on silence alone, in both roles."""
+
+    how: str = "raises"
+
+    def keep(self, windows, sample_rate_hz):
+        if windows.any() and self.how == "raises":
+            raise ValueError("no")
+        return np.ones(len(windows) + windows.any(), bool)
+
+    def augment(self, windows, keys, sample_rate_hz):
+        if windows.any() and self.how == "raises":
+            raise ValueError("no")
+        return windows.astype(np.float64) if windows.any() else windows
+
+
+@dataclass(frozen=True)
+class Never:
+    def keep(self, windows, sample_rate_hz):
+        return np.zeros(len(windows), bool)
+
+
+@dataclass(frozen=True)
+class Number:
+    """Writes each window's random key into it."""
+
+    def augment(self, windows, keys, sample_rate_hz):
+        out = windows.copy()
+        out[..., 0] = (keys >> np.uint64(40)).astype(np.float32) / 2**24
+        return out
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Six clips; every second window of 100 frames is silent."""
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        sound = 0.1 * rng.standard_normal(100 * (i + 3))
+        for window in range(i % 2, i + 3, 2):
+            sound[100 * window : 100 * window + 100] = 0
+        write_wav(tmp_path / "in" / "ab"[i % 2] / f"{i}.wav", sound)
+    return tmp_path / "in"
+
+
+def examples_of(folder, **options):
+    return list(replay(str(folder), **options).as_numpy_iterator())
+
+
+def test_numbers_of_examples():
+    windows, copies = example_numbers(2, 5, 1)
+    assert windows.tolist() == [1, 1, 2, 2, 3]
+    assert copies.tolist() == [0, 1, 0, 1, 0]
+    assert example_numbers(3, 2, 0)[0].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("split", "copies"), [("train", 2), ("records", 2), ("eval", 0), ("test", 0)]
+)
+def test_copies_are_for_training(split, copies):
+    recipe = Recipe(win_len=1, copies=2, augment="noise()")
+    assert copies_in(recipe, split) == copies
+
+
+def test_silent_windows_are_left_out_and_counted(corpus, tmp_path):
+    metadata = record(
+        str(corpus), str(tmp_path / "out"), win_len=100, keep="energy(above_db=-60)",
+        order="listed", elements_per_file=4,
+    )  # fmt: skip
+    everything = record(str(corpus), str(tmp_path / "all"), win_len=100, order="listed")
+    (entry,) = metadata.splits.values()
+    (whole,) = everything.splits.values()
+    kept = [e for e in examples_of(tmp_path / "all") if e["signal"].any()]
+    found = examples_of(tmp_path / "out")
+    assert entry.examples == len(found) == len(kept) == 15
+    assert entry.left_out == whole.examples - 15 == 18
+    for a, b in zip(found, kept, strict=True):
+        assert a["win_start_idx"] == b["win_start_idx"]
+        np.testing.assert_array_equal(a["signal"], b["signal"])
+    assert sum(entry.examples_per_class.values()) == 15
+    assert sum(entry.seconds_per_class.values()) == pytest.approx(1500 / RATE)
+    assert entry.seconds == pytest.approx(1500 / RATE)
+    assert entry.statistics["windows"]["silent_windows"] == 0
+    assert whole.statistics["windows"]["silent_windows"] == 18
+
+
+def test_a_shard_may_be_left_empty(tmp_path):
+    sound = np.zeros(800)
+    sound[:100] = 0.5
+    write_wav(tmp_path / "in" / "a" / "x.wav", sound)
+    options = {"win_len": 100, "keep": "peak()", "elements_per_file": 2}
+    metadata = record(str(tmp_path / "in"), str(tmp_path / "out"), **options)
+    (entry,) = metadata.splits.values()
+    assert [shard.examples for shard in entry.shards] == [1, 0, 0, 0]
+    assert len(examples_of(tmp_path / "out")) == 1
+    assert len(examples_of(tmp_path / "out", shuffle=True, batch_size=3)) == 1
+
+
+def test_nothing_left_is_an_error(corpus, tmp_path):
+    with pytest.raises(InputError, match=r"Not one of 33 windows has passed --keep"):
+        record(str(corpus), str(tmp_path / "out"), win_len=100, keep=Never())
+    assert not (tmp_path / "out" / "metadata.json").exists()
+    with pytest.raises(InputError, match=r"raise --num-elems \(2\).*add --overwrite"):
+        record(str(corpus), str(tmp_path / "o"), win_len=100, keep=Never(), num_elems=2)
+    # What it says works.
+    record(str(corpus), str(tmp_path / "o"), win_len=100, overwrite=True)
+
+
+def test_copies_stand_beside_their_window(corpus, tmp_path):
+    metadata = record(
+        str(corpus), str(tmp_path / "out"), win_len=100, copies=2,
+        augment="random_gain(low_db=-12,high_db=-1)",
+    )  # fmt: skip
+    (entry,) = metadata.splits.values()
+    found = examples_of(tmp_path / "out")
+    assert entry.examples == len(found) == 3 * 33
+    assert [example["copy"] for example in found] == [0, 1, 2] * 33
+    ratios = set()
+    for original, *copies in (found[i : i + 3] for i in range(0, len(found), 3)):
+        for copy in copies:
+            assert copy["win_start_idx"] == original["win_start_idx"]
+            if original["signal"].any():
+                ratio = copy["signal"] / original["signal"]
+                assert np.ptp(ratio) < 1e-5
+                assert 10 ** (-12 / 20) < ratio[0] < 10 ** (-1 / 20)
+                ratios.add(round(float(ratio[0]), 5))
+    assert len(ratios) == 2 * 15
+    assert metadata.features["copy"].dtype == "int64"
+
+
+def test_a_copy_is_the_same_wherever_it_is_cut(corpus, tmp_path, monkeypatch):
+    options = {"win_len": 100, "hop": 30, "copies": 3, "augment": Number(),
+               "keep": "energy()", "order": "listed"}  # fmt: skip
+    found = {}
+    for name, more in {
+        "whole": {},
+        "shards": {"elements_per_file": 5},
+        "blocks": {"elements_per_file": 7},
+    }.items():
+        if name == "blocks":
+            monkeypatch.setattr(
+                "beam_pipeline.write.blocks.BLOCK_BYTES", BLOCK_BYTES >> 11
+            )
+        record(str(corpus), str(tmp_path / name), workers=1, **options, **more)
+        found[name] = [
+            (e["filepath"], e["win_start_idx"], e["copy"], e["signal"].tobytes())
+            for e in examples_of(tmp_path / name)
+        ]
+    assert found["whole"] == found["shards"] == found["blocks"]
+    keys = {signal[:4] for *_, copy, signal in found["whole"] if copy}
+    assert len(keys) == sum(copy > 0 for _, _, copy, _ in found["whole"])
+
+
+def test_the_seed_and_the_step_change_what_is_random():
+    windows = np.ones((2, 3), np.float32)
+    numbers = np.arange(2)
+    keys = set()
+    for seed in (0, 1):
+        for augmentations in ((Number(),), (Number(), Number())):
+            made = WindowSteps((), augmentations, seed)
+            out = made.augmented(windows, numbers, numbers, RATE, "a.wav", 0)
+            keys.update(out[:, 0].tolist())
+    assert len(keys) == 8
+    assert not out.flags.writeable
+
+
+@pytest.mark.parametrize("how", ["raises", "shape"])
+@pytest.mark.parametrize("field", ["keep", "augment"])
+def test_what_fails_on_sound_names_the_clip(field, how):
+    made = WindowSteps((Broken(how),), (Broken(how),))
+    windows = np.ones((2, 5), np.float32)
+    call = (
+        (lambda: made.chosen(windows, np.arange(2), RATE, "a.wav"))
+        if field == "keep"
+        else (
+            lambda: made.augmented(
+                windows, np.arange(2), np.arange(2), RATE, "a.wav", 0
+            )
+        )
+    )
+    with pytest.raises(TransformError, match=rf"^a.wav: {field}: Broken, the window"):
+        call()
+
+
+def test_clips_that_fail_are_rejects(corpus, tmp_path):
+    with pytest.raises(Exception, match=r"6 of 6 clips|Not one of 6 clips"):
+        record(str(corpus), str(tmp_path / "out"), win_len=100, keep=Broken())
+    lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+    assert {json.loads(line)["stage"] for line in lines} == {"treat"}
+    assert "keep: Broken, the window at frame 100: ValueError: no" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"copies": 1}, "copies and augment: belong together"),
+        ({"augment": "noise()"}, "copies and augment: belong together"),
+        ({"copies": -1, "augment": "noise()"}, "copies: must be a whole number"),
+        ({"copies": True, "augment": "noise()"}, "copies: must be a whole number"),
+        ({"keep": "log_mel()"}, "keep: there is no selection log_mel"),
+        ({"keep": 5}, "keep"),
+        ({"copies": 1, "augment": "energy()"}, "there is no augmentation energy"),
+        ({"stream": "log_mel()"}, "stream: there is no step for streams log_mel"),
+        ({"features": {"copy": "identity()"}}, "these names are taken"),
+    ],
+)
+def test_what_makes_no_sense(corpus, options, problem):
+    with pytest.raises(RecipeError, match=problem):
+        plan(str(corpus), win_len=100, **options)
+
+
+def test_a_plan_counts_copies(corpus):
+    summary, _ = plan(str(corpus), win_len=100, copies=3, augment="noise()")
+    assert summary.layouts["records"].total == 4 * 33
+
+
+def test_the_recipe_of_the_metadata_repeats_the_data_set(corpus, tmp_path):
+    options = {"win_len": 100, "copies": 1, "augment": "noise", "keep": "energy"}
+    first = record(str(corpus), str(tmp_path / "a"), **options)
+    assert first.recipe.keep == "energy(above_db=-60.0)"
+    again = Metadata.load(str(tmp_path / "a")).recipe
+    second = record(str(corpus), str(tmp_path / "b"), recipe=again, workers=2)
+    assert first == second
+
+
+def test_copies_need_a_split_that_has_them(corpus, tmp_path):
+    options = {"win_len": 100, "copies": 1, "augment": "noise()"}
+    problem = r"copies: are for a split called train, and there is none, only "
+    for ways in ({"splits": "training=1,test=1"}, {"splits": "Train=1"}):
+        with pytest.raises(RecipeError, match=problem):
+            record(str(corpus), str(tmp_path / "o"), **options, **ways)
+    with pytest.raises(RecipeError, match=problem + "b"):
+        record({"b": str(corpus)}, str(tmp_path / "o"), **options)
+    table = [{"path": str(corpus / "a" / "0.wav"), "part": "a"}]
+    with pytest.raises(RecipeError, match=problem + "a"):
+        record(table, str(tmp_path / "o"), split_column="part", **options)
+
+
+def test_more_copies_leave_those_before_as_they_are(corpus, tmp_path):
+    options = {"win_len": 100, "augment": "noise()", "order": "listed"}
+    for copies in (2, 3):
+        record(str(corpus), str(tmp_path / f"{copies}"), copies=copies, **options)
+    two, three = (
+        {(e["index"], e["win_start_idx"], e["copy"]): e["signal"] for e in examples}
+        for examples in (examples_of(tmp_path / "2"), examples_of(tmp_path / "3"))
+    )
+    assert len(three) == 4 * 33
+    for key, signal in two.items():
+        np.testing.assert_array_equal(signal, three[key])

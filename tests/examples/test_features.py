@@ -1,0 +1,745 @@
+"""features.py against tf.train.Example, tfx-bsl's decoder and plain numpy."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from beam_pipeline.errors import RecipeError, TransformError
+from beam_pipeline.examples.encoding import (
+    ExampleEncoder,
+    decode_examples,
+    example_bytes,
+)
+from beam_pipeline.examples.features import (
+    FeatureSet,
+    check_transform,
+    resolve_transforms,
+)
+from beam_pipeline.examples.spec import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    RAW,
+    FeatureSpec,
+)
+from beam_pipeline.recipe.options import split_options
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.transforms.base import Chain, Identity
+from beam_pipeline.transforms.levels import Normalize, PeakGain
+from beam_pipeline.transforms.signals import Analytic
+from beam_pipeline.transforms.spectral import LogMel
+
+RATE = 8000
+
+
+INT_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+DTYPES = (
+    *INT_DTYPES, "uint64", "float16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+RANGES = {FLOAT_LIST: ("float32",), INT64_LIST: INT_DTYPES, RAW: DTYPES}
+# tfx-bsl ends a name at its first NUL.
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
+SHAPES = ((), (1,), (15,), (16,), (17,), (3, 5), (2, 1, 4))
+
+
+def sample(dtype, shape, seed=0):
+    """Values over the whole range of a dtype."""
+    width = np.dtype(dtype).itemsize * math.prod(shape)
+    data = np.random.default_rng(seed).bytes(width)
+    if dtype == "bool":
+        return (np.frombuffer(data, np.uint8) > 127).reshape(shape)
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def expect_same(found, wanted):
+    """Equal to the last bit, NaN included."""
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+    assert found.tobytes() == wanted.tobytes()
+
+
+@st.composite
+def example_columns(draw, allow_nan=True):
+    """Specs with their values: one to four examples of one to five features."""
+    count = draw(st.integers(1, 4))
+    specs, columns = {}, {}
+    for name in draw(st.sets(NAMES, min_size=1, max_size=5)):
+        encoding = draw(st.sampled_from([FLOAT_LIST, INT64_LIST, RAW, BYTES_LIST]))
+        if encoding == BYTES_LIST:
+            specs[name] = FeatureSpec(name, "string", (), encoding)
+            texts = draw(st.lists(st.text(), min_size=count, max_size=count))
+            shared = draw(st.booleans())
+            columns[name] = texts[0] if shared else np.array(texts, object)
+            continue
+        dtype = draw(st.sampled_from(RANGES[encoding]))
+        shape = draw(arrays.array_shapes(min_dims=0, max_dims=2, max_side=4))
+        kinds = {} if np.dtype(dtype).kind in "biu" else {"allow_nan": allow_nan}
+        elements = arrays.from_dtype(np.dtype(dtype), **kinds)
+        specs[name] = FeatureSpec(name, dtype, shape, encoding)
+        columns[name] = draw(arrays.arrays(dtype, (count, *shape), elements=elements))
+    return count, specs, columns
+
+
+def value_of(column, i):
+    return column if isinstance(column, int | str) else column[i]
+
+
+@pytest.fixture(scope="module")
+def tf_example():
+    """Builds the same example by protobuf: name -> (encoding, flat list)."""
+    from tensorflow import train
+
+    def build(features):
+        lists = {FLOAT_LIST: train.FloatList, INT64_LIST: train.Int64List}
+        kinds = {FLOAT_LIST: "float_list", INT64_LIST: "int64_list"}
+        return train.Example(
+            features=train.Features(
+                feature={
+                    name: train.Feature(
+                        **{
+                            kinds.get(encoding, "bytes_list"): lists.get(
+                                encoding, train.BytesList
+                            )(value=values)
+                        }
+                    )
+                    for name, (encoding, values) in features.items()
+                }
+            )
+        )
+
+    return build
+
+
+def as_lists(specs, columns, i):
+    """What stands in the lists of example i, by the definition of each encoding."""
+    lists = {}
+    for name, spec in specs.items():
+        value = value_of(columns[name], i)
+        if spec.encoding == BYTES_LIST:
+            content = [str(value).encode()]
+        elif spec.encoding == RAW:
+            content = [np.asarray(value).astype(spec.dtype).tobytes()]
+        else:
+            content = np.asarray(value).reshape(-1).tolist()
+        lists[name] = (spec.encoding, content)
+    return lists
+
+
+@settings(max_examples=60, deadline=None)
+@given(example_columns(allow_nan=False))
+def test_bytes_are_those_of_tensorflow(tf_example, drawn):
+    count, specs, columns = drawn
+    # Python's protobuf puts a name before its own prefixes, C++'s after them.
+    assume(not any(a != b and a.startswith(b) for a in specs for b in specs))
+    records = ExampleEncoder(specs.values()).encode(count, columns)
+    wanted = [tf_example(as_lists(specs, columns, i)) for i in range(count)]
+    assert records == [w.SerializeToString(deterministic=True) for w in wanted]
+
+
+def test_tensorflow_parses_every_value(tf_example):
+    specs = {
+        name: FeatureSpec(name, dtype, shape, encoding)
+        for name, dtype, shape, encoding in [
+            ("signal", "float32", (3,), FLOAT_LIST),
+            ("count", "int64", (2,), INT64_LIST),
+            ("räw", "complex64", (2,), RAW),
+            ("text", "string", (), BYTES_LIST),
+        ]
+    }
+    signal = np.array([[0.0, -0.0, np.inf], [np.nan, 1e-45, -3.5]], np.float32)
+    columns = {
+        "signal": signal,
+        "count": np.array([[-1, 0], [2**63 - 1, -(2**63)]]),
+        "räw": np.array([[1 + 2j, 3], [4, 5j]], np.complex64),
+        "text": "sæ/𝄞.wav",
+    }
+    records = ExampleEncoder(specs.values()).encode(2, columns)
+    for i, record in enumerate(records):
+        found = type(tf_example({})).FromString(record).features.feature
+        assert set(found) == set(specs)
+        expect_same(np.array(found["signal"].float_list.value, np.float32), signal[i])
+        assert list(found["count"].int64_list.value) == columns["count"][i].tolist()
+        assert list(found["räw"].bytes_list.value) == [columns["räw"][i].tobytes()]
+        assert found["text"].bytes_list.value == ["sæ/𝄞.wav".encode()]
+
+
+@settings(max_examples=150, deadline=None)
+@given(example_columns())
+def test_decode_is_the_inverse_of_encode(drawn):
+    count, specs, columns = drawn
+    records = ExampleEncoder(specs.values()).encode(count, columns)
+    examples = decode_examples(records, specs)
+    assert len(examples) == count
+    for i, example in enumerate(examples):
+        assert list(example) == list(specs)
+        for name, spec in specs.items():
+            value = value_of(columns[name], i)
+            if spec.encoding == BYTES_LIST:
+                assert example[name] == value
+            else:
+                expect_same(example[name], np.asarray(value, spec.dtype))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_comes_back(dtype, shape):
+    values = sample(dtype, (3, *shape))
+    spec = check_transform("x", "", lambda windows: values[:2], (9,), RATE)
+    assert (spec.dtype, spec.shape) == (dtype, shape)
+    records = ExampleEncoder([spec]).encode(3, {"x": values})
+    for example, value in zip(
+        decode_examples(records, {"x": spec}), values, strict=True
+    ):
+        expect_same(example["x"], value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "encoding"),
+    [
+        ("float32", (), FLOAT_LIST),
+        ("float32", (17, 2), FLOAT_LIST),
+        ("float16", (), RAW),
+        ("float64", (1,), RAW),
+        ("complex64", (), RAW),
+        ("int64", (), INT64_LIST),
+        ("int8", (15,), INT64_LIST),
+        ("int16", (16,), INT64_LIST),
+        ("int16", (17,), RAW),
+        ("uint8", (1, 1), RAW),
+        ("bool", (), INT64_LIST),
+        ("uint32", (), INT64_LIST),
+        ("uint64", (), RAW),
+    ],
+)
+def test_encoding_by_dtype_and_shape(dtype, shape, encoding):
+    spec = check_transform(
+        "x", "text", lambda windows: np.zeros((2, *shape), dtype), (9,), RATE
+    )
+    assert spec == FeatureSpec("x", dtype, shape, encoding, "text")
+
+
+@pytest.mark.parametrize("dtype", ["<U3", "S3"])
+def test_one_text_a_window_is_a_string(dtype):
+    texts = np.array(["abc", "d"], dtype)
+    spec = check_transform("x", "", lambda windows: texts, (9,), RATE)
+    assert (spec.dtype, spec.shape, spec.encoding) == ("string", (), BYTES_LIST)
+    records = ExampleEncoder([spec]).encode(2, {"x": texts})
+    assert decode_examples(records, {"x": spec}) == [{"x": "abc"}, {"x": "d"}]
+
+
+def test_negative_integers_take_ten_bytes_each():
+    spec = FeatureSpec("n", "int64", (2,), INT64_LIST)
+    (record,) = ExampleEncoder([spec]).encode(1, {"n": np.array([[-1, -(2**63)]])})
+    wanted = b"\xff" * 9 + b"\x01" + b"\x80" * 9 + b"\x01"
+    assert record.endswith(b"\x0a\x14" + wanted)
+
+
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 129, 16383, 16384, 2097152])
+def test_lengths_around_every_varint_boundary(size):
+    spec = FeatureSpec("t", "string", (), BYTES_LIST)
+    text = "x" * size
+    assert decode_examples(
+        ExampleEncoder([spec]).encode(1, {"t": text}), {"t": spec}
+    ) == [{"t": text}]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.lib.stride_tricks.sliding_window_view(np.arange(9, dtype=np.float32), 4),
+        np.lib.stride_tricks.sliding_window_view(np.arange(9, dtype=np.float32), 4)[
+            ::2
+        ],
+        np.arange(12, dtype=np.float32).reshape(4, 3).T,
+        np.arange(24, dtype=np.float32).reshape(6, 4)[:, ::2],
+        np.arange(24, dtype=np.float32)[::-1].reshape(6, 4),
+        np.arange(24, dtype=">f4").reshape(6, 4),
+        np.broadcast_to(np.float32(7), (3, 4)),
+        np.asfortranarray(np.arange(24, dtype=np.float32).reshape(2, 3, 4)),
+    ],
+    ids=["view", "even", "columns", "strided", "back", "big endian", "one", "fortran"],
+)
+@pytest.mark.parametrize("encoding", [FLOAT_LIST, RAW])
+def test_views_and_byte_orders_are_stored_alike(values, encoding):
+    spec = FeatureSpec("x", "float32", values.shape[1:], encoding)
+    records = ExampleEncoder([spec]).encode(len(values), {"x": values})
+    plain = np.ascontiguousarray(values, "<f4")
+    assert records == ExampleEncoder([spec]).encode(len(plain), {"x": plain})
+    for example, value in zip(
+        decode_examples(records, {"x": spec}), plain, strict=True
+    ):
+        expect_same(example["x"], value)
+
+
+@pytest.mark.parametrize("names", [["b", "a"], ["a", "b"], ["ä", "z", "𝄞", "Z"]])
+def test_keys_are_in_order_of_their_bytes(names):
+    specs = [FeatureSpec(name, "string", (), BYTES_LIST) for name in names]
+    columns = dict.fromkeys(names, "?")
+    (record,) = ExampleEncoder(specs).encode(1, columns)
+    places = [record.index(b"\x0a%c%b\x12" % (len(k), k)) for k in
+              sorted(name.encode() for name in names)]  # fmt: skip
+    assert places == sorted(places)
+    assert ExampleEncoder(specs[::-1]).encode(1, columns) == [record]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "encoding", "value"),
+    [
+        ("int64", INT64_LIST, -1),
+        ("int64", INT64_LIST, 2**40),
+        ("bool", INT64_LIST, True),
+        ("string", BYTES_LIST, "sæ"),
+        ("string", BYTES_LIST, ""),
+    ],
+)
+def test_a_shared_value_is_stored_like_one_for_each(dtype, encoding, value):
+    spec = FeatureSpec("x", dtype, (), encoding)
+    encoder = ExampleEncoder([spec])
+    shared = encoder.encode(3, {"x": value})
+    assert shared == encoder.encode(3, {"x": np.array([value] * 3)})
+    assert [e["x"] for e in decode_examples(shared, {"x": spec})] == [value] * 3
+
+
+def test_each_example_is_the_same_alone_and_in_a_block():
+    specs = [
+        FeatureSpec("x", "float32", (5,), FLOAT_LIST),
+        FeatureSpec("n", "int64", (), INT64_LIST),
+    ]
+    columns = {
+        "x": sample("float32", (7, 5)),
+        "n": np.array([0, 1, 127, 128, -1, 5, 6]),
+    }
+    encoder = ExampleEncoder(specs)
+    together = encoder.encode(7, columns)
+    alone = [
+        encoder.encode(1, {k: v[i : i + 1] for k, v in columns.items()})[0]
+        for i in range(7)
+    ]
+    assert together == alone
+
+
+@pytest.mark.parametrize("encoding", [FLOAT_LIST, RAW, INT64_LIST])
+def test_no_windows_are_no_examples(encoding):
+    specs = [FeatureSpec("x", RANGES[encoding][0], (2, 3), encoding)]
+    columns = {"x": np.zeros((0, 2, 3), RANGES[encoding][0])}
+    assert ExampleEncoder(specs).encode(0, columns) == []
+
+
+def test_no_records_are_no_examples():
+    assert decode_examples([], {"x": FeatureSpec("x", "int64", (), INT64_LIST)}) == []
+
+
+def encode_one(spec, value):
+    if spec.dtype != "string":
+        value = value.astype(spec.dtype)
+    return ExampleEncoder([spec]).encode(1, {spec.name: value})
+
+
+FLOATS = FeatureSpec("x", "float32", (3,), FLOAT_LIST)
+WHOLE = FeatureSpec("x", "int64", (3,), INT64_LIST)
+PACKED = FeatureSpec("x", "int16", (3,), RAW)
+TEXT = FeatureSpec("x", "string", (), BYTES_LIST)
+(EMPTY,) = ExampleEncoder([]).encode(1, {})
+
+
+@pytest.mark.parametrize(
+    ("records", "spec"),
+    [
+        ([b"no example"], FLOATS),
+        (encode_one(FLOATS, np.ones((1, 4))), FLOATS),
+        (encode_one(FLOATS, np.ones((1, 2))), FLOATS),
+        (encode_one(PACKED, np.ones((1, 4))), PACKED),
+        (encode_one(WHOLE, np.ones((1, 3))), PACKED),
+        (encode_one(TEXT, "abc"), WHOLE),
+        (encode_one(FLOATS, np.full((1, 3), 0.5)), WHOLE),
+        (encode_one(WHOLE, np.full((1, 3), 2**53 + 1)), FLOATS),
+        ([EMPTY], FLOATS),
+        ([*encode_one(FLOATS, np.ones((1, 3))), EMPTY], FLOATS),
+    ],
+    ids=["rubbish", "longer", "shorter", "longer raw", "int as raw", "text as int",
+         "float as int", "int as float", "missing", "missing in the second"],
+)  # fmt: skip
+def test_records_that_are_not_what_the_spec_says(records, spec):
+    with pytest.raises(ValueError):  # noqa: PT011  (of numpy, pyarrow and ours)
+        decode_examples(records, {"x": spec})
+
+
+def test_a_missing_feature_is_named():
+    with pytest.raises(ValueError, match="lack x"):
+        decode_examples([EMPTY], {"x": FLOATS})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        FLOATS,
+        FeatureSpec("m", "float32", (2, 3), FLOAT_LIST, "mel", ({"name": "time"},)),
+        FeatureSpec("x", "string", (), BYTES_LIST, "sæ"),
+    ],
+)
+def test_spec_and_json_round_trip(spec):
+    values = spec.to_json()
+    assert "name" not in values
+    assert FeatureSpec.from_json(spec.name, values) == spec
+
+
+# FeatureSet
+
+
+def feature_set(*, classes=("a",), channels=None, rate=RATE, win_len=100, **options):
+    return FeatureSet.of(
+        Recipe(win_len=win_len, **options),
+        sample_rate_hz=rate,
+        win_len=win_len,
+        channels=channels,
+        classes=classes,
+    )
+
+
+def test_default_features_of_an_example():
+    specs = feature_set().specs
+    assert {n: (s.dtype, s.shape, s.encoding) for n, s in specs.items()} == {
+        "signal": ("float32", (100,), FLOAT_LIST),
+        "class": ("string", (), BYTES_LIST),
+        "filepath": ("string", (), BYTES_LIST),
+        "target": ("int64", (), INT64_LIST),
+        "index": ("int64", (), INT64_LIST),
+        "win_start_idx": ("int64", (), INT64_LIST),
+        "fs": ("int64", (), INT64_LIST),
+    }
+    assert list(specs) == sorted(specs)
+    assert all(spec.description for spec in specs.values())
+
+
+def test_without_classes_there_is_neither_class_nor_target():
+    assert set(feature_set().specs) - set(feature_set(classes=()).specs) == {
+        "class",
+        "target",
+    }
+
+
+@pytest.mark.parametrize(("channels", "shape"), [(None, (100,)), (1, (1, 100)),
+                                                 (2, (2, 100))])  # fmt: skip
+def test_channels_stand_before_time(channels, shape):
+    assert feature_set(channels=channels).specs["signal"].shape == shape
+
+
+def test_int16_is_stored_as_bytes_and_where_identity_comes_last():
+    features = {"a": "identity()", "b": "peak_gain()|identity()", "c": "peak_gain()"}
+    specs = feature_set(dtype="int16", features=features).specs
+    found = {n: (specs[n].dtype, specs[n].encoding) for n in features}
+    assert found == {
+        "a": ("int16", RAW),
+        "b": ("int16", RAW),
+        "c": ("float32", FLOAT_LIST),
+    }
+    assert feature_set(dtype="int16").specs["signal"].dtype == "int16"
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float32"])
+def test_a_dtype_that_a_feature_names_is_not_overridden(dtype):
+    other = {"int16": "float32", "float32": "int16"}[dtype]
+    features = {
+        "a": "identity",
+        "b": "peak_gain()|identity()",
+        "c": f"identity(dtype='{other}')",
+        "d": f"peak_gain()|identity(dtype='{other}')",
+        "e": Identity(other),
+    }
+    recipe, _ = split_options(
+        None, {"win_len": 10, "dtype": dtype, "features": features}
+    )
+    # The stored recipe says what is stored, and says it again when it is repeated.
+    again, _ = split_options(recipe, {"dtype": "int16"})
+    assert again.features == recipe.features
+    specs = feature_set(dtype=dtype, features=recipe.features).specs
+    wanted = {"a": dtype, "b": dtype, "c": other, "d": other, "e": other}
+    for name, stored in wanted.items():
+        assert recipe.features[name].endswith(f"identity(dtype='{stored}')")
+        assert specs[name].dtype == stored
+
+
+def test_axes_of_a_spectrum_are_in_its_spec():
+    text = "log_mel(n_fft=64,hop=16,n_mels=4)"
+    spec = feature_set(features={"m": text}).specs["m"]
+    assert spec.shape == (3, 4)
+    assert list(spec.axes) == LogMel(n_fft=64, hop=16, n_mels=4).axes(RATE, 100)
+    assert spec.description == text
+
+
+@pytest.mark.parametrize("text", ["log_mel()", "peak_gain()|log_mel()"])
+def test_a_transform_that_needs_a_rate_says_so(text):
+    with pytest.raises(RecipeError, match=r"feature m: needs one sample rate.*log_mel"):
+        feature_set(rate=None, features={"m": text})
+    specs = feature_set(rate=None, features={"m": "identity()"}).specs
+    assert specs["m"].shape == (100,)
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (None, r"one row for each window.*got \(\)"),
+        (3.0, r"one row for each window.*got \(\)"),
+        (np.zeros((1, 4)), r"one row for each window: \(2, \.\.\.\).*got \(1, 4\)"),
+        (np.zeros((3, 4)), r"one row for each window.*got \(3, 4\)"),
+        (np.zeros((2, 0)), r"returns no values; got \(2, 0\)"),
+        (np.array([None, None]), "cannot be stored.*got 'object'"),
+        (np.array([["a"], ["b"]]), "cannot be stored.*got '<U1'"),
+        (np.zeros(2, "M8[s]"), "cannot be stored.*got 'datetime64"),
+        ([[1, 2], [3]], "fails on two silent windows.*ValueError"),
+        (lambda: None, "one row for each window"),
+    ],
+    ids=["none", "number", "n-1", "n+1", "empty", "objects", "2d text", "dates",
+         "ragged", "function"],
+)  # fmt: skip
+def test_a_transform_that_returns_what_cannot_be_stored(returned, words):
+    with pytest.raises(RecipeError, match=f"(?s)^feature bad: .*{words}"):
+        check_transform("bad", "text", lambda windows: returned, (9,), RATE)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "i8", "c8", "U3"])
+@pytest.mark.parametrize("order", "<>")
+def test_values_in_another_order_of_bytes_are_taken(dtype, order, monkeypatch):
+    def swapped(windows):
+        return (100 * windows[:, :3]).astype("i1").astype(order + dtype)
+
+    def first_swapped(windows):
+        return swapped(windows)[:, 0]
+
+    transform = first_swapped if dtype == "U3" else swapped
+    monkeypatch.setattr(sys.modules[__name__], "swapped_here", transform, raising=False)
+    features = feature_set(features={"x": f"{__name__}:swapped_here"})
+    spec = features.specs["x"]
+    windows = np.linspace(-1, 1, 200, dtype=np.float32).reshape(2, 100)
+    values = features.apply(windows, RATE, "a.wav", np.array([0, 100]))["x"]
+    wanted = transform(windows)
+    assert spec.dtype == ("string" if dtype == "U3" else np.dtype(dtype).name)
+    assert spec.encoding == {"f4": FLOAT_LIST, "i2": INT64_LIST, "i8": INT64_LIST,
+                             "U3": BYTES_LIST}.get(dtype, RAW)  # fmt: skip
+    assert values.dtype.isnative
+    np.testing.assert_array_equal(values, wanted)
+    serialised = ExampleEncoder([spec]).encode(2, {"x": values})
+    for row, example in zip(
+        wanted, decode_examples(serialised, {"x": spec}), strict=True
+    ):
+        np.testing.assert_array_equal(example["x"], row)
+
+
+def test_extended_precision_differs_between_machines_and_is_refused():
+    if np.longdouble == np.float64:
+        pytest.skip("this machine has no extended precision")
+    with pytest.raises(RecipeError, match="cannot be stored"):
+        check_transform("x", "", lambda w: np.zeros(2, np.longdouble), (9,), RATE)
+
+
+def test_axes_that_do_not_fit_are_left_out():
+    """A step of one's own may change what the steps before it say of their axes."""
+
+    def halve(spectra):
+        return spectra[..., ::2]
+
+    log_mel = LogMel(n_fft=64, hop=32, n_mels=6)
+    for step, axes in ((np.abs, 2), (halve, 0), (lambda x: x.max((1, 2)), 0)):
+        spec = check_transform("x", "", Chain((log_mel, step)), (256,), RATE)
+        assert len(spec.axes) == axes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mel(hop=0)", r"^feature b: mel: hop: must be at least 1; got 0$"),
+        ("mell()", r"^feature b: there is no transform mell; did you mean mel\?"),
+        ("low_pass()", r"^feature b: low_pass needs cutoff_hz"),
+    ],
+)
+def test_what_is_wrong_with_a_feature_names_it(text, message):
+    features = {"a": "identity()", "b": text}
+    with pytest.raises(RecipeError, match=message):
+        split_options(None, {"win_len": 10, "features": features})
+    with pytest.raises(RecipeError, match=message):
+        resolve_transforms(Recipe(win_len=10, features=features))
+
+
+def test_complex_values_are_not_called_integers():
+    with pytest.raises(
+        RecipeError, match=r"^feature z: peak_gain: takes real .*magnitude"
+    ):
+        check_transform("z", "", Chain((Analytic(), np.copy, PeakGain())), (64,), RATE)
+
+
+def test_a_value_for_each_window_is_no_signal():
+    """A step after it would take the windows of a block for the frames of one."""
+
+    def peaks(windows):
+        return np.abs(windows).max(axis=-1)
+
+    for step, name in ((Normalize(), "normalize"), (PeakGain(), "peak_gain")):
+        with pytest.raises(RecipeError, match=rf"^feature z: {name}: takes windows"):
+            check_transform("z", "", Chain((peaks, step)), (64,), RATE)
+
+
+def test_a_transform_that_exits_is_told_like_any_error():
+    with pytest.raises(RecipeError, match=r"feature x: fails on two .* SystemExit: 3"):
+        check_transform("x", "sys:exit", lambda windows: sys.exit(3), (64,), RATE)
+
+
+def test_a_transform_that_raises_is_named_with_its_error():
+    def broken(windows):
+        raise KeyError("whiskers")
+
+    with pytest.raises(RecipeError, match=r"feature x: fails .*KeyError: 'whiskers'"):
+        check_transform("x", "my.module:broken", broken, (9,), RATE)
+
+
+def test_a_transform_that_writes_into_its_windows_is_refused():
+    def louder(windows):
+        windows *= 2
+        return windows
+
+    with pytest.raises(RecipeError, match=r"feature x: fails .*read-only"):
+        check_transform("x", "", louder, (9,), RATE)
+
+
+def test_a_recipe_error_of_a_transform_keeps_its_value():
+    with pytest.raises(RecipeError) as raised:
+        check_transform("x", "", LogMel(n_fft=1024), (1000,), RATE)
+    assert raised.value.args[0] == "feature x: log_mel: n_fft"
+    assert raised.value.args[2] == 1024
+
+
+# apply
+
+STARTS = np.arange(0, 900, 100)
+
+
+def noise(count=3, frames=100):
+    rng = np.random.default_rng(0)
+    return rng.uniform(-1, 1, (count, frames)).astype(np.float32)
+
+
+def one_feature(transform, frames=100):
+    spec = check_transform("mine", "", transform, (frames,), RATE)
+    return FeatureSet({"mine": transform}, {"mine": spec})
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [Identity(), Identity("int16"), PeakGain(), Chain((PeakGain(), Identity("int16")))],
+)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_apply_gives_what_the_transform_gives(transform, count):
+    windows = noise(count)
+    (found,) = one_feature(transform).apply(windows, RATE, "a.wav", STARTS).values()
+    wanted = transform(windows, RATE) if isinstance(transform, Chain) else None
+    expect_same(found, transform(windows) if wanted is None else wanted)
+
+
+def test_texts_may_be_longer_than_on_silence():
+    features = one_feature(lambda w: np.array(["loud" if x.any() else "-" for x in w]))
+    found = features.apply(noise(2), RATE, "a.wav", STARTS)
+    assert found["mine"].tolist() == ["loud", "loud"]
+
+
+def on_sound(returned):
+    """A transform that behaves on silence, where it returns float32 (n, 4)."""
+
+    def transform(windows):
+        if not windows.any():
+            return np.zeros((len(windows), 4), np.float32)
+        return returned(windows) if callable(returned) else returned
+
+    return transform
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (np.zeros((3, 5), "f4"), r"ValueError: returned float32 \(3, 5\).*4\)"),
+        (np.zeros((2, 4), "f4"), r"ValueError: returned float32 \(2, 4\).*4\)"),
+        (np.zeros((4, 4), "f4"), r"ValueError: returned float32 \(4, 4\).*4\)"),
+        (np.zeros((3, 4), "f8"), r"ValueError: returned float64 \(3, 4\).*4\)"),
+        (np.zeros((3, 4), "i4"), r"ValueError: returned int32 \(3, 4\).*4\)"),
+        (np.array(["a", "b", "c"]), r"ValueError: returned <U1 \(3,\).*4\)"),
+        (None, r"ValueError: returned object \(\).*4\)"),
+        (np.full((3, 4), None), r"ValueError: returned object \(3, 4\).*4\)"),
+        (lambda w: w[:, 1000], "IndexError"),
+        (lambda w: [[1], [1, 2]], "ValueError"),
+    ],
+    ids=["longer", "n-1", "n+1", "dtype", "ints", "texts", "nothing", "objects",
+         "raises", "ragged"],
+)  # fmt: skip
+def test_apply_names_the_clip_and_the_feature(returned, words):
+    features = one_feature(on_sound(returned))
+    words = rf"^sea/tug\.wav: feature mine, the window at frame 0: {words}"
+    with pytest.raises(TransformError, match=words):
+        features.apply(noise(3), RATE, "sea/tug.wav", STARTS)
+
+
+@pytest.mark.parametrize("returned", [np.zeros(3, "f4"), None])
+def test_apply_where_texts_were_expected(returned):
+    def transform(windows):
+        return returned if windows.any() else np.array(["-"] * len(windows))
+
+    features = one_feature(transform)
+    with pytest.raises(TransformError, match=r"^a\.wav: feature mine, .*: returned"):
+        features.apply(noise(3), RATE, "a.wav", STARTS)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_apply_names_the_window_that_fails(bad):
+    def picky(windows):
+        if (windows[:, 0] == 7).any():
+            raise ValueError("seven")
+        return windows[:, :4]
+
+    windows = noise(3)
+    windows[bad, 0] = 7
+    words = rf"feature mine, the window at frame {100 * bad}: ValueError: seven"
+    with pytest.raises(TransformError, match=words):
+        one_feature(picky).apply(windows, RATE, "a.wav", STARTS)
+
+
+def test_apply_names_the_block_where_no_window_fails_alone():
+    def lonely(windows):
+        if len(windows) > 2:
+            raise ValueError("crowd")
+        return windows[:, :4]
+
+    words = r"the windows from frame 0 to 200 together: ValueError: crowd"
+    with pytest.raises(TransformError, match=words):
+        one_feature(lonely).apply(noise(3), RATE, "a.wav", STARTS[:3])
+
+
+def test_apply_gives_the_rate_to_those_that_take_it():
+    def rate_of(windows, sample_rate_hz):
+        return np.full(len(windows), sample_rate_hz)
+
+    features = one_feature(rate_of)
+    assert features.apply(noise(2), 44100, "a", STARTS)["mine"].tolist() == [
+        44100,
+        44100,
+    ]
+
+
+# the size that shards are cut by
+
+
+@pytest.mark.parametrize("win_len", [1, 100, 5000])
+def test_example_bytes_is_the_length_of_a_typical_example(win_len):
+    features = feature_set(win_len=win_len)
+    columns = {
+        "signal": np.ones((1, win_len), np.float32),
+        "class": "c" * 64,
+        "filepath": "f" * 64,
+        "target": 1 << 20,
+        "index": 1 << 20,
+        "win_start_idx": 1 << 20,
+        "fs": 1 << 20,
+    }
+    (record,) = ExampleEncoder(features.specs.values()).encode(1, columns)
+    assert example_bytes(features) == len(record)

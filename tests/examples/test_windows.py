@@ -1,0 +1,351 @@
+"""windows.py against lists of every start, one by one."""
+
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline import record
+from beam_pipeline.api import plan
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.windows import (
+    WindowPlan,
+    count_windows,
+    cut_windows,
+    window_starts,
+)
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.seconds import seconds_to_frames
+from tests.sounds import write_sound
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate", "frames"),
+    [
+        (0.0, 16000, 0),
+        (1.0, 16000, 16000),
+        (1, 16000, 16000),
+        (0.5, 11025, 5513),
+        (0.1, 44100, 4410),
+        (0.0625, 8, 1),
+        (0.0624, 8, 0),
+        (0.1875, 8, 2),
+        (1e-9, 16000, 0),
+        (36000.0, 192000, 6912000000),
+    ],
+)
+def test_frames_of_rounds_halves_up(seconds, rate, frames):
+    assert seconds_to_frames(seconds, rate) == frames
+
+
+@pytest.mark.parametrize(
+    ("options", "rate", "length", "hop"),
+    [
+        ({"win_len": 100}, 8000, 100, 100),
+        ({"win_len": 100, "hop": 30}, 8000, 100, 30),
+        ({"win_len": 100, "hop": 130}, 8000, 100, 130),
+        ({"win_seconds": 0.5}, 8000, 4000, 4000),
+        ({"win_seconds": 0.5, "hop_seconds": 0.25}, 16000, 8000, 4000),
+        ({"win_seconds": 0.5, "hop": 7}, 8000, 4000, 7),
+        ({"win_len": 100, "hop_seconds": 0.25}, 8000, 100, 2000),
+        ({"win_seconds": 0.0000625, "hop_seconds": 0.0000625}, 8000, 1, 1),
+    ],
+)
+def test_plan_of_a_recipe_is_in_frames(options, rate, length, hop):
+    plan = WindowPlan.of(Recipe(**options), rate)
+    assert (plan.length, plan.hop) == (length, hop)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"win_seconds": 1e-5}, "win_seconds: is 0.08 frames at 8000 Hz"),
+        (
+            {"win_seconds": 0.0000624},
+            "win_seconds: is 0.499 frames at 8000 Hz, which rounds",
+        ),
+        (
+            {"win_len": 9, "hop_seconds": 1e-9},
+            "hop_seconds: is 8e-06 frames at 8000 Hz",
+        ),
+        (
+            {"win_seconds": 1.0, "hop_seconds": 1e-5},
+            "a frame lasts 0.000125 s; got 1e-05",
+        ),
+    ],
+)
+def test_less_than_a_frame_is_refused(options, words, tmp_path):
+    with pytest.raises(RecipeError, match=words):
+        WindowPlan.of(Recipe(**options), 8000)
+    write_sound(tmp_path / "in" / "a" / "x.wav", 500, rate=8000)
+    for run in (plan, partial(record, output=tmp_path / "out")):
+        with pytest.raises(RecipeError, match=words):
+            run(tmp_path / "in", **options)
+    assert not (tmp_path / "out").exists()
+    # What is too little at one rate is not at another.
+    WindowPlan.of(Recipe(**options), 2_000_000_000)
+
+
+def test_plan_of_a_recipe_takes_all_the_rest():
+    recipe = Recipe(win_len=4, tail="pad", max_windows=3, random_starts=True)
+    assert WindowPlan.of(recipe, 8000) == WindowPlan(4, 4, "pad", 3, True)
+
+
+def every_start(frames, plan):
+    """The grid's windows, one after the other, as long as the tail allows."""
+    length, hop, tail = plan.length, plan.hop, plan.tail
+    starts, start, covered = [], 0, 0
+    while start < frames:
+        if start + length <= frames:
+            starts.append(start)
+        elif tail == "drop" or covered >= frames:
+            break
+        elif tail == "pad":
+            starts.append(start)
+        elif length <= frames:
+            starts.append(frames - length)
+        else:
+            break
+        covered = start + length
+        start += hop
+    return starts[: plan.max_windows]
+
+
+def all_starts(frames, plan, key=0):
+    return window_starts(frames, plan, 0, count_windows(frames, plan), key)
+
+
+@pytest.mark.parametrize(
+    ("frames", "tail", "starts"),
+    [
+        *[(frames, tail, []) for frames in (0,) for tail in ("drop", "pad", "overlap")],
+        (1, "drop", []),
+        (1, "pad", [0]),
+        (1, "overlap", []),
+        (3, "drop", []),
+        (3, "pad", [0]),
+        (3, "overlap", []),
+        (4, "drop", [0]),
+        (4, "pad", [0]),
+        (4, "overlap", [0]),
+        (5, "drop", [0]),
+        (5, "pad", [0, 4]),
+        (5, "overlap", [0, 1]),
+        (7, "overlap", [0, 3]),
+        (8, "drop", [0, 4]),
+        (8, "pad", [0, 4]),
+        (8, "overlap", [0, 4]),
+        (9, "overlap", [0, 4, 5]),
+    ],
+)
+def test_tails_of_windows_of_four(frames, tail, starts):
+    assert all_starts(frames, WindowPlan(4, 4, tail)).tolist() == starts
+
+
+@pytest.mark.parametrize(
+    ("frames", "hop", "tail", "starts"),
+    [
+        (7, 2, "drop", [0, 2]),
+        (7, 2, "pad", [0, 2, 4]),
+        (7, 2, "overlap", [0, 2, 3]),
+        (6, 6, "pad", [0]),
+        (7, 6, "drop", [0]),
+        (7, 6, "pad", [0, 6]),
+        (7, 6, "overlap", [0, 3]),
+        (10, 6, "overlap", [0, 6]),
+    ],
+)
+def test_hop_below_and_above_the_length_of_four(frames, hop, tail, starts):
+    assert all_starts(frames, WindowPlan(4, hop, tail)).tolist() == starts
+
+
+PLANS = st.builds(
+    WindowPlan,
+    st.integers(1, 12),
+    st.integers(1, 20),
+    st.sampled_from(["drop", "pad", "overlap"]),
+    st.none() | st.integers(1, 8),
+)
+RANDOM_PLANS = st.builds(
+    WindowPlan,
+    st.integers(1, 12),
+    st.integers(1, 20),
+    st.sampled_from(["drop", "pad", "overlap"]),
+    st.none() | st.integers(1, 8),
+    st.just(True),
+)
+FRAMES = st.integers(0, 80)
+KEYS = st.integers(0, 2**64 - 1)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(FRAMES, PLANS)
+def test_starts_are_those_of_walking_along_the_clip(frames, plan):
+    wanted = every_start(frames, plan)
+    assert count_windows(frames, plan) == len(wanted)
+    assert all_starts(frames, plan).tolist() == wanted
+
+
+@settings(max_examples=300, deadline=None)
+@given(FRAMES, PLANS)
+def test_overlap_ends_flush_and_pad_reaches_the_end(frames, plan):
+    starts = all_starts(frames, plan)
+    assert (np.diff(starts) > 0).all()
+    gaps = plan.hop > plan.length or plan.max_windows is not None
+    if not gaps and len(starts) and plan.tail != "drop":
+        end = starts[-1] + plan.length
+        assert end == frames if plan.tail == "overlap" else end >= frames
+
+
+def strata(frames, plan):
+    """The parts of the possible starts that random ones come from, as ranges."""
+    windows = count_windows(frames, plan)
+    possible = max(0, frames - plan.length) + 1
+    return [
+        range(k * possible // windows, (k + 1) * possible // windows)
+        for k in range(windows)
+    ]
+
+
+@settings(max_examples=500, deadline=None)
+@given(FRAMES, RANDOM_PLANS, KEYS)
+@example(10, WindowPlan(12, 1, "pad", None, True), 0)
+@example(80, WindowPlan(1, 1, "drop", None, True), 2**64 - 1)
+def test_random_starts_lie_in_their_part_of_the_clip(frames, plan, key):
+    starts = all_starts(frames, plan, key).tolist()
+    assert len(starts) == len(every_start(frames, plan))
+    assert starts == sorted(starts)
+    for start, part in zip(starts, strata(frames, plan), strict=True):
+        # More windows than starts: some parts are empty, and take their lower bound.
+        assert start in part or (not part and start == part.start)
+        assert 0 <= start <= max(0, frames - plan.length)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    FRAMES,
+    st.one_of(PLANS, RANDOM_PLANS),
+    KEYS,
+    st.lists(st.integers(0, 80), max_size=4),
+)
+def test_where_shards_begin_changes_nothing(frames, plan, key, cuts):
+    count = count_windows(frames, plan)
+    bounds = [0, *sorted(min(cut, count) for cut in cuts), count]
+    parts = [
+        window_starts(frames, plan, low, high - low, key)
+        for low, high in pairwise(bounds)
+    ]
+    assert np.concatenate(parts).tolist() == all_starts(frames, plan, key).tolist()
+
+
+def test_random_starts_take_every_place_of_their_part():
+    plan = WindowPlan(4, 4, random_starts=True)
+    found = [set(), set(), set()]
+    for key in range(200):
+        for seen, start in zip(found, all_starts(14, plan, key).tolist(), strict=True):
+            seen.add(start)
+    assert found == [set(part) for part in strata(14, plan)]
+    assert found == [{0, 1, 2}, {3, 4, 5, 6}, {7, 8, 9, 10}]
+
+
+def test_random_starts_never_change():
+    plan = WindowPlan(1000, 1000, random_starts=True)
+    assert all_starts(10_000, plan, 2**63 + 5).tolist() == [
+        672,
+        1267,
+        1991,
+        2837,
+        4177,
+        5084,
+        6238,
+        6564,
+        7998,
+        8816,
+    ]
+
+
+@pytest.mark.parametrize("hours", [1, 100, 100_000])
+def test_long_clips_do_not_overflow(hours):
+    frames = hours * 3600 * 48000
+    plan = WindowPlan(48000, 1, "drop", None, True)
+    count = count_windows(frames, plan)
+    assert count == frames - 47999
+    last = window_starts(frames, plan, count - 2, 2, 2**64 - 1)
+    assert last.tolist() == [count - 2, count - 1]
+
+
+# cut_windows
+
+
+def noise(*shape):
+    return np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+
+
+def slice_one(clip, start, length):
+    window = clip[..., start : start + length]
+    missing = length - window.shape[-1]
+    return np.concatenate([window, np.zeros((*clip.shape[:-1], missing), "f4")], -1)
+
+
+def expect_cut(clip, starts, length, offset, stop):
+    """A cut from the clip's frames offset .. stop is like slices of the clip."""
+    starts = np.array(starts, np.int64)
+    found = cut_windows(clip[..., offset:stop], offset, starts, length)
+    wanted = np.stack([slice_one(clip, s, length) for s in starts])
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("channels", [(), (1,), (2,)])
+@pytest.mark.parametrize("frames", [1, 3, 4, 5, 7, 8, 9, 50])
+@pytest.mark.parametrize("hop", [1, 3, 4, 5])
+@pytest.mark.parametrize("tail", ["drop", "pad", "overlap"])
+def test_cuts_are_slices_with_zeros_behind(channels, frames, hop, tail):
+    clip = noise(*channels, frames)
+    starts = every_start(frames, WindowPlan(4, hop, tail))
+    if starts:
+        expect_cut(clip, starts, 4, 0, frames)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=8).map(sorted),
+    st.integers(1, 12),
+    st.sampled_from([(), (1,), (3,)]),
+    st.integers(31, 45),
+    st.data(),
+)
+@example([3], 4, (), 31, None)
+@example([3, 3, 3], 4, (2,), 31, None)
+@example([0, 10, 20], 5, (2,), 31, None)
+@example([0, 10, 21], 5, (2,), 31, None)
+def test_any_ascending_starts_in_any_stretch(starts, length, channels, frames, data):
+    clip = noise(*channels, frames)
+    offset = data.draw(st.integers(0, starts[0])) if data else 0
+    end = min(starts[-1] + length, frames)
+    stop = data.draw(st.integers(end, frames)) if data else end
+    expect_cut(clip, starts, length, offset, stop)
+
+
+def test_evenly_spaced_windows_are_a_view():
+    clip = noise(1000)
+    found = cut_windows(clip, 0, np.arange(0, 900, 10), 100)
+    assert np.shares_memory(found, clip)
+
+
+@pytest.mark.parametrize("starts", [[0], [0, 3], [0, 3, 6], [0, 3, 7]])
+def test_windows_cannot_be_written(starts):
+    windows = cut_windows(noise(20), 0, np.array(starts), 5)
+    with pytest.raises(ValueError, match="read-only"):
+        windows[0, 0] = 1
+
+
+def test_strided_frames_are_cut_as_they_are():
+    clip = noise(2, 100)
+    np.testing.assert_array_equal(
+        cut_windows(clip[:, ::2], 0, np.array([0, 10]), 8),
+        np.stack([clip[:, 0:16:2], clip[:, 20:36:2]]),
+    )

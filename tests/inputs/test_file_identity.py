@@ -1,0 +1,174 @@
+"""places.py, and that a file is in one split however it is called."""
+
+import itertools
+import os
+
+import pytest
+
+from beam_pipeline import record
+from beam_pipeline.api import plan
+from beam_pipeline.errors import TooManyRejected
+from beam_pipeline.inputs.file_identity import FileIdentities
+from beam_pipeline.read.audit import audit
+from tests.sounds import write_sound
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Files in a folder and beside it, with links to both, and to their folders."""
+    root = tmp_path / "root"
+    for path in ("a.wav", "sea/a.wav"):
+        write_sound(root / path, 100)
+    write_sound(tmp_path / "out" / "b.wav", 100)
+    (root / "link.wav").symlink_to("sea/a.wav")
+    (root / "folder").symlink_to("sea")
+    (root / "away.wav").symlink_to(tmp_path / "out" / "b.wav")
+    (root / "away").symlink_to(tmp_path / "out")
+    return str(root)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("a.wav", "a.wav"),
+        ("./a.wav", "a.wav"),
+        ("sea/../a.wav", "a.wav"),
+        (".//sea/./a.wav", "sea/a.wav"),
+        ("{root}/sea/a.wav", "sea/a.wav"),
+        ("../root/a.wav", "a.wav"),
+        ("link.wav", "sea/a.wav"),
+        ("folder/a.wav", "sea/a.wav"),
+        ("none/x.wav", "none/x.wav"),
+        ("none/", "none"),
+        ("..", ".."),
+        ("../out/b.wav", "../out/b.wav"),
+        ("{root}/../out/b.wav", "{parent}/out/b.wav"),
+        ("away.wav", "away.wav"),
+        ("away/b.wav", "away/b.wav"),
+        ("/b.wav", "/b.wav"),
+        ("a\0/b.wav", "a\0/b.wav"),
+    ],
+)
+def test_a_file_has_one_key(root, name, key):
+    places = FileIdentities([root])
+    folders = {"root": root, "parent": os.path.dirname(root)}
+    assert places.key(root, name.format(**folders)) == key.format(**folders)
+
+
+def test_what_lies_outside_has_the_first_name_it_was_called_by(root):
+    places = FileIdentities([root])
+    names = ["../out/b.wav", "away/b.wav", f"{root}/../out/b.wav", "away.wav"]
+    assert [places.key(root, name) for name in names] == ["../out/b.wav"] * 4
+    assert len({places.place(root, name) for name in names}) == 1
+
+
+def test_names_of_a_file_outside_in_any_order(root):
+    names = ["away.wav", "away/b.wav", "away/other.wav", "again.wav", "../out/b.wav"]
+    os.symlink(f"{root}/../out/b.wav", f"{root}/again.wav")
+    for order in itertools.permutations(names):
+        places = FileIdentities([root])
+        keys = {places.key(root, n) for n in order if n != "away/other.wav"}
+        assert len(keys) == 1
+
+
+def test_roots_inside_of_one_another(root):
+    inner = f"{root}/sea"
+    for roots in ([root, inner], [inner, root]):
+        places = FileIdentities(roots)
+        assert places.key(root, "sea/a.wav") == places.key(inner, "a.wav") == "a.wav"
+        assert places.key(inner, "../x.wav") == places.key(root, "x.wav") == "x.wav"
+
+
+@pytest.mark.parametrize("name", ["a.wav", "s3://bucket/x/a.wav"])
+def test_a_store_has_no_links(name):
+    places = FileIdentities(["s3://bucket/x"])
+    assert places.key("s3://bucket/x", name) == "a.wav"
+    assert places.place("s3://bucket/x", name) == "s3://bucket/x/a.wav"
+    assert FileIdentities(["/x"]).key("/x", "gs://b/a.wav") == "gs://b/a.wav"
+
+
+@pytest.mark.parametrize("stratify", [False, True])
+def test_parts_of_a_file_are_in_one_split_however_it_is_called(tmp_path, stratify):
+    lines = ["path,offset_s,duration_s"]
+    (tmp_path / "links").mkdir()
+    (tmp_path / "other").symlink_to("in")
+    for at in range(12):
+        write_sound(tmp_path / "in" / f"{at}.wav", 48_000, seed=at)
+        (tmp_path / "links" / f"{at}.wav").symlink_to(tmp_path / "in" / f"{at}.wav")
+        spelt = ("in", "./in", tmp_path / "in", "in/../in", "links", "other")
+        lines += [f"{way}/{at}.wav,{k},.5" for k, way in enumerate(spelt)]
+    (tmp_path / "m.csv").write_text("\n".join(lines))
+    record(tmp_path / "m.csv", tmp_path / "o", win_seconds=0.5, label_from="none",
+           splits="train=1,test=1", stratify=stratify)  # fmt: skip
+    found = audit(tmp_path / "o")
+    assert (len(found.splits), found.clips, found.kinds["file"].leaks) == (2, 72, 0)
+
+
+def test_a_folder_s_links_are_in_the_split_of_their_file(tmp_path):
+    for at in range(12):
+        write_sound(tmp_path / "in" / "a" / f"{at}.wav", 1000, seed=at)
+        (tmp_path / "in" / "b").mkdir(exist_ok=True)
+        (tmp_path / "in" / "b" / f"x{at}.wav").symlink_to(f"../a/{at}.wav")
+    record(tmp_path / "in", tmp_path / "o", win_len=500, splits="train=1,test=1",
+           fingerprint=True)  # fmt: skip
+    found = audit(tmp_path / "o")
+    assert (len(found.kinds["audio"]), found.kinds["audio"].leaks) == (12, 0)
+
+
+def test_a_link_is_not_in_another_group_than_its_file(tmp_path):
+    write_sound(tmp_path / "a" / "p.wav", 1000)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "q.wav").symlink_to("../a/p.wav")
+    options = {"splits": "train=1,test=1", "group_by": "who", "win_len": 400}
+    (tmp_path / "m.csv").write_text("path,who\na/p.wav,x\nb/q.wav,y\n")
+    _, (reject,) = plan(tmp_path / "m.csv", label_from="none", **options)
+    assert "is of the group y, but clip 0 from 0, a part of the same" in reject.reason
+    (tmp_path / "m.csv").unlink()
+    _, (reject,) = plan(tmp_path, label_from="(?P<who>.)/(?P<class>.)", **options)
+    assert "is of the group b, but clip 0 from 0, a part of the same" in reject.reason
+
+
+def test_links_of_files_whose_length_is_known(tmp_path):
+    lines = ["path,offset_s,duration_s,frames,sample_rate_hz"]
+    for at in range(12):
+        write_sound(tmp_path / f"{at}.wav", 16000)
+        (tmp_path / f"link{at}.wav").symlink_to(f"{at}.wav")
+        lines += [f"{at}.wav,0,1,16000,8000", f"link{at}.wav,1,1,16000,8000"]
+    (tmp_path / "m.csv").write_text("\n".join(lines))
+    record(tmp_path / "m.csv", tmp_path / "o", win_seconds=0.5, label_from="none",
+           splits="train=1,test=1")  # fmt: skip
+    found = audit(tmp_path / "o")
+    assert (len(found.splits), found.clips, found.kinds["file"].leaks) == (2, 24, 0)
+
+
+def test_a_file_is_not_in_the_inputs_of_two_splits(tmp_path):
+    write_sound(tmp_path / "in" / "x.wav", 1000)
+    for split in ("train", "test"):
+        write_sound(tmp_path / split / f"{split}.wav", 1000)
+        (tmp_path / split / "link.wav").symlink_to(tmp_path / "in" / "x.wav")
+    with pytest.raises(TooManyRejected, match="but the same file is in train before"):
+        record({n: tmp_path / n for n in ("train", "test")}, tmp_path / "o",
+               win_len=400)  # fmt: skip
+
+
+def test_parts_of_a_file_are_not_in_the_tables_of_two_splits(tmp_path):
+    write_sound(tmp_path / "x.wav", 16000)
+    for name, start in (("train", 0), ("test", 0.5)):
+        (tmp_path / f"{name}.csv").write_text(
+            f"path,offset_s,duration_s\nx.wav,{start},.5\n"
+        )
+    tables = {name: tmp_path / f"{name}.csv" for name in ("train", "test")}
+    _, (reject,) = plan(tables, win_len=400, label_from="none")
+    assert "is in the split test, but the same file is in train" in reject.reason
+
+
+def test_a_group_is_not_in_the_inputs_of_two_splits(tmp_path):
+    for name in ("train/a_theo_1.wav", "train/a_lucy_1.wav", "test/a_theo_2.wav"):
+        write_sound(tmp_path / name, 1000)
+    inputs = {name: tmp_path / name for name in ("train", "test")}
+    speakers = {"label_from": "(?P<class>a)_(?P<speaker>[a-z]+)_"}
+    _, rejects = plan(inputs, win_len=400, **speakers)
+    assert not rejects
+    _, (reject,) = plan(inputs, win_len=400, group_by="speaker", **speakers)
+    assert reject.filepath == "a_theo_2.wav"
+    assert "its group theo is in train before" in reject.reason

@@ -1,0 +1,970 @@
+"""Manifests, columns, segments and splits: as tables, as rows, and in whole runs."""
+
+import datetime
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import soundfile
+
+from beam_pipeline import record
+from beam_pipeline.api import plan
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRejected
+from beam_pipeline.inputs.listing import list_sources, survey
+from beam_pipeline.inputs.rows import Known, SourceRow
+from beam_pipeline.inputs.sources import resolve_inputs
+from beam_pipeline.inputs.tables import column_types, open_table, read_rows
+from beam_pipeline.read.replay import replay
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.values import comma_list, comma_text
+from tests.sounds import RATE, write_sound
+
+ROWS = [
+    {"path": "a/1.wav", "kind": "cat", "loud": 1.5, "take": 1},
+    {"path": "a/2.wav", "kind": "dog", "loud": -2.0, "take": 2},
+    {"path": "b/ä 3.wav", "kind": "cat", "loud": 0.25, "take": 30},
+]
+
+
+def write_csv(path, rows, delimiter=",", header=True):
+    names = list(rows[0])
+    lines = [delimiter.join(names)] if header else []
+    lines += [delimiter.join(str(row[name]) for name in names) for row in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    for i, row in enumerate(ROWS):
+        write_sound(tmp_path / row["path"], 1000 + 500 * i, seed=i)
+    return tmp_path
+
+
+def rows_of(path, **options):
+    recipe = Recipe(win_len=1, **options)
+    return list(list_sources(survey(resolve_inputs([str(path)]), recipe), recipe))
+
+
+def examples_of(folder, split=None):
+    return list(replay(str(folder), split=split).as_numpy_iterator())
+
+
+# Tables
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("suffix", [".csv", ".CSV"])
+def test_csv_with_any_delimiter(tmp_path, delimiter, suffix):
+    path = write_csv(tmp_path / f"m{suffix}", ROWS, delimiter)
+    table = open_table(str(path))
+    assert table.names == tuple(ROWS[0])
+    assert [number for number, _ in read_rows(table)] == [2, 3, 4]
+    assert [row["path"] for _, row in read_rows(table)] == [r["path"] for r in ROWS]
+
+
+def test_csv_as_spreadsheets_write_it(tmp_path):
+    text = '\ufeffpath,kind\r\n"a, b.wav","say ""hi"""\r\n\r\nc.wav,x\r\n'
+    (tmp_path / "m.csv").write_text(text, newline="", encoding="utf-8")
+    rows = list(read_rows(open_table(str(tmp_path / "m.csv"))))
+    assert rows == [
+        (2, {"path": "a, b.wav", "kind": 'say "hi"'}),
+        (4, {"path": "c.wav", "kind": "x"}),
+    ]
+
+
+def test_csv_without_a_header(tmp_path):
+    path = write_csv(tmp_path / "m.csv", ROWS, header=False)
+    table = open_table(str(path), names=["path", "kind", "loud", "take"])
+    assert next(read_rows(table)) == (
+        1, {"path": "a/1.wav", "kind": "cat", "loud": "1.5", "take": "1"}
+    )  # fmt: skip
+
+
+def test_jsonl_and_parquet_hold_the_same_rows(tmp_path):
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n\n" for r in ROWS))
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "m.parquet")
+    for name in ("m.jsonl", "m.parquet"):
+        table = open_table(str(tmp_path / name))
+        assert [row for _, row in read_rows(table)] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("m.csv", "", r"m.csv is empty"),
+        ("m.csv", "\na,b\n", r"m.csv is empty, or its first line is"),
+        ("m.csv", "path,path\n", r"has a column 'path' twice"),
+        ("m.csv", "path,,x\n", r"has a column '' without a name.*--column-names"),
+        ("m.csv", "path,x\na,1\nb\n", r"m.csv, line 3: 1 values, but there are 2 col"),
+        ("m.csv", "path,x\na,1,2\n", r"m.csv, line 2: 3 values"),
+        ("m.csv", 'path,x\n"a\n', r"m.csv, line 3: unexpected end of data"),
+        ("m.csv", b"path,x\na,1\nb\xfcd,1\n", r"m.csv, line 3: not UTF-8, at b'b.xfcd"),
+        (
+            "m.jsonl",
+            b'{"path": "a"}\n{"path": "\xfc"}\n',
+            r"m.jsonl, line 2: not UTF-8",
+        ),
+        ("m.jsonl", "", r"m.jsonl holds no rows"),
+        ("m.jsonl", "{}{\n", r"m.jsonl, line 1: Extra data"),
+        ("m.jsonl", '{"path": "x"}\n[]\n', r"m.jsonl, line 2: must be an object"),
+    ],
+)
+def test_tables_that_cannot_be_read(tmp_path, name, text, problem):
+    content = text if isinstance(text, bytes) else text.encode()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=problem):
+        list(read_rows(open_table(str(tmp_path / name))))
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (["1", "-2", "0"], "int64"),
+        (["1", "2.5"], "float32"),
+        (["1e3", "nan"], "string"),
+        (["1", ""], "float32"),
+        (["", ""], "string"),
+        (["007", "8"], "string"),
+        (["x", "1"], "string"),
+        ([1, 2], "int64"),
+        ([True, False], "int64"),
+        ([1, 2.0], "float32"),
+        ([None, 1.5], "float32"),
+        (["a", None], "string"),
+        ([[1, 2], [3]], "string"),
+    ],
+)
+def test_types_of_columns(tmp_path, values, dtype):
+    lines = [json.dumps({"path": "x", "v": value}) for value in values]
+    (tmp_path / "m.jsonl").write_text("\n".join(lines))
+    assert column_types(open_table(str(tmp_path / "m.jsonl")), ["v"]) == {"v": dtype}
+
+
+# Rows
+
+
+def test_rows_of_a_table(corpus):
+    path = write_csv(corpus / "m.csv", ROWS)
+    assert rows_of(path, label_from="kind") == [
+        SourceRow(
+            i, 0, row["path"], row["kind"], group=row["path"], line=2 + i,
+            columns=(row["loud"], row["take"]), file=i,
+        )
+        for i, row in enumerate(ROWS)
+    ]  # fmt: skip
+
+
+def test_parts_of_files_and_what_is_known(tmp_path):
+    rows = [
+        {"path": "x.wav", "offset_s": "", "duration_s": 1, "channel": "", "frames": 9,
+         "sample_rate_hz": 8000},
+        {"path": "x.wav", "offset_s": 1.5, "duration_s": "", "channel": 1, "frames": "",
+         "sample_rate_hz": ""},
+    ]  # fmt: skip
+    first, second = rows_of(write_csv(tmp_path / "m.csv", rows), label_from="none")
+    assert (first.offset_s, first.duration_s, first.channel) == (0.0, 1.0, None)
+    assert (second.offset_s, second.duration_s, second.channel) == (1.5, None, 1)
+    assert (first.known, second.known) == (Known(9, 8000, 1), None)
+    assert first.problem is second.problem is None
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"path": ""}, "has no path in column path"),
+        ({"kind": " "}, "has no class in column kind"),
+        ({"offset_s": "-1"}, "has offset_s -1, which is negative"),
+        ({"duration_s": "0"}, "has duration_s 0, which is not positive"),
+        ({"duration_s": "inf"}, "has 'inf' in column duration_s, which is no number"),
+        ({"offset_s": "1:30"}, "has '1:30' in column offset_s, which is no number"),
+        ({"channel": "1.5"}, "has channel 1.5, which is no number from 0"),
+        (
+            {"frames": "0", "sample_rate_hz": "8000"},
+            "has frames 0, which is no whole number",
+        ),
+        ({"split": "a b"}, "has 'a b' in column split, which cannot be the name"),
+        ({"speaker": ""}, "has no speaker to group it by"),
+        ({"speaker": "  "}, "has no speaker to group it by"),
+        ({"frames": "1e20", "sample_rate_hz": "8000"}, "has frames 1e+20, which is no"),
+        ({"channel": "1_0"}, "has '1_0' in column channel, which is no number"),
+    ],
+)
+def test_problems_of_a_row(tmp_path, row, problem):
+    good = {"path": "x.wav", "kind": "cat", "offset_s": "", "duration_s": "",
+            "channel": "", "frames": "", "sample_rate_hz": "", "split": "train",
+            "speaker": "theo"}  # fmt: skip
+    path = write_csv(tmp_path / "m.csv", [good, {**good, "path": "y.wav", **row}])
+    first, second = rows_of(
+        path, label_from="kind", split_column="split", group_by="speaker"
+    )
+    assert (first.problem, first.split, first.group) == (None, "train", "theo")
+    assert problem in second.problem
+    assert second.line == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"label_from": "species"}, "label_from: must be one of .*has only path, kind"),
+        ({"path_column": "file"}, "path_column: .*m.csv has path, kind"),
+        ({"group_by": "kind,speaker", "splits": "a=1"}, "group_by: .*m.csv has path"),
+        ({"columns": "loud,quiet"}, "columns: .*m.csv has path, kind, loud, take; got"),
+        ({"target_columns": "x"}, "target_columns: .*m.csv has path"),
+        ({"split_column": "part"}, "split_column: .*m.csv has path"),
+        ({"features": {"loud": "identity()"}}, "columns: this name is one of the exam"),
+    ],
+)
+def test_columns_that_are_not_there(corpus, options, problem):
+    path = write_csv(corpus / "m.csv", ROWS)
+    with pytest.raises(RecipeError, match=problem):
+        plan(str(path), win_len=100, **{"label_from": "none", **options})
+
+
+def test_a_table_without_a_path(tmp_path):
+    path = write_csv(tmp_path / "m.csv", [{"wave": "x.wav", "kind": "a"}])
+    with pytest.raises(RecipeError, match=r"has no column path, filepath.*wave, kind"):
+        plan(str(path), win_len=100)
+
+
+def test_classes_that_were_not_allowed(corpus):
+    path = write_csv(corpus / "m.csv", ROWS)
+    with pytest.raises(TooManyRejected, match=r"a/2.wav: has class dog, which is not"):
+        record(str(path), str(corpus / "o"), win_len=100, label_from="kind",
+               classes="owl,cat")  # fmt: skip
+
+
+def test_the_same_row_twice_is_a_reject(corpus):
+    path = write_csv(corpus / "m.csv", [*ROWS, ROWS[1]])
+    found = rows_of(path, label_from="kind")
+    assert [row.problem for row in found] == [
+        None, None, None, "is listed twice: it is clip 1 from 0, too"
+    ]  # fmt: skip
+
+
+def test_parts_of_one_file_in_two_tables_are_of_one_file(corpus):
+    for name, offset in (("m.csv", 0.0), ("n.csv", 0.01)):
+        write_csv(corpus / name, [{"path": "a/1.wav", "offset_s": offset}])
+    texts = [str(corpus / name) for name in ("m.csv", "n.csv")]
+    recipe = Recipe(win_len=1, label_from="none")
+    rows = list(list_sources(survey(resolve_inputs(texts), recipe), recipe))
+    assert [(row.problem, row.source, row.file) for row in rows] == [
+        (None, 0, 0), (None, 1, 0)
+    ]  # fmt: skip
+
+
+def test_two_tables_need_the_same_columns(corpus):
+    first = write_csv(corpus / "m.csv", ROWS)
+    more = [{**row, "take": "x"} for row in ROWS]
+    second = write_csv(corpus / "n.csv", more)
+    with pytest.raises(InputError, match=r"take \(int64\), but .*take \(string\)"):
+        plan([str(first), str(second)], win_len=100, label_from="kind")
+
+
+# Whole runs
+
+
+def test_columns_travel_into_every_example(corpus):
+    path = write_csv(corpus / "m.csv", ROWS)
+    metadata = record(str(path), str(corpus / "o"), win_len=500, label_from="kind",
+                      order="listed")  # fmt: skip
+    found = examples_of(corpus / "o")
+    expected = [row for i, row in enumerate(ROWS) for _ in range(2 + i)]
+    for example, row in zip(found, expected, strict=True):
+        assert example["filepath"].decode() == row["path"]
+        assert example["class"].decode() == row["kind"]
+        assert example["loud"] == np.float32(row["loud"])
+        assert example["take"] == row["take"]
+    assert metadata.classes == ("cat", "dog")
+    assert metadata.features["loud"].dtype == "float32"
+
+
+@pytest.mark.parametrize("columns", ["none", "take", "take,kind"])
+def test_columns_can_be_chosen(corpus, columns):
+    path = write_csv(corpus / "m.csv", ROWS)
+    metadata = record(str(path), str(corpus / "o"), win_len=500, label_from="none",
+                      columns=columns)  # fmt: skip
+    wanted = set() if columns == "none" else set(columns.split(","))
+    assert set(metadata.features) & {"take", "kind", "loud"} == wanted
+
+
+@pytest.mark.parametrize("targets", ["loud", "loud,take"])
+def test_numbers_to_be_predicted(corpus, targets):
+    path = write_csv(corpus / "m.csv", ROWS)
+    record(str(path), str(corpus / "o"), win_len=1000, label_from="none",
+           target_columns=targets, order="listed")  # fmt: skip
+    names = targets.split(",")
+    rows = [ROWS[0], ROWS[1], ROWS[2], ROWS[2]]
+    for example, row in zip(examples_of(corpus / "o"), rows, strict=True):
+        wanted = np.float32([row[name] for name in names])
+        np.testing.assert_array_equal(example["target"], wanted.squeeze())
+
+
+def test_several_classes_of_a_clip(corpus):
+    rows = [{**row, "kind": kinds} for row, kinds in
+            zip(ROWS, ["cat;dog", "dog", "owl; cat"], strict=True)]  # fmt: skip
+    path = write_csv(corpus / "m.csv", rows)
+    metadata = record(str(path), str(corpus / "o"), win_len=1000, label_from="kind",
+                      label_separator=";", order="listed")  # fmt: skip
+    assert metadata.classes == ("cat", "dog", "owl")
+    found = [example["labels"].tolist() for example in examples_of(corpus / "o")]
+    assert found == [[1, 1, 0], [0, 1, 0], [1, 0, 1], [1, 0, 1]]
+    (entry,) = metadata.splits.values()
+    assert entry.examples_per_class == {"cat": 3, "dog": 2, "owl": 2}
+    assert "class" not in metadata.features
+
+
+def test_groups_of_the_expression_are_columns(corpus):
+    metadata = record(
+        str(corpus), str(corpus.parent / f"{corpus.name}-o"), win_len=500,
+        label_from=r"(?P<class>[ab])/(?P<name>.*)\.wav",
+    )  # fmt: skip
+    assert metadata.features["name"].dtype == "string"
+    found = examples_of(corpus.parent / f"{corpus.name}-o")
+    assert {e["name"].decode() for e in found} == {"1", "2", "ä 3"}
+
+
+@pytest.mark.parametrize("rate", [None, 4000])
+def test_segments_are_parts_of_their_file(tmp_path, rate):
+    sound = write_sound(tmp_path / "x.wav", 4 * RATE)
+    rows = [
+        {"path": "x.wav", "offset_s": 0.5, "duration_s": 1.0, "class": "a"},
+        {"path": "x.wav", "offset_s": 3.0, "duration_s": "", "class": "b"},
+        {"path": "x.wav", "offset_s": 1.0, "duration_s": 1.0, "class": "c"},
+    ]
+    path = write_csv(tmp_path / "m.csv", rows)
+    options = {"win_seconds": 0.25, "sample_rate": rate, "order": "listed",
+               "label_from": "class"}  # fmt: skip
+    record(str(path), str(tmp_path / "o"), **options)
+    record(str(tmp_path / "x.wav"), str(tmp_path / "whole"), **options | {
+        "label_from": "none"})  # fmt: skip
+    whole = np.concatenate([e["signal"] for e in examples_of(tmp_path / "whole")])
+    to = rate or RATE
+    found = examples_of(tmp_path / "o")
+    assert len(found) == 12
+    for example in found:
+        row = "abc".index(example["class"].decode())
+        start = int(rows[row]["offset_s"] * to + example["win_start_idx"])
+        limit = 2e-5 if rate else 0
+        np.testing.assert_allclose(
+            example["signal"], whole[start : start + to // 4], rtol=0, atol=limit
+        )
+    assert sound.shape == (4 * RATE,)
+
+
+def test_a_channel_of_a_file(tmp_path):
+    sound = write_sound(tmp_path / "x.wav", 1000, channels=2)
+    rows = [{"path": "x.wav", "channel": channel} for channel in (1, 0)]
+    path = write_csv(tmp_path / "m.csv", rows)
+    record(str(path), str(tmp_path / "o"), win_len=1000, label_from="none",
+           order="listed")  # fmt: skip
+    for example, channel in zip(examples_of(tmp_path / "o"), (1, 0), strict=True):
+        np.testing.assert_array_equal(example["signal"], sound[:, channel])
+
+
+@pytest.mark.parametrize(
+    ("offset", "duration", "problem"),
+    [
+        (0.5, 0.6, "is 1 s long, but the row takes it from 0.5 to 1.1 s"),
+        (1.0, "", "is 1 s long, but the row takes it from 1 to 1 s"),
+        (0.99, "", "is shorter than one window: 80 frames"),
+    ],
+)
+def test_segments_beyond_their_file(tmp_path, offset, duration, problem):
+    write_sound(tmp_path / "x.wav", RATE)
+    rows = [{"path": "x.wav", "offset_s": offset, "duration_s": duration}]
+    path = write_csv(tmp_path / "m.csv", rows)
+    summary, (reject,) = plan(str(path), win_len=100, label_from="none")
+    assert summary.form is None
+    assert problem in reject.reason
+    assert "row 2 of" in reject.reason
+
+
+def test_what_is_known_is_not_probed(corpus, monkeypatch):
+    rows = [{**row, "frames": 1000 + 500 * i, "sample_rate_hz": RATE, "channels": 1}
+            for i, row in enumerate(ROWS)]  # fmt: skip
+    path = write_csv(corpus / "m.csv", rows)
+    record(str(path), str(corpus / "known"), win_len=500, label_from="kind")
+    plain = write_csv(corpus / "n.csv", ROWS)
+    record(str(plain), str(corpus / "probed"), win_len=500, label_from="kind")
+    monkeypatch.setattr("beam_pipeline.plan.prober.probe_audio", None)
+    plan(str(path), win_len=500, label_from="kind")
+    known, probed = (examples_of(corpus / name) for name in ("known", "probed"))
+    for a, b in zip(known, probed, strict=True):
+        np.testing.assert_array_equal(a["signal"], b["signal"])
+
+
+@pytest.mark.parametrize(
+    ("speakers", "group"),
+    [
+        (["S1", " S1", "S1 "], "S1"),
+        (["1", "1.0", "01.0"], None),
+        (["7", "7.0", "7.00", "7."], "7"),
+        (["-3", "-3.0"], "-3"),
+        (["Zo\u00eb", "Zoe\u0308"], "Zo\u00eb"),
+        (["1.10", "1.1"], None),
+    ],
+)
+def test_groups_have_one_spelling(tmp_path, speakers, group):
+    rows = [{"path": f"{i}.wav", "speaker": s} for i, s in enumerate(speakers)]
+    path = write_csv(tmp_path / "m.csv", rows)
+    found = {
+        row.group
+        for row in rows_of(path, label_from="none", splits="a=1", group_by="speaker")
+    }
+    assert len(found) == 1 if group else len(found) > 1
+    assert group is None or found == {group}
+
+
+def test_groups_of_numbers(tmp_path):
+    path = tmp_path / "m.parquet"
+    pq.write_table(
+        pa.table({"path": ["a.wav", "b.wav", "c.wav"], "ship": [1.0, 2.5, math.nan]}),
+        path,
+    )
+    a, b, c = rows_of(path, label_from="none", splits="a=1", group_by="ship")
+    assert (a.group, b.group) == ("1", "2.5")
+    assert "has no ship to group it by" in c.problem
+
+
+def test_classes_have_one_spelling(tmp_path):
+    rows = [
+        {"path": "a.wav", "kind": "Zo\u00eb"},
+        {"path": "b.wav", "kind": "Zoe\u0308"},
+    ]
+    path = write_csv(tmp_path / "m.csv", rows)
+    for classes in (None, "Zoe\u0308"):
+        found = rows_of(path, label_from="kind", classes=classes)
+        assert [row.label for row in found] == ["Zo\u00eb", "Zo\u00eb"]
+
+
+def test_lists_of_classes(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    rows = [
+        {"path": "a/1.wav", "kind": ["owl", "tit"]},
+        {"path": "a/2.wav", "kind": ["owl"]},
+    ]
+    (corpus / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pq.write_table(pa.Table.from_pylist(rows), corpus / "m.parquet")
+    tables = (rows, pd.DataFrame(rows), corpus / "m.jsonl", corpus / "m.parquet")
+    for at, table in enumerate(tables):
+        metadata = record(table, corpus / f"o{at}", win_len=500, order="listed",
+                          label_from="kind", label_separator=";")  # fmt: skip
+        assert metadata.classes == ("owl", "tit")
+        found = {tuple(e["labels"]) for e in examples_of(corpus / f"o{at}")}
+        assert found == {(1, 1), (1, 0)}
+    _, rejects = plan(corpus / "m.jsonl", win_len=500, label_from="kind")
+    assert "has a list of classes in column kind; give --label-sep" in rejects[0].reason
+    _, rejects = plan(rows, win_len=500, label_from="kind", label_separator="o")
+    assert "has class owl in column kind, and 'o' stands between" in rejects[0].reason
+    for value in (None, math.nan, ["x"], {"a": 1}, True):
+        rows = [{**rows[0], "kind": ["owl", value]}]
+        (corpus / "m.jsonl").write_text(json.dumps(rows[0]))
+        _, (reject,) = plan(
+            corpus / "m.jsonl", win_len=500, label_from="kind", label_separator=";"
+        )
+        assert "in the list of column kind, which is no class" in reject.reason
+
+
+def test_text_that_python_takes_for_numbers(tmp_path):
+    values = {"a": ["1_21", "12_1"], "b": ["\u0663", "1"], "c": ["1_0.5", "2"]}
+    rows = [dict(path="x.wav", **{n: v[k] for n, v in values.items()}) for k in (0, 1)]
+    table = open_table(str(write_csv(tmp_path / "m.csv", rows)))
+    assert set(column_types(table, list(values)).values()) == {"string"}
+
+
+@pytest.mark.parametrize("most", [2**24, 2**24 + 1])
+def test_large_keys_with_gaps_stay_what_they_are(corpus, monkeypatch, most):
+    monkeypatch.chdir(corpus)
+    keys = [most, None, 5]
+    rows = [{**row, "key": key} for row, key in zip(ROWS, keys, strict=True)]
+    (corpus / "m.csv").write_text(
+        "path,key\n" + "".join(f"{r['path']},{r['key'] or ''}\n" for r in rows)
+    )
+    expected = [float(most), math.nan, 5.0]
+    if most > 2**24:
+        expected = [str(most).encode(), b"", b"5"]
+    frame = pd.DataFrame(rows)
+    frame.to_csv(corpus / "pandas.csv", index=False)
+    tables = (rows, frame, corpus / "m.csv", corpus / "pandas.csv")
+    for at, table in enumerate(tables):
+        record(table, corpus / f"o{at}", win_len=500, order="listed", max_windows=1,
+               label_from="none")  # fmt: skip
+        found = [example["key"] for example in examples_of(corpus / f"o{at}")]
+        if most > 2**24:
+            assert [key.removesuffix(b".0") for key in found] == expected
+        else:
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_the_manifest_has_numbers_whole(corpus):
+    rows = [{**row, "at": 1717171717.25} for row in ROWS]
+    record(write_csv(corpus / "m.csv", rows), corpus / "o", win_len=500,
+           label_from="kind")  # fmt: skip
+    found = pq.read_table(corpus / "o" / "manifest.parquet")["at"].to_pylist()
+    assert found == [1717171717.25] * 3
+
+
+def test_a_scheme_that_nobody_serves_and_a_known_length(corpus):
+    table = corpus / "m.csv"
+    table.write_text(
+        "path,frames,sample_rate_hz\nhttp://x/a.wav,1000,8000\na/1.wav,1000,8000\n"
+    )
+    _, (reject,) = plan(table, win_len=500, label_from="none")
+    assert "the scheme http:// is not supported" in reject.reason
+    assert "row 2 of" in reject.reason
+
+
+@pytest.mark.parametrize("path", ["file:///x/a.wav", "C://x/a.wav", "http://x/a.wav"])
+def test_a_scheme_that_nobody_serves_is_a_reject(corpus, path):
+    rows = [*ROWS, {**ROWS[0], "path": path}]
+    table = write_csv(corpus / "m.csv", rows)
+    _, (reject,) = plan(table, win_len=500, label_from="kind")
+    assert "cannot be opened: " in reject.reason
+    assert "row 5 of" in reject.reason
+
+
+def test_nothing_of_pandas_is_nothing(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    rows = [{"path": "a/1.wav", "n": pd.NA}, {"path": "a/2.wav", "n": 3}]
+    record(rows, corpus / "o", win_len=500, order="listed", max_windows=1)
+    found = [example["n"] for example in examples_of(corpus / "o")]
+    np.testing.assert_array_equal(found, [math.nan, 3])
+
+
+def test_classes_with_commas(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    rows = [
+        {"path": "a/1.wav", "kind": 'owl, "barn"'},
+        {"path": "a/2.wav", "kind": "tit"},
+    ]
+    classes = ["tit", 'owl, "barn"']
+    metadata = record(
+        rows, corpus / "o", win_len=500, label_from="kind", classes=classes
+    )
+    assert metadata.classes == tuple(classes)
+    assert comma_list('a, "b, c" ,d') == ["a", "b, c", "d"]
+    assert comma_list('5" disk,x') == ['5" disk', "x"]
+    assert comma_list(comma_text(classes)) == classes
+
+
+def test_a_column_of_classes_is_told_to_be_one(corpus):
+    rows = [{"path": "a/1.wav", "class": "owl"}]
+    with pytest.raises(
+        RecipeError, match="take classes from it with --label-from class"
+    ):
+        plan(write_csv(corpus / "m.csv", rows), win_len=500)
+
+
+@pytest.mark.parametrize(("what", "has", "said"), [
+    ("sample_rate_hz", RATE, 2 * RATE), ("channels", 1, 2)])  # fmt: skip
+def test_a_table_that_lies_of_the_rate(corpus, what, has, said):
+    row = {**ROWS[0], "frames": 1000, "sample_rate_hz": RATE, "channels": 1, what: said}
+    path = write_csv(corpus / "m.csv", [row])
+    with pytest.raises(TooManyRejected, match=f"has {what} {has}, and its table says"):
+        record(path, corpus / "o", win_len=500, label_from="kind")
+
+
+@pytest.mark.parametrize("frames", [999, 1001, 5000])
+@pytest.mark.parametrize("format", ["wav", "flac", "ogg"])
+def test_a_table_that_lies_is_found_out(tmp_path, frames, format):
+    sound = np.random.default_rng(0).uniform(-0.1, 0.1, 1000)
+    soundfile.write(tmp_path / f"x.{format}", sound, RATE)
+    row = {"path": f"x.{format}", "frames": frames, "sample_rate_hz": RATE}
+    path = write_csv(tmp_path / "m.csv", [row])
+    words = f"has frames 1000, and its table says {frames}"
+    with pytest.raises(TooManyRejected, match=words):
+        record(str(path), str(tmp_path / "o"), win_len=500, label_from="none")
+
+
+# Splits
+
+
+@pytest.fixture
+def speakers(tmp_path):
+    """Twelve speakers with three clips of each of two classes."""
+    for speaker in range(12):
+        for label in "ab":
+            for take in range(3):
+                name = f"{label}_{speaker:02d}_{take}.wav"
+                write_sound(tmp_path / "in" / name, 200, seed=speaker)
+    return tmp_path / "in"
+
+
+def splits_of(folder, out, **options):
+    """Which split each speaker is in."""
+    metadata = record(
+        str(folder), str(out), win_len=100,
+        label_from="(?P<class>[ab])_(?P<speaker>.+)_", **options,
+    )  # fmt: skip
+    found = {}
+    for split in metadata.splits:
+        for example in examples_of(out, split):
+            found.setdefault(example["speaker"].decode(), set()).add(split)
+    return metadata, found
+
+
+@pytest.mark.parametrize("stratify", [False, True])
+def test_no_group_is_in_two_splits_and_none_moves(speakers, tmp_path, stratify):
+    options = {"splits": "train=.5,eval=.25,test=.25", "group_by": "speaker",
+               "stratify": stratify}  # fmt: skip
+    metadata, before = splits_of(speakers, tmp_path / "a", **options)
+    assert all(len(splits) == 1 for splits in before.values())
+    if stratify:
+        shares = [len(s.shards) and s.clips / 72 for s in metadata.splits.values()]
+        assert sorted(shares) == [0.25, 0.25, 0.5]
+    for take in range(3):
+        write_sound(speakers / f"a_zz_{take}.wav", 200)
+    # The recipe in the metadata holds the salt that was chosen.
+    salt = metadata.recipe.split_salt
+    assert (salt is not None) == stratify
+    again, after = splits_of(speakers, tmp_path / "b", **options | {"split_salt": salt})
+    assert {s: after[s] for s in before} == before
+    assert again.splits.keys() == metadata.splits.keys()
+
+
+def test_a_seed_changes_the_splits(speakers, tmp_path):
+    options = {"splits": "train=1,test=1", "group_by": "speaker"}
+    _, first = splits_of(speakers, tmp_path / "a", **options)
+    _, second = splits_of(speakers, tmp_path / "b", seed=1, **options)
+    assert first != second
+
+
+def test_folds(speakers, tmp_path):
+    metadata, found = splits_of(speakers, tmp_path / "o", folds=3, group_by="speaker")
+    assert set(metadata.splits) <= {"fold0", "fold1", "fold2"}
+    assert all(len(splits) == 1 for splits in found.values())
+
+
+def test_a_split_for_each_input(tmp_path):
+    for name in ("one", "two"):
+        write_sound(tmp_path / name / "a" / "x.wav", 500)
+    metadata = record({"train": tmp_path / "one", "test": tmp_path / "two"},
+                      str(tmp_path / "o"), win_len=100)  # fmt: skip
+    assert {name: s.examples for name, s in metadata.splits.items()} == {
+        "test": 5, "train": 5
+    }  # fmt: skip
+
+
+def test_a_split_column(corpus):
+    rows = [{**row, "part": part} for row, part in
+            zip(ROWS, ["train", "dev", "train"], strict=True)]  # fmt: skip
+    path = write_csv(corpus / "m.csv", rows)
+    metadata = record(str(path), str(corpus / "o"), win_len=500, label_from="kind",
+                      split_column="part", copies=1, augment="noise()")  # fmt: skip
+    assert {name: s.examples for name, s in metadata.splits.items()} == {
+        "dev": 3, "train": 12
+    }  # fmt: skip
+
+
+def test_a_split_without_a_class_is_told(corpus, capsys):
+    rows = [{**row, "part": part} for row, part in
+            zip(ROWS, ["train", "train", "dev"], strict=True)]  # fmt: skip
+    path = write_csv(corpus / "m.csv", rows)
+    flags = ["--input", str(path), "--win-len", "500", "--label-from", "kind",
+             "--split-column", "part"]  # fmt: skip
+    assert main.main(["plan", *flags]) == 0
+    said = capsys.readouterr()
+    assert "warning: split dev has no example of dog" in said.err
+    assert "class  dev examples / clips / hours  train examples / clips" in said.out
+    (cats,) = (line for line in said.out.splitlines() if line.startswith("cat"))
+    assert cats.split()[1:] == ["4", "/", "1", "/", "0.00", "2", "/", "1", "/", "0.00"]
+    assert main.main(["record", *flags, "--output", str(corpus / "o")]) == 0
+    assert "warning: split dev has no example of dog" in capsys.readouterr().err
+
+
+def test_segments_of_one_file_stay_together(tmp_path):
+    soundfile.write(tmp_path / "x.wav", np.zeros(RATE * 20), RATE)
+    soundfile.write(tmp_path / "y.wav", np.zeros(RATE * 20), RATE)
+    rows = [{"path": f"{name}.wav", "offset_s": k, "duration_s": 1}
+            for name in "xy" for k in range(20)]  # fmt: skip
+    path = write_csv(tmp_path / "m.csv", rows)
+    summary, _ = plan(str(path), win_seconds=1, label_from="none", splits="a=1,b=1")
+    assert {layout.total for layout in summary.layouts.values()} <= {20, 40}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"splits": "a=1", "folds": 2}, "splits and folds: give only one"),
+        ({"folds": 1}, "folds: must be at least 2"),
+        ({"stratify": True}, "stratify: needs --splits or --folds"),
+        ({"split_salt": 3}, "split_salt: needs --splits or --folds"),
+        ({"group_by": "x"}, "group_by: needs --splits, --folds, --split-column or an"),
+        ({"folds": 2, "copies": 1, "augment": "noise()"}, "copies: are for a split"),
+        ({"splits": "a"}, "splits: must look like"),
+        ({"classes": ""}, "classes: must be text"),
+    ],
+)
+def test_what_makes_no_sense(corpus, options, problem):
+    with pytest.raises(RecipeError, match=problem):
+        plan(str(corpus), win_len=100, **options)
+
+
+# Tables in memory
+
+
+def tables_of(rows):
+    """The same rows as people hold them."""
+    names = list(rows[0])
+    return {
+        "dicts": rows,
+        "pandas": pd.DataFrame(rows),
+        "pyarrow": pa.table({n: [row[n] for row in rows] for n in names}),
+    }
+
+
+def bytes_of(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.gz"))}
+
+
+@pytest.mark.parametrize("kind", ["dicts", "pandas", "pyarrow"])
+def test_a_table_in_memory_gives_what_its_file_gives(corpus, monkeypatch, kind):
+    path = write_csv(corpus / "m.csv", ROWS)
+    options = {"win_len": 500, "label_from": "kind", "num_shards": 2}
+    expected = record(path, corpus / "from_file", **options)
+    monkeypatch.chdir(corpus)
+    metadata = record(tables_of(ROWS)[kind], corpus / "o", **options)
+    assert bytes_of(corpus / "o") == bytes_of(corpus / "from_file")
+    assert metadata == expected
+    assert not (corpus / "o" / "_work").exists()
+    summary, rejects = plan(tables_of(ROWS)[kind], **options)
+    assert (summary.listing.clips, rejects) == (3, [])
+
+
+def test_a_table_in_memory_for_each_split(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    metadata = record(
+        {"train": pd.DataFrame(ROWS[:2]), "test": ROWS[2:]}, corpus / "o", win_len=500
+    )
+    assert {name: s.clips for name, s in metadata.splits.items()} == {
+        "test": 1, "train": 2,
+    }  # fmt: skip
+
+
+def test_what_is_missing_in_a_table_in_memory(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    when = datetime.date(2026, 11, 21)
+    rows = [
+        {"path": corpus / "a/1.wav", "loud": np.float32(0.5), "take": np.int64(7)},
+        {"path": "a/2.wav", "loud": math.nan, "take": 8, "day": when},
+        {"path": "b/ä 3.wav", "loud": None, "take": 9},
+    ]
+    record(rows, corpus / "o", win_len=500, order="listed", max_windows=1)
+    found = examples_of(corpus / "o")
+    np.testing.assert_array_equal(
+        [e["loud"] for e in found], np.float32([0.5, math.nan, math.nan])
+    )
+    assert [e["take"] for e in found] == [7, 8, 9]
+    assert [e["day"] for e in found] == [b"", b"2026-11-21", b""]
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"path": "a/1.wav", "kind": b"x"}], r"Row 1 .* has b'x' in column kind"),
+        (
+            {"path": ["a/1.wav"]},
+            r"The input \['a/1.wav'\] is neither a path nor a table",
+        ),
+        (["a/1.wav", {"path": "a/1.wav"}], "The input {'path': .* is neither a path"),
+        ([{}], "There is not one row"),
+        (pd.DataFrame({"path": []}), "There is not one row"),
+        ([{"name": "a/1.wav"}], "has no column path"),
+    ],
+)
+def test_tables_in_memory_that_are_refused(corpus, monkeypatch, rows, problem):
+    monkeypatch.chdir(corpus)
+    with pytest.raises((InputError, RecipeError), match=problem):
+        record(rows, corpus / "o", win_len=500)
+    assert not (corpus / "o").exists()
+
+
+def test_classes_from_a_mapping(corpus, tmp_path):
+    classes = {"a/1.wav": "owl", "./b/ä 3.wav": "tit", str(corpus / "a/2.wav"): "owl"}
+    for at, source in enumerate(
+        (corpus, {"train": corpus / "a", "test": corpus / "b"})
+    ):
+        if at:
+            names = ("1.wav", "ä 3.wav", str(corpus / "a/2.wav"))
+            classes = dict(zip(names, classes.values(), strict=True))
+        out = tmp_path.parent / f"{tmp_path.name} {at}"
+        metadata = record(source, out, win_len=500, label_from=classes)
+        found = {
+            (e["filepath"].decode(), e["class"].decode())
+            for split in metadata.splits
+            for e in examples_of(out, split)
+        }
+        below = ("", "") if at else ("a/", "b/")
+        assert found == {
+            (f"{below[0]}1.wav", "owl"), (f"{below[0]}2.wav", "owl"),
+            (f"{below[1]}ä 3.wav", "tit"),
+        }  # fmt: skip
+
+
+def test_classes_from_a_mapping_of_links(corpus):
+    (corpus / "c").symlink_to("b")
+    classes = {"b/ä 3.wav": "owl", "c/ä 3.wav": "tit", "a/1.wav": "x", "a/2.wav": "x"}
+    out = corpus.parent / f"{corpus.name} out"
+    metadata = record(corpus, out, win_len=500, label_from=classes)
+    assert (metadata.rejected, metadata.classes) == (0, ("owl", "tit", "x"))
+    with pytest.raises(InputError, match="which are one file"):
+        plan(corpus, win_len=500, label_from={"a/1.wav": "x", "./a/1.wav": "y"})
+
+
+def test_classes_from_a_mapping_that_does_not_fit(corpus):
+    for classes, problem in (
+        (
+            {"a/1.wav": "owl", "a/9.wav": "owl"},
+            "a class for a/9.wav, which is not among",
+        ),
+        ({}, "There is not one|has no class"),
+    ):
+        with pytest.raises((InputError, TooManyRejected), match=problem):
+            record(corpus, corpus.parent / f"{corpus.name} out", win_len=500,
+                   label_from=classes)  # fmt: skip
+    _, rejects = plan(corpus, win_len=500, label_from={"a/1.wav": "owl"})
+    assert [r.filepath for r in rejects] == ["a/2.wav", "b/ä 3.wav"]
+    assert all("has no class" in r.reason for r in rejects)
+    table = write_csv(corpus / "m.csv", ROWS)
+    with pytest.raises(InputError, match="is a table, whose classes are in a column"):
+        plan(table, win_len=500, label_from={"a/1.wav": "owl"})
+
+
+def test_a_run_of_a_table_in_memory_can_be_continued(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    rows = [*ROWS, {**ROWS[0], "path": "gone.wav"}]
+    options = {"win_len": 500, "label_from": "kind"}
+    with pytest.raises(TooManyRejected, match=r"gone.wav"):
+        record(rows, corpus / "o", **options)
+    (kept,) = (corpus / "o" / "_work" / "rows").iterdir()
+    assert len(kept.read_text().splitlines()) == 4
+    with pytest.raises(OutputError, match="another recipe, other inputs"):
+        record(ROWS, corpus / "o", **options)
+    write_sound(corpus / "gone.wav", 600)
+    assert record(rows, corpus / "o", **options).clips == 4
+
+
+# What would leak, or be lost
+
+
+def test_a_file_is_in_one_group(corpus):
+    rows = [
+        {"path": "a/1.wav", "who": 1, "offset_s": 0, "duration_s": 0.1},
+        {"path": "a/1.wav", "who": 2, "offset_s": 0.05, "duration_s": 0.05},
+        {"path": "a/2.wav", "who": 1, "offset_s": 0, "duration_s": 0.1},
+    ]
+    path = write_csv(corpus / "m.csv", rows)
+    _, rejects = plan(path, win_len=100, splits="a=1,b=1", group_by="who")
+    (reject,) = rejects
+    assert reject.row == 1
+    assert "is of the group 2, but clip 0 from 0, a part of the same" in reject.reason
+    assert "row 3 of" in reject.reason
+
+
+def test_a_group_is_in_one_split(corpus):
+    rows = [
+        {"path": row["path"], "who": "x", "part": part}
+        for row, part in zip(ROWS, ["train", "test", "train"], strict=True)
+    ]
+    path = write_csv(corpus / "m.csv", rows)
+    options = {"win_len": 100, "split_column": "part"}
+    _, rejects = plan(path, **options, group_by="who")
+    (reject,) = rejects
+    assert "is in the split test, but its group x is in train before" in reject.reason
+    assert plan(path, **options)[1] == []
+
+
+def test_a_split_that_gets_nothing_is_told(corpus, capsys):
+    path = write_csv(corpus / "m.csv", [{**row, "who": "x"} for row in ROWS])
+    flags = ["--input", str(path), "--win-len", "500", "--label-from", "none",
+             "--splits", "train=1,test=1", "--group-by", "who"]  # fmt: skip
+    assert main.main(["plan", *flags]) == 0
+    problem = "has no clip at all: there are too few groups for its share"
+    assert capsys.readouterr().err.count(problem) == 1
+    assert main.main(["record", *flags, "--output", str(corpus / "o")]) == 0
+    assert capsys.readouterr().err.count(problem) == 1
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "problem"),
+    [
+        (["train={}", "{}"], {}, "has no split, but others have"),
+        (["train={}", "test={}"], {"splits": "a=1"}, "splits: decides splits, and so"),
+        (["train={}", "test={}"], {"folds": 2}, "folds: decides splits, and so"),
+    ],
+)
+def test_one_way_of_splitting(corpus, inputs, options, problem):
+    places = [corpus / "a", corpus / "b"]
+    texts = [text.format(place) for text, place in zip(inputs, places, strict=True)]
+    with pytest.raises((InputError, RecipeError), match=problem):
+        plan(texts, win_len=100, **options)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(2**63 - 1, "int64"), (-(2**63), "int64"), (2**63, "string"), (2**70, "string")],
+)
+def test_numbers_of_more_than_64_bits_are_text(corpus, monkeypatch, value, dtype):
+    monkeypatch.chdir(corpus)
+    record([{"path": "a/1.wav", "n": value}], corpus / "o", win_len=500)
+    (first, *_) = examples_of(corpus / "o")
+    assert Metadata.load(str(corpus / "o")).features["n"].dtype == dtype
+    assert first["n"] == (value if dtype == "int64" else str(value).encode())
+
+
+@pytest.mark.parametrize("value", [None, math.nan, 1e300])
+def test_what_is_to_be_predicted_must_be_there(corpus, monkeypatch, value):
+    monkeypatch.chdir(corpus)
+    rows = [{"path": "a/1.wav", "t": 1.0}, {"path": "a/2.wav", "t": value}]
+    _, rejects = plan(rows, win_len=500, target_columns=["t"], label_from="none")
+    assert [reject.row for reject in rejects] == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"classes": "y,x,y"}, "classes: must be names, each of them once"),
+        ({"classes": "y,,x"}, "classes: must be names, each of them once"),
+        ({"delimiter": "::"}, "delimiter: must be one character"),
+    ],
+)
+def test_lists_and_delimiters_that_make_no_sense(options, problem):
+    with pytest.raises(RecipeError, match=problem):
+        Recipe(win_len=1, **options)
+
+
+@pytest.mark.parametrize("places", ["a", [{"path": "a/1.wav", "kind": "cat"}]])
+def test_classes_need_a_label(corpus, monkeypatch, places):
+    monkeypatch.chdir(corpus)
+    options = {"win_len": 500, "classes": "cat,dog"}
+    for run in (plan, lambda *args, **more: record(*args, corpus / "o", **more)):
+        with pytest.raises(RecipeError, match=r"^classes: .* label_from is none"):
+            run(places, label_from="none", **options)
+    assert not (corpus / "o").exists()
+    # A column may have this name.
+    rows = [{"path": "a/1.wav", "none": "dog"}]
+    metadata = record(rows, corpus / "o", label_from="none", **options)
+    assert metadata.splits["records"].examples_per_class == {"cat": 0, "dog": 2}
+    events = [{"path": "a/1.wav", "start": 0, "end": 1, "label": "dog"}]
+    (corpus / "events.json").write_text(json.dumps(events))
+    summary, _ = plan(
+        "a/1.wav", label_from="none", events=str(corpus / "events.json"), **options
+    )
+    assert summary.form.classes == ("cat", "dog")
+
+
+def test_lists_and_shares_from_python(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    metadata = record(
+        ROWS, corpus / "o", win_len=500, label_from="kind", classes=["dog", "cat"],
+        columns=["take", "loud"], splits={"train": 0.5, "test": 0.5},
+    )  # fmt: skip
+    assert metadata.classes == ("dog", "cat")
+    assert metadata.recipe.splits == "train=0.5,test=0.5"

@@ -1,0 +1,448 @@
+"""sources.py on real folders, with names as people give them."""
+
+import os
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import InputError
+from beam_pipeline.inputs.labels import Labeler
+from beam_pipeline.inputs.listing import is_audio_name, list_sources, survey
+from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.inputs.sources import (
+    FILE,
+    FOLDER,
+    GLOB,
+    LIST,
+    Input,
+    locate,
+    resolve_input,
+    resolve_inputs,
+)
+from beam_pipeline.recipe.recipe import Recipe
+
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux takes any bytes as a name"
+)
+
+
+def listed(inputs, label_from):
+    recipe = Recipe(win_len=1, label_from=label_from)
+    return list(list_sources(survey(inputs, recipe), recipe))
+
+
+def row_of(row, source, filepath, label, problem=None):
+    """A row that is its own group."""
+    return SourceRow(row, source, filepath, label, problem, group=filepath, file=row)
+
+
+def touch(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def names_of(*texts, label_from="none"):
+    """The names that are listed, in order."""
+    inputs = resolve_inputs([str(text) for text in texts])
+    rows = [row for row in listed(inputs, label_from) if row is not None]
+    assert [row.row for row in rows] == list(range(len(rows)))
+    for row in rows:
+        assert os.path.lexists(locate(inputs, row.source, row.filepath))
+    return [row.filepath for row in rows]
+
+
+def rows_of(*texts, label_from="folder"):
+    return list(listed(resolve_inputs([str(t) for t in texts]), label_from))
+
+
+# Folders
+
+
+def test_folders_are_walked_in_the_order_of_names(tmp_path):
+    touch(tmp_path, "b/2.wav", "b/10.wav", "b.wav", "a/z/1.wav", "a.wav", "a/b.wav",
+          "B/1.wav", "ä.wav")  # fmt: skip
+    names = names_of(tmp_path)
+    assert names == [
+        "B/1.wav",
+        "a.wav",
+        "a/b.wav",
+        "a/z/1.wav",
+        "b.wav",
+        "b/10.wav",
+        "b/2.wav",
+        "ä.wav",
+    ]
+    # Object stores list in this order, too.
+    assert names == sorted(names, key=lambda name: name.encode())
+
+
+def test_an_empty_folder_holds_nothing(tmp_path):
+    assert rows_of(tmp_path) == []
+    (tmp_path / "empty.wav").mkdir()
+    assert rows_of(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["a.wav", "a.WAV", "a.Flac", "a.b.mp3", "x/a.ogg", "a b.opus", "a#1.aiff"]
+)
+def test_an_audio_suffix_in_any_case_is_taken(tmp_path, name):
+    touch(tmp_path, name)
+    assert names_of(tmp_path) == [name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a", "wav", ".wav", "a.", "a.txt", "a.wav.txt", "a.wave1", ".hidden.wav",
+     "x/.hidden.wav", ".git/a.wav", "x/.git/a.wav", "x/._a.wav"],
+)  # fmt: skip
+def test_other_and_hidden_names_are_ignored(tmp_path, name):
+    assert not is_audio_name(name)
+    touch(tmp_path, name, "good.wav")
+    rows = rows_of(tmp_path)
+    assert [row.filepath for row in rows if row] == ["good.wav"]
+    assert rows.count(None) == 1
+
+
+@pytest.mark.parametrize(
+    "folder", ["[a]", "a*b", "a?b", "[!x]", "{a,b}", "**", "a'b \"c"]
+)
+def test_glob_characters_in_names_are_literal(tmp_path, folder):
+    touch(tmp_path, f"{folder}/[1]*?.wav", "a/decoy.wav", "axb/decoy.wav")
+    assert names_of(tmp_path / folder) == ["[1]*?.wav"]
+    assert names_of(tmp_path / folder / "[1]*?.wav") == ["[1]*?.wav"]
+    assert f"{folder}/[1]*?.wav" in names_of(tmp_path)
+
+
+def test_names_in_all_scripts_are_taken_as_they_are(tmp_path):
+    names = ["e\u0301.wav", "ß.wav", "é.wav", "中/音.wav", "🐈.wav"]
+    touch(tmp_path, *names)
+    assert sorted(names_of(tmp_path)) == sorted(names)
+
+
+@linux
+@pytest.mark.parametrize(
+    "name", ["a\nb.wav", "a\tb.wav", " a .wav", "a\\b.wav", "-x.wav"]
+)
+def test_odd_names_are_names(tmp_path, name):
+    touch(tmp_path, name)
+    assert names_of(tmp_path) == [name]
+
+
+@linux
+def test_a_name_that_is_no_text_is_a_row_with_a_problem(tmp_path):
+    touch(tmp_path, "a/good.wav")
+    os.close(os.open(bytes(tmp_path / "a") + b"/b\xffd.wav", os.O_CREAT))
+    bad, good = sorted(rows_of(tmp_path), key=lambda row: row.problem is None)
+    assert good == row_of(good.row, 0, "a/good.wav", "a")
+    assert bad.filepath == r"a/b\xffd.wav"
+    assert bad.problem == "its name is not valid UTF-8; rename it"
+    assert bad.filepath.encode()
+
+
+# Links
+
+
+def test_links_are_followed(tmp_path):
+    touch(tmp_path, "real/a.wav", "in/b.wav")
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "real")
+    (tmp_path / "in" / "c.wav").symlink_to(tmp_path / "real" / "a.wav")
+    (tmp_path / "start").symlink_to(tmp_path / "in")
+    wanted = ["b.wav", "c.wav", "linked/a.wav"]
+    assert names_of(tmp_path / "in") == wanted
+    assert names_of(tmp_path / "start") == wanted
+
+
+def test_link_loops_end(tmp_path):
+    touch(tmp_path, "a/x.wav", "b/y.wav")
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    (tmp_path / "a" / "self").symlink_to(tmp_path / "a")
+    (tmp_path / "b" / "over").symlink_to(tmp_path / "a")
+    assert names_of(tmp_path) == ["a/x.wav", "b/over/x.wav", "b/y.wav"]
+
+
+def test_a_link_to_nowhere_is_listed_and_not_lost(tmp_path):
+    (tmp_path / "gone.wav").symlink_to(tmp_path / "nowhere.wav")
+    assert names_of(tmp_path) == ["gone.wav"]
+
+
+# Globs
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("*.wav", ["1.wav", "2.wav"]),
+        ("?.wav", ["1.wav", "2.wav"]),
+        ("[1].wav", ["1.wav"]),
+        ("a/*", ["3.wav", "4.txt"]),
+        ("*/*.wav", ["a/3.wav", "b/5.wav"]),
+        ("a/3*", ["3.wav"]),
+        ("**.wav", ["1.wav", "2.wav", "a/3.wav", "a/c/6.wav", "b/5.wav"]),
+        ("**/*.wav", ["a/3.wav", "a/c/6.wav", "b/5.wav"]),
+        ("nothing*", []),
+        ("no*/where.wav", []),
+    ],
+)
+def test_globs_take_every_file_that_matches(tmp_path, pattern, names):
+    touch(tmp_path, "1.wav", "2.wav", "a/3.wav", "a/4.txt", "b/5.wav", "a/c/6.wav")
+    assert names_of(tmp_path / pattern) == names
+
+
+@pytest.mark.parametrize(
+    ("pattern", "root"),
+    [
+        ("*.wav", ""),
+        ("a*/x", ""),
+        ("a/b*/x", "/a"),
+        ("a/b/c?", "/a/b"),
+        ("a/[b]/c", "/a"),
+    ],
+)
+def test_names_of_globs_are_relative_to_the_folder_before_the_wildcard(
+    tmp_path, pattern, root
+):
+    wanted = Input(GLOB, f"{tmp_path}/{pattern}", f"{tmp_path}{root}")
+    assert resolve_input(f"{tmp_path}/{pattern}") == wanted
+
+
+def test_what_exists_is_literal_though_it_looks_like_a_glob(tmp_path):
+    touch(tmp_path, "[ab].wav", "a.wav", "b.wav")
+    assert resolve_input(str(tmp_path / "[ab].wav")).kind == FILE
+    assert names_of(tmp_path / "[ab].wav") == ["[ab].wav"]
+    (tmp_path / "[ab].wav").unlink()
+    assert names_of(tmp_path / "[ab].wav") == ["a.wav", "b.wav"]
+
+
+@pytest.mark.parametrize("folder", ["a[1]", "a*b", "x?/y"])
+def test_folders_that_exist_are_literal_in_a_glob(tmp_path, folder):
+    touch(tmp_path, f"{folder}/1.wav", "a1/2.wav", "axb/3.wav", "xx/y/4.wav")
+    assert names_of(f"{tmp_path}/{folder}/*.wav") == ["1.wav"]
+
+
+@pytest.mark.parametrize("pattern", ["gs://b/x/*.wav", "s3://b/x/a?.wav"])
+def test_remote_globs_are_not_looked_for_first(pattern):
+    folder = pattern.rpartition("/")[0]
+    assert resolve_input(pattern) == Input(GLOB, pattern, folder)
+
+
+# Files and lists
+
+
+def test_a_single_file_is_taken_whatever_its_suffix(tmp_path):
+    touch(tmp_path, "sea/tug/x.raw")
+    assert names_of(tmp_path / "sea" / "tug" / "x.raw") == ["x.raw"]
+    (row,) = rows_of(tmp_path / "sea" / "tug" / "x.raw")
+    assert row == row_of(0, 0, "x.raw", "tug")
+
+
+def test_a_list_names_files_beside_it_or_anywhere(tmp_path):
+    touch(tmp_path, "a/1.wav", "b c.wav", "#3.wav", "elsewhere/2.raw")
+    text = f"\ufeffa/1.wav\r\n\n  b c.wav  \n# a comment\n{tmp_path}/elsewhere/2.raw"
+    (tmp_path / "list.txt").write_bytes(text.encode())
+    assert resolve_input(str(tmp_path / "list.txt")).kind == LIST
+    assert names_of(tmp_path / "list.txt") == [
+        "a/1.wav",
+        "b c.wav",
+        f"{tmp_path}/elsewhere/2.raw",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing\n"])
+def test_an_empty_list(tmp_path, text):
+    (tmp_path / "list.txt").write_text(text)
+    assert rows_of(tmp_path / "list.txt") == []
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_file_that_a_list_names_again_is_a_row_with_a_problem(tmp_path, times):
+    (tmp_path / "a.wav").touch()
+    lines = ["x.wav", "y.wav", *["x.wav"] * (times - 1)]
+    (tmp_path / "list.txt").write_text("\n".join(lines))
+    problem = "is listed twice: it is clip 1 from 0, too"
+    assert rows_of(tmp_path / "a.wav", tmp_path / "list.txt", label_from="none") == [
+        row_of(0, 0, "a.wav", None),
+        row_of(1, 1, "x.wav", None),
+        row_of(2, 1, "y.wav", None),
+        *(
+            row_of(3 + i, 1, "x.wav", None, problem)._replace(file=1)
+            for i in range(times - 1)
+        ),
+    ]
+
+
+def test_a_file_is_one_however_lists_and_folders_spell_it(tmp_path):
+    touch(tmp_path, "a/x.wav", "b/x.wav", "b/y.wav")
+    lines = ["../b/y.wav", "./x.wav", "sub/../x.wav", f"{tmp_path}/b/x.wav"]
+    (tmp_path / "a" / "list.txt").write_text("\n".join(lines))
+    rows = rows_of(tmp_path / "b", tmp_path / "a" / "list.txt", label_from="none")
+    assert [(row.filepath, row.file) for row in rows] == [
+        ("x.wav", 0), ("y.wav", 1), ("../b/y.wav", 1), ("x.wav", 3), ("x.wav", 3),
+        (f"{tmp_path}/b/x.wav", 0),
+    ]  # fmt: skip
+    assert [row.row for row in rows if row.problem is None] == [0, 1, 3]
+
+
+@linux
+def test_a_list_may_hold_names_that_are_no_text(tmp_path):
+    (tmp_path / "list.txt").write_bytes(b"good.wav\nb\xffd.wav\n")
+    good, bad = rows_of(tmp_path / "list.txt")
+    assert (good.filepath, good.problem) == ("good.wav", None)
+    assert (bad.filepath, bad.label) == (r"b\xffd.wav", None)
+
+
+@pytest.mark.parametrize("character", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_a_list_is_cut_at_ends_of_lines_alone(tmp_path, character):
+    name = f"a{character}b.wav"
+    touch(tmp_path, name)
+    (tmp_path / "list.txt").write_text(f"{name}\n", newline="")
+    assert names_of(tmp_path / "list.txt") == [name]
+
+
+@pytest.mark.parametrize("line", ["./x.wav", "a/../x.wav", "a/./../x.wav", ".//x.wav"])
+def test_paths_in_a_list_are_made_plain(tmp_path, line):
+    touch(tmp_path, "x.wav", "a/y.wav")
+    (tmp_path / "list.txt").write_text(f"{line}\n")
+    assert rows_of(tmp_path / "list.txt") == [row_of(0, 0, "x.wav", tmp_path.name)]
+
+
+# Several inputs
+
+
+def test_rows_count_over_all_inputs(tmp_path):
+    touch(tmp_path, "a/1.wav", "a/2.wav", "a/no.md", "b/1.wav", "c.wav")
+    rows = rows_of(tmp_path / "b", tmp_path / "c.wav", tmp_path / "a")
+    assert rows == [
+        row_of(0, 0, "1.wav", "b"),
+        row_of(1, 1, "c.wav", tmp_path.name),
+        row_of(2, 2, "1.wav", "a"),
+        row_of(3, 2, "2.wav", "a"),
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("in", "in"), ("in", "in/"), ("in", "in/sub"), ("in", "in/a.wav"),
+     ("in", "in/*.wav"), ("in", "in/sub/*"), ("in/sub/..", "in/sub")],
+)  # fmt: skip
+def test_inputs_that_overlap_are_refused(tmp_path, first, second):
+    touch(tmp_path, "in/a.wav", "in/sub/b.wav")
+    texts = [f"{tmp_path}/{first}", f"{tmp_path}/{second}"]
+    for pair in (texts, texts[::-1]):
+        with pytest.raises(InputError, match=r"lies inside .*taken twice"):
+            resolve_inputs(pair)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("in/a.wav", "in/a.wav"),
+        ("in/*.wav", "in/*.wav"),
+        ("in", "link"),
+    ],
+)
+def test_inputs_that_hold_the_same_file_are_refused(tmp_path, first, second):
+    touch(tmp_path, "in/a.wav", "in/sub/b.wav")
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    with pytest.raises(InputError):
+        resolve_inputs([f"{tmp_path}/{first}", f"{tmp_path}/{second}"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("in/*.wav", "in/a.wav"), ("in/sub", "in/*/b.wav"), ("in/a.wav", "in/?.wav")],
+)
+def test_a_file_of_two_inputs_is_taken_once(tmp_path, first, second):
+    touch(tmp_path, "in/a.wav", "in/sub/b.wav")
+    inputs = resolve_inputs([f"{tmp_path}/{first}", f"{tmp_path}/{second}"])
+    once, twice = listed(inputs, "none")
+    assert once.problem is None
+    assert twice.problem == "is listed twice: it is clip 0 from 0, too"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("in", "in2"), ("in2", "in"), ("in/sub", "in/a.wav"), ("in", "in/list.txt")],
+)
+def test_inputs_beside_each_other(tmp_path, first, second):
+    touch(tmp_path, "in/a.wav", "in/sub/b.wav", "in2/a.wav", "in/list.txt")
+    assert len(resolve_inputs([f"{tmp_path}/{first}", f"{tmp_path}/{second}"])) == 2
+
+
+@pytest.mark.parametrize("name", ["nowhere", "a.wav/b", "", "x.txt"])
+def test_nothing_there(tmp_path, name):
+    (tmp_path / "a.wav").touch()
+    text = f"{tmp_path}/no/{name}" if name != "a.wav/b" else f"{tmp_path}/{name}"
+    with pytest.raises(InputError, match="there is no such file or folder"):
+        resolve_input(text)
+
+
+def test_no_input_at_all():
+    with pytest.raises(InputError, match="at least one --input"):
+        resolve_inputs([])
+
+
+def test_relative_paths_and_home_are_made_absolute(tmp_path, monkeypatch):
+    touch(tmp_path, "in/a.wav")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    wanted = Input(FOLDER, f"{tmp_path}/in", f"{tmp_path}/in")
+    assert [resolve_input(t) for t in ("in", "./in/", "~/in", "in/../in")] == [
+        wanted
+    ] * 4
+
+
+# Classes
+
+
+@pytest.mark.parametrize(
+    ("label_from", "filepath", "label"),
+    [
+        ("folder", "sea/tug/01.wav", "tug"),
+        ("folder", "tug/01.wav", "tug"),
+        ("folder", "01.wav", "root"),
+        ("folder", "a b/x.wav", "a b"),
+        ("name", "12_24346_tug.wav", "tug"),
+        ("name", "x_y/1_2.b_cat.wav", "cat"),
+        ("name", "_cat", "cat"),
+        (r"(?P<class>\d)_", "7_theo_3.wav", "7"),
+        (r"^(?P<class>[^/]+)/", "sea/tug/01.wav", "sea"),
+        (r"(?P<class>täg)", "x/täg.wav", "täg"),
+        ("none", "sea/tug/01.wav", None),
+    ],
+)
+def test_classes_are_read_off_names(label_from, filepath, label):
+    assert Labeler(label_from).label(filepath, "/data/root/") == label
+
+
+@pytest.mark.parametrize(
+    ("label_from", "filepath", "words"),
+    [
+        ("name", "a_b/cat.wav", "no text after an underscore"),
+        ("name", "cat_.wav", "no text after an underscore"),
+        (r"(?P<class>\d)", "cat.wav", r"does not match \(\?P<class>\\d\)"),
+        (r"x(?P<class>\d*)", "x.wav", "does not match"),
+        (r"x|(?P<class>\d)", "x.wav", "does not match"),
+    ],
+)
+def test_a_name_without_a_class_is_a_row_with_a_problem(label_from, filepath, words):
+    with pytest.raises(ValueError, match=f"has no class: .*{words}"):
+        Labeler(label_from).label(filepath, "/data")
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1))
+def test_any_folder_is_a_class(name):
+    assert Labeler("folder").label(f"{name}/x.wav", "/data") == name
+
+
+def test_the_same_files_are_the_same_rows_wherever_they_lie(tmp_path):
+    listings = []
+    for place in ("here", "far/away"):
+        for name in ("b/2.wav", "a/1.wav", "b/1.wav"):
+            touch(tmp_path / place, name)
+        listings.append(rows_of(tmp_path / place))
+    assert listings[0] == listings[1]
+    assert [row.filepath for row in listings[0]] == ["a/1.wav", "b/1.wav", "b/2.wav"]

@@ -1,0 +1,366 @@
+"""plan.py against lists of every window, one by one."""
+
+import pickle
+from itertools import groupby
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.hashing import clip_key
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.plan.batch import Batch
+from beam_pipeline.plan.clips import Clip
+from beam_pipeline.plan.order import (
+    BUCKET_BITS,
+    ROWS_PER_LISTED_BUCKET,
+    PlacedClips,
+    bucket_of,
+    order_key,
+    sort_bucket,
+)
+from beam_pipeline.plan.segments import Segment, ShardTask, cut_segments
+from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES, Shard, ShardLayout
+from beam_pipeline.recipe.recipe import Recipe
+
+SHUFFLED = Recipe(win_len=100, seed=3)
+LISTED = Recipe(win_len=100, order="listed")
+
+
+def clip(row, windows=1, filepath=None, source=0, split="train"):
+    name = f"a/{row}.wav" if filepath is None else filepath
+    sizes = (windows * 100, 8000, 1, "WAV", "PCM_16", 8000, windows * 100, windows)
+    return Clip(row, source, name, "a", split, *sizes)
+
+
+def layout_of(windows, split="train", example_bytes=1000, **options):
+    recipe = Recipe(win_len=100, **options)
+    return ShardLayout.of(split, windows, example_bytes, recipe)
+
+
+def sizes_of(layout):
+    return [layout.shard(k).examples for k in range(layout.shards)]
+
+
+# ShardLayout
+
+
+@pytest.mark.parametrize(
+    ("windows", "sizes"),
+    [(1, [1]), (2, [2]), (3, [3]), (4, [3, 1]), (5, [3, 2]), (6, [3, 3]),
+     (7, [3, 3, 1])],
+)  # fmt: skip
+def test_elements_per_file_is_exact(windows, sizes):
+    assert sizes_of(layout_of(windows, elements_per_file=3)) == sizes
+
+
+@pytest.mark.parametrize(
+    ("windows", "sizes"),
+    [(1, [1]), (2, [1, 1]), (3, [1, 1, 1]), (4, [1, 1, 2]), (5, [1, 2, 2]),
+     (6, [2, 2, 2]), (7, [2, 2, 3])],
+)  # fmt: skip
+def test_num_shards_is_exact_where_there_are_so_many_examples(windows, sizes):
+    assert sizes_of(layout_of(windows, num_shards=3)) == sizes
+
+
+@pytest.mark.parametrize(
+    ("num_elems", "sizes"),
+    [(1, [1]), (4, [4]), (5, [4, 1]), (9, [4, 4, 1]), (10, [4, 4, 2]),
+     (11, [4, 4, 2])],
+)  # fmt: skip
+def test_num_elems_limits_what_there_is(num_elems, sizes):
+    layout = layout_of(10, elements_per_file=4, num_elems=num_elems)
+    assert sizes_of(layout) == sizes
+    assert layout.total == min(num_elems, 10)
+
+
+@pytest.mark.parametrize(
+    ("shard_bytes", "per_shard"),
+    [(1, 1), (999, 1), (1000, 1), (1001, 1), (1999, 1), (2000, 2), (10**6, 1000)],
+)
+def test_shard_bytes_is_as_many_whole_examples_as_fit(shard_bytes, per_shard):
+    layout = layout_of(5000, example_bytes=1000, shard_bytes=shard_bytes)
+    assert layout.per_shard == per_shard
+    assert sum(sizes_of(layout)) == 5000
+
+
+def test_shard_bytes_by_default():
+    layout = layout_of(10**6, example_bytes=64 << 10)
+    assert layout.per_shard == DEFAULT_SHARD_BYTES // (64 << 10) == 2048
+
+
+OPTIONS = st.one_of(
+    st.fixed_dictionaries(
+        {key: st.integers(1, 310)}, optional={"num_elems": st.integers(1, 310)}
+    )
+    for key in ("elements_per_file", "num_shards")
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 300), OPTIONS)
+def test_every_example_is_in_the_shard_whose_bounds_hold_it(windows, options):
+    layout = layout_of(windows, **options)
+    owners = [
+        k
+        for k in range(layout.shards)
+        for _ in range(layout.bound(k), layout.bound(k + 1))
+    ]
+    assert owners == [layout.shard_at(i) for i in range(layout.total)]
+    sizes = sizes_of(layout)
+    assert len(owners) == sum(sizes) == layout.total
+    assert min(sizes) >= 1
+    if layout.per_shard is None:
+        assert max(sizes) - min(sizes) <= 1
+    else:
+        assert set(sizes[:-1]) <= {layout.per_shard}
+
+
+@pytest.mark.parametrize("total", [10**12, 10**12 + 1, 2**62])
+@pytest.mark.parametrize("shards", [1, 7, 99_999])
+def test_bounds_are_exact_where_floats_are_not(total, shards):
+    layout = ShardLayout("train", total, shards, None)
+    assert (layout.bound(0), layout.bound(shards)) == (0, total)
+    for k in {0, 1, shards // 2, shards - 1} & set(range(shards)):
+        assert layout.shard_at(layout.bound(k)) == k
+        assert layout.shard_at(layout.bound(k + 1) - 1) == k
+
+
+@pytest.mark.parametrize(
+    ("split", "name"),
+    [
+        ("train", "train/train-00002-of-00003"),
+        (DEFAULT_SPLIT, "records-00002-of-00003"),
+    ],
+)
+def test_names_of_shards(split, name):
+    layout = layout_of(9, split=split, num_shards=3)
+    assert layout.shard(2) == Shard(name, split, 2, 3)
+
+
+# Segments
+
+
+def windows_of(clips):
+    return [(c.row, k) for c in clips for k in range(c.windows)]
+
+
+def clips_of(counts):
+    return [clip(row, windows) for row, windows in enumerate(counts)]
+
+
+def place(clips, sizes):
+    """Clips in buckets of the given sizes, with the windows before each."""
+    placed, before, rest = [], 0, list(clips)
+    for number, size in enumerate([*sizes, len(rest)]):
+        some, rest = rest[:size], rest[size:]
+        placed.append(PlacedClips("train", number, before, tuple(some)))
+        before += sum(c.windows for c in some)
+    return placed
+
+
+CORPORA = st.lists(st.integers(1, 12), min_size=1, max_size=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(CORPORA, OPTIONS, st.lists(st.integers(0, 4), max_size=4))
+def test_segments_hold_every_window_once_at_its_place(counts, options, buckets):
+    clips = clips_of(counts)
+    available = windows_of(clips)
+    layout = layout_of(len(available), **options)
+    pieces = [
+        piece
+        for placed in place(clips, buckets)
+        for piece in cut_segments(placed, layout)
+    ]
+    found = []
+    for shard, group in groupby(pieces, key=lambda piece: piece[0]):
+        position = 0
+        assert shard == layout.shard(shard.number)
+        for _, segment in group:
+            assert segment.position == position
+            assert segment.windows >= 1
+            position += segment.windows
+            first = segment.first
+            found += [
+                (segment.clip.row, k) for k in range(first, first + segment.windows)
+            ]
+        assert position == shard.examples
+    assert [shard.number for shard, _ in groupby(pieces, key=lambda p: p[0])] == list(
+        range(layout.shards)
+    )
+    assert found == available[: layout.total]
+
+
+def test_segments_of_a_clip_over_three_shards():
+    layout = layout_of(10, elements_per_file=4)
+    placed = PlacedClips("train", 0, 3, (clip(5, 7),))
+    assert [(s.number, *seg[1:]) for s, seg in cut_segments(placed, layout)] == [
+        (0, 0, 1, 3),
+        (1, 1, 4, 0),
+        (2, 5, 2, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "windows", "found"),
+    [(9, 1, [(0, 1, 9)]), (9, 2, [(0, 1, 9)]), (10, 1, []), (11, 5, [])],
+)
+def test_windows_beyond_the_total_are_dropped(first, windows, found):
+    layout = layout_of(100, elements_per_file=10, num_elems=10)
+    placed = PlacedClips("train", 0, first, (clip(0, windows),))
+    assert [segment[1:] for _, segment in cut_segments(placed, layout)] == found
+
+
+# Order and buckets
+
+
+@pytest.mark.parametrize(
+    ("seed", "filepath", "source", "key"),
+    [
+        (0, "a.wav", 0, 3719813630232935755),
+        (0, "a.wav", 1, 78910020613972528),
+        (1, "a.wav", 0, 13707151268519804963),
+        (-1, "sea/täg 1.flac", 0, 16263917689332596197),
+    ],
+)
+def test_clip_key_never_changes(seed, filepath, source, key):
+    assert clip_key(seed, filepath, source) == key
+
+
+def test_clip_keys_differ_by_seed_name_and_input():
+    keys = {
+        clip_key(seed, f"{name}.wav", source)
+        for seed in range(10)
+        for name in range(10)
+        for source in range(10)
+    }
+    assert len(keys) == 1000
+    assert max(keys) < 2**64
+    assert clip_key(0, "a.wav", 11) != clip_key(0, "1a.wav", 1)
+
+
+@pytest.mark.parametrize("recipe", [SHUFFLED, LISTED], ids=["shuffled", "listed"])
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 60), st.randoms(use_true_random=False))
+def test_buckets_one_by_one_are_one_global_sort(recipe, count, random):
+    step = ROWS_PER_LISTED_BUCKET // 4
+    clips = [clip(step * i) for i in range(count)]
+    wanted = sorted(clips, key=lambda c: (order_key(c, recipe), c.row))
+    random.shuffle(clips)
+    buckets = {}
+    for one in clips:
+        buckets.setdefault(bucket_of(one, recipe), []).append(one)
+    found = [
+        one
+        for number in sorted(buckets)
+        for one in sort_bucket(buckets[number], recipe)
+    ]
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("row", "bucket"),
+    [
+        (0, 0),
+        (ROWS_PER_LISTED_BUCKET - 1, 0),
+        (ROWS_PER_LISTED_BUCKET, 1),
+        (ROWS_PER_LISTED_BUCKET + 1, 1),
+    ],
+)
+def test_listed_buckets_are_stretches_of_the_listing(row, bucket):
+    assert bucket_of(clip(row), LISTED) == bucket
+    assert order_key(clip(row), LISTED) == row
+
+
+def test_shuffled_buckets_are_of_like_size():
+    counts = [0] * (1 << BUCKET_BITS)
+    for row in range(25_600):
+        counts[bucket_of(clip(row), SHUFFLED)] += 1
+    assert 50 < min(counts) < 100 < max(counts) < 150
+
+
+def test_another_seed_is_another_order():
+    orders = {
+        tuple(c.row for c in sort_bucket(clips_of([1] * 8), Recipe(win_len=1, seed=s)))
+        for s in range(10)
+    }
+    assert len(orders) == 10
+
+
+@pytest.mark.parametrize("recipe", [SHUFFLED, LISTED], ids=["shuffled", "listed"])
+def test_files_of_one_name_are_in_the_order_of_the_listing(recipe):
+    clips = [clip(row, filepath="x.wav") for row in (2, 0, 1)]
+    assert [c.row for c in sort_bucket(clips, recipe)] == [0, 1, 2]
+
+
+# Tasks
+
+
+def segments_of(counts):
+    position, segments = 0, []
+    for one in clips_of(counts):
+        segments.append(Segment(one, 0, one.windows, position))
+        position += one.windows
+    return segments
+
+
+def test_a_task_is_the_same_however_its_segments_come():
+    shard = Shard("records-00000-of-00001", "records", 0, 6)
+    segments = segments_of([1, 2, 3])
+    task = ShardTask.of(shard, segments, "salt")
+    assert task == ShardTask.of(shard, iter(segments[::-1]), "salt")
+    assert task.segments == tuple(segments)
+    assert task.shard == shard._replace(digest=task.shard.digest)
+
+
+def test_the_digest_stands_for_all_that_a_task_says():
+    shard = Shard("records-00000-of-00001", "records", 0, 6)
+    first, *rest = segments_of([1, 2, 3])
+    digests = {
+        ShardTask.of(of, some, salt).shard.digest
+        for of, some, salt in [
+            (shard, [first, *rest], "salt"),
+            (shard, [first, *rest], "pepper"),
+            (shard._replace(examples=7), [first, *rest], "salt"),
+            (shard._replace(number=1), [first, *rest], "salt"),
+            (shard, rest, "salt"),
+            (shard, [first._replace(first=1), *rest], "salt"),
+            *(
+                (
+                    shard,
+                    [first._replace(clip=first.clip._replace(**change)), *rest],
+                    "salt",
+                )
+                for change in [
+                    {"row": 9},
+                    {"filepath": "b"},
+                    {"label": None},
+                    {"native_frames": 1},
+                    {"native_rate_hz": 1},
+                    {"sample_rate_hz": 1},
+                    {"frames": 1},
+                    {"windows": 9},
+                ]
+            ),
+        ]
+    }
+    assert len(digests) == 14
+
+
+@pytest.mark.parametrize("content", [[], [1], [clip(0), clip(1)]])
+def test_a_batch_is_its_values_and_travels(content):
+    batch = Batch(content)
+    assert tuple(batch) == tuple(content)
+    back = pickle.loads(pickle.dumps(batch))
+    assert (type(back), back) == (Batch, batch)
+
+
+def test_a_batch_keeps_the_kinds_of_its_values():
+    """Of named tuples in named tuples, too, and where not all values are of a kind."""
+    segments = [Segment(clip(row), 0, 1, row) for row in range(3)]
+    segments[1] = segments[1]._replace(clip=clip(1)._replace(columns=(1.5, "x")))
+    for values in (segments, [*segments, clip(3)], [(segments[0],), ()]):
+        back = pickle.loads(pickle.dumps(Batch(values)))
+        # Named tuples equal plain ones, but do not look like them.
+        assert repr(tuple(back)) == repr(tuple(values))

@@ -1,0 +1,531 @@
+"""reader.py: what replay gives against soundfile and numpy."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from beam_pipeline import record
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
+from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.examples.spec import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    RAW,
+    FeatureSpec,
+)
+from beam_pipeline.read.pieces import cut_shards
+from beam_pipeline.read.replay import replay
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.tfrecord import GzipWriter, frame_record
+
+tf = pytest.importorskip("tensorflow")
+
+RATE = 8000
+WIN_LEN = 400
+CLASSES = ("hum", "noise", "tone")
+NUMBER = FeatureSpec("number", "int64", (), INT64_LIST)
+INT_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+RAW_DTYPES = (
+    *INT_DTYPES, "uint64", "float16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory):
+    """Seeded sounds of uneven length, one folder per class."""
+    root = tmp_path_factory.mktemp("sounds")
+    rng = np.random.default_rng(7)
+    for label in CLASSES:
+        (root / label).mkdir()
+        for clip in range(4):
+            frames = int(rng.integers(2 * WIN_LEN, 6 * WIN_LEN))
+            tone = np.sin(np.arange(frames) * rng.uniform(0.05, 0.5))
+            samples = 0.5 * tone + 0.1 * rng.standard_normal(frames)
+            soundfile.write(root / label / f"ü {clip}.wav", samples, RATE)
+    return root
+
+
+@pytest.fixture(scope="module")
+def recorded(sounds, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out") / "records"
+    record(str(sounds), str(out), win_len=WIN_LEN, elements_per_file=7, workers=1)
+    return str(out)
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory):
+    """``number`` 0 to 22 in shards of 5, 1, 9 and 8; and a split of 0 to 3."""
+    folder = tmp_path_factory.mktemp("numbered")
+    columns = {"number": np.arange(23)}
+    return make(folder, [NUMBER], columns, {"train": (5, 1, 9, 8), "test": (4,)})
+
+
+def make(folder, specs, columns, splits, classes=()):
+    """Writes a data set by hand; every split starts at the columns' first row."""
+    encoder = ExampleEncoder(specs)
+    entries = {}
+    for split, sizes in splits.items():
+        shards, first = [], 0
+        for i, size in enumerate(sizes):
+            rows = {
+                name: values[first : first + size] for name, values in columns.items()
+            }
+            file = f"{split}/{split}-{i:05d}-of-{len(sizes):05d}.tfrecord.gz"
+            path = Path(folder, file)
+            path.parent.mkdir(exist_ok=True)
+            with path.open("wb") as stream:
+                writer = GzipWriter(stream)
+                for example in encoder.encode(size, rows):
+                    writer.write(frame_record(example))
+                writer.close()
+            shards.append(ShardEntry(file, size, path.stat().st_size, writer.sha256()))
+            first += size
+        entries[split] = SplitEntry(first, 1, 1.0, shards=tuple(shards))
+    features = {spec.name: spec for spec in specs}
+    metadata = Metadata(Recipe(win_len=1), features, classes, entries, 1, 0, 0)
+    Path(folder, "metadata.json").write_text(json.dumps(metadata.to_json()))
+    return str(folder)
+
+
+def numbers(ds):
+    """``number`` of every example, whether batched or not."""
+    return [int(n) for e in ds for n in np.atleast_1d(e["number"].numpy())]
+
+
+def check_recorded(examples, sounds):
+    """Every window of every clip once, with the samples that soundfile reads."""
+    seen = Counter()
+    for example in examples:
+        path = sounds / example["filepath"].decode()
+        start = int(example["win_start_idx"])
+        expected, rate = soundfile.read(path, WIN_LEN, start, dtype="float32")
+        np.testing.assert_array_equal(example["signal"], expected)
+        assert example["fs"] == rate == RATE
+        assert example["class"].decode() == path.parent.name
+        assert CLASSES[example["target"]] == path.parent.name
+        assert example["num_classes"] == len(CLASSES)
+        seen[example["filepath"].decode(), start] += 1
+    expected = Counter(
+        (path.relative_to(sounds).as_posix(), start)
+        for path in sounds.glob("*/*.wav")
+        for start in range(0, soundfile.info(path).frames - WIN_LEN + 1, WIN_LEN)
+    )
+    assert seen == expected
+
+
+class TestRecorded:
+    def test_examples_are_what_soundfile_reads(self, recorded, sounds):
+        check_recorded(replay(recorded).as_numpy_iterator(), sounds)
+
+    @pytest.mark.parametrize("options", [{}, {"shuffle": True}])
+    def test_batches_hold_the_same(self, recorded, sounds, options):
+        batches = list(replay(recorded, batch_size=6, **options).as_numpy_iterator())
+        assert {len(batch["fs"]) for batch in batches[:-1]} == {6}
+        check_recorded(
+            [
+                {name: values[i] for name, values in batch.items()}
+                for batch in batches
+                for i in range(len(batch["fs"]))
+            ],
+            sounds,
+        )
+
+    def test_order_is_that_of_the_files(self, recorded):
+        paths = sorted(str(path) for path in Path(recorded).glob("*.tfrecord.gz"))
+        assert len(paths) > 2
+        expected = []
+        for serialised in tf.data.TFRecordDataset(paths, "GZIP").as_numpy_iterator():
+            feature = tf.train.Example.FromString(serialised).features.feature
+            expected.append(feature["signal"].float_list.value[:])
+        actual = [e["signal"].tolist() for e in replay(recorded).as_numpy_iterator()]
+        assert actual == expected
+
+    def test_static_types_and_shapes(self, recorded):
+        spec = replay(recorded).element_spec
+        assert spec == {
+            "class": tf.TensorSpec((), tf.string),
+            "filepath": tf.TensorSpec((), tf.string),
+            "fs": tf.TensorSpec((), tf.int64),
+            "index": tf.TensorSpec((), tf.int64),
+            "num_classes": tf.TensorSpec((), tf.int64),
+            "signal": tf.TensorSpec((WIN_LEN,), tf.float32),
+            "target": tf.TensorSpec((), tf.int64),
+            "win_start_idx": tf.TensorSpec((), tf.int64),
+        }
+        for drop, size in ((False, None), (True, 4)):
+            ds = replay(recorded, batch_size=4, drop_remainder=drop)
+            assert ds.element_spec == {
+                name: tf.TensorSpec((size, *s.shape), s.dtype)
+                for name, s in spec.items()
+            }
+
+    def test_supervised_pairs_train_a_keras_model(self, recorded):
+        pair = ("signal", "target")
+        ds = replay(recorded, batch_size=4, as_supervised=pair, shuffle=3, repeat=True)
+        assert ds.element_spec == (
+            tf.TensorSpec((None, WIN_LEN), tf.float32),
+            tf.TensorSpec((None,), tf.int64),
+        )
+        layers = [tf.keras.layers.Dense(len(CLASSES), activation="softmax")]
+        model = tf.keras.Sequential(layers)
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        history = model.fit(ds, steps_per_epoch=2, epochs=1, verbose=0)
+        assert np.isfinite(history.history["loss"]).all()
+
+    def test_supervised_pairs_in_their_order(self, recorded):
+        x, y = next(iter(replay(recorded, as_supervised=("target", "class"))))
+        assert CLASSES[int(x)] == y.numpy().decode()
+
+    def test_never_imports_beam(self, recorded):
+        code = (
+            "import sys; from beam_pipeline import replay; "
+            f"print(len(list(replay({recorded!r}, batch_size=1000)))); "
+            "print([m for m in sys.modules if m.split('.')[0] == 'apache_beam'])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+        assert done.stdout.split("\n")[:2] == ["1", "[]"], done.stderr
+
+
+class TestDtypes:
+    @pytest.mark.parametrize("shape", [(), (3,), (2, 1, 3)])
+    @pytest.mark.parametrize("batch_size", [None, 4])
+    def test_every_storable_dtype(self, tmp_path, shape, batch_size):
+        rng = np.random.default_rng(1)
+        count, specs, columns = 5, [NUMBER], {"number": np.arange(5)}
+        for encoding, dtypes in ((RAW, RAW_DTYPES), (INT64_LIST, INT_DTYPES)):
+            for dtype in dtypes:
+                spec = FeatureSpec(f"{encoding} {dtype}", dtype, shape, encoding)
+                specs.append(spec)
+                columns[spec.name] = anything(rng, dtype, (count, *shape))
+        floats = anything(rng, "float32", (count, *shape))
+        specs.append(FeatureSpec("floats", "float32", shape, FLOAT_LIST))
+        specs.append(FeatureSpec("text", "string", (), BYTES_LIST))
+        columns |= {"floats": floats, "text": np.array(["a", "", "ü", "\n", "b" * 200])}
+        folder = make(tmp_path, specs, columns, {"all": (3, 2)})
+        ds = replay(folder, batch_size=batch_size)
+        whole = replay(folder, batch_size=4, drop_remainder=True)
+        for spec in specs[:-1]:
+            static = ds.element_spec[spec.name]
+            assert static.dtype.name == spec.dtype
+            assert static.shape[batch_size is not None :] == spec.shape
+            assert whole.element_spec[spec.name].shape == (4, *spec.shape)
+        rows = [
+            values for e in ds.as_numpy_iterator() for values in unbatch(e, batch_size)
+        ]
+        assert [row["text"].decode() for row in rows] == columns["text"].tolist()
+        for i, row in enumerate(rows):
+            for spec in specs[:-1]:
+                assert row[spec.name].dtype == spec.dtype
+                expected = columns[spec.name][i].tobytes()
+                assert row[spec.name].tobytes() == expected, spec.name
+
+    def test_a_dtype_that_tensorflow_lacks(self, tmp_path):
+        specs = [NUMBER, FeatureSpec("wide", "longdouble", (2,), RAW)]
+        columns = {"number": np.arange(2), "wide": np.zeros((2, 2), "longdouble")}
+        folder = make(tmp_path, specs, columns, {"all": (2,)})
+        with pytest.raises(InputError, match=r"wide is of longdouble.*TensorFlow"):
+            replay(folder)
+        assert numbers(replay(folder, features=["number"])) == [0, 1]
+
+
+def anything(rng, dtype, shape):
+    """Values of all bit patterns, so negative, huge and NaN ones, too."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    size = int(np.prod(shape)) * dtype.itemsize
+    return np.frombuffer(rng.bytes(size), dtype).reshape(shape)
+
+
+def unbatch(element, batch_size):
+    if batch_size is None:
+        return [element]
+    count = len(element["number"])
+    return [{name: v[i] for name, v in element.items()} for i in range(count)]
+
+
+class TestCardinality:
+    @pytest.mark.parametrize("shuffle", [False, True, 4])
+    @pytest.mark.parametrize("batch_size", [1, 4, 23, 24, 100])
+    @pytest.mark.parametrize("repeat", [False, 3])
+    def test_known_and_true(self, numbered, batch_size, shuffle, repeat):
+        for drop in (False, True):
+            ds = replay(
+                numbered,
+                split="train",
+                batch_size=batch_size,
+                drop_remainder=drop,
+                shuffle=shuffle,
+                repeat=repeat,
+            )
+            kept = 23 - 23 % batch_size if drop else 23
+            passes = repeat or 1
+            batches = list(ds)
+            assert ds.cardinality() == len(batches)
+            assert len(batches) == passes * -(-kept // batch_size)
+            assert len(numbers(batches)) == passes * kept
+
+    def test_without_batches(self, numbered):
+        ds = replay(numbered, split="train", repeat=2)
+        assert ds.cardinality() == 46
+        assert numbers(ds) == [*range(23)] * 2
+
+    @pytest.mark.parametrize("batch_size", [None, 4])
+    def test_endless(self, numbered, batch_size):
+        ds = replay(numbered, split="test", batch_size=batch_size, repeat=True)
+        assert ds.cardinality() == tf.data.INFINITE_CARDINALITY
+        assert numbers(ds.take(9))[:9] == [0, 1, 2, 3, 0, 1, 2, 3, 0]
+
+    def test_one_example(self, tmp_path):
+        folder = make(tmp_path, [NUMBER], {"number": np.arange(1)}, {"one": (1,)})
+        for shuffle in (False, True):
+            ds = replay(folder, batch_size=8, shuffle=shuffle)
+            assert ds.cardinality() == 1
+            assert numbers(ds) == [0]
+
+
+class TestOrder:
+    @pytest.mark.parametrize("batch_size", [None, 7])
+    def test_as_on_disk(self, numbered, batch_size, monkeypatch):
+        for cores in (1, 2, 3, 8):
+            monkeypatch.setattr(
+                "beam_pipeline.read.pieces.usable_cores", lambda n=cores: n
+            )
+            ds = replay(numbered, split="train", batch_size=batch_size)
+            assert numbers(ds) == numbers(ds) == [*range(23)]
+
+    def test_as_on_disk_when_little_is_held(self, numbered, monkeypatch):
+        monkeypatch.setattr("beam_pipeline.read.pieces.READ_AHEAD_BYTES", 1)
+        assert numbers(replay(numbered, split="train", repeat=2)) == [*range(23)] * 2
+
+    def test_any_order_is_complete(self, numbered):
+        ds = replay(numbered, split="train", deterministic=False, batch_size=4)
+        assert ds.options().deterministic is False
+        assert sorted(numbers(ds)) == [*range(23)]
+
+    @pytest.mark.parametrize("shuffle", [True, 1, 5])
+    @pytest.mark.parametrize("deterministic", [True, False])
+    def test_shuffled_is_complete(self, numbered, shuffle, deterministic):
+        options = {"shuffle": shuffle, "deterministic": deterministic, "repeat": 4}
+        order = numbers(replay(numbered, split="train", **options))
+        passes = [order[i : i + 23] for i in range(0, 92, 23)]
+        assert all(sorted(one) == [*range(23)] for one in passes)
+        assert len({tuple(one) for one in passes}) > 1
+
+    def test_seed_decides_every_pass(self, numbered):
+        def passes(seed):
+            ds = replay(numbered, split="train", shuffle=True, seed=seed, batch_size=5)
+            return [numbers(ds) for _ in range(3)]
+
+        first, second, third = passes(1)
+        assert [first, second, third] == passes(1)
+        assert first != second != third
+        assert first != passes(2)[0]
+
+    def test_shards_are_mixed(self, tmp_path):
+        columns = {"number": np.arange(400)}
+        folder = make(tmp_path, [NUMBER], columns, {"all": (100,) * 4})
+        order = numbers(replay(folder, shuffle=20))
+        assert {number // 100 for number in order[:20]} == {0, 1, 2, 3}
+
+    def test_an_int_is_the_size_of_the_buffer(self, numbered):
+        order = numbers(
+            replay(numbered, split="test", shuffle=1, batch_size=4, repeat=9)
+        )
+        assert order == [0, 1, 2, 3] * 9
+
+    def test_buffer_holds_a_batch(self, numbered, monkeypatch):
+        monkeypatch.setattr("beam_pipeline.read.pieces.SHUFFLE_BYTES", 1)
+        monkeypatch.setattr("beam_pipeline.read.pieces.MIXED_SHARDS", 1)
+        ds = replay(numbered, split="test", shuffle=True, batch_size=4, repeat=9)
+        assert len({tuple(numbers([batch])) for batch in ds}) > 1
+
+
+class TestTrainers:
+    @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 23, 25])
+    def test_share_out_every_example_evenly(self, numbered, count):
+        parts = []
+        for index in range(count):
+            ds = replay(numbered, split="train", shard=(index, count))
+            parts.append(numbers(ds))
+            assert ds.cardinality() == len(parts[-1])
+        assert sum(parts, []) == [*range(23)]  # noqa: RUF017  (few and short)
+        assert {len(part) for part in parts} <= {23 // count, -(-23 // count)}
+
+    def test_shuffled_and_batched(self, numbered):
+        options = {"split": "train", "shuffle": True, "batch_size": 4}
+        parts = [numbers(replay(numbered, shard=(i, 3), **options)) for i in range(3)]
+        assert [sorted(part) for part in parts] == [
+            [*range(7)], [*range(7, 15)], [*range(15, 23)]
+        ]  # fmt: skip
+
+    def test_open_no_file_of_another(self, numbered):
+        shards = [ShardEntry(str(i), n, 0, "") for i, n in enumerate((5, 0, 1, 9, 8))]
+        pieces = [cut_shards(shards, index, 3) for index in range(3)]
+        assert [[(p.shard.file, p.skip, p.take) for p in part] for part in pieces] == [
+            [("0", 0, 5), ("2", 0, 1), ("3", 0, 1)],
+            [("3", 1, 8)],
+            [("4", 0, 8)],
+        ]
+
+    def test_a_strategy_does_not_share_out_once_more(self, numbered):
+        policy = tf.data.experimental.AutoShardPolicy
+        for shard, expected in ((None, policy.DATA), ((0, 2), policy.OFF)):
+            options = replay(numbered, split="train", shard=shard).options()
+            assert options.experimental_distribute.auto_shard_policy == expected
+
+
+class TestFeatures:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        specs = [NUMBER, FeatureSpec("signal", "float32", (2,), FLOAT_LIST)]
+        columns = {"number": np.arange(3), "signal": np.ones((3, 2), np.float32)}
+        return make(tmp_path, specs, columns, {"all": (3,)}, classes=("a", "b"))
+
+    def test_subset_and_constant(self, folder):
+        examples = list(replay(folder, features=["number"]).as_numpy_iterator())
+        assert examples == [{"number": i, "num_classes": 2} for i in range(3)]
+        (batch,) = replay(folder, features=["number"], batch_size=5)
+        assert batch["num_classes"].numpy().tolist() == [2, 2, 2]
+
+    def test_others_are_not_parsed(self, folder):
+        path = Path(folder, "metadata.json")
+        metadata = json.loads(path.read_text())
+        metadata["features"]["signal"]["shape"] = [3]
+        path.write_text(json.dumps(metadata))
+        assert len(numbers(replay(folder, features=["number"]))) == 3
+        with pytest.raises(tf.errors.InvalidArgumentError, match="signal"):
+            list(replay(folder))
+
+    def test_no_classes_no_constant(self, numbered):
+        assert list(replay(numbered, split="test").element_spec) == ["number"]
+
+
+class TestErrors:
+    def test_no_data_set(self, tmp_path):
+        with pytest.raises(InputError, match=r"no finished data set.*metadata\.json"):
+            replay(str(tmp_path))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({}, r"split: the data set has train, test; name one"),
+            ({"split": "trian"}, r"no split 'trian', only train, test\. .*'train'\?"),
+            (
+                {"split": "test", "features": ["numbers"]},
+                r"no feature 'numbers', only number\. .*'number'\?",
+            ),
+            ({"split": "test", "as_supervised": ("number", "y")}, r"no feature 'y'"),
+            (
+                {"split": "test", "features": ["number"], "as_supervised": ("a", "b")},
+                r"give only one",
+            ),
+        ],
+    )
+    def test_names(self, numbered, options, message):
+        with pytest.raises(InputError, match=message):
+            replay(numbered, **options)
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            {"batch_size": 0},
+            {"drop_remainder": True},
+            {"shuffle": -1},
+            {"repeat": -1},
+            {"shard": (2, 2)},
+            {"shard": (-1, 2)},
+            {"as_supervised": "number"},
+            {"features": []},
+        ],
+        ids=str,
+    )
+    def test_values(self, numbered, option):
+        with pytest.raises(RecipeError, match=next(iter(option))):
+            replay(numbered, split="train", **option)
+
+    @pytest.fixture
+    def shard(self, tmp_path):
+        """The second shard of a data set."""
+        columns = {"number": np.arange(200)}
+        make(tmp_path, [NUMBER], columns, {"all": (100, 100)})
+        return tmp_path / "all" / "all-00001-of-00002.tfrecord.gz"
+
+    def test_missing_shard_is_named(self, shard):
+        shard.unlink()
+        with pytest.raises(
+            InputError, match=rf"{shard.name} cannot be read: .*No such"
+        ):
+            replay(str(shard.parents[2]))
+
+    def test_truncated_shard_is_named(self, shard):
+        shard.write_bytes(shard.read_bytes()[:-1])
+        with pytest.raises(InputError, match=rf"{shard.name} has \d+ bytes.*verify"):
+            replay(str(shard.parents[2]))
+
+    def test_shard_of_another_trainer_is_not_needed(self, shard):
+        shard.unlink()
+        ds = replay(str(shard.parents[2]), shard=(0, 2))
+        assert numbers(ds) == [*range(100)]
+
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_damage_of_the_same_size_is_an_error(self, shard, shuffle):
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        shard.write_bytes(data)
+        with pytest.raises(tf.errors.DataLossError):
+            list(replay(str(shard.parents[2]), shuffle=shuffle, batch_size=8))
+
+    @pytest.mark.parametrize("batch_size", [None, 8])
+    def test_fewer_records_than_the_metadata_say(self, shard, batch_size):
+        path = shard.parents[2] / "metadata.json"
+        path.write_text(path.read_text().replace('"examples": 100', '"examples": 101'))
+        with pytest.raises(tf.errors.FailedPreconditionError, match="202"):
+            list(replay(str(shard.parents[2]), batch_size=batch_size))
+
+
+def test_a_split_that_lost_all_its_windows_is_told(tmp_path, capsys):
+    loud = 0.5 * np.sin(np.arange(2000) / 5)
+    for split, samples in (("train", np.zeros(2000)), ("test", loud)):
+        (tmp_path / split / "a").mkdir(parents=True)
+        soundfile.write(tmp_path / split / "a" / "x.wav", samples, RATE)
+    out = tmp_path / "out"
+    arguments = [
+        "record", f"--input=train={tmp_path}/train", f"--input=test={tmp_path}/test",
+        f"--output={out}", "--win-len=400", "--keep=energy(above_db=-60)",
+    ]  # fmt: skip
+    assert main.main(arguments) == 0
+    said = capsys.readouterr().err
+    wanted = "split train has no example at all: --keep has left out 5 windows"
+    assert said == f"audio-tfrecords: warning: {wanted}\n"
+    assert len(list(replay(str(out), split="test"))) == 5
+    for normalize in (True, "signal"):
+        with pytest.raises(InputError, match="normalize: split train has no example"):
+            replay(str(out), split="test", normalize=normalize)
+
+
+def test_another_split_is_not_taken_for_train(tmp_path):
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    loud = 0.5 * np.sin(np.arange(2000) / 5)
+    soundfile.write(tmp_path / "in" / "a" / "x.wav", loud, RATE)
+    for split in ("test", None):
+        source = {split: tmp_path / "in"} if split else tmp_path / "in"
+        out = tmp_path / f"out {split}"
+        record(source, out, win_len=400)
+        if split is None:
+            signals = [e["signal"] for e in replay(str(out), normalize=True)]
+            assert abs(np.mean(signals)) < 1e-6
+        else:
+            with pytest.raises(InputError, match="has no split train, only test"):
+                replay(str(out), normalize=True)

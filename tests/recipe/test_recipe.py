@@ -1,0 +1,399 @@
+"""recipe.py: every check with its message, and JSON there and back."""
+
+import hashlib
+import json
+import math
+import pickle
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.recipe.recipe import DTYPES, MAX_RATE_HZ, ORDERS, TAILS, Recipe
+from beam_pipeline.recipe.values import (
+    CLIP_FEATURES,
+    RESERVED_NAMES,
+    parse_bytes,
+    parse_channels,
+)
+
+WHOLE = (
+    "sample_rate", "win_len", "hop", "max_windows", "elements_per_file", "shard_bytes",
+    "num_shards", "num_elems",
+)  # fmt: skip
+
+
+def expect_error(field, problem, value, **options):
+    """The recipe is refused, naming the field, the problem and the value."""
+    with pytest.raises(RecipeError) as raised:
+        Recipe(**options)
+    assert raised.value.args[0] == field
+    assert problem in raised.value.args[1]
+    assert raised.value.args[2] == value
+    assert str(raised.value).endswith(f"; got {value!r}")
+    assert raised.value.exit_status == 2
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (type(again), str(again)) == (RecipeError, str(raised.value))
+
+
+# Values
+
+
+@pytest.mark.parametrize("value", [0, -1, -(10**12)])
+@pytest.mark.parametrize("name", WHOLE)
+def test_lengths_and_counts_are_at_least_one(name, value):
+    options = {"win_len": 100, name: value}
+    expect_error(name, "at least 1", value, **options)
+    Recipe(**{**options, name: 1})
+
+
+@pytest.mark.parametrize("value", [1.0, "1", True, float("nan"), [1]])
+@pytest.mark.parametrize("name", [*WHOLE, "seed"])
+def test_lengths_and_counts_are_whole_numbers(name, value):
+    if value != value:
+        with pytest.raises(RecipeError, match="whole number; got nan"):
+            Recipe(**{"win_len": 100, name: value})
+        return
+    expect_error(name, "must be a whole number", value, **{"win_len": 100, name: value})
+
+
+@pytest.mark.parametrize("seed", [0, -1, 2**63, -(10**30)])
+def test_any_whole_number_is_a_seed(seed):
+    assert Recipe(win_len=1, seed=seed).seed == seed
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -0.5, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["win_seconds", "hop_seconds"])
+def test_seconds_are_positive_and_finite(name, value):
+    base = {} if name == "win_seconds" else {"win_len": 100}
+    expect_error(name, "positive number of seconds", value, **base, **{name: value})
+    Recipe(**base, **{name: 1e-12})
+
+
+@pytest.mark.parametrize("name", ["win_seconds", "hop_seconds"])
+def test_seconds_are_not_nan(name):
+    base = {} if name == "win_seconds" else {"win_len": 100}
+    with pytest.raises(RecipeError, match=f"{name}: must be a positive .*; got nan"):
+        Recipe(**base, **{name: math.nan})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("win_seconds", "1"),
+        ("win_seconds", [1]),
+        ("win_seconds", True),
+        ("random_starts", "false"),
+        ("allow_truncated", 1),
+        ("allow_nonfinite", None),
+        ("label_from", None),
+        ("label_from", 3),
+        ("features", ["a"]),
+        ("features", {"a": 3}),
+        ("features", {3: "identity()"}),
+    ],
+)
+def test_values_of_a_wrong_type_are_refused(name, value):
+    base = {} if name == "win_seconds" else {"win_len": 100}
+    with pytest.raises(RecipeError, match=rf"^{name}: "):
+        Recipe(**base, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"), [("tail", TAILS), ("order", ORDERS), ("dtype", DTYPES)]
+)
+def test_choices(name, choices):
+    for choice in choices:
+        assert getattr(Recipe(win_len=1, **{name: choice}), name) == choice
+    for value in ("", "Drop", choices[0] + " ", None, 3):
+        problem = f"must be one of {', '.join(choices)}"
+        expect_error(name, problem, value, win_len=1, **{name: value})
+
+
+@pytest.mark.parametrize("value", ["", "Mix", "0", "-1", -1, 1.0, True, None])
+def test_channels_that_are_none(value):
+    expect_error("channels", "mix, keep or a number", value, win_len=1, channels=value)
+
+
+@pytest.mark.parametrize("value", ["mix", "keep", 0, 1, 63])
+def test_channels(value):
+    assert Recipe(win_len=1, channels=value).channels == value
+
+
+# Values together
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["win_len", "win_seconds"],
+        ["hop", "hop_seconds"],
+        ["elements_per_file", "shard_bytes"],
+        ["elements_per_file", "num_shards"],
+        ["shard_bytes", "num_shards"],
+        ["elements_per_file", "shard_bytes", "num_shards"],
+    ],
+)
+def test_only_one_of_several_is_given(names):
+    given_ = dict.fromkeys(names, 2)
+    base = {} if names[0].startswith("win") else {"win_len": 2}
+    field = " and ".join(names)
+    expect_error(field, "give only one of them", given_, **base, **given_)
+
+
+def test_a_window_has_a_length():
+    expect_error("win_len or win_seconds", "how long is a window", None)
+    expect_error("win_len or win_seconds", "how long is a window", None, hop=3)
+
+
+# Classes
+
+
+@pytest.mark.parametrize("text", ["folder", "name", "none", r"(?P<class>\d)_"])
+def test_label_from(text):
+    assert Recipe(win_len=1, label_from=text).label_from == text
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("(", "is not a regular expression"),
+        ("(?P<class>", "is not a regular expression"),
+        ("", "group like (?P<class>"),
+        (r"(\d)", "group like (?P<class>"),
+        (r"(?P<klass>\d)", "group like (?P<class>"),
+    ],
+)
+def test_label_from_without_a_class(text, problem):
+    expect_error("label_from", problem, text, win_len=1, label_from=text)
+
+
+# Features
+
+
+@pytest.mark.parametrize("name", [*CLIP_FEATURES, "num_classes"])
+def test_reserved_names(name):
+    assert name in RESERVED_NAMES
+    expect_error(
+        "features", "names are taken: class, ", name, win_len=1, features={name: "f()"}
+    )
+
+
+@pytest.mark.parametrize("name", ["", "1a", "a b", "a-b", "a.b", "ä", "a\n"])
+def test_names_that_are_no_identifiers(name):
+    expect_error("features", "identifier", name, win_len=1, features={name: "f()"})
+
+
+@pytest.mark.parametrize("name", ["a", "_", "A9", "signal", "Class"])
+def test_names_that_are(name):
+    assert Recipe(win_len=1, features={name: "f()"}).features == {name: "f()"}
+
+
+def test_features_are_a_copy():
+    features = {"a": "f()"}
+    recipe = Recipe(win_len=1, features=features)
+    features["class"] = "g()"
+    assert recipe.features == {"a": "f()"}
+
+
+def test_a_recipe_is_frozen():
+    with pytest.raises(FrozenInstanceError):
+        Recipe(win_len=1).win_len = 2
+
+
+# JSON and its hash
+
+COUNTS = st.none() | st.integers(1, 10**12)
+SECONDS = st.none() | st.floats(1e-9, 1e9)
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+
+
+@st.composite
+def recipes(draw):
+    window = draw(st.sampled_from(["win_len", "win_seconds"]))
+    hop = draw(st.sampled_from(["hop", "hop_seconds"]))
+    shards = draw(st.sampled_from(["elements_per_file", "shard_bytes", "num_shards"]))
+    lengths = {"win_len": st.integers(1, 10**9), "win_seconds": st.floats(1e-9, 1e9)}
+    return Recipe(
+        label_from=draw(st.sampled_from(["folder", "name", "none", "(?P<class>ä)"])),
+        sample_rate=draw(st.none() | st.integers(1, MAX_RATE_HZ)),
+        channels=draw(st.sampled_from(["mix", "keep", 0, 7])),
+        dtype=draw(st.sampled_from(DTYPES)),
+        tail=draw(st.sampled_from(TAILS)),
+        max_windows=draw(COUNTS),
+        random_starts=draw(st.booleans()),
+        features=draw(
+            st.dictionaries(
+                NAMES.filter(lambda n: n not in RESERVED_NAMES), st.text(), max_size=3
+            )
+        ),
+        num_elems=draw(COUNTS),
+        order=draw(st.sampled_from(ORDERS)),
+        seed=draw(st.integers()),
+        allow_truncated=draw(st.booleans()),
+        allow_nonfinite=draw(st.booleans()),
+        **{
+            window: draw(lengths[window]),
+            hop: draw(COUNTS if hop == "hop" else SECONDS),
+            shards: draw(COUNTS),
+        },
+    )
+
+
+@given(recipes())
+def test_a_recipe_comes_back_from_json(recipe):
+    values = json.loads(json.dumps(recipe.to_json()))
+    again = Recipe.from_json(values)
+    assert again == recipe
+    assert again.sha256() == recipe.sha256()
+    assert list(values) == [field.name for field in fields(Recipe)]
+
+
+@given(recipes(), recipes())
+def test_hashes_are_equal_where_recipes_are(first, second):
+    assert (first == second) == (first.sha256() == second.sha256())
+
+
+@given(recipes())
+def test_the_hash_is_of_sorted_json(recipe):
+    text = json.dumps(recipe.to_json(), sort_keys=True, separators=(",", ":"))
+    assert recipe.sha256() == hashlib.sha256(text.encode()).hexdigest()
+
+
+BASE = {"win_len": 100}
+CHANGES = {
+    "label_from": {"label_from": "name"},
+    "label_separator": {"label_separator": ";"},
+    "classes": {"classes": "a,b"},
+    "events": {"events": "events.csv"},
+    "event_column": {"events": "e.csv", "event_column": "Species"},
+    "event_targets": {"events": "e.csv", "event_targets": "class"},
+    "event_overlap": {"events": "e.csv", "event_overlap": 0.5},
+    "no_event": {"events": "e.csv", "no_event": "drop"},
+    "target_columns": {"target_columns": "x"},
+    "path_column": {"path_column": "file"},
+    "column_names": {"column_names": "path,class"},
+    "delimiter": {"delimiter": ";"},
+    "columns": {"columns": "none"},
+    "split_column": {"split_column": "split"},
+    "splits": {"splits": "train=1"},
+    "folds": {"folds": 5},
+    "group_by": {"group_by": "speaker", "splits": "train=2"},
+    "stratify": {"stratify": True, "splits": "train=3"},
+    "split_salt": {"split_salt": 1, "splits": "train=4"},
+    "fingerprint": {"fingerprint": True},
+    "sample_rate": {"sample_rate": 8000},
+    "channels": {"channels": 0},
+    "dtype": {"dtype": "int16"},
+    "stream": {"stream": "gain()"},
+    "win_len": {"win_len": 101},
+    "win_seconds": {"win_len": None, "win_seconds": 100.0},
+    "hop": {"hop": 100},
+    "hop_seconds": {"hop_seconds": 100.0},
+    "tail": {"tail": "pad"},
+    "max_windows": {"max_windows": 1},
+    "random_starts": {"random_starts": True},
+    "keep": {"keep": "peak()"},
+    "copies": {"copies": 2, "augment": "noise()"},
+    "augment": {"copies": 1, "augment": "noise()"},
+    "features": {"features": {"signal": "identity()"}},
+    "elements_per_file": {"elements_per_file": 1},
+    "shard_bytes": {"shard_bytes": 1},
+    "num_shards": {"num_shards": 1},
+    "num_elems": {"num_elems": 1},
+    "order": {"order": "listed"},
+    "seed": {"seed": 1},
+    "allow_truncated": {"allow_truncated": True},
+    "allow_nonfinite": {"allow_nonfinite": True},
+}
+
+
+def test_every_field_changes_the_hash():
+    assert list(CHANGES) == [field.name for field in fields(Recipe)]
+    prints = {Recipe(**{**BASE, **change}).sha256() for change in CHANGES.values()}
+    assert len(prints | {Recipe(**BASE).sha256()}) == len(CHANGES) + 1
+
+
+@pytest.mark.parametrize("name", ["win_seconds", "hop_seconds"])
+def test_a_second_is_a_second(name):
+    base = {} if name == "win_seconds" else BASE
+    whole, real = Recipe(**base, **{name: 1}), Recipe(**base, **{name: 1.0})
+    assert whole == real
+    assert whole.sha256() == real.sha256()
+
+
+def test_the_order_of_features_does_not_matter():
+    first = Recipe(win_len=1, features={"a": "f()", "b": "g()"})
+    second = Recipe(win_len=1, features={"b": "g()", "a": "f()"})
+    assert first.sha256() == second.sha256()
+
+
+@pytest.mark.parametrize("name", ["win_lem", "", "Win_len", "sha256"])
+def test_fields_that_do_not_exist_are_named(name):
+    for make in (Recipe.from_json, Recipe.check_names):
+        with pytest.raises(RecipeError, match=r"no such field, only label_from, ") as e:
+            make({"win_len": 1, name: 1})
+        assert e.value.args[2] == name
+
+
+# Text to values
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("1", 1),
+        ("1b", 1),
+        ("1B", 1),
+        ("134217728", 1 << 27),
+        ("128MiB", 1 << 27),
+        ("128mib", 1 << 27),
+        (" 128 MiB ", 1 << 27),
+        ("1kB", 1000),
+        ("1KiB", 1024),
+        ("3MB", 3 * 10**6),
+        ("2GB", 2 * 10**9),
+        ("2GiB", 2 << 30),
+        ("1TB", 10**12),
+        ("1TiB", 1 << 40),
+    ],
+)
+def test_parse_bytes(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "B", "MiB", "1.5GB", "-1", "1M", "1k", "1PB", "1 2", "1iB", "1e6"]
+)
+def test_text_that_is_no_number_of_bytes(text):
+    with pytest.raises(RecipeError, match="shard_bytes: must look like") as raised:
+        parse_bytes(text)
+    assert raised.value.args[2] == text
+
+
+@given(st.integers(0, 10**15), st.sampled_from(["", "b", "kB", "KiB", "MB", "MiB"]))
+def test_bytes_are_exact(number, unit):
+    factor = {"": 1, "b": 1, "kB": 10**3, "KiB": 2**10, "MB": 10**6, "MiB": 2**20}
+    assert parse_bytes(f"{number}{unit}") == number * factor[unit]
+
+
+@pytest.mark.parametrize(
+    ("text", "channels"),
+    [("mix", "mix"), ("keep", "keep"), ("0", 0), ("12", 12), ("-1", "-1"),
+     ("1.0", "1.0"), ("²", "²"), ("", "")],
+)  # fmt: skip
+def test_parse_channels(text, channels):
+    assert parse_channels(text) == channels
+
+
+@given(st.text())
+def test_any_text_of_channels_is_taken_or_refused(text):
+    assume(text not in ("mix", "keep"))
+    value = parse_channels(text)
+    if isinstance(value, int):
+        Recipe(win_len=1, channels=value)
+    else:
+        expect_error("channels", "must be", text, win_len=1, channels=value)

@@ -1,0 +1,620 @@
+"""Dataflow without an account: Beam's own runner, against a service on loopback.
+
+The service runs the very pipeline that was staged for it, so that a job ends as it
+would there: with a data set, with a verdict, or with neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from beam_pipeline import Metadata, record
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import IncompleteRun, RecipeError, TooManyRejected
+from beam_pipeline.inputs.sources import FOLDER, Input
+from beam_pipeline.pipeline.graph import build_pipeline
+from beam_pipeline.pipeline.job import Job as Recording
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
+from launch.dataflow.main import to_command
+from tests.fake_dataflow import (
+    CANCELLED,
+    FAILED,
+    Ending,
+    FakeDataflow,
+    Job,
+    fake_dataflow,
+    run_apart,
+    run_here,
+)
+from tests.sounds import write_corpus
+
+pytest.importorskip(
+    "google.cloud.dataflow", reason="pip install -e '.[gcp]' brings Dataflow's client"
+)
+
+REPOSITORY = Path(__file__).parents[2]
+COMMAND_SECONDS = 150
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beam looks every five seconds whether a job has ended; these end at once."""
+    from apache_beam.runners.dataflow import dataflow_runner
+
+    short = SimpleNamespace(
+        time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.02))
+    )
+    monkeypatch.setattr(dataflow_runner, "time", short)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def beam_args(service: FakeDataflow, folder: Path, *more: str) -> list[str]:
+    """Options that send a job to the service, staged in a local folder."""
+    for name in ("tmp", "staging"):
+        (folder / name).mkdir(exist_ok=True)
+    return [
+        "--runner=DataflowRunner",
+        f"--dataflow_endpoint={service.endpoint}",
+        "--no_auth",
+        "--project=my-project",
+        "--region=europe-west4",
+        "--job_name=sounds",
+        f"--temp_location={folder}/tmp",
+        f"--staging_location={folder}/staging",
+        *more,
+    ]
+
+
+def test_a_job_ends_as_it_would_on_this_machine(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    options: dict[str, Any] = {"win_len": 500, "elements_per_file": 7}
+    here = record(str(tmp_path / "in"), str(tmp_path / "here"), **options)
+    counted: dict[str, int] = {}
+    with fake_dataflow(run_here) as service:
+        there = record(
+            str(tmp_path / "in"),
+            str(tmp_path / "there"),
+            counted=counted.update,
+            beam_args=beam_args(service, tmp_path),
+            **options,
+        )
+    assert there == here
+    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+    split = there.splits["records"]
+    assert counted["windows"] == split.examples == 60
+    assert counted["clips"] == split.clips == 12
+    assert counted["shards"] == len(split.shards) == 9
+    (job,) = service.jobs
+    # Whoever looks at the job there finds them under this name.
+    spaces = {c.namespace for c in job.ending.counters if c.name in counted}
+    assert spaces == {"audio_tfrecords"}
+    assert service.requests[0] == (
+        "POST /v1b3/projects/my-project/locations/europe-west4/jobs"
+    )
+    assert service.requests[-1].endswith(f"/jobs/{job.id}/metrics")
+
+
+def test_the_job_asks_for_the_machines_that_were_asked_for(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",), clips=1)
+    with fake_dataflow() as service, pytest.raises(IncompleteRun):
+        record(
+            str(tmp_path / "in"),
+            str(tmp_path / "out"),
+            win_len=500,
+            beam_args=beam_args(
+                service,
+                tmp_path,
+                "--machine_type=n2-highmem-8",
+                "--disk_size_gb=70",
+                "--num_workers=3",
+                "--max_num_workers=40",
+                "--sdk_container_image=registry/image:7",
+                "--number_of_worker_harness_threads=2",
+                "--service_account_email=recorder@my-project",
+                "--no_use_public_ips",
+                "--experiments=disable_logging_submission_environment",
+                "--dataflow_service_options=enable_google_cloud_profiler",
+                "--labels=team=sounds",
+                "--labels=corpus=birds",
+            ),
+        )
+    (job,) = service.jobs
+    assert (job.project, job.region) == ("my-project", "europe-west4")
+    assert job.posted["name"] == "sounds"
+    assert job.posted["labels"] == {"team": "sounds", "corpus": "birds"}
+    assert job.pool["machineType"] == "n2-highmem-8"
+    assert job.pool["diskSizeGb"] == 70
+    assert job.pool["numWorkers"] == 3
+    assert job.pool["autoscalingSettings"]["maxNumWorkers"] == 40
+    assert job.pool["numThreadsPerWorker"] == 2
+    (container,) = job.pool["sdkHarnessContainerImages"]
+    assert container["containerImage"] == "registry/image:7"
+    # A process for each core: the work is done in Python's one thread at a time.
+    assert container["useSingleCorePerContainer"]
+    environment = job.posted["environment"]
+    assert environment["serviceAccountEmail"] == "recorder@my-project"
+    assert environment["serviceOptions"] == ["enable_google_cloud_profiler"]
+    assert {
+        "use_runner_v2",
+        "use_multiple_sdk_containers",
+        "disable_logging_submission_environment",
+    } <= set(environment["experiments"])
+    assert job.options["region"] == "europe-west4"
+    assert [path.name for path in (tmp_path / "staging").iterdir()] == ["pipeline.pb"]
+
+
+def run_main(
+    tmp_path: Path, service: FakeDataflow, *more: str, flags: str = "--win-len 500"
+) -> int:
+    """The command line, on the corpus in ``in``."""
+    return main(
+        [
+            *f"record --input {tmp_path}/in --output {tmp_path}/out".split(),
+            *flags.split(),
+            "--",
+            *beam_args(service, tmp_path, *more),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        (Ending(FAILED, ["Workflow failed. Causes: no quota for CPUS"]), "no quota"),
+        (Ending(FAILED, ["Traceback:\n  line 1\nMemoryError: of a worker"]), "of a w"),
+        (Ending(CANCELLED), "CANCELLED"),
+        (Ending("JOB_STATE_DRAINED"), "DRAINED"),
+        (Ending(), "no metadata.json"),
+    ],
+)
+def test_a_job_that_ends_badly_is_an_error_of_ours(
+    tmp_path: Path,
+    ending: Ending,
+    words: str,
+) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",), clips=1)
+    with (
+        fake_dataflow(lambda job: ending) as service,
+        pytest.raises(IncompleteRun, match=words) as raised,
+    ):
+        record(
+            str(tmp_path / "in"),
+            str(tmp_path / "out"),
+            win_len=500,
+            beam_args=beam_args(service, tmp_path),
+        )
+    # One paragraph: of a worker's traceback, what it ends with.
+    assert "line 1" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_job_that_ends_badly_ends_the_command_with_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",), clips=1)
+    ending = Ending(FAILED, ["Workflow failed. Causes: no quota for CPUS"])
+    with fake_dataflow(lambda job: ending) as service:
+        assert run_main(tmp_path, service) == 1
+    err = capsys.readouterr().err
+    assert "no quota for CPUS" in err
+    assert "again to continue" in err
+    assert "dataflow_runner.py" not in err
+
+
+def test_a_job_that_may_not_be_created_is_an_error_of_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",), clips=1)
+    with fake_dataflow(refuse=403) as service:
+        assert run_main(tmp_path, service) == 1
+    assert service.jobs == []
+    assert "this project may create no jobs" in capsys.readouterr().err
+
+
+def test_an_error_of_a_worker_arrives_as_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",), clips=2)
+    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
+    with fake_dataflow(run_here) as service:
+        with pytest.raises(TooManyRejected, match=r"cat/bad\.wav"):
+            record(
+                str(tmp_path / "in"),
+                str(tmp_path / "out"),
+                win_len=500,
+                beam_args=beam_args(service, tmp_path),
+            )
+        assert run_main(tmp_path, service) == 3
+        assert "--max-rejected 1" in capsys.readouterr().err
+        flags = "--win-len 500 --max-rejected 1"
+        assert run_main(tmp_path, service, flags=flags) == 0
+    assert [job.state for job in service.jobs] == [FAILED, FAILED, "JOB_STATE_DONE"]
+
+
+def test_a_job_that_someone_cancels_ends_the_wait(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",), clips=1)
+    begun, over = threading.Event(), threading.Event()
+
+    def run(job: Job) -> Ending:
+        begun.set()
+        over.wait(30)
+        return Ending()
+
+    def cancel(service: FakeDataflow) -> None:
+        assert begun.wait(30)
+        request = urllib.request.Request(
+            f"{service.endpoint}/v1b3/projects/my-project/locations/europe-west4/jobs/"
+            f"{service.jobs[0].id}",
+            method="PUT",
+            data=json.dumps({"requestedState": CANCELLED}).encode(),
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert json.load(answer)["currentState"] == CANCELLED
+
+    with fake_dataflow(run) as service:
+        other = threading.Thread(target=cancel, args=(service,))
+        other.start()
+        with pytest.raises(IncompleteRun, match="CANCELLED"):
+            record(
+                str(tmp_path / "in"),
+                str(tmp_path / "out"),
+                win_len=500,
+                beam_args=beam_args(service, tmp_path),
+            )
+        over.set()
+        other.join(30)
+
+
+def test_a_template_describes_the_job_and_starts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",), clips=1)
+    template = tmp_path / "template.json"
+    with fake_dataflow() as service:
+        status = run_main(
+            tmp_path,
+            service,
+            f"--template_location={template}",
+            "--machine_type=n2-standard-4",
+        )
+        with pytest.raises(RecipeError, match="--template_location"):
+            record(
+                str(tmp_path / "in"),
+                str(tmp_path / "other"),
+                win_len=500,
+                beam_args=beam_args(
+                    service, tmp_path, "--template_location", str(template)
+                ),
+            )
+    assert status == 0
+    assert str(template) in capsys.readouterr().out
+    assert service.requests == []
+    assert not (tmp_path / "other").exists()
+    posted = json.loads(template.read_text())
+    job = Job("described", "my-project", "europe-west4", posted)
+    assert job.pool["machineType"] == "n2-standard-4"
+    # A service that starts it later needs nothing but what was staged.
+    ending = run_here(job)
+    assert ending.errors == ()
+    assert Metadata.load(str(tmp_path / "out")).clips == 1
+
+
+def test_the_flex_template_s_launcher_describes_the_job(tmp_path: Path) -> None:
+    """As the service starts it: parameters first, then where the job is wanted."""
+    write_corpus(tmp_path / "in", classes=("cat",), clips=2)
+    template = tmp_path / "job_object"
+    with fake_dataflow() as service:
+        command = to_command(
+            [
+                f"--input={tmp_path}/in",
+                f"--output={tmp_path}/out",
+                "--win_len=500",
+                "--feature=loud=peak_gain();signal=identity()",
+                "--sdk_container_image=registry/image:7",
+                *beam_args(service, tmp_path),
+                f"--template_location={template}",
+            ]
+        )
+        assert main(command) == 0
+    posted = json.loads(template.read_text())
+    job = Job("started", "my-project", "europe-west4", posted)
+    assert job.pool["workerHarnessContainerImage"] == "registry/image:7"
+    assert job.pool["numThreadsPerWorker"] == 2
+    assert not job.pool.get("packages")
+    assert run_here(job).errors == ()
+    assert set(Metadata.load(str(tmp_path / "out")).features) >= {"loud", "signal"}
+
+
+def test_data_may_lie_in_an_object_store(tmp_path: Path, bucket: str) -> None:
+    sounds = write_corpus(tmp_path / "in", classes=("cat",), clips=2)
+    for name in sounds:
+        content = (tmp_path / "in" / name).read_bytes()
+        files.write_bytes(f"s3://{bucket}/in/{name}", content)
+    places = f"s3://{bucket}/in", f"s3://{bucket}/out"
+    files.write_bytes(f"{places[0]}/cat/bad.wav", b"no sound")
+    with fake_dataflow(run_here) as service:
+        beam = beam_args(service, tmp_path)
+        with pytest.raises(TooManyRejected, match=r"cat/bad\.wav"):
+            record(*places, win_len=500, beam_args=beam)
+        metadata = record(*places, max_rejected=1, win_len=500, beam_args=beam)
+    assert (metadata.clips, metadata.rejected) == (3, 1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_credentials_do_not_go_into_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = ["of-the-environment", "of-the-file"]
+    key_file = tmp_path / "key.json"
+    key_file.write_text(json.dumps({"private_key": secrets[1]}))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secrets[0])
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key_file))
+    write_corpus(tmp_path / "in", classes=("cat",), clips=1)
+    with fake_dataflow(run_here) as service:
+        record(
+            str(tmp_path / "in"),
+            str(tmp_path / "out"),
+            win_len=500,
+            beam_args=beam_args(service, tmp_path, "--save_main_session"),
+        )
+        with pytest.raises(RecipeError, match="AWS_") as raised:
+            record(
+                str(tmp_path / "in"),
+                str(tmp_path / "other"),
+                win_len=500,
+                beam_args=beam_args(
+                    service, tmp_path, f"--s3_secret_access_key={secrets[0]}"
+                ),
+            )
+    assert secrets[0] not in str(raised.value)
+    (job,) = service.jobs
+    found = [json.dumps(job.posted).encode()]
+    for folder in ("staging", "tmp", "out"):
+        found += [p.read_bytes() for p in (tmp_path / folder).rglob("*") if p.is_file()]
+    assert len(found) > 5
+    for secret in (*secrets, "key.json"):
+        assert not [part for part in found if secret.encode() in part]
+
+
+class Submitted(NamedTuple):
+    """What ``submit.sh`` did: the command's outcome, the job, and where all lies."""
+
+    done: subprocess.CompletedProcess[str]
+    job: Job
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def submitted(tmp_path_factory: pytest.TempPathFactory) -> Submitted:
+    """A job by ``submit.sh``, from a copy of the repository, run as it was staged."""
+    folder = tmp_path_factory.mktemp("submit")
+    source = folder / "source"
+    source.mkdir()
+    # The package is built where its setup.py is, which leaves traces.
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source)
+    for name in ("beam_pipeline", "launch"):
+        shutil.copytree(REPOSITORY / name, source / name)
+    write_corpus(folder / "in")
+    with fake_dataflow(run_apart) as service:
+        places = beam_args(service, folder)
+        done = subprocess.run(
+            [
+                *("bash", str(source / "launch" / "dataflow" / "submit.sh")),
+                *("--project", "my-project", "--region=europe-west4"),
+                *("--bucket", "gs://my-bucket", "--max-workers=9"),
+                *("--input", str(folder / "in"), "--output", str(folder / "out")),
+                *("--win-len", "500", "--"),
+                *(text for text in places if "=my-" not in text),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_SECONDS,
+            cwd=folder,
+            env={
+                **{
+                    name: value for name, value in os.environ.items() if name != "IMAGE"
+                },
+                "PYTHON": sys.executable,
+                "PYTHONPATH": str(source),
+            },
+        )
+    assert len(service.jobs) == 1, done.stderr
+    return Submitted(done, service.jobs[0], folder)
+
+
+def test_the_script_records_on_dataflow(submitted: Submitted) -> None:
+    done, job, folder = submitted
+    assert done.returncode == 0, done.stderr
+    assert "complete" in done.stdout
+    assert "counted by the runner:" in done.stderr
+    assert "windows 60" in done.stderr
+    assert Metadata.load(str(folder / "out")).splits["records"].examples == 60
+    assert not (folder / "out" / "_work").exists()
+    assert job.pool["machineType"] == "n2-standard-4"
+    assert job.pool["autoscalingSettings"]["maxNumWorkers"] == 9
+    assert job.options["save_main_session"] is False
+
+
+def test_the_package_goes_along_with_its_schema(submitted: Submitted) -> None:
+    _, job, folder = submitted
+    names = {package["name"] for package in job.pool["packages"]}
+    # No list of what is installed here, and no main session.
+    assert names == {"workflow.tar.gz"}
+    with tarfile.open(folder / "staging" / "workflow.tar.gz") as tar:
+        held = {name.partition("/")[2] for name in tar.getnames()}
+    modules = {
+        f"beam_pipeline/{path.name}"
+        for path in (REPOSITORY / "beam_pipeline").glob("*.py")
+    }
+    assert modules | {"beam_pipeline/metadata.schema.json", "setup.py"} <= held
+    assert not {name for name in held if name.startswith(("launch", "tests"))}
+
+
+def test_the_real_service_would_take_the_script_s_options(tmp_path: Path) -> None:
+    """Beam checks more where the endpoint is the real one; a dry run ends before it."""
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    def describe(*options: str) -> Any:
+        pipeline = beam.Pipeline(
+            options=PipelineOptions(
+                ["--runner=DataflowRunner", "--dry_run=True", "--no_auth", *options]
+            )
+        )
+        place = Input(FOLDER, "gs://my-bucket/in", "gs://my-bucket/in")
+        output = "gs://my-bucket/out/"
+        recording = Recording((place,), output, f"{output}_work", Recipe(win_len=500))
+        build_pipeline(pipeline, recording)
+        return pipeline.run().job
+
+    done = subprocess.run(
+        [
+            *("bash", str(REPOSITORY / "launch" / "dataflow" / "submit.sh")),
+            *("--dry-run", "--project=my-project", "--region=europe-west4"),
+            *("--bucket=gs://my-bucket", "--image=registry/image:7", "--win-len=500"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    shown = done.stdout.split()
+    options = shown[shown.index("--") + 1 :]
+    job = describe(*options)
+    (environment,) = job.proto_pipeline.components.environments.values()
+    assert b"registry/image:7" in environment.payload
+    assert not environment.dependencies
+    assert job.proto.name.startswith("audio-tfrecords-")
+    for missing in ("--project", "--region"):
+        kept = [text for text in options if not text.startswith(missing)]
+        with pytest.raises(ValueError, match=missing.strip("-")):
+            describe(*kept)
+
+
+@pytest.fixture
+def gcs(tmp_path: Path) -> Iterator[Callable[[FakeDataflow], dict[str, str]]]:
+    """A bucket of Google's on loopback; returns the environment that leads there."""
+    program = os.environ.get("FAKE_GCS_SERVER") or shutil.which("fake-gcs-server")
+    if program is None:
+        pytest.skip("needs fake-gcs-server on PATH, or FAKE_GCS_SERVER")
+    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = f"localhost:{port}"
+    server = subprocess.Popen(
+        [
+            *(program, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)),
+            *("-backend", "memory", "-public-host", place, "-log-level", "error"),
+            *("-external-url", f"http://{place}"),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+    def environment(service: FakeDataflow) -> dict[str, str]:
+        account = tmp_path / "account.json"
+        account.write_text(
+            json.dumps(
+                {
+                    "type": "service_account",
+                    "project_id": "my-project",
+                    "private_key_id": "1",
+                    "private_key": key.decode(),
+                    "client_email": "recorder@my-project.iam.gserviceaccount.com",
+                    "client_id": "1",
+                    "token_uri": f"{service.endpoint}/token",
+                }
+            )
+        )
+        return {
+            "STORAGE_EMULATOR_HOST": f"http://{place}",
+            "GOOGLE_APPLICATION_CREDENTIALS": str(account),
+        }
+
+    try:
+        request = urllib.request.Request(
+            f"http://{place}/storage/v1/b?project=my-project",
+            data=json.dumps({"name": "my-bucket"}).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        for attempt in range(100):
+            try:
+                urllib.request.urlopen(request, timeout=10).close()
+                break
+            except OSError:
+                if attempt == 99 or server.poll() is not None:
+                    raise
+                time.sleep(0.1)
+        yield environment
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_job_is_staged_in_a_bucket_with_credentials(
+    tmp_path: Path,
+    gcs: Callable[[FakeDataflow], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from apache_beam.internal.gcp import auth
+
+    # Beam looks for credentials once in a process, and gives sockets a time limit.
+    monkeypatch.setattr(auth._Credentials, "_credentials_init", False)
+    monkeypatch.setattr(auth._Credentials, "_credentials", None)
+    limit = socket.getdefaulttimeout()
+    write_corpus(tmp_path / "in", classes=("cat",), clips=2)
+    with fake_dataflow(run_here) as service:
+        for name, value in gcs(service).items():
+            monkeypatch.setenv(name, value)
+        status = main(
+            [
+                *f"record --input {tmp_path}/in --output {tmp_path}/out".split(),
+                *("--win-len", "500", "--", "--runner=DataflowRunner"),
+                f"--dataflow_endpoint={service.endpoint}",
+                *("--project=my-project", "--region=europe-west4", "--job_name=sounds"),
+                "--temp_location=gs://my-bucket/tmp",
+                "--staging_location=gs://my-bucket/staging",
+            ]
+        )
+    socket.setdefaulttimeout(limit)
+    assert status == 0
+    (job,) = service.jobs
+    assert job.staged.startswith("gs://my-bucket/staging/sounds.")
+    assert job.options["temp_location"].startswith("gs://my-bucket/tmp/sounds.")
+    assert "POST /token" in service.requests
+    assert Metadata.load(str(tmp_path / "out")).clips == 2
+    assert "private_key" not in json.dumps(job.posted)

@@ -1,0 +1,220 @@
+"""What an engine of Beam would not tell, or not before it is too late."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from apache_beam.portability.api import beam_job_api_pb2
+from apache_beam.runners.portability.local_job_service import LocalJobServicer
+from apache_beam.utils.subprocess_server import JavaJarServer
+
+from beam_pipeline import Metadata
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import EngineError, RecipeError
+from beam_pipeline.run.preflight import check_addresses, check_engine
+from tests.loopback import free_port
+from tests.sounds import write_corpus
+
+
+class JobServer(LocalJobServicer):
+    """A job server of Beam's, which takes an option that Beam's Python has not."""
+
+    def DescribePipelineOptions(self, request, context=None, timeout=None):
+        option = beam_job_api_pb2.PipelineOptionDescriptor(name="object_reuse")
+        return beam_job_api_pb2.DescribePipelineOptionsResponse(options=[option])
+
+
+@pytest.fixture
+def job_endpoint(tmp_path: Path) -> Iterator[str]:
+    """The address of a job server."""
+    server = JobServer(str(tmp_path / "staging"))
+    port = server.start_grpc_server()
+    yield f"localhost:{port}"
+    server.stop()
+
+
+@contextlib.contextmanager
+def nothing_to_fetch() -> Iterator[str]:
+    """The address of a server that has nothing."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(404)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def record_on(tmp_path: Path, *beam_args: str) -> int:
+    """Records with a runner; the inputs must be there."""
+    places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    return main(["record", *places, "--win-len", "500", "--", *beam_args])
+
+
+def test_a_job_server_that_is_not_there_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    endpoint = f"localhost:{free_port()}"
+    started = time.monotonic()
+    assert (
+        record_on(tmp_path, "--runner=PortableRunner", f"--job_endpoint={endpoint}")
+        == 1
+    )
+    assert time.monotonic() - started < 10
+    err = capsys.readouterr().err
+    assert f"--job_endpoint={endpoint}" in err
+    assert "start.sh" in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_listens_and_is_no_job_server_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("beam_pipeline.run.preflight.ANSWER_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(EngineError, match=endpoint):
+            check_engine(["--runner=PortableRunner", f"--job_endpoint={endpoint}"])
+
+
+def test_a_job_server_is_asked_which_options_it_takes(job_endpoint: str) -> None:
+    args = ["--runner=PortableRunner", f"--job_endpoint={job_endpoint}"]
+    check_engine([*args, "--parallelism=2", "--object_reuse=true"])
+    check_engine([*args, "--object_reuse", "true", "--parallelism", "2"])
+    with pytest.raises(RecipeError, match="did you mean --parallelism"):
+        check_engine([*args, "--parallism=4"])
+    with pytest.raises(RecipeError, match="did you mean --object_reuse"):
+        check_engine([*args, "--object_reus"])
+    with pytest.raises(RecipeError, match="false"):
+        check_engine([*args, "--object_reuse=true", "false"])
+
+
+def test_a_job_goes_through_a_job_server(tmp_path: Path, job_endpoint: str) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    args = ["--runner=PortableRunner", f"--job_endpoint={job_endpoint}"]
+    assert record_on(tmp_path, *args, "--environment_type=LOOPBACK") == 0
+    assert Metadata.load(str(tmp_path / "out")).clips == 3
+
+
+@pytest.mark.parametrize(
+    ("beam_args", "words"),
+    [
+        (["--runner=DirectRunner", "--no_such=1"], "got '--no_such'"),
+        (["--runner=DirectRunner", "--no_such", "1"], "got '--no_such'"),
+        (["--runner=DirectRunner", "--job_nam=x"], "did you mean --job_name?"),
+        (["--runner", "DirectRunner", "stray"], "got 'stray'"),
+        (["--runner=DirectRunner", "--job_port=abc"], "invalid int value: 'abc'"),
+        (["--runner=DirectRunner", "--flink_version=1"], "invalid choice"),
+        (["--runner=FlinkRuner"], "did you mean FlinkRunner?"),
+        (["--runner=no.such.Runner"], "No module named 'no'"),
+        (["--runner=tests.sounds.NoRunner"], "NoRunner"),
+        (["--runner=PortableRunner"], "--job_endpoint=HOST:PORT"),
+        (["--runner=DirectRunner", "--environment_type=PROCESS"], "process_command"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    beam_args: list[str],
+    words: str,
+) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    assert record_on(tmp_path, *beam_args) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_dataflow_needs_some_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("google.cloud.dataflow", reason="'.[gcp]' brings its client")
+    assert record_on(tmp_path, "--runner=DataflowRunner") == 2
+    err = capsys.readouterr().err
+    for name in ("project", "region", "temp_location"):
+        assert name in err
+    assert len(err.splitlines()) == 1
+
+
+def test_what_nobody_can_judge_is_left_to_the_job_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "beam_pipeline"):
+        check_engine(["--runner=FlinkRunner", "--object_reuse=true"])
+        check_engine(["--runner=SparkRunner", "--parallism", "4"])
+    first, second = caplog.messages
+    assert "--object_reuse is no option of Beam's own; it is left" in first
+    assert "did you mean --parallelism?" in second
+    with pytest.raises(RecipeError, match="stray"):
+        check_engine(["--runner=FlinkRunner", "--object_reuse=true", "stray"])
+
+
+@pytest.mark.parametrize(
+    ("runner", "name", "prefix"),
+    [
+        ("FlinkRunner", "flink_master", ""),
+        ("FlinkRunner", "flink_master", "http://"),
+        ("SparkRunner", "spark_master_url", "spark://"),
+        ("SparkRunner", "spark_rest_url", "http://"),
+    ],
+)
+def test_an_engine_that_is_not_there_is_told_at_once(
+    runner: str, name: str, prefix: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"{prefix}127.0.0.1:{server.getsockname()[1]}"
+        check_engine([f"--runner={runner}", f"--{name}={url}"])
+    with pytest.raises(EngineError, match=f"{name}={url}"):
+        check_engine([f"--runner={runner}", f"--{name}={url}"])
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["[local]", "[auto]", "local", "local[4]", "auto", "yarn", "host", None,
+     "k8s://https://host:1", "spark://a:1,b:1"],
+)  # fmt: skip
+def test_what_names_no_address_is_left_to_the_runner(master: str | None) -> None:
+    check_addresses("FlinkRunner", {"flink_master": master})
+    check_addresses("SparkRunner", {"spark_master_url": master})
+
+
+@pytest.mark.parametrize("where", ["maven", "own"])
+def test_a_job_server_that_cannot_be_fetched(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    cache = f"--jar_cache_dir={tmp_path / 'jars'}"
+    with nothing_to_fetch() as address:
+        monkeypatch.setattr(JavaJarServer, "MAVEN_CENTRAL_REPOSITORY", address)
+        monkeypatch.setattr(JavaJarServer, "GOOGLE_MAVEN_MIRROR", address)
+        more = [f"--flink_job_server_jar={address}/x.jar"] if where == "own" else []
+        assert record_on(tmp_path, "--runner=FlinkRunner", cache, *more) == 1
+    err = capsys.readouterr().err
+    assert "404" in err
+    assert "launch/flink/submit.sh" in err
+    assert "--flink_job_server_jar=FILE" in err
+    assert "same command again" not in err
+    assert not (tmp_path / "out").exists()
+    assert len(err.splitlines()) == 1

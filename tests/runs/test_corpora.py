@@ -1,0 +1,175 @@
+"""Real recordings, from file to reader; they lie where AUDIO_CORPORA says."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import soundfile
+
+from beam_pipeline import Metadata, record, replay
+from beam_pipeline.examples.encoding import decode_examples
+from beam_pipeline.read.verify import find_problems
+from beam_pipeline.storage.tfrecord import read_records
+
+DIGITS = r"(?P<class>\d)_"
+OTHERS = ("go_audio_wav", "jstrait_wavefile", "lhotse", "librosa_data", "perch")
+# A hop of three quarters, so that windows overlap and shards cut clips.
+WIN_LEN, HOP = 1024, 768
+
+
+@pytest.fixture(scope="session")
+def digits(
+    corpora: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Metadata]:
+    out = tmp_path_factory.mktemp("digits") / "out"
+    metadata = record(
+        str(corpora / "fsdd"),
+        str(out),
+        label_from=DIGITS,
+        win_len=WIN_LEN,
+        hop=HOP,
+        tail="pad",
+        elements_per_file=1000,
+        workers=2,
+    )
+    return out, metadata
+
+
+def test_every_digit_is_there_once_sample_by_sample(
+    corpora: Path, digits: tuple[Path, Metadata]
+) -> None:
+    out, metadata = digits
+    files = sorted((corpora / "fsdd").glob("*.wav"))
+    assert len(files) == metadata.clips == 3000
+    assert metadata.rejected == 0
+    assert metadata.classes == tuple("0123456789")
+    found: Counter[tuple[str, int]] = Counter()
+    samples = {f.name: soundfile.read(f, dtype="float32")[0] for f in files}
+    for example in replay(str(out)).as_numpy_iterator():
+        name, start = example["filepath"].decode(), int(example["win_start_idx"])
+        window = samples[name][start : start + WIN_LEN]
+        np.testing.assert_array_equal(example["signal"][: len(window)], window)
+        assert not example["signal"][len(window) :].any()
+        assert example["class"].decode() == name[0] == str(example["target"])
+        assert example["fs"] == 8000
+        assert files[example["index"]].name == name
+        assert example["num_classes"] == 10
+        found[name, start] += 1
+    wanted = Counter(
+        (name, start)
+        for name, whole in samples.items()
+        for start in range(0, max(1, len(whole) - WIN_LEN + HOP), HOP)
+        if start < len(whole)
+    )
+    assert found == wanted
+
+
+def test_random_shards_parse_with_tf_io_and_the_metadata_alone(
+    digits: tuple[Path, Metadata],
+) -> None:
+    import tensorflow as tf
+
+    out, _ = digits
+    described = json.loads((out / "metadata.json").read_text())
+    kinds = {
+        "float_list": tf.float32,
+        "int64_list": tf.int64,
+        "bytes_list": tf.string,
+        "raw": tf.string,
+    }
+    features = {
+        name: tf.io.FixedLenFeature(spec["shape"], kinds[spec["encoding"]])
+        for name, spec in described["features"].items()
+    }
+    shards = described["splits"]["records"]["shards"]
+    for shard in random.Random(0).sample(shards, 10):
+        dataset = tf.data.TFRecordDataset(str(out / shard["file"]), "GZIP")
+        batch = next(iter(dataset.batch(shard["examples"] + 1)))
+        parsed = tf.io.parse_example(batch, features)
+        assert parsed["signal"].shape == (shard["examples"], WIN_LEN)
+        classes = [described["classes"][target] for target in parsed["target"]]
+        assert classes == [label.decode() for label in parsed["class"].numpy()]
+
+
+@pytest.mark.parametrize("folder", OTHERS)
+def test_each_file_is_complete_or_rejected_with_a_reason(
+    corpora: Path, tmp_path: Path, folder: str
+) -> None:
+    metadata = record(
+        str(corpora / folder),
+        str(tmp_path / "out"),
+        win_len=4096,
+        tail="pad",
+        max_rejected="100%",
+    )
+    with (corpora / "inventory.csv").open() as file:
+        inventory = {
+            row["path"].removeprefix(f"{folder}/"): row
+            for row in csv.DictReader(file)
+            if row["path"].startswith(f"{folder}/")
+        }
+    rejected = {
+        line["path"]: line
+        for line in map(
+            json.loads, (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+        )
+    }
+    manifest = {
+        row["path"]: row
+        for row in pq.read_table(tmp_path / "out" / "manifest.parquet").to_pylist()
+    }
+    assert set(manifest) | set(rejected) == set(inventory)
+    assert not set(manifest) & set(rejected)
+    for path, row in inventory.items():
+        if path in rejected:
+            sound = row["opens"] == "yes" and int(row["decoded_frames"]) > 0
+            assert not sound or "declares" in row["error"], rejected[path]
+            assert rejected[path]["reason"]
+        else:
+            frames = int(row["decoded_frames"])
+            assert manifest[path]["native_frames"] == frames
+            assert manifest[path]["windows"] == -(-frames // 4096)
+    starts = Counter()
+    split = metadata.splits["records"]
+    for shard in split.shards:
+        with (tmp_path / "out" / shard.file).open("rb") as file:
+            for example in decode_examples(list(read_records(file)), metadata.features):
+                starts[example["filepath"]] += 1
+                assert np.isfinite(example["signal"]).all()
+    assert starts == {path: row["windows"] for path, row in manifest.items()}
+    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+
+
+@pytest.mark.parametrize("rate", [8000, 22050])
+def test_resampled_shards_equal_the_file_resampled_whole(
+    corpora: Path, tmp_path: Path, rate: int
+) -> None:
+    import soxr
+
+    metadata = record(
+        str(corpora / "lhotse" / "test" / "fixtures" / "libri"),
+        str(tmp_path / "out"),
+        win_len=1000,
+        sample_rate=rate,
+        elements_per_file=7,
+    )
+    whole = {}
+    for path in (corpora / "lhotse" / "test" / "fixtures" / "libri").glob("*.wav"):
+        samples, native = soundfile.read(path, dtype="float32")
+        whole[path.name] = soxr.resample(samples, native, rate)
+    largest = 0.0
+    for shard in metadata.splits["records"].shards:
+        with (tmp_path / "out" / shard.file).open("rb") as file:
+            for example in decode_examples(list(read_records(file)), metadata.features):
+                start = int(example["win_start_idx"])
+                wanted = whole[example["filepath"]][start : start + 1000]
+                largest = max(largest, np.abs(example["signal"] - wanted).max())
+                assert example["fs"] == rate
+    assert largest < 1e-5

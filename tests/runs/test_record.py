@@ -1,0 +1,882 @@
+"""Whole runs: from files to shards to what a reader finds in them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import soundfile
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_pipeline import Metadata, record
+from beam_pipeline.dataset.claim import locked, nothing_left
+from beam_pipeline.dataset.metadata import writer_versions
+from beam_pipeline.dataset.work_folder import clear_work
+from beam_pipeline.errors import (
+    AudioTFRecordsError,
+    EngineError,
+    InputError,
+    OutputError,
+    RecipeError,
+    TooManyRejected,
+    WorkerDied,
+)
+from beam_pipeline.examples.encoding import decode_examples
+from beam_pipeline.inputs.sources import resolve_inputs
+from beam_pipeline.pipeline import sink, stages
+from beam_pipeline.pipeline.graph import finish, plan_shards, write_shards
+from beam_pipeline.pipeline.job import Job
+from beam_pipeline.read.verify import find_problems
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.tfrecord import read_records
+from tests.sounds import RATE, write_corpus, write_sound
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def examples_of(folder: Path, metadata: Metadata) -> list[dict]:
+    """Every example, shard after shard."""
+    examples = []
+    for split in metadata.splits.values():
+        for shard in split.shards:
+            with (folder / shard.file).open("rb") as file:
+                examples += decode_examples(list(read_records(file)), metadata.features)
+    return examples
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def rejected(folder: Path) -> list[dict]:
+    return [json.loads(s) for s in (folder / "rejected.jsonl").read_text().splitlines()]
+
+
+def expect_complete(
+    examples: list[dict], sounds: dict[str, np.ndarray], win_len: int, hop: int
+) -> None:
+    """Every whole window of every sound is there once, sample by sample."""
+    found = Counter((e["filepath"], int(e["win_start_idx"])) for e in examples)
+    wanted = Counter(
+        (name, start)
+        for name, samples in sounds.items()
+        for start in range(0, len(samples) - win_len + 1, hop)
+    )
+    assert found == wanted
+    for example in examples:
+        start = int(example["win_start_idx"])
+        samples = sounds[example["filepath"]][start : start + win_len]
+        np.testing.assert_array_equal(example["signal"], samples)
+
+
+def test_a_folder_becomes_a_complete_data_set(tmp_path: Path) -> None:
+    sounds = write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "notes.md").write_text("not a sound")
+    metadata = record(
+        str(tmp_path / "in"), str(tmp_path / "out"), win_len=500, hop=250, num_shards=3
+    )
+    examples = examples_of(tmp_path / "out", metadata)
+    expect_complete(examples, sounds, 500, 250)
+    names = sorted(sounds)
+    for example in examples:
+        assert example["class"] == example["filepath"].split("/")[0]
+        assert metadata.classes[int(example["target"])] == example["class"]
+        assert names[int(example["index"])] == example["filepath"]
+        assert example["fs"] == RATE
+    assert metadata.classes == ("cat", "dog", "owl")
+    assert (metadata.clips, metadata.rejected, metadata.ignored) == (12, 0, 1)
+    split = metadata.splits["records"]
+    assert split.clips == 12
+    assert split.examples == len(examples) == sum(split.examples_per_class.values())
+    assert split.seconds == pytest.approx(len(examples) * 500 / RATE)
+    sizes = [shard.examples for shard in split.shards]
+    assert max(sizes) - min(sizes) <= 1
+    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+    assert not (tmp_path / "out" / "_work").exists()
+    manifest = pq.read_table(tmp_path / "out" / "manifest.parquet").to_pylist()
+    assert {row["path"]: row["frames"] for row in manifest} == {
+        name: len(samples) for name, samples in sounds.items()
+    }
+    assert [row["first_index"] for row in manifest] == list(
+        np.cumsum([0] + [row["windows"] for row in manifest])[:-1]
+    )
+
+
+def test_elements_per_file_and_num_elems_are_exact(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    metadata = record(
+        str(tmp_path / "in"),
+        str(tmp_path / "out"),
+        win_len=500,
+        elements_per_file=4,
+        num_elems=10,
+    )
+    split = metadata.splits["records"]
+    assert [shard.examples for shard in split.shards] == [4, 4, 2]
+    assert [shard.file for shard in split.shards] == [
+        f"records-0000{k}-of-00003.tfrecord.gz" for k in range(3)
+    ]
+    assert len(examples_of(tmp_path / "out", metadata)) == 10
+
+
+def test_listed_order_is_the_order_of_names(tmp_path: Path) -> None:
+    sounds = write_corpus(tmp_path / "in")
+    metadata = record(
+        str(tmp_path / "in"), str(tmp_path / "out"), win_len=500, order="listed"
+    )
+    places = [
+        (e["filepath"], int(e["win_start_idx"]))
+        for e in examples_of(tmp_path / "out", metadata)
+    ]
+    assert places == sorted(places)
+    assert {name for name, _ in places} == set(sounds)
+
+
+def test_a_seed_changes_the_order_and_nothing_else(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    orders = []
+    for seed in (0, 1):
+        out = tmp_path / f"out{seed}"
+        metadata = record(str(tmp_path / "in"), str(out), win_len=500, seed=seed)
+        orders.append([e["filepath"] for e in examples_of(out, metadata)])
+    assert orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1])
+
+
+@pytest.mark.parametrize("options", [{}, {"features": {"mel": "log_mel(n_fft=256,hop=64,n_mels=8)", "signal": "identity()"}}])  # fmt: skip  # noqa: E501
+def test_the_same_bytes_from_any_number_of_workers(
+    tmp_path: Path, options: dict
+) -> None:
+    write_corpus(tmp_path / "in")
+    results = []
+    for name, workers in (("a", 1), ("b", 2), ("c", 3), ("d", 1)):
+        record(
+            str(tmp_path / "in"),
+            str(tmp_path / name),
+            win_len=500,
+            elements_per_file=7,
+            workers=workers,
+            **options,
+        )
+        results.append(digests(tmp_path / name))
+    assert results[0] == results[1] == results[2] == results[3]
+
+
+def test_the_same_bytes_under_another_hash_seed_and_folder(tmp_path: Path) -> None:
+    results = []
+    for place, seed in (("one", "1"), ("two/below", "2")):
+        write_corpus(tmp_path / place / "in")
+        code = (
+            "import sys; from beam_pipeline import record; "
+            "record(sys.argv[1], sys.argv[2], win_len=500, elements_per_file=7)"
+        )
+        subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                code,
+                *(str(tmp_path / place / n) for n in ("in", "out")),
+            ],
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=REPOSITORY,
+        )
+        results.append(digests(tmp_path / place / "out"))
+    assert results[0] == results[1]
+
+
+def test_the_same_examples_where_steps_are_not_fused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "in")
+    recipe = Recipe(
+        win_len=500, elements_per_file=7, features={"x": "identity()|rms_gain()"},
+        keep="energy(above_db=-10.81)", copies=1, augment="noise()",
+    )  # fmt: skip
+    source = str(tmp_path / "in")
+    fused = record(source, str(tmp_path / "fused"), recipe=recipe)
+    assert 0 < fused.splits["records"].left_out < 100
+
+    expand = beam.ParDo.expand
+    breaks = itertools.count()
+
+    broken = (stages.TreatWindows, stages.EncodeExamples, sink._WriteShards)
+
+    def broken_up(step: beam.ParDo, collection: Any) -> Any:
+        if isinstance(step.fn, broken):
+            collection = collection | f"break {next(breaks)}" >> beam.Reshuffle()
+        return expand(step, collection)
+
+    monkeypatch.setattr(beam.ParDo, "expand", broken_up)
+    apart = record(source, str(tmp_path / "out"), recipe=recipe, workers=1)
+    assert next(breaks) == 3
+
+    (a,), (b,) = fused.splits.values(), apart.splits.values()
+    assert replace(a, shards=()) == replace(b, shards=())
+    for shard in a.shards:
+        with (tmp_path / "fused" / shard.file).open("rb") as file:
+            wanted = list(read_records(file))
+        with (tmp_path / "out" / shard.file).open("rb") as file:
+            assert list(read_records(file)) == wanted
+
+
+def test_a_runner_of_beam_is_taken_as_asked(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    record(str(tmp_path / "in"), str(tmp_path / "local"), win_len=500)
+    record(
+        str(tmp_path / "in"),
+        str(tmp_path / "beam"),
+        win_len=500,
+        beam_args=["--runner=FnApiRunner"],
+    )
+    assert digests(tmp_path / "local") == digests(tmp_path / "beam")
+    with pytest.raises(RecipeError, match="--runner"):
+        record(
+            str(tmp_path / "in"),
+            str(tmp_path / "none"),
+            win_len=500,
+            beam_args=["--temp_location=x"],
+        )
+
+
+def test_a_dead_worker_ends_the_run_and_the_next_one_continues(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    places = str(tmp_path / "in"), str(tmp_path / "out")
+    started = time.monotonic()
+    with pytest.raises(WorkerDied, match="SIGKILL") as raised:
+        record(
+            *places,
+            win_len=500,
+            elements_per_file=7,
+            workers=2,
+            features={"x": "tests.sounds:die"},
+        )
+    assert time.monotonic() - started < 15
+    assert "again to continue" in str(raised.value)
+    assert not (tmp_path / "out" / "metadata.json").exists()
+
+
+def test_a_script_with_threads_and_no_main_guard_may_use_workers(
+    tmp_path: Path,
+) -> None:
+    write_corpus(tmp_path / "in")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import threading\n"
+        "from beam_pipeline import record\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        f"record({str(tmp_path / 'in')!r}, {str(tmp_path / 'out')!r}, win_len=500,\n"
+        "       elements_per_file=7, workers=2)\n"
+        "print('once')\n"
+    )
+    result = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    assert result.stdout == "once\n"
+    metadata = Metadata.load(str(tmp_path / "out"))
+    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+
+
+def test_finished_shards_are_not_written_again(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    loud = tmp_path / "in" / "cat" / "cat_9.wav"
+    soundfile.write(loud, np.full(1000, 0.95), RATE, subtype="PCM_16")
+    options = {
+        "win_len": 500,
+        "elements_per_file": 7,
+        "features": {"x": "tests.sounds:fail_on_loud"},
+    }
+    places = str(tmp_path / "in"), str(tmp_path / "out")
+    with pytest.raises(TooManyRejected, match="--max-rejected 1"):
+        record(*places, **options)
+    assert rejected(tmp_path / "out")[0]["path"] == "cat/cat_9.wav"
+    assert "too loud" in rejected(tmp_path / "out")[0]["reason"]
+    before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.gz")}
+    metadata = record(*places, max_rejected=1, **options)
+    after = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.gz")}
+    # Only the shards with windows of the loud clip are tried again.
+    changed = {name for name in after if before[name] != after[name]}
+    assert 1 <= len(changed) <= 2
+    split = metadata.splits["records"]
+    assert metadata.rejected == 1
+    assert split.clips == 12
+    assert split.examples == len(examples_of(tmp_path / "out", metadata))
+    assert split.examples == sum(split.examples_per_class.values())
+    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+
+
+def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(
+    tmp_path: Path,
+) -> None:
+    sounds = write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
+    places = str(tmp_path / "in"), str(tmp_path / "out")
+    options = {"win_len": 500, "elements_per_file": 7}
+    with pytest.raises(TooManyRejected):
+        record(*places, **options)
+    path = tmp_path / "in" / "dog" / "dog_1.wav"
+    sounds["dog/dog_1.wav"] = write_sound(path, len(sounds["dog/dog_1.wav"]), seed=99)
+    metadata = record(*places, max_rejected=1, **options)
+    expect_complete(examples_of(tmp_path / "out", metadata), sounds, 500, 500)
+
+
+def test_a_clip_that_breaks_in_the_middle_leaves_whole_examples(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",))
+    path = tmp_path / "in" / "cat" / "long.flac"
+    noise = np.random.default_rng(0).uniform(-0.5, 0.5, 200_000)
+    soundfile.write(path, noise, RATE)
+    broken = bytearray(path.read_bytes())
+    broken[len(broken) // 2 : len(broken) // 2 + 30_000] = bytes(30_000)
+    path.write_bytes(broken)
+    metadata = record(
+        str(tmp_path / "in"),
+        str(tmp_path / "out"),
+        win_len=1000,
+        elements_per_file=50,
+        max_rejected=1,
+    )
+    reasons = rejected(tmp_path / "out")
+    assert {line["path"] for line in reasons} == {"cat/long.flac"}
+    examples = examples_of(tmp_path / "out", metadata)
+    assert metadata.splits["records"].examples == len(examples)
+    assert metadata.rejected == 1
+    for example in examples:
+        assert example["signal"].shape == (1000,)
+    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("picked", ["mix", "keep", 0])
+def test_channels(tmp_path: Path, channels: int, picked: str | int) -> None:
+    samples = write_sound(tmp_path / "in" / "a" / "x.wav", 3000, channels=channels)
+    metadata = record(
+        str(tmp_path / "in"), str(tmp_path / "out"), win_len=1000, channels=picked
+    )
+    frames = samples.reshape(3000, channels)
+    wanted = {"mix": frames.mean(axis=1), "keep": frames.T, 0: frames[:, 0]}[picked]
+    examples = examples_of(tmp_path / "out", metadata)
+    assert len(examples) == 3
+    for example in examples:
+        start = int(example["win_start_idx"])
+        window = wanted[..., start : start + 1000]
+        np.testing.assert_allclose(example["signal"], window, atol=1e-7)
+
+
+def test_int16_is_kept(tmp_path: Path) -> None:
+    write_sound(tmp_path / "in" / "a" / "x.wav", 2000)
+    samples, _ = soundfile.read(tmp_path / "in" / "a" / "x.wav", dtype="int16")
+    metadata = record(
+        str(tmp_path / "in"), str(tmp_path / "out"), win_len=1000, dtype="int16"
+    )
+    for example in examples_of(tmp_path / "out", metadata):
+        start = int(example["win_start_idx"])
+        assert example["signal"].dtype == np.int16
+        np.testing.assert_array_equal(example["signal"], samples[start : start + 1000])
+
+
+def test_features_of_ones_own(tmp_path: Path) -> None:
+    sounds = write_corpus(tmp_path / "in", classes=("cat",), clips=1)
+    features = {
+        "spectrum": "tests.sounds:spectrum",
+        "first": "tests.sounds:first_sample",
+        "signal": "identity()",
+    }
+    metadata = record(
+        str(tmp_path / "in"), str(tmp_path / "out"), win_len=500, features=features
+    )
+    assert metadata.features["spectrum"].dtype == "complex64"
+    for example in examples_of(tmp_path / "out", metadata):
+        start = int(example["win_start_idx"])
+        window = sounds["cat/cat_0.wav"][start : start + 500]
+        np.testing.assert_allclose(
+            example["spectrum"], np.fft.rfft(window), rtol=1e-5, atol=1e-5
+        )
+        assert example["first"] == window[0]
+
+
+def bad_folder(tmp_path: Path, content: str) -> str:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    good = folder / "a" / "good.wav"
+    write_sound(good, 2000)
+    if content == "empty file":
+        (folder / "a" / "bad.wav").touch()
+    elif content == "text":
+        (folder / "a" / "bad.wav").write_text("this is no sound")
+    elif content == "no frames":
+        soundfile.write(folder / "a" / "bad.wav", np.zeros(0), RATE)
+    elif content == "truncated":
+        whole = good.read_bytes()
+        (folder / "a" / "bad.wav").write_bytes(whole[:1000])
+    elif content == "short":
+        write_sound(folder / "a" / "bad.wav", 999)
+    elif content == "nan":
+        samples = np.zeros(2000, np.float32)
+        samples[1234] = np.nan
+        soundfile.write(folder / "a" / "bad.wav", samples, RATE, subtype="FLOAT")
+    elif content == "video":
+        (folder / "a" / "bad.mp4").write_bytes(b"\0\0\0\x18ftypmp42" + bytes(100))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "words"),
+    [
+        ("empty file", "UnreadableAudio", ""),
+        ("text", "UnreadableAudio", "not readable as audio"),
+        ("no frames", "EmptyAudio", ""),
+        ("truncated", "TruncatedAudio", "4000"),
+        ("short", "ShortClip", "999 frames, but a window has 1000"),
+        ("nan", "NonFiniteAudio", "1234"),
+        ("video", "UnreadableAudio", "not readable as audio"),
+    ],
+)
+def test_bad_files_are_named_with_the_reason(
+    tmp_path: Path, content: str, error: str, words: str
+) -> None:
+    folder = bad_folder(tmp_path, content)
+    with pytest.raises(TooManyRejected, match="a/bad") as raised:
+        record(folder, str(tmp_path / "out"), win_len=1000)
+    assert "1 of 2 clips" in str(raised.value)
+    assert not (tmp_path / "out" / "metadata.json").exists()
+    metadata = record(folder, str(tmp_path / "out"), win_len=1000, max_rejected="50%")
+    (line,) = rejected(tmp_path / "out")
+    assert line["path"].startswith("a/bad")
+    assert (line["error"], line["stage"]) == (error, "probe")
+    assert words in line["reason"]
+    assert metadata.splits["records"].examples == 2
+
+
+def test_truncated_and_not_finite_files_are_taken_if_allowed(tmp_path: Path) -> None:
+    folder = bad_folder(tmp_path, "truncated")
+    metadata = record(folder, str(tmp_path / "out"), win_len=100, allow_truncated=True)
+    frames = {e["filepath"] for e in examples_of(tmp_path / "out", metadata)}
+    assert frames == {"a/good.wav", "a/bad.wav"}
+
+
+@pytest.mark.parametrize(
+    ("transform", "words"),
+    [
+        ("fail_on_sound", "ZeroDivisionError: a bug of one's own"),
+        ("grow_on_sound", r"returned float32 \(2, 999\)"),
+        ("widen_on_sound", "returned float64"),
+    ],
+)
+def test_a_transform_that_fails_on_a_clip_names_both(
+    tmp_path: Path, transform: str, words: str
+) -> None:
+    folder = bad_folder(tmp_path, "none")
+    with pytest.raises(TooManyRejected, match=words) as raised:
+        record(
+            folder,
+            str(tmp_path / "out"),
+            win_len=1000,
+            features={"mine": f"tests.sounds:{transform}"},
+        )
+    assert "a/good.wav: feature mine" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"win_len": 1000, "hop": 0}, "hop"),
+        ({}, "win_len or win_seconds"),
+        ({"win_len": 100, "features": {"m": "log_mel(n_fft=1024)"}}, "n_fft"),
+        ({"win_len": 1000, "features": {"m": "log_mle()"}}, "log_mel"),
+        ({"win_len": 1000, "features": {"m": "tests.sounds:always_fail"}}, "one's own"),
+        ({"win_len": 1000, "features": {"class": "identity()"}}, "taken"),
+        ({"win_len": 1000, "max_rejected": "lots"}, "max_rejected"),
+        ({"win_len": 1000, "wrokers": 2}, "wrokers"),
+    ],
+)
+def test_an_impossible_recipe_fails_before_anything_is_written(
+    tmp_path: Path, options: dict, words: str
+) -> None:
+    folder = bad_folder(tmp_path, "none")
+    with pytest.raises(RecipeError, match=words):
+        record(folder, str(tmp_path / "out"), **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_mixed_rates_where_one_is_needed(tmp_path: Path) -> None:
+    write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
+    write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
+    features = {"m": "log_mel(n_fft=256,hop=128,n_mels=8)"}
+    places = str(tmp_path / "in"), str(tmp_path / "out")
+    with pytest.raises(
+        RecipeError, match=r"1 of 8000 Hz \(such as a/1.wav\), 1 of 160"
+    ):
+        record(*places, win_len=1000, features=features)
+    with pytest.raises(RecipeError, match="--sample-rate"):
+        record(*places, win_seconds=0.5, overwrite=True)
+    metadata = record(
+        *places, win_len=1000, features=features, sample_rate=8000, overwrite=True
+    )
+    assert metadata.splits["records"].examples == 9 + 4
+
+
+def test_inputs_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").touch()
+    with pytest.raises(InputError, match="no audio file"):
+        record(str(tmp_path / "empty"), str(tmp_path / "out"), win_len=1000)
+    with pytest.raises(InputError, match="no such file"):
+        record(str(tmp_path / "nowhere"), str(tmp_path / "out"), win_len=1000)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "x.wav").write_text("no sound")
+    with pytest.raises(TooManyRejected, match=r"Not one of 1 clips.*\n.*x.wav"):
+        record(str(tmp_path / "bad"), str(tmp_path / "out"), win_len=1000)
+    assert (tmp_path / "out" / "rejected.jsonl").exists()
+    # Nothing came of it, so that nothing is in the way of another.
+    write_corpus(tmp_path / "in", clips=1)
+    record(str(tmp_path / "in"), str(tmp_path / "out"), win_len=500)
+    assert (tmp_path / "out" / "rejected.jsonl").read_text() == ""
+
+
+def test_a_run_that_lost_every_clip_is_in_nobodys_way(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    name = next((tmp_path / "in").rglob("*.wav"))
+    table = tmp_path / "all.csv"
+    table.write_text(f"path,frames,sample_rate_hz\n{name},300000,8000\n")
+    out, options = tmp_path / "out", {"win_len": 500, "label_from": "none"}
+    with pytest.raises(TooManyRejected, match="Not one of 1 clips"):
+        record(table, out, **options)
+    record(tmp_path / "in", out, **options)
+
+    work = {"work_dir": tmp_path / "work"}
+    with pytest.raises(TooManyRejected, match="Not one of 1 clips"):
+        record(table, tmp_path / "other", **options, **work)
+    record(tmp_path / "in", tmp_path / "other", **options, **work)
+
+
+def test_what_was_there_before_is_not_touched(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    places = str(tmp_path / "in"), str(tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("five years of work")
+    for overwrite in (False, True):
+        with pytest.raises(OutputError, match=r"thesis\.txt"):
+            record(*places, win_len=500, overwrite=overwrite)
+    (tmp_path / "out" / "thesis.txt").unlink()
+    record(*places, win_len=500)
+    before = digests(tmp_path / "out")
+    with pytest.raises(OutputError, match="--overwrite"):
+        record(*places, win_len=500)
+    assert digests(tmp_path / "out") == before
+    with pytest.raises(RecipeError):
+        record(*places, win_len=500, hop=-1, overwrite=True)
+    assert digests(tmp_path / "out") == before
+    metadata = record(*places, win_len=250, elements_per_file=10, overwrite=True)
+    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+    with pytest.raises(OutputError, match="inside --input"):
+        record(str(tmp_path / "in"), str(tmp_path / "in" / "out"), win_len=500)
+
+
+def test_an_unfinished_run_is_not_mixed_with_another(tmp_path: Path) -> None:
+    folder = bad_folder(tmp_path, "text")
+    out = str(tmp_path / "out")
+    with pytest.raises(TooManyRejected):
+        record(folder, out, win_len=1000)
+    with pytest.raises(OutputError, match="unfinished run"):
+        record(folder, out, win_len=500, max_rejected=1)
+    record(folder, out, win_len=500, max_rejected=1, overwrite=True)
+
+
+def test_a_work_dir_elsewhere(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    record(str(tmp_path / "in"), str(tmp_path / "a"), win_len=500)
+    record(
+        str(tmp_path / "in"),
+        str(tmp_path / "b"),
+        win_len=500,
+        work_dir=str(tmp_path / "work"),
+    )
+    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+    assert not (tmp_path / "work").exists()
+
+
+def test_progress_counts_every_window(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    told: list[tuple[int, float]] = []
+    totals = []
+
+    def watch(total: object) -> object:
+        totals.append(total)
+        return lambda examples, seconds: told.append((examples, seconds))
+
+    for workers in (1, 2):
+        metadata = record(
+            str(tmp_path / "in"),
+            str(tmp_path / f"out{workers}"),
+            win_len=500,
+            elements_per_file=7,
+            workers=workers,
+            watch=watch,
+        )
+        split = metadata.splits["records"]
+        assert totals[-1] == (split.examples, split.seconds)
+        assert told[-1] == (split.examples, pytest.approx(split.seconds))
+
+
+def test_metadata_hold_no_path_and_name_the_writer(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    metadata = record(str(tmp_path / "in"), str(tmp_path / "out"), win_len=500)
+    text = (tmp_path / "out" / "metadata.json").read_text()
+    assert str(tmp_path) not in text
+    assert metadata.writer == writer_versions()
+    assert metadata.recipe.sha256() in text
+
+
+def test_a_data_set_repeats_itself(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    first = record(
+        str(tmp_path / "in"),
+        str(tmp_path / "a"),
+        win_len=500,
+        hop=100,
+        tail="overlap",
+        random_starts=True,
+        max_windows=3,
+        seed=5,
+    )
+    record(str(tmp_path / "in"), str(tmp_path / "b"), recipe=first.recipe)
+    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+
+
+def test_errors_are_all_of_one_family() -> None:
+    assert issubclass(WorkerDied, AudioTFRecordsError)
+
+
+class TestWorkFolder:
+    """Nothing of the user's is deleted with it."""
+
+    def refused(self, tmp_path: Path, work: Path, match: str, out: str = "out") -> None:
+        before = digests(tmp_path)
+        with pytest.raises(OutputError, match=match):
+            record(tmp_path / "in", tmp_path / out, win_len=500, work_dir=work)
+        assert digests(tmp_path) == before
+
+    def test_with_other_files_it_is_refused(self, tmp_path: Path) -> None:
+        write_corpus(tmp_path / "in", clips=1)
+        (tmp_path / "precious" / "deep").mkdir(parents=True)
+        (tmp_path / "precious" / "deep" / "thesis.txt").write_text("years")
+        self.refused(tmp_path, tmp_path / "precious", r"such as deep/thesis\.txt")
+
+    def test_in_or_around_the_data_it_is_refused(self, tmp_path: Path) -> None:
+        write_corpus(tmp_path / "in", clips=1)
+        for work in ("in", "in/work", "."):
+            self.refused(tmp_path, tmp_path / work, "--input .* one in the other|--out")
+        for work in ("a/out", "a/out/work", "a"):
+            self.refused(tmp_path, tmp_path / work, "--output .* one in", out="a/out")
+
+    def test_an_empty_one_is_used_and_gone(self, tmp_path: Path) -> None:
+        write_corpus(tmp_path / "in", clips=1)
+        (tmp_path / "work").mkdir()
+        record(
+            tmp_path / "in", tmp_path / "out", win_len=500, work_dir=tmp_path / "work"
+        )
+        assert not (tmp_path / "work").exists()
+
+    def test_what_others_put_there_meanwhile_stays(self, tmp_path: Path) -> None:
+        work = tmp_path / "work"
+        (work / "receipts").mkdir(parents=True)
+        (work / "receipts" / "x.json").touch()
+        (work / "mine.txt").touch()
+        clear_work(str(work))
+        assert [path.name for path in work.iterdir()] == ["mine.txt"]
+
+
+def test_a_second_run_into_the_same_folder_is_kept_out(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    with (
+        locked(str(tmp_path / "out" / "_work")),
+        pytest.raises(OutputError, match="Another run on this machine"),
+    ):
+        record(tmp_path / "in", tmp_path / "out", win_len=500)
+    assert not (tmp_path / "out").exists()
+    record(tmp_path / "in", tmp_path / "out", win_len=500)
+
+
+def test_a_lock_is_gone_when_it_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with locked("somewhere"):
+        assert len(list(tmp_path.glob("*.lock"))) == 1
+        with pytest.raises(OutputError, match="Another run"), locked("somewhere"):
+            pass
+        assert len(list(tmp_path.glob("*.lock"))) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def hold_often(work: str, counter: Path, times: int) -> None:
+    """Adds to a number in a file so often, each time under the lock."""
+    for _ in range(times):
+        while True:
+            try:
+                with locked(work):
+                    number = int(counter.read_text())
+                    time.sleep(0.0002)
+                    counter.write_text(str(number + 1))
+                break
+            except OutputError:
+                continue
+
+
+def test_a_lock_is_never_held_by_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    context = multiprocessing.get_context("fork")
+    processes = [
+        context.Process(target=hold_often, args=("there", counter, 300))
+        for _ in range(3)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert counter.read_text() == "900"
+
+
+@pytest.mark.parametrize("engine", [[], ["--runner=FnApiRunner"]])
+@pytest.mark.parametrize("work", [None, "work/of/mine"])
+def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
+    tmp_path: Path, engine: list[str], work: str | None
+) -> None:
+    write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
+    write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
+    before = digests(tmp_path), sorted(tmp_path.rglob("*"))
+    work_dir = {} if work is None else {"work_dir": tmp_path / work}
+    with pytest.raises(RecipeError, match="sample rate"):
+        record(
+            tmp_path / "in",
+            tmp_path / "deep" / "out",
+            win_seconds=0.5,
+            beam_args=engine,
+            **work_dir,
+        )
+    assert (digests(tmp_path), sorted(tmp_path.rglob("*"))) == before
+
+
+def test_what_was_there_before_a_refused_run_stays(tmp_path: Path) -> None:
+    write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
+    write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(RecipeError):
+        record(tmp_path / "in", tmp_path / "out", win_seconds=0.5)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
+    tmp_path: Path,
+) -> None:
+    write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
+    places = str(tmp_path / "in"), str(tmp_path / "out")
+    with pytest.raises(TooManyRejected):
+        record(*places, win_len=500, num_shards=3)
+    receipts = sorted((tmp_path / "out" / "_work" / "receipts").iterdir())
+    assert receipts
+    with pytest.raises(EngineError), nothing_left(places[1], f"{places[1]}/_work"):
+        raise EngineError("nobody answers")
+    assert sorted((tmp_path / "out" / "_work" / "receipts").iterdir()) == receipts
+
+
+def test_a_changed_transform_does_not_continue_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "in")
+    (tmp_path / "code").mkdir()
+    code = tmp_path / "code" / "gains_of_mine.py"
+    code.write_text(
+        "from tests.sounds import die\ndef f(windows):\n    return die(windows)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+    options = {"win_len": 500, "features": {"x": "gains_of_mine:f"}, "workers": 2}
+    options["num_shards"] = 4
+    places = tmp_path / "in", tmp_path / "out"
+    with pytest.raises(WorkerDied):
+        record(*places, **options)
+    code.write_text("def f(windows):\n    return 3 * windows\n")
+    with pytest.raises(OutputError, match="other code of a transform"):
+        record(*places, **options)
+
+
+def test_a_file_that_changes_during_the_run_is_not_recorded(tmp_path: Path) -> None:
+    sounds = write_corpus(tmp_path / "in")
+    recipe = Recipe(win_len=500, num_shards=3)
+    inputs = tuple(resolve_inputs([str(tmp_path / "in")]))
+    job = Job(inputs, f"{tmp_path}/out/", str(tmp_path / "work"), recipe, "100%")
+    with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
+        planned = plan_shards(pipeline, job)
+        changed = planned.work | beam.Map(change_cats, str(tmp_path / "in"))
+        _ = finish(planned, write_shards(changed, job), job)
+    metadata = Metadata.load(str(tmp_path / "out"))
+    assert metadata.rejected == 4
+    lines = rejected(tmp_path / "out")
+    assert {line["path"] for line in lines} == {f"cat/cat_{i}.wav" for i in range(4)}
+    assert all("was changed since it was probed" in line["reason"] for line in lines)
+    assert len(sounds) == 12
+
+
+def change_cats(work, folder):
+    for path in Path(folder, "cat").iterdir():
+        os.utime(path, ns=(0, 1))
+    return work
+
+
+def test_empty_names_are_not_the_current_folder(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    with pytest.raises(InputError, match="--input is empty"):
+        record("", tmp_path / "out", win_len=500)
+    with pytest.raises(InputError, match="--output is empty"):
+        record(tmp_path / "in", "", win_len=500)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("overwrite", "no"), ("workers", "2"), ("workers", True), ("sample_rate", 10**11)],
+)
+def test_values_of_a_wrong_kind_are_named(
+    tmp_path: Path, name: str, value: object
+) -> None:
+    with pytest.raises(RecipeError, match=name):
+        record(tmp_path / "in", tmp_path / "out", win_len=500, **{name: value})
+
+
+def test_a_damaged_work_folder_is_no_dead_end(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    work = tmp_path / "out" / "_work"
+    work.mkdir(parents=True)
+    (work / "job.json").touch()
+    with pytest.raises(OutputError, match="--overwrite to replace it"):
+        record(tmp_path / "in", tmp_path / "out", win_len=500)
+    record(tmp_path / "in", tmp_path / "out", win_len=500, overwrite=True)

@@ -1,0 +1,401 @@
+"""gs:// and s3:// against a server on loopback, through a proxy that can fail."""
+
+import io
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import boto3
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline import Metadata
+from beam_pipeline.api import record
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import InputError, StoreError, TooManyRejected
+from beam_pipeline.storage import credentials, files, object_store
+from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader
+from tests.loopback import free_port, point_at
+from tests.sounds import write_corpus
+
+SCHEMES = ("s3", "gs")
+NOISE = np.random.default_rng(0).bytes(5 * FIRST_BYTES + 17)
+
+
+def digests(folder, names):
+    return {name: files.read_bytes(files.join(folder, name)) for name in names}
+
+
+def upload_folder(local: Path, remote: str) -> None:
+    for path in sorted(local.rglob("*")):
+        if path.is_file():
+            files.write_bytes(
+                f"{remote}/{path.relative_to(local).as_posix()}", path.read_bytes()
+            )
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "size", [0, 1, FIRST_BYTES - 1, FIRST_BYTES, FIRST_BYTES + 1, len(NOISE)]
+)
+def test_what_was_written_is_read(bucket, scheme, size):
+    path = f"{scheme}://{bucket}/folder/ü b%*?.bin"
+    assert files.size(path) == -1
+    files.write_bytes(path, NOISE[:size])
+    assert files.size(path) == size
+    assert files.exists(path)
+    assert files.read_bytes(path) == NOISE[:size]
+    with files.open_read(path) as file:
+        file.seek(-1, os.SEEK_END) if size else None
+        assert file.read() == NOISE[:size][-1:]
+        assert file.read() == b""
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3, 0.0])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    first=st.sampled_from([1, 100, FIRST_BYTES, 10 * FIRST_BYTES]),
+    moves=st.lists(
+        st.tuples(
+            st.one_of(st.none(), st.integers(0, len(NOISE) + 10)),
+            st.integers(0, 3 * FIRST_BYTES),
+        ),
+        max_size=8,
+    ),
+)
+def test_reading_anywhere_is_as_in_memory(bucket, share, first, moves):
+    path = f"s3://{bucket}/noise"
+    if files.size(path) < 0:
+        files.write_bytes(path, NOISE)
+    reader, memory = StoreReader(path, first, share), io.BytesIO(NOISE)
+    for seek, count in moves:
+        if seek is not None:
+            assert reader.seek(seek) == memory.seek(seek)
+        wanted = memory.read(count)
+        found = b""
+        while len(found) < count and (more := reader.read(count - len(found))):
+            found += more
+        assert found == wanted
+        assert reader.tell() == memory.tell() or reader.tell() == len(NOISE)
+
+
+def test_names_come_in_the_order_of_a_local_folder(bucket, tmp_path):
+    names = ["b/2.wav", "b.wav", "a/z/1.wav", "a.wav", "a/b.wav", "a-b.wav", "B/1", "ä"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    upload_folder(tmp_path, f"gs://{bucket}/in")
+    files.write_bytes(f"gs://{bucket}/inside", b"not below in/")
+    found = list(files.list_files(f"gs://{bucket}/in"))
+    assert found == list(files.list_files(str(tmp_path)))
+    assert found == sorted(names)
+    assert list(files.list_files(f"gs://{bucket}/in/")) == found
+    assert list(files.list_files(f"gs://{bucket}/nothing")) == []
+    assert not files.is_folder(f"gs://{bucket}/nothing")
+    assert files.is_folder(f"gs://{bucket}/in")
+
+
+def test_deleting_a_folder_leaves_its_neighbours(bucket):
+    for name in ("a/1", "a/2/3", "ab/1"):
+        files.write_bytes(f"s3://{bucket}/{name}", b"x")
+    files.delete_below(f"s3://{bucket}/a")
+    files.delete_below(f"s3://{bucket}/a")
+    files.delete([f"s3://{bucket}/none"])
+    assert list(files.list_files(f"s3://{bucket}")) == ["ab/1"]
+
+
+def test_a_bucket_must_be_named():
+    with pytest.raises(InputError, match="names no bucket"):
+        files.size("s3://")
+
+
+def test_an_object_that_is_not_there_is_an_error_of_a_file(bucket):
+    with pytest.raises(FileNotFoundError, match="no such object") as raised:
+        files.read_bytes(f"gs://{bucket}/none.wav")
+    assert raised.value.filename == f"gs://{bucket}/none.wav"
+
+
+def test_failed_requests_are_repeated(bucket, proxy):
+    path = f"s3://{bucket}/noise"
+    proxy.refuse = 2
+    files.write_bytes(path, NOISE)
+    proxy.refuse = 2
+    proxy.cut = 1
+    assert files.read_bytes(path) == NOISE
+    assert proxy.refuse == proxy.cut == 0
+
+
+def test_a_store_that_never_answers_is_not_the_file_s_fault(bucket, proxy, monkeypatch):
+    files.write_bytes(f"s3://{bucket}/in/a.wav", b"x")
+    monkeypatch.setitem(object_store._RETRIES, "max_retries", 1)
+    object_store._client.cache_clear()
+    proxy.refuse = 10**9
+    with pytest.raises(StoreError, match=r"a\.wav.*503.*Check the address"):
+        files.read_bytes(f"s3://{bucket}/in/a.wav")
+    proxy.refuse = 0
+
+
+def test_without_credentials_nobody_waits(store_port, proxy, bucket, monkeypatch):
+    files.write_bytes(f"s3://{bucket}/private", b"x")
+    files.write_bytes(f"s3://{bucket}/public", b"x")
+    owner = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{store_port}")
+    owner.put_object_acl(Bucket=bucket, Key="public", ACL="public-read")
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "GOOGLE_BEARER_TOKEN",
+    ):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", "/nowhere")
+    object_store._client.cache_clear()
+    credentials._machine_has_role.cache_clear()
+    started = time.monotonic()
+    assert files.size(f"s3://{bucket}/public") == 1
+    assert files.read_bytes(f"gs://{bucket}/public") == b"x"
+    with pytest.raises(StoreError, match=r"AWS_ACCESS_KEY_ID.*there are none"):
+        files.read_bytes(f"s3://{bucket}/private")
+    assert time.monotonic() - started < 5
+
+
+def lines_of(capsys):
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("denied", ["", "/in/cat", "/in/cat/cat_1.wav"])
+def test_no_access_ends_the_run_and_rejects_no_clip(
+    bucket, proxy, tmp_path, capsys, scheme, denied
+):
+    write_corpus(tmp_path / "in", clips=2)
+    remote = f"{scheme}://{bucket}/in"
+    upload_folder(tmp_path / "in", remote)
+    proxy.deny = f"/{bucket}{denied}"
+    out = tmp_path / "out"
+    flags = ["--input", remote, "--output", str(out), "--win-len", "500"]
+    assert main(["record", *flags, "--max-rejected", "100%"]) == 1
+    (line,) = lines_of(capsys)
+    assert f"refuses access to the bucket '{bucket}'" in line
+    assert ("AWS_ACCESS_KEY_ID" if scheme == "s3" else "GOOGLE_APPLICATION") in line
+    assert "what is there does not suffice" in line
+    assert "same command again" not in line
+    assert not (out / "rejected.jsonl").exists()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_missing_object_is_a_reject(bucket, tmp_path, scheme):
+    write_corpus(tmp_path / "in", ("cat",), clips=2)
+    root = f"{scheme}://{bucket}/in"
+    upload_folder(tmp_path / "in", root)
+    files.write_bytes(f"{root}/some.txt", b"cat/cat_0.wav\ncat/none.wav\n")
+    options = {"win_len": 500, "max_rejected": 1}
+    metadata = record(f"{root}/some.txt", str(tmp_path / "out"), **options)
+    assert (metadata.clips, metadata.rejected) == (2, 1)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_bucket_that_is_not_there_is_told(bucket, tmp_path, capsys, scheme):
+    write_corpus(tmp_path / "in", ("cat",), clips=1)
+    missing, local = f"{scheme}://no-{bucket}/x", str(tmp_path / "in")
+    window = ["--win-len", "500"]
+    for arguments in (
+        ["record", "--input", missing, "--output", str(tmp_path / "out"), *window],
+        ["record", "--input", local, "--output", missing, *window],
+        ["plan", "--input", missing, *window],
+        ["status", missing],
+        ["show", missing],
+        ["verify", missing],
+    ):
+        assert main(arguments) == 2
+        (line,) = lines_of(capsys)
+        assert f"there is no bucket 'no-{bucket}'" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dead_store_gives_the_advice_that_fits(monkeypatch, capsys):
+    point_at(free_port(), monkeypatch)
+    monkeypatch.setitem(object_store._RETRIES, "max_retries", 1)
+    object_store._client.cache_clear()
+    for command in ("status", "verify", "show"):
+        assert main([command, "s3://bucket/records"]) == 1
+        (line,) = lines_of(capsys)
+        assert "Connection refused" in line
+        assert "Check the address" in line
+    object_store._client.cache_clear()
+
+
+def long_sound(path, seconds, rate=8000, **kind):
+    noise = np.random.default_rng(1).integers(-99, 99, rate, dtype=np.int16)
+    with soundfile.SoundFile(path, "w", rate, 1, **kind) as file:
+        for _ in range(seconds):
+            file.write(noise)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "kind"),
+    [(".wav", {"subtype": "PCM_16"}), (".flac", {"subtype": "PCM_16"})],
+)
+def test_a_stretch_of_a_long_file_costs_little_more(
+    bucket, proxy, tmp_path, suffix, kind
+):
+    path = tmp_path / f"long{suffix}"
+    long_sound(path, 3600, **kind)
+    remote = f"s3://{bucket}/long{suffix}"
+    object_store.upload(str(path), remote)
+    whole = path.stat().st_size
+    from beam_pipeline.audio.clip_reader import ClipReader
+    from beam_pipeline.audio.probe import probe_audio
+
+    proxy.reset()
+    info = probe_audio(StoreReader(remote), name="long")
+    probing = proxy.bytes_sent
+    proxy.reset()
+    first, stop = 8000 * 1800, 8000 * 1810
+    reader = StoreReader(remote, share=stop / info.frames)
+    with ClipReader(reader, info, name="long") as clip:
+        found = clip.read(first, stop)
+    wanted = soundfile.read(path, start=first, stop=stop, dtype="float32")[0]
+    np.testing.assert_array_equal(found, wanted)
+    needed = whole * 10 / 3600
+    print(f"{suffix}: {proxy.bytes_sent} bytes in {len(proxy.requests)} requests for "
+          f"{needed:.0f}; probe {probing} of {whole}")  # fmt: skip
+    assert probing < 6 * FIRST_BYTES
+    assert proxy.bytes_sent < needed + 6 * FIRST_BYTES
+    assert proxy.bytes_sent < whole / 50
+
+
+def test_reading_in_a_row_takes_few_requests(bucket, proxy):
+    path = f"s3://{bucket}/large"
+    content = bytes(20 << 20)
+    files.write_bytes(path, content)
+    proxy.reset()
+    with files.open_read(path) as file:
+        total = 0
+        while block := file.read(50_000):
+            total += len(block)
+    assert total == len(content)
+    assert proxy.bytes_sent == len(content)
+    assert len(proxy.requests) < 14
+
+
+def test_short_clips_do_not_wait_for_each_other(bucket, proxy, tmp_path):
+    write_corpus(tmp_path / "in", ("a",), clips=60)
+    upload_folder(tmp_path / "in", f"s3://{bucket}/in")
+    proxy.reset()
+    proxy.delay_s = 0.05
+    started = time.monotonic()
+    record(f"s3://{bucket}/in", str(tmp_path / "out"), win_len=500, num_shards=1)
+    seconds = time.monotonic() - started
+    # One request for the header of each clip and one for its samples.
+    reads = proxy.count("GET")
+    assert reads < 2.5 * 60
+    assert proxy.at_once > 8
+    assert seconds < reads * proxy.delay_s
+
+
+@pytest.mark.parametrize(("scheme", "workers"), [("s3", 1), ("gs", 2)])
+def test_a_recording_in_a_store_has_the_bytes_of_a_local_one(
+    bucket, proxy, tmp_path, scheme, workers
+):
+    write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
+    (tmp_path / "in" / "notes.txt").write_text("not audio")
+    options = {"win_len": 500, "num_shards": 5, "max_rejected": 1}
+    local = str(tmp_path / "out")
+    record(str(tmp_path / "in"), local, **options)
+    remote_in, remote = f"{scheme}://{bucket}/in", f"{scheme}://{bucket}/a/out"
+    upload_folder(tmp_path / "in", remote_in)
+    proxy.reset()
+    record(remote_in, remote, workers=workers, **options)
+    names = list(files.list_files(local))
+    assert list(files.list_files(remote)) == names
+    assert digests(remote, names) == digests(local, names)
+    shards = [path for method, path, _ in proxy.requests
+              if method == "PUT" and "tfrecord.gz" in path]  # fmt: skip
+    assert len(shards) == 5, "each shard is sent once, under its last name"
+    assert all("_work" not in path for path in shards)
+
+
+def test_inputs_of_every_kind_lie_in_a_store(bucket, tmp_path):
+    write_corpus(tmp_path / "in", clips=2)
+    root = f"s3://{bucket}/in"
+    upload_folder(tmp_path / "in", root)
+    files.write_bytes(f"{root}/some.txt", b"cat/cat_0.wav\nowl/owl_1.wav\n")
+    clips = {}
+    for name in ("", "/*/*_0.wav", "/**/cat*", "/cat/cat_0.wav", "/some.txt"):
+        out = str(tmp_path / f"out{len(clips)}")
+        clips[name] = record(root + name, out, win_len=500).clips
+    assert clips == {"": 6, "/*/*_0.wav": 3, "/**/cat*": 2, "/cat/cat_0.wav": 1,
+                     "/some.txt": 2}  # fmt: skip
+    with pytest.raises(InputError, match="no such file or folder"):
+        record(f"{root}/none", str(tmp_path / "none"), win_len=500)
+
+
+def test_a_run_in_a_store_is_continued(bucket, proxy, tmp_path, monkeypatch):
+    write_corpus(tmp_path / "in")
+    options = {"win_len": 500, "num_shards": 4, "workers": 1}
+    record(str(tmp_path / "in"), str(tmp_path / "out"), **options)
+    remote = f"s3://{bucket}/out"
+    monkeypatch.setitem(object_store._RETRIES, "max_retries", 1)
+    object_store._client.cache_clear()
+    upload = object_store.upload
+    uploads = []
+
+    def fail_at_the_third(local_path, path):
+        uploads.append(path)
+        if len(uploads) == 3:
+            proxy.refuse = 10**9
+        upload(local_path, path)
+
+    monkeypatch.setattr(object_store, "upload", fail_at_the_third)
+    drafts = tmp_path / "drafts"
+    drafts.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(drafts))
+    with pytest.raises(StoreError, match="same command again"):
+        record(str(tmp_path / "in"), remote, **options)
+    assert not list(drafts.glob("*records-*"))
+    proxy.refuse = 0
+    receipts = list(files.list_files(f"{remote}/_work/receipts"))
+    assert len(receipts) == 2
+    with pytest.raises(InputError):
+        Metadata.load(remote)
+    uploads[:] = [""] * 3
+    record(str(tmp_path / "in"), remote, **options)
+    assert len([path for path in uploads if path.endswith(".gz")]) == 2
+    names = list(files.list_files(str(tmp_path / "out")))
+    assert digests(remote, names) == digests(str(tmp_path / "out"), names)
+
+
+def test_what_was_changed_in_the_store_is_read_again(bucket, tmp_path):
+    write_corpus(tmp_path / "in", clips=2)
+    remote = f"s3://{bucket}/in"
+    upload_folder(tmp_path / "in", remote)
+    from beam_pipeline.inputs.rows import SourceRow
+    from beam_pipeline.inputs.sources import resolve_inputs
+    from beam_pipeline.plan.prober import Prober
+    from beam_pipeline.recipe.recipe import Recipe
+
+    row = SourceRow(0, 0, "cat/cat_0.wav", "cat")
+    inputs = resolve_inputs([remote])
+    prober = Prober(inputs, Recipe(win_len=500))
+    clip = prober.probe(row)
+    time.sleep(1.1)  # the store's times are in seconds
+    upload_folder(tmp_path / "in", remote)
+    assert prober.probe(row).modified_ns > clip.modified_ns
+
+
+def test_job_files_hold_no_secret(bucket, tmp_path, monkeypatch):
+    write_corpus(tmp_path / "in", clips=1)
+    remote = f"s3://{bucket}/out"
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "most-secret")
+    files.write_bytes(f"s3://{bucket}/in/bad.wav", b"no audio")
+    with pytest.raises(TooManyRejected):
+        record([str(tmp_path / "in"), f"s3://{bucket}/in"], remote, win_len=500)
+    for name in files.list_files(remote):
+        assert b"most-secret" not in files.read_bytes(f"{remote}/{name}")
+    job = json.loads(files.read_bytes(f"{remote}/_work/job.json"))
+    assert job["recipe"]["win_len"] == 500

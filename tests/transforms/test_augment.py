@@ -1,0 +1,487 @@
+"""Augmentations, against whole-number oracles, slow float64 sums and closed forms."""
+
+import dataclasses
+import itertools
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transform_checks import noise
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms import augment
+from beam_pipeline.transforms.augment import (
+    AUGMENTATIONS,
+    Noise,
+    RandomGain,
+    RandomPolarity,
+    Speed,
+    TimeShift,
+    uniforms,
+)
+from beam_pipeline.transforms.expressions import (
+    AUGMENTATION,
+    format_steps,
+    parse_augment,
+)
+
+RATE = 16000
+ALL = [
+    RandomGain(),
+    RandomPolarity(),
+    TimeShift(),
+    TimeShift(wrap=True),
+    Noise(),
+    Noise(color="pink"),
+    Speed(),
+    Speed(low=0.5, high=2),
+]
+
+
+def random_keys(n, seed=0):
+    return np.random.default_rng(seed).integers(0, 2**64, n, dtype=np.uint64)
+
+
+def splitmix(key, k):
+    """The k-th output of SplitMix64, in Python's whole numbers."""
+    mask = 2**64 - 1
+    z = (key + (k + 1) * 0x9E3779B97F4A7C15) & mask
+    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & mask
+    return z ^ z >> 31
+
+
+def rms(x):
+    return np.sqrt(np.mean(np.square(x, dtype=np.float64)))
+
+
+# What holds for all of them
+
+
+@pytest.mark.parametrize("step", ALL, ids=repr)
+@pytest.mark.parametrize("shape", [(3000,), (2, 3000)])
+def test_a_window_has_the_same_bytes_whatever_is_beside_it(step, shape):
+    stretch = noise(*shape[:-1], shape[-1] + 4 * 37)
+    views = np.lib.stride_tricks.sliding_window_view(stretch, 3000, axis=-1)
+    windows = np.moveaxis(views[..., ::37, :], -2, 0)
+    windows.flags.writeable = False
+    before, keys = stretch.copy(), random_keys(5)
+    out = step.augment(windows, keys, RATE)
+    assert out.dtype == np.float32
+    assert out.shape == windows.shape
+    assert (out != windows).any()
+    np.testing.assert_array_equal(stretch, before)
+    for part in (slice(0, 1), slice(1, 3), slice(4, 5), slice(None, None, 2)):
+        alone = np.ascontiguousarray(windows[part])
+        np.testing.assert_array_equal(step.augment(alone, keys[part], RATE), out[part])
+    assert step.augment(windows[:0], keys[:0], RATE).shape == (0, *shape)
+
+
+@pytest.mark.parametrize("step", ALL, ids=repr)
+@pytest.mark.parametrize("level", [0, 1e-42, 1e-20, 1, 1e20])
+def test_levels_from_silence_to_far_over_full_scale(step, level):
+    windows = noise(40, 2, 2000) * np.float32(level)
+    out = step.augment(windows, random_keys(40), RATE)
+    assert np.isfinite(out).all()
+    assert out.any() == (level > 0)
+
+
+@pytest.mark.parametrize("step", ALL, ids=repr)
+def test_text_stands_for_it(step):
+    text = format_steps([step], AUGMENTATION)
+    assert parse_augment(text) == (step,)
+    assert format_steps(text, AUGMENTATION) == text
+
+
+@pytest.mark.parametrize("step", [s for s in ALL if not isinstance(s, Noise)], ids=repr)
+def test_channels_share_what_is_drawn(step):
+    windows, keys = noise(20, 8, 2000), random_keys(20)
+    together = step.augment(windows, keys, RATE)
+    for channel in range(8):
+        alone = step.augment(windows[:, channel].copy(), keys, RATE)
+        np.testing.assert_array_equal(together[:, channel], alone)
+
+
+@pytest.mark.parametrize("step", ALL, ids=repr)
+def test_pieces_do_not_show(step, monkeypatch):
+    windows, keys = noise(3, 2000), random_keys(3)
+    whole = step.augment(windows, keys, RATE)
+    monkeypatch.setattr(augment, "_PIECE", 300)
+    np.testing.assert_array_equal(step.augment(windows, keys, RATE), whole)
+
+
+def test_the_table_has_all_of_them_in_order():
+    assert set(AUGMENTATIONS.values()) == {type(step) for step in ALL}
+    assert list(AUGMENTATIONS) == sorted(AUGMENTATIONS)
+    for cls in AUGMENTATIONS.values():
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            cls().low = 1
+
+
+# Draws
+
+
+def test_uniforms_are_splitmix():
+    keys = random_keys(50)
+    expected = [(splitmix(0, key) >> 11) / 2**53 for key in keys.tolist()]
+    np.testing.assert_array_equal(uniforms(keys), expected)
+    ends = uniforms(np.array([0, 2**63, 2**64 - 1], np.uint64))
+    assert ((ends >= 0) & (ends < 1)).all()
+
+
+def test_uniforms_are_uniform():
+    values = uniforms(random_keys(100_000))
+    counts, _ = np.histogram(values, 50, (0, 1))
+    assert abs(counts - 2000).max() < 5 * 2000**0.5
+
+
+# Gain, polarity and shift
+
+
+@given(low=st.floats(-100, 100), width=st.floats(0, 50))
+@settings(deadline=None)
+def test_gains_are_uniform_in_db(low, width):
+    high = min(low + width, 100.0)
+    windows, keys = np.full((50, 2), 0.5, np.float32), random_keys(50)
+    out = RandomGain(low_db=low, high_db=high).augment(windows, keys, RATE)
+    gains_db = 20 * np.log10(out[:, 0] / 0.5, dtype=np.float64)
+    expected = low + (high - low) * uniforms(keys)
+    np.testing.assert_allclose(gains_db, expected, rtol=0, atol=1e-6)
+
+
+def test_half_of_the_windows_are_inverted():
+    windows, keys = np.tile(noise(1, 5), (10_000, 1)), random_keys(10_000)
+    out = RandomPolarity().augment(windows, keys, RATE)
+    signs = (out / windows).round(5)
+    assert set(signs.ravel().tolist()) == {-1.0, 1.0}
+    assert (signs == signs[:, :1]).all()
+    assert abs((signs[:, 0] < 0).mean() - 0.5) < 0.025
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+@pytest.mark.parametrize("most", [0, 1, 6])
+def test_shifts(wrap, most):
+    windows, keys = (
+        np.tile(np.arange(1, 8, dtype=np.float32), (400, 1)),
+        random_keys(400),
+    )
+    out = TimeShift(max_s=most / 8, wrap=wrap).augment(windows, keys, 8)
+    seen = set()
+    for window, shifted in zip(windows, out, strict=True):
+        if wrap:
+            (shift,) = (
+                s for s in range(7) if np.array_equal(shifted, np.roll(window, s))
+            )
+        else:
+            padded = np.concatenate([np.zeros(7), window, np.zeros(7)])
+            (shift,) = (
+                s
+                for s in range(-6, 7)
+                if np.array_equal(shifted, padded[7 - s : 14 - s])
+            )
+        seen.add(shift)
+    every = range(-most, most + 1)
+    assert seen == ({shift % 7 for shift in every} if wrap else set(every))
+
+
+def test_shifts_are_rounded_to_frames():
+    windows, keys = noise(50, 3), random_keys(50)
+    still = TimeShift(max_s=0.49 / RATE).augment(windows, keys, RATE)
+    np.testing.assert_array_equal(still, windows)
+    moved = TimeShift(max_s=0.5 / RATE).augment(windows, keys, RATE)
+    assert (moved != windows).any()
+
+
+# Noise
+
+
+def test_white_noise_is_a_sum_of_the_parts_of_a_word():
+    expected = []
+    for k in range(7, 40):
+        word = splitmix(99, k)
+        expected.append(sum(word >> 16 * i & 0xFFFF for i in range(4)) - 131070)
+    assert augment._white(99, 7, 40).tolist() == expected
+
+
+def test_pink_noise_is_a_sum_of_held_octaves():
+    keys = [splitmix(5, k) for k in range(13)]
+    offset = keys[12] % 2048
+    rows = [augment._white(key, 0, 8000) for key in keys[:12]]
+    expected = [
+        sum(int(rows[k][t + offset >> k]) for k in range(12)) for t in range(3, 3000)
+    ]
+    assert augment._pink(5, 3, 3000).tolist() == expected
+
+
+def test_white_noise_is_nearly_normal_and_white():
+    x = augment._white(1, 0, 2**18).astype(np.float64)
+    x /= x.std()
+    assert abs(x.mean()) < 0.01
+    assert np.mean(x**4) == pytest.approx(2.7, abs=0.05)
+    power = np.abs(np.fft.rfft(x)[1:]) ** 2 / len(x)
+    bands = power[: 2**17].reshape(64, -1).mean(axis=1)
+    np.testing.assert_allclose(bands, 1, atol=0.12)  # 5 standard deviations
+
+
+def test_pink_noise_falls_with_the_frequency():
+    power, n = 0, 2**15
+    for key in range(200):
+        x = augment._pink(key, 0, n) * np.hanning(n)
+        power = power + np.abs(np.fft.rfft(x)) ** 2
+    f = np.arange(n // 2 + 1) / n
+    edges = np.geomspace(1e-3, 0.5, 28)
+    levels = [
+        10 * np.log10(np.mean((f * power)[(f >= low) & (f <= high)]))
+        for low, high in itertools.pairwise(edges)
+    ]
+    assert np.ptp(levels) < 2  # within 1 dB of a constant
+
+
+@pytest.mark.parametrize("color", ["white", "pink"])
+@pytest.mark.parametrize("shape", [(4000,), (3, 4000), (1, 1)])
+def test_the_ratio_is_that_of_the_levels(color, shape):
+    windows, keys = noise(30, *shape), random_keys(30)
+    step = Noise(low_snr_db=-20, high_snr_db=20, color=color)
+    added = step.augment(windows, keys, RATE).astype(np.float64) - windows
+    expected = -20 + 40 * uniforms(keys)
+    snr_db = [
+        20 * np.log10(rms(w) / rms(n)) for w, n in zip(windows, added, strict=True)
+    ]
+    np.testing.assert_allclose(snr_db, expected, atol=1e-4)
+
+
+def test_each_channel_and_each_window_has_noise_of_its_own():
+    windows = np.ones((4, 2, 20_000), np.float32)
+    added = (Noise().augment(windows, random_keys(4), RATE) - 1).reshape(8, -1)
+    correlation = np.corrcoef(added)
+    assert np.abs(correlation - np.eye(8)).max() < 0.04
+    # And the same key the same noise.
+    again = Noise().augment(windows, np.full(4, 7, np.uint64), RATE)
+    np.testing.assert_array_equal(again[0], again[3])
+
+
+def test_noise_that_happens_to_be_zero():
+    class Zero:
+        def __call__(self, key, start, stop):
+            return np.zeros(stop - start, np.float32)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(augment._COLORS, "white", Zero())
+        out = Noise().augment(np.ones((1, 1), np.float32), random_keys(1), RATE)
+    assert out.tolist() == [[1.0]]
+
+
+# Speed
+
+
+def slow_speed(x, step):
+    """The defining sum, for one sample after the other, in float64."""
+    frames = len(x)
+    start = max(0, frames - -(-frames * step // 100)) // 2
+    out = np.zeros(frames)
+    for t in range(frames):
+        if start * 100 + t * step > (frames - 1) * 100:
+            break
+        position = start * 100 + t * step
+        n = np.arange(position // 100 - 400, position // 100 + 400)
+        away = n * 100 - position
+        width = 48 * max(100, step)
+        taper = np.i0(6.4 * np.sqrt(np.maximum(0, 1 - (away / width) ** 2)))
+        sinc = np.sinc(away / max(100, step) * 0.956)
+        h = np.where(abs(away) < width, sinc * taper, 0)
+        inside = (n >= 0) & (n < frames)
+        out[t] = np.sum(h[inside] / h.sum() * x[n[inside]])
+    return out
+
+
+def play(x, step, rate=RATE):
+    speed = Speed(low=step / 100, high=step / 100)
+    return speed.augment(x.astype(np.float32)[np.newaxis], random_keys(1), rate)[0]
+
+
+@pytest.mark.parametrize("step", [50, 73, 90, 99, 101, 107, 150, 200])
+@pytest.mark.parametrize("frames", [1, 2, 99, 100, 101, 777])
+def test_speed_is_the_windowed_sinc(step, frames):
+    x = noise(frames, seed=frames)
+    np.testing.assert_allclose(play(x, step), slow_speed(x, step), rtol=0, atol=2e-7)
+
+
+def test_speed_in_many_blocks(monkeypatch):
+    monkeypatch.setattr(augment, "_PIECE", 200)
+    for step in (83, 119):
+        x = noise(1234)
+        np.testing.assert_allclose(
+            play(x, step), slow_speed(x, step), rtol=0, atol=2e-7
+        )
+
+
+@pytest.mark.parametrize("step", [50, 90, 97, 103, 110, 200])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
+def test_a_tone_changes_its_pitch(step, share):
+    frames, speed = 8000, step / 100
+    w = share * np.pi / max(1, speed)
+    start = max(0, frames - -(-frames * step // 100)) // 2
+    y = play(np.cos(w * np.arange(frames) + 1), step)
+    t = np.arange(frames)
+    expected = np.cos(w * (start + speed * t) + 1)
+    count = min(frames, int((frames - 1) / speed) + 1)
+    # Away from the ends, beyond which the tone is taken for zero.
+    edge = int(50 * max(1, speed) / speed) + 1
+    middle = slice(edge, count - edge)
+    assert rms((y - expected)[middle]) < 0.001 * rms(expected[middle])  # 60 dB
+    assert not y[count:].any()
+
+
+@pytest.mark.parametrize("step", [101, 110, 150, 200])
+def test_what_would_alias_is_60_db_down(step):
+    for share in (1.0, 1.002, 1.05):
+        w = min(share / (step / 100), 1) * np.pi
+        x = np.cos(w * np.arange(8000) + 1)
+        count = int(7999 * 100 / step)
+        assert rms(play(x, step)[150 : count - 150]) < 0.001 * rms(x)
+
+
+def test_constants_stay():
+    for step in (50, 91, 113, 200):
+        y = play(np.ones(2000), step)
+        count = min(2000, 1999 * 100 // step + 1)
+        np.testing.assert_allclose(y[100 : count - 100], 1, rtol=0, atol=1e-6)
+
+
+def test_speed_one_changes_nothing():
+    x = noise(500)
+    np.testing.assert_array_equal(play(x, 100), x)
+
+
+def test_every_hundredth_is_as_likely(monkeypatch):
+    steps = []
+
+    def record(signal, step, out):
+        steps.append(step)
+
+    monkeypatch.setattr(augment, "_resample", record)
+    Speed(low=0.95, high=1.05).augment(noise(2200, 1), random_keys(2200), RATE)
+    values, counts = np.unique(steps, return_counts=True)
+    assert values.tolist() == [s for s in range(95, 106) if s != 100]
+    assert abs(counts - 200).max() < 75
+
+
+def test_weights_are_float32_so_that_products_are_exact():
+    for step in (90, 110):
+        weights = augment._sinc_bank(step)[0].data
+        np.testing.assert_array_equal(weights, weights.astype(np.float32))
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RandomGain(low_db=-101), "low_db: must lie between -100 and 100; got"),
+        (lambda: RandomGain(high_db=float("nan")), "high_db: must be finite"),
+        (lambda: RandomGain(low_db="1"), "low_db: must be a number; got '1'"),
+        (lambda: RandomGain(low_db=7), "high_db: must not be below low_db, 7; got 6.0"),
+        (lambda: Noise(low_snr_db=50), "high_snr_db: must not be below low_snr_db, 50"),
+        (lambda: Noise(high_snr_db=101), "high_snr_db: must lie between -100 and 100"),
+        (lambda: Noise(color="blue"), "color: must be one of white, pink; got 'blue'"),
+        (lambda: TimeShift(max_s=-1), "max_s: must not be negative; got -1.0"),
+        (lambda: TimeShift(max_s=True), "max_s: must be a number; got True"),
+        (lambda: TimeShift(wrap=1), "wrap: must be True or False; got 1"),
+        (lambda: Speed(low=0.4), "low: must lie between 0.5 and 2; got 0.4"),
+        (lambda: Speed(high=2.01), "high: must lie between 0.5 and 2; got 2.01"),
+        (lambda: Speed(low=0.905), "low: must be a whole number of hundredths; got"),
+        (lambda: Speed(low=1.2), "high: must not be below low, 1.2; got 1.1"),
+        (lambda: TimeShift(max_s=1).augment(noise(1, 16000), random_keys(1), RATE),
+         "max_s: must be shorter than the window's 16000 frames at 16000 Hz; got 1.0"),
+        (lambda: RandomGain().augment(np.ones((1, 4), int), random_keys(1), RATE),
+         "takes real numbers as"),
+    ],
+)  # fmt: skip
+def test_errors(make, message):
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        make()
+
+
+def test_the_longest_shift_that_is_taken():
+    windows = noise(1, 16000)
+    TimeShift(max_s=15999 / 16000).augment(windows, random_keys(1), RATE)
+
+
+# As text
+
+MODULE = """
+import dataclasses
+
+@dataclasses.dataclass(frozen=True)
+class Mute:
+    share: float = 0.5
+
+    def augment(self, windows, keys, sample_rate_hz):
+        return windows * 0
+
+class Idle:
+    augment = None
+
+MUTE = Mute(0.25)
+
+def function(windows):
+    return windows
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    import importlib
+    import sys
+
+    (tmp_path / "own_augmentations.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("own_augmentations")
+    sys.modules.pop("own_augmentations")
+
+
+def test_parses_in_order():
+    assert parse_augment(" random_gain(low_db=-3) | noise()|speed") == (
+        RandomGain(low_db=-3), Noise(), Speed(),
+    )  # fmt: skip
+    assert format_steps((Noise(), RandomPolarity()), AUGMENTATION) == (
+        "noise(low_snr_db=10.0,high_snr_db=40.0,color='white')|random_polarity()"
+    )
+
+
+def test_own_augmentations(own):
+    text = "own_augmentations:MUTE|own_augmentations:Mute"
+    assert parse_augment(text) == (own.MUTE, own.Mute())
+    assert format_steps(text, AUGMENTATION) == (
+        "own_augmentations:Mute(share=0.25)|own_augmentations:Mute(share=0.5)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "must be steps like random_gain(low_db=-3)|noise()"),
+        ("nois", "there is no augmentation nois; did you mean noise? There are noise,"),
+        ("log_mel", "there is no augmentation log_mel; There are noise, random_gain"),
+        ("noise(snr=3)", "noise has no parameter snr, only low_snr_db, high_snr_db"),
+        ("own_augmentations:function",
+         "own_augmentations:function is of type function, which has no method"),
+        ("own_augmentations:Idle", "is of type Idle, which has no method augment("),
+        ("beam_pipeline.transforms.spectral:LogMel()", "which has no method augment("),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("own")
+def test_texts_that_are_refused(text, problem):
+    with pytest.raises(RecipeError) as caught:
+        parse_augment(text)
+    assert caught.value.args[0] == "augment"
+    assert problem in caught.value.args[1]
+    assert caught.value.args[2] == text
+
+
+def test_what_has_no_text():
+    with pytest.raises(RecipeError, match="augment: is a class; make an instance, Noi"):
+        format_steps([Noise], AUGMENTATION)

@@ -1,0 +1,342 @@
+"""Transforms as text, and back."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.base import Chain, Identity, apply_transform
+from beam_pipeline.transforms.catalogue import SIGNAL_TO_SIGNAL
+from beam_pipeline.transforms.describe import EXAMPLES
+from beam_pipeline.transforms.expressions import format_transform, parse_transform
+from beam_pipeline.transforms.levels import PeakGain, RmsGain
+from beam_pipeline.transforms.spectral import LogMel
+
+MODULE = '''
+import abc, dataclasses, enum, functools
+
+def double(windows):
+    return windows * 2
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    by: float = 2.0
+    name: str = "x"
+    sizes: tuple = ()
+    made: int = dataclasses.field(init=False, default=3)
+
+    def __post_init__(self):
+        if self.by == 0:
+            raise ValueError("by zero")
+
+    def __call__(self, windows):
+        return windows * self.by
+
+    @dataclasses.dataclass(frozen=True)
+    class Inner:
+        def __call__(self, windows):
+            return windows
+
+class Abstract(abc.ABC):
+    @abc.abstractmethod
+    def __call__(self, windows): ...
+
+class Mute:
+    """Not callable."""
+
+HALF = Scale(0.5)
+PARTIAL = functools.partial(double)
+small = lambda windows: windows
+NUMBER = 3
+
+def make_local():
+    def local(windows):
+        return windows
+    return local
+
+class Level(float):
+    """A float to ==, with the text of a float."""
+
+class Colour(enum.IntEnum):
+    RED = 1
+'''
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A module of somebody's own transforms, importable as ``own_transforms``."""
+    import importlib
+    import sys
+
+    (tmp_path / "own_transforms.py").write_text(MODULE)
+    (tmp_path / "own_broken.py").write_text("raise RuntimeError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("own_transforms")
+    sys.modules.pop("own_transforms")
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("identity", Identity()),
+        ("identity()", Identity()),
+        (" identity ( ) ", Identity()),
+        ("identity(dtype='int16')", Identity("int16")),
+        ("peak_gain(level_db=-1)", PeakGain(-1.0)),
+        ("rms_gain", RmsGain()),
+        ("log_mel(n_fft=512,\n hop=128,)", LogMel(n_fft=512, hop=128)),
+        ("log_mel(f_max=None, log='db')", LogMel(log="db")),
+        ("peak_gain|log_mel", Chain((PeakGain(), LogMel()))),
+        ("peak_gain() | rms_gain | identity()",
+         Chain((PeakGain(), RmsGain(), Identity()))),
+    ],
+)  # fmt: skip
+def test_parses(expression, expected):
+    assert parse_transform(expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (Identity(), "identity(dtype='float32')"),
+        (PeakGain(-1), "peak_gain(level_db=-1.0)"),
+        (LogMel(), "log_mel(n_fft=1024,hop=256,n_mels=64,f_min=0.0,f_max=None,"
+         "center=False,pad_mode='constant',mel_scale='slaney',norm='slaney',"
+         "floor=1e-10,log='ln')"),
+        (Chain((RmsGain(), Identity("int16"))),
+         "rms_gain(level_db=-20.0)|identity(dtype='int16')"),
+        (" rms_gain | identity ( dtype = 'int16' ) ",
+         "rms_gain(level_db=-20.0)|identity(dtype='int16')"),
+    ],
+)  # fmt: skip
+def test_formats(transform, expected):
+    assert format_transform(transform) == expected
+
+
+@st.composite
+def log_mels(draw):
+    f_min = draw(st.floats(0, 1e5))
+    return LogMel(
+        n_fft=draw(st.integers(1, 10**9)),
+        hop=draw(st.integers(1, 10**9)),
+        n_mels=draw(st.integers(1, 4096)),
+        f_min=f_min,
+        f_max=draw(st.none() | st.floats(f_min, 1e9, exclude_min=True)),
+        floor=draw(st.floats(0, 1e300, exclude_min=True)),
+        log=draw(st.sampled_from(["ln", "db"])),
+    )
+
+
+signal_steps = st.one_of(
+    st.builds(Identity, st.sampled_from(["float32", "int16"])),
+    st.builds(PeakGain, st.floats(-200, 200) | st.integers(-200, 200)),
+    st.builds(RmsGain, st.floats(-200, 200)),
+)
+steps = signal_steps | log_mels()
+chains = st.builds(
+    lambda before, last: Chain((*before, last)),
+    st.lists(signal_steps, min_size=1, max_size=3),
+    steps,
+)
+
+
+@given(steps | chains)
+def test_round_trip(transform):
+    text = format_transform(transform)
+    assert parse_transform(text) == transform
+    assert format_transform(text) == text
+
+
+def test_equal_transforms_have_one_text():
+    assert format_transform(PeakGain(0)) == format_transform(PeakGain(0.0))
+    numpy_made = LogMel(n_fft=np.int64(512), f_min=np.float32(0.5))
+    assert format_transform(numpy_made) == format_transform(
+        LogMel(n_fft=512, f_min=0.5)
+    )
+
+
+# Somebody's own
+
+
+def test_own_function(own):
+    assert parse_transform("own_transforms:double") is own.double
+    assert format_transform(own.double) == "own_transforms:double"
+    assert format_transform("own_transforms:double|peak_gain") == (
+        "own_transforms:double|peak_gain(level_db=0.0)"
+    )
+
+
+def test_own_class_and_instance(own):
+    text = "own_transforms:Scale(by=0.5,name='x',sizes=())"
+    assert parse_transform("own_transforms:Scale(by=0.5)") == own.HALF
+    assert parse_transform("own_transforms:HALF") is own.HALF
+    assert format_transform(own.HALF) == text
+    assert format_transform("own_transforms:HALF") == text
+    assert parse_transform("own_transforms:Scale") == own.Scale()
+
+
+def test_own_nested_class(own):
+    text = "own_transforms:Scale.Inner()"
+    assert parse_transform(text) == own.Scale.Inner()
+    assert format_transform(own.Scale.Inner()) == text
+
+
+@given(name=st.text(), sizes=st.lists(st.floats(allow_nan=False, allow_infinity=False)))
+def test_own_arguments_round_trip(own_module, name, sizes):
+    scale = own_module.Scale(name=name, sizes=(*sizes, ("a|b)", None, True)))
+    chain = Chain((scale, own_module.double, scale))
+    assert parse_transform(format_transform(chain)) == chain
+
+
+@pytest.fixture(scope="module")
+def own_module(tmp_path_factory):
+    """The same module for tests that run many examples in one go."""
+    import importlib
+    import sys
+
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_lasting.py").write_text(MODULE)
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module("own_lasting")
+    sys.path.remove(str(folder))
+    sys.modules.pop("own_lasting")
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("", "must be steps like"),
+        ("peak_gain|", "must be steps like"),
+        ("|peak_gain", "must be steps like"),
+        ("1+1", "must be steps like"),
+        ("peak_gain rms_gain", "put | between steps, before 'rms_gain'"),
+        ("peak_gain()()", "put | between steps, before '()'"),
+        ("log_mell()", "there is no transform log_mell; did you mean log_mel? There "
+         "are analytic, "),
+        ("zzz", "there is no transform zzz; There are analytic"),
+        ("os.getcwd", "there is no transform os.getcwd"),
+        ("log_mel(nfft=512)", "log_mel has no parameter nfft, only n_fft, hop, n_mels"),
+        ("log_mel(hop=1,hop=2)", "hop is given twice"),
+        ("log_mel(512)", "name every argument of log_mel, like log_mel(x=1)"),
+        ("log_mel(**{'hop': 1})", "name every argument of log_mel"),
+        ("log_mel(*[1])", "name every argument of log_mel"),
+        ("log_mel(log=db)", "log=db is not a literal; text needs quotes"),
+        ("log_mel(hop=2**8)", "hop=2 ** 8 is not a literal"),
+        ("log_mel(hop=__import__('os').getpid())", "is not a literal"),
+        ("log_mel(hop=256", "cannot read the arguments of log_mel"),
+        ("log_mel(hop=)", "cannot read the arguments of log_mel"),
+        ("log_mel(hop='\0')", "cannot read the arguments of log_mel"),
+        ("no_such_module:f", "cannot import no_such_module (ModuleNotFoundError: No"),
+        ("own_broken:f", "cannot import own_broken (RuntimeError: no licence)"),
+        ("own_transforms:nothing", "own_transforms has no nothing"),
+        ("own_transforms:Scale.Outer", "own_transforms has no Scale.Outer"),
+        ("own_transforms:NUMBER", "own_transforms:NUMBER is of type int, which cannot"),
+        ("own_transforms:Mute", "own_transforms:Mute is of type Mute, which"),
+        ("own_transforms:Mute(x=1)", "own_transforms:Mute has no parameter x, none"),
+        ("own_transforms:Abstract()", "cannot make own_transforms:Abstract (TypeError"),
+        ("own_transforms:Scale(by=0)", "cannot make own_transforms:Scale (ValueError"),
+        ("own_transforms:Scale(made=4)", "has no parameter made, only by, name, sizes"),
+        ("own_transforms:double()", "own_transforms:double is not a class, so it"),
+        ("builtins:int", "builtins:int is of type int, which cannot be called on"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("own")
+def test_expressions_that_are_refused(expression, problem):
+    with pytest.raises(RecipeError) as caught:
+        parse_transform(expression)
+    assert caught.value.args[0] == "feature"
+    assert problem in caught.value.args[1]
+    assert caught.value.args[2] == expression
+
+
+def test_a_bad_value_is_named_by_its_field():
+    with pytest.raises(RecipeError, match=r"^feature: log_mel: hop: must be at le"):
+        parse_transform("peak_gain|log_mel(hop=0)")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "log_mel()|rms()",
+        "log_mel()|fft()",
+        "log_mel()|low_pass(cutoff_hz=1000)",
+        "log_mel()|identity(dtype='int16')",
+        "peak_gain()|spectral_centroid()|log_mel()",
+        "lufs()|peak_gain()",
+        "log_mel()|delta()|rms()",
+        "log_mel()|gain(gain_db=1)|stft()",
+    ],
+)
+def test_samples_cannot_be_had_again(expression):
+    with pytest.raises(RecipeError, match=r"takes samples, which .* no longer gives"):
+        parse_transform(expression)
+
+
+@pytest.mark.usefixtures("own")
+def test_what_follows_features_and_your_own():
+    assert len(parse_transform("log_mel()|gain(gain_db=1)|delta()|delta()").steps) == 4
+    assert len(parse_transform("log_mel()|own_transforms:double|rms()").steps) == 3
+
+
+def test_every_signal_step_gives_samples():
+    noise = np.random.default_rng(0).standard_normal((2, 8000)).astype(np.float32)
+    for name in SIGNAL_TO_SIGNAL:
+        made = apply_transform(
+            parse_transform(EXAMPLES.get(name, f"{name}()")), noise, 16000
+        )
+        assert (made.dtype, made.ndim) == (np.float32, 2), name
+
+
+def test_a_missing_parameter_is_named():
+    with pytest.raises(RecipeError, match=r"^feature: band_pass needs low_hz and high"):
+        parse_transform("band_pass")
+
+
+def test_nothing_is_evaluated(tmp_path):
+    witness = tmp_path / "witness"
+    with pytest.raises(RecipeError):
+        parse_transform(f"log_mel(hop=open({str(witness)!r}, 'w'))")
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda own: lambda windows: windows, "is a lambda or a local object; use a"),
+        (lambda own: own.small, "is a lambda or a local object; use a function"),
+        (lambda own: own.make_local(), "is a lambda or a local object"),
+        (lambda own: own.PARTIAL, "has no name; use a function or a frozen dataclass"),
+        (lambda own: own.Scale, "is a class; make an instance, Scale()"),
+        (lambda own: own.HALF.__call__, "is now another object"),
+        (lambda own: own.Scale(sizes={1, 2}), "sizes={1, 2} (set) cannot be written"),
+        (lambda own: own.Scale(by=own.Level(1.0)), "by=1.0 (Level) cannot be written"),
+        (lambda own: own.Scale(by=float("nan")), "by=nan (float) cannot be written"),
+        (
+            lambda own: own.Scale(by=own.Colour.RED),
+            "by=<Colour.RED: 1> (Colour) cannot",
+        ),
+        (lambda own: own.Scale(sizes=object), "cannot be written down; use numbers"),
+    ],
+)
+def test_transforms_that_have_no_text(own, make, problem):
+    with pytest.raises(RecipeError, match=re.escape(problem)):
+        format_transform(make(own))
+
+
+def test_what_the_script_defines_has_no_text(own, monkeypatch):
+    monkeypatch.setattr(own.double, "__module__", "__main__")
+    message = "double is defined in the script that runs, where workers cannot find it"
+    with pytest.raises(RecipeError, match=message):
+        format_transform(own.double)
+
+
+def test_a_replaced_function_has_no_text(own, monkeypatch):
+    old = own.double
+    monkeypatch.setattr(own, "double", lambda windows: windows)
+    with pytest.raises(
+        RecipeError, match="own_transforms:double is now another object"
+    ):
+        format_transform(old)

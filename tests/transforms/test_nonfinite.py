@@ -1,0 +1,191 @@
+"""NaN, infinity and what grows beyond float32: for every transform there is."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from beam_pipeline.transforms.base import apply_transform
+from beam_pipeline.transforms.catalogue import BUILT_IN
+from beam_pipeline.transforms.cqt import Chroma
+from beam_pipeline.transforms.expressions import parse_transform
+from beam_pipeline.transforms.levels import Normalize
+from beam_pipeline.transforms.pitch import Pyin, Yin
+from beam_pipeline.transforms.quiet import quiet
+from beam_pipeline.transforms.selection import Active, Energy, Peak
+from beam_pipeline.transforms.shape import ZeroCrossingRate
+from tests.transform_checks import CALLS, EVERY_CALL, noise
+
+RATE = 16000
+FRAMES = 8000
+# Of the window in the middle: its first sample, one that a frame's taper weighs 0 in
+# frames of 1024 by 256, one like any other, and one of the last that all make use of.
+PLACES = (0, 2048, 4001, 7423)
+
+
+def windows():
+    made = noise(3, FRAMES, seed=7)
+    made[1] += 0.2 * np.sin(0.1 * np.arange(FRAMES)).astype(np.float32)
+    return made
+
+
+def with_sample(place, value):
+    changed = windows()
+    changed[1, place] = value
+    return changed
+
+
+def depends_on(transform, place):
+    """Which values of the second window differ for at least one other sample there."""
+    features = [
+        apply_transform(transform, with_sample(place, value), RATE)[1]
+        for value in (0.0, 0.9, -0.9, 0.05, -30.0)
+    ]
+    return np.any([f != features[0] for f in features[1:]], axis=0)
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def test_there_is_a_call_of_each():
+    assert set(CALLS) <= set(BUILT_IN)
+    for name in BUILT_IN:
+        assert any(name in call for call in EVERY_CALL)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("call", EVERY_CALL)
+def test_nan_goes_wherever_its_sample_counts(call, place):
+    transform = parse_transform(call)
+    clean = apply_transform(transform, windows(), RATE)
+    features = apply_transform(transform, with_sample(place, np.nan), RATE)
+    np.testing.assert_array_equal(features[[0, 2]], clean[[0, 2]])
+    unknown = np.isnan(features[1])
+    if call.startswith("pyin"):
+        # Of frames alone: their neighbours' path takes them for unvoiced.
+        first = np.arange(len(unknown)) * transform.hop
+        inside = (first <= place) & (place < first + transform.frame)
+        np.testing.assert_array_equal(unknown, np.stack([inside, inside], axis=1))
+    else:
+        assert unknown.any()
+        assert unknown[depends_on(transform, place)].all()
+        np.testing.assert_array_equal(features[1][~unknown], clean[1][~unknown])
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+@pytest.mark.parametrize("call", EVERY_CALL)
+def test_infinity_is_no_ordinary_number(call, value):
+    transform = parse_transform(call)
+    clean = apply_transform(transform, windows(), RATE)
+    features = apply_transform(transform, with_sample(4001, value), RATE)
+    np.testing.assert_array_equal(features[[0, 2]], clean[[0, 2]])
+    changed = features[1] != clean[1]
+    # A median is the same for whatever is greatest; a sign is one, and pYIN's path as
+    # above.
+    if not call.startswith(("normalize(kind='median')", "zero_crossing", "pyin")):
+        assert not (changed & np.isfinite(features[1])).any()
+    if not call.startswith("zero_crossing"):
+        assert not np.isfinite(features[1]).all()
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        np.zeros((2, FRAMES), np.float32),
+        1e30 * noise(2, FRAMES),
+        3e38 * np.sign(noise(2, FRAMES)),
+        1e-45 * np.rint(2 * noise(2, FRAMES)),
+        np.full((2, FRAMES), np.nan, np.float32),
+        np.full((2, FRAMES), np.inf, np.float32),
+        np.where(noise(2, FRAMES) > 0, np.inf, -np.inf),
+        with_sample(0, np.inf),
+        with_sample([4001, 5000], [np.inf, -np.inf]),
+    ],
+    ids=[
+        "silence",
+        "loud",
+        "loudest",
+        "faintest",
+        "nan",
+        "inf",
+        "infs",
+        "first",
+        "two",
+    ],
+)
+@pytest.mark.parametrize("call", EVERY_CALL)
+def test_nothing_warns(call, samples):
+    samples = samples.astype(np.float32)
+    features = apply_transform(parse_transform(call), samples, RATE)
+    if not samples.any():
+        assert np.isfinite(features).all()
+
+
+@pytest.mark.parametrize("kind", ["mean", "median", "minmax", "standard"])
+def test_normalizing_of_several_pieces(kind):
+    long = noise(1, 2**18)
+    long[0, [10, -10]] = np.inf, -np.inf
+    if kind == "median":
+        assert np.isfinite(Normalize(kind=kind)(long)).sum() == 2**18 - 2
+    else:
+        assert np.isnan(Normalize(kind=kind)(long)).all()
+    long[0, 10] = np.nan
+    assert np.isnan(Normalize(kind=kind)(long)).all()
+
+
+@pytest.mark.parametrize("transform", [Yin(), Pyin(), Pyin(hop=64), Yin(hop=64)])
+def test_frames_of_pitch_without_nan_stay(transform):
+    """Also where the sums over hops are shared between frames."""
+    clean = transform(windows(), RATE)[1]
+    features = transform(with_sample(4001, np.nan), RATE)[1]
+    first = np.arange(len(features)) * transform.hop
+    inside = (first <= 4001) & (first + transform.frame > 4001)
+    np.testing.assert_array_equal(np.isnan(features[:, 0]), inside)
+    same = features[~inside] == clean[~inside]
+    # The path through the others may be another.
+    assert same[:, 1].all()
+    if isinstance(transform, Yin):
+        assert same.all()
+
+
+def test_pitch_of_long_windows_through_stretches(monkeypatch):
+    monkeypatch.setattr("beam_pipeline.transforms.pitch.HISTORY_BYTES", 2**14)
+    features = Pyin(hop=256)(with_sample(4001, np.nan), RATE)[1]
+    first = np.arange(len(features)) * 256
+    inside = (first <= 4001) & (first + 2048 > 4001)
+    np.testing.assert_array_equal(np.isnan(features[:, 0]), inside)
+
+
+def test_shares_of_a_class_that_overflows():
+    """Beside an infinite class the others would be 0, and it would be NaN alone."""
+    tone = np.sin(2 * np.pi * 440 / RATE * np.arange(FRAMES)).astype(np.float32)
+    classes = Chroma(norm="none")(np.float32(1.7e38) * tone[np.newaxis], RATE)[0, 8]
+    assert np.isinf(classes[9])
+    assert np.isfinite(classes[3])
+    assert np.isnan(Chroma()(np.float32(1.7e38) * tone[np.newaxis], RATE)[0, 8]).all()
+
+
+def test_infinity_crosses_zero():
+    samples = np.array([[1, np.inf, -np.inf, -1], [1, np.nan, -1, -1]], np.float32)
+    np.testing.assert_array_equal(
+        ZeroCrossingRate(frame=4)(samples), [[0.25], [np.nan]]
+    )
+
+
+@pytest.mark.parametrize(
+    "selection", [Energy(above_db=-200), Peak(above_db=-200), Active(share=1.0)]
+)
+def test_windows_with_nan_are_left_out(selection):
+    np.testing.assert_array_equal(
+        selection.keep(with_sample(4001, np.nan), RATE), [True, False, True]
+    )
+
+
+def test_quiet_lets_division_by_zero_be_heard():
+    assert quiet(np.multiply)(np.float32(1e30), np.float32(1e30)) == np.inf
+    with pytest.raises(RuntimeWarning, match="divide by zero"):
+        quiet(np.divide)(np.float32(1), np.float32(0))

@@ -1,0 +1,221 @@
+"""Selections, against closed forms and plain float64 arithmetic."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transform_checks import noise
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms import selection
+from beam_pipeline.transforms.expressions import (
+    SELECTION,
+    format_steps,
+    parse_selection,
+)
+from beam_pipeline.transforms.selection import (
+    SELECTIONS,
+    Active,
+    Energy,
+    Peak,
+    mean_square,
+)
+
+RATE = 16000
+ALL = [Energy(above_db=-21), Peak(above_db=-9.5), Active(above_db=-20, frame=100)]
+
+
+@pytest.mark.parametrize("step", ALL, ids=repr)
+@pytest.mark.parametrize("shape", [(600,), (2, 600)])
+def test_a_window_is_judged_alone(step, shape):
+    stretch = noise(*shape[:-1], 600 + 59 * 37)
+    views = np.lib.stride_tricks.sliding_window_view(stretch, 600, axis=-1)
+    windows = np.moveaxis(views[..., ::37, :], -2, 0)
+    assert len(windows) == 60
+    kept = step.keep(windows, RATE)
+    assert kept.dtype == np.bool_
+    assert kept.shape == (60,)
+    alone = [step.keep(window[np.newaxis].copy(), RATE)[0] for window in windows]
+    assert kept.tolist() == alone
+    assert step.keep(windows[:0], RATE).shape == (0,)
+
+
+@pytest.mark.parametrize("cls", SELECTIONS.values())
+def test_silence_is_left_out_at_any_level(cls):
+    windows = np.zeros((2, 3, 600), np.float32)
+    assert cls(above_db=-200).keep(windows, RATE).tolist() == [False, False]
+
+
+@pytest.mark.parametrize("cls", [Energy, Active])
+@pytest.mark.parametrize("level", [1e-45, 1e-30, 1e30])
+def test_levels_far_from_full_scale(cls, level):
+    windows = np.full((1, 600), level, np.float32)
+    assert cls(above_db=200).keep(windows, RATE)[0] == (level > 1)
+    assert cls(above_db=-200).keep(windows, RATE)[0] == (level > 1)
+
+
+@given(
+    level_db=st.floats(-150, 150),
+    shape=st.sampled_from([(512,), (8, 512), (1, 1000)]),
+)
+@settings(deadline=None)
+def test_energy_compares_the_rms(level_db, shape):
+    windows = np.full((1, *shape), 10 ** (level_db / 20), np.float32)
+    windows[..., ::2] *= -1
+    exact_db = 20 * math.log10(abs(float(windows.flat[0])))
+    for cls in (Energy, Peak, Active):
+        assert cls(above_db=exact_db - 1e-9).keep(windows, RATE).all()
+        assert not cls(above_db=exact_db + 1e-9).keep(windows, RATE).any()
+
+
+def test_zero_db_is_an_rms_of_one():
+    assert Energy(above_db=0).keep(np.ones((1, 700), np.float32), RATE).all()
+    sine = np.sin(2 * np.pi * np.arange(700) / 7).astype(np.float32)[np.newaxis]
+    assert Energy(above_db=-3.011).keep(sine, RATE).all()
+    assert not Energy(above_db=-3.009).keep(sine, RATE).any()
+
+
+def test_energy_is_over_all_channels():
+    windows = np.zeros((1, 4, 100), np.float32)
+    windows[0, 2] = 1
+    assert Energy(above_db=-6.03).keep(windows, RATE).all()
+    assert not Energy(above_db=-6.01).keep(windows, RATE).any()
+
+
+def test_peak_is_that_of_any_channel_and_sign():
+    windows = np.zeros((3, 2, 10), np.float32)
+    windows[0, 1, 9] = -0.5
+    windows[1, 0, 0] = 0.5
+    windows[2] = 0.49
+    assert Peak(above_db=-6.03).keep(windows, RATE).tolist() == [True, True, False]
+
+
+def active_by_hand(window, above_db, share, frame):
+    """Frame by frame."""
+    channels = np.atleast_2d(window).astype(np.float64)
+    count = channels.shape[-1] // frame
+    powers = [
+        np.mean(channels[:, t * frame : (t + 1) * frame] ** 2) for t in range(count)
+    ]
+    return sum(power >= 10 ** (above_db / 10) for power in powers) / count >= share
+
+
+@given(
+    data=st.data(),
+    channels=st.integers(1, 3),
+    frames=st.integers(1, 300),
+    share=st.floats(0.01, 1),
+)
+@settings(deadline=None)
+def test_active_counts_frames(data, channels, frames, share):
+    frame = data.draw(st.integers(1, frames))
+    levels = data.draw(
+        st.lists(st.sampled_from([0.0, 0.01, 0.2, 1.0]), min_size=8, max_size=8)
+    )
+    window = noise(channels, frames) * np.repeat(levels, 40)[:frames]
+    window = window.astype(np.float32)
+    kept = Active(above_db=-30, share=share, frame=frame).keep(window[None], RATE)
+    assert kept.tolist() == [active_by_hand(window, -30, share, frame)]
+
+
+@pytest.mark.parametrize("count", range(1, 101))
+def test_a_share_written_down_is_met_exactly(count):
+    window = np.zeros((1, 100), np.float32)
+    window[0, :count] = 1
+    share = float(f"{count / 100:.2f}")
+    assert Active(share=share, frame=1).keep(window, RATE).all()
+    if count > 1:
+        assert (
+            not Active(share=share, frame=1).keep(window[:, 1:], RATE).all()
+            or (count - 1) / 99 >= share
+        )
+
+
+def test_what_follows_the_last_whole_frame_is_not_looked_at():
+    window = np.zeros((1, 1023), np.float32)
+    window[0, 512:] = 1
+    assert not Active().keep(window, RATE).any()
+    window[0, 511] = 1
+    assert Active().keep(window, RATE).all()
+
+
+def test_pieces_do_not_show(monkeypatch):
+    windows = noise(20, 2, 1000)
+    expected = [step.keep(windows, RATE).tolist() for step in ALL]
+    monkeypatch.setattr(selection, "_PIECE", 130)
+    assert [step.keep(windows, RATE).tolist() for step in ALL] == expected
+
+
+@pytest.mark.parametrize("frames", [1, 2**16 - 1, 2**16, 2**16 + 1, 200_001])
+def test_mean_square(frames):
+    window = noise(2, frames)
+    expected = math.fsum(float(x) ** 2 for x in window.flat) / window.size
+    assert mean_square(window) == pytest.approx(expected, rel=1e-13)
+
+
+def test_the_table_is_in_order():
+    assert list(SELECTIONS) == sorted(SELECTIONS)
+    for cls in SELECTIONS.values():
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            cls().above_db = 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Energy(above_db=201), "above_db: must lie within 200 dB of 0; got"),
+        (lambda: Peak(above_db=-200.5), "above_db: must lie within 200 dB of 0; got"),
+        (lambda: Peak(above_db=None), "above_db: must be a number; got None"),
+        (lambda: Active(above_db=math.inf), "above_db: must be finite; got inf"),
+        (lambda: Active(share=0), "share: must be above 0 and at most 1; got 0.0"),
+        (lambda: Active(share=1.01), "share: must be above 0 and at most 1; got 1.01"),
+        (lambda: Active(frame=0), "frame: must be at least 1; got 0"),
+        (lambda: Active(frame=512).keep(noise(1, 511), RATE),
+         "frame: must not exceed the window's 511 frames; got 512"),
+        (lambda: Energy().keep(np.ones((1, 4), int), RATE), "takes real numbers as"),
+    ],
+)  # fmt: skip
+def test_errors(make, message):
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        make()
+
+
+# As text
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "canonical"),
+    [
+        ("energy", (Energy(),), "energy(above_db=-60.0)"),
+        ("peak(above_db=-30) | energy()", (Peak(above_db=-30), Energy()),
+         "peak(above_db=-30.0)|energy(above_db=-60.0)"),
+        ("active(frame=256)", (Active(frame=256),),
+         "active(above_db=-50.0,share=0.1,frame=256)"),
+    ],
+)  # fmt: skip
+def test_texts(text, steps, canonical):
+    assert parse_selection(text) == steps
+    assert format_steps(steps, SELECTION) == canonical
+    assert format_steps(text, SELECTION) == canonical
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("|", "must be steps like energy(above_db=-50)|peak()"),
+        ("enrgy", "there is no selection enrgy; did you mean energy? There are active"),
+        ("energy(0)", "name every argument of energy"),
+        ("beam_pipeline.transforms.augment:Noise()",
+         "is of type Noise, which has no method keep(windows, sample_rate_hz)"),
+    ],
+)  # fmt: skip
+def test_texts_that_are_refused(text, problem):
+    with pytest.raises(RecipeError) as caught:
+        parse_selection(text)
+    assert caught.value.args[0] == "keep"
+    assert problem in caught.value.args[1]
+    assert caught.value.args[2] == text

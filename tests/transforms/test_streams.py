@@ -1,0 +1,238 @@
+"""Steps on streams: the same samples wherever a clip is cut, and as if it never was."""
+
+import contextlib
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import scipy.signal
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline import record
+from beam_pipeline.errors import NonFiniteAudio, RecipeError
+from beam_pipeline.plan.clip_audio import stream_steps
+from beam_pipeline.read.replay import replay
+from beam_pipeline.transforms.expressions import parse_stream
+from beam_pipeline.transforms.streams import (
+    CHUNK_FRAMES,
+    ClipGain,
+    Factor,
+    SteppedReader,
+    measure_factors,
+    with_factors,
+)
+
+RATE = 8000
+HIGH_PASS = "high_pass(cutoff_hz=100)"
+
+
+@dataclass(frozen=True)
+class Echo:
+    """``y[n] = x[n] + x[n - delay] / 2``; exact whatever is before its context."""
+
+    delay: int = 5
+
+    def context(self, sample_rate_hz):
+        return self.delay
+
+    def on_stream(self, frames, sample_rate_hz):
+        out = frames.copy()
+        out[:, self.delay :] += frames[:, : -self.delay or None] / 2
+        return out
+
+
+class Samples:
+    """A clip in memory that can only be read forward."""
+
+    def __init__(self, samples):
+        self.samples = samples
+        self.reads = []
+
+    def read(self, start, stop):
+        assert start >= (self.reads[-1][0] if self.reads else 0)
+        assert stop <= self.samples.shape[-1]
+        self.reads.append((start, stop))
+        return self.samples[..., start:stop]
+
+
+def noise(frames, channels=None, seed=0):
+    shape = frames if channels is None else (channels, frames)
+    return (0.1 * np.random.default_rng(seed).standard_normal(shape)).astype("f4")
+
+
+def stepped(samples, *steps):
+    return SteppedReader(Samples(samples), steps, samples.shape[-1], RATE)
+
+
+@given(st.lists(st.integers(0, 3 * CHUNK_FRAMES), min_size=2, max_size=12),
+       st.sampled_from([None, 2]))  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_ranges_are_pieces_of_the_whole(places, channels):
+    samples = noise(3 * CHUNK_FRAMES + 17, channels)
+    whole = np.atleast_2d(samples)
+    for step in (Echo(), Echo(7)):
+        whole = step.on_stream(whole, RATE)
+    whole = whole.reshape(samples.shape)
+    reader = stepped(samples, Echo(), Echo(7))
+    starts = sorted(places)
+    for start, stop in zip(starts, [*starts[2:], *starts[-2:]], strict=True):
+        np.testing.assert_array_equal(
+            reader.read(start, max(start, stop)), whole[..., start : max(start, stop)]
+        )
+
+
+def test_a_step_without_context_and_frames_at_the_end():
+    samples = noise(CHUNK_FRAMES)
+    reader = stepped(samples, Factor(2.0))
+    np.testing.assert_array_equal(reader.read(CHUNK_FRAMES - 1, CHUNK_FRAMES),
+                                  2 * samples[-1:])  # fmt: skip
+    assert reader.read(CHUNK_FRAMES, CHUNK_FRAMES).shape == (0,)
+
+
+def test_only_what_is_needed_is_read():
+    reader = Samples(noise(20 * CHUNK_FRAMES))
+    SteppedReader(reader, [Echo()], 20 * CHUNK_FRAMES, RATE).read(
+        7 * CHUNK_FRAMES + 1, 7 * CHUNK_FRAMES + 2
+    )
+    assert reader.reads == [(7 * CHUNK_FRAMES - 5, 8 * CHUNK_FRAMES)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [HIGH_PASS, "low_pass(cutoff_hz=500,order=6)", "pre_emphasis()", "gain(gain_db=6)",
+     "band_pass(low_hz=50,high_hz=2000)", f"{HIGH_PASS}|pre_emphasis"],
+)  # fmt: skip
+def test_chunks_are_as_if_the_clip_had_never_been_cut(text):
+    steps = parse_stream(text)
+    samples = noise(3 * CHUNK_FRAMES)
+    whole = samples[np.newaxis]
+    for step in steps:
+        whole = step.on_stream(whole, RATE)
+    reader = stepped(samples, *steps)
+    got = [
+        reader.read(s, s + 50_000) for s in range(0, 3 * CHUNK_FRAMES - 50_000, 49_000)
+    ]
+    for i, part in enumerate(got):
+        expected = whole[0, 49_000 * i : 49_000 * i + 50_000]
+        np.testing.assert_allclose(part, expected, rtol=0, atol=2e-8)
+
+
+def test_a_high_pass_is_scipy_s():
+    (step,) = parse_stream(HIGH_PASS)
+    samples = noise(CHUNK_FRAMES + 1000)
+    sos = scipy.signal.butter(4, 100, "high", fs=RATE, output="sos")
+    expected = scipy.signal.sosfilt(sos, samples.astype(np.float64))
+    got = stepped(samples, step).read(0, CHUNK_FRAMES + 1000)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-8)
+
+
+# Gains of whole clips
+
+
+def factors_of(samples, text):
+    steps = parse_stream(text)
+
+    @contextlib.contextmanager
+    def open_reader():
+        yield Samples(samples)
+
+    return measure_factors(steps, open_reader, samples.shape[-1], RATE, "a.wav")
+
+
+@pytest.mark.parametrize("level_db", [0.0, -6.0])
+def test_a_clip_s_peak_and_rms(level_db):
+    samples = noise(2 * CHUNK_FRAMES + 5)
+    wanted = 10 ** (level_db / 20)
+    (peak,) = factors_of(samples, f"clip_gain(level_db={level_db})")
+    assert peak == pytest.approx(wanted / np.abs(samples).max(), rel=1e-6)
+    (rms,) = factors_of(samples, f"clip_gain(kind='rms',level_db={level_db})")
+    exact = np.sqrt(np.square(samples.astype(np.float64)).mean())
+    assert rms == pytest.approx(wanted / exact, rel=1e-9)
+
+
+def test_a_gain_measures_what_the_steps_before_have_made():
+    samples = noise(CHUNK_FRAMES)
+    text = "clip_gain()|gain(gain_db=20)|clip_gain(kind='rms',level_db=-10)"
+    factors = factors_of(samples, text)
+    assert len(factors) == 2
+    steps = with_factors(parse_stream(text), factors)
+    out = stepped(samples, *steps).read(0, CHUNK_FRAMES).astype(np.float64)
+    assert 20 * np.log10(np.sqrt(np.square(out).mean())) == pytest.approx(-10, abs=1e-4)
+
+
+def test_silence_stays_silence():
+    assert factors_of(np.zeros(1000, np.float32), "clip_gain()") == (1.0,)
+
+
+def test_nan_has_no_level():
+    samples = noise(1000)
+    samples[500] = np.nan
+    with pytest.raises(NonFiniteAudio, match=r"^a.wav: has a .* at frame 500, so no"):
+        factors_of(samples, "clip_gain()")
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"kind": "loud"}, "kind: must be one of peak, rms, lufs"),
+        ({"level_db": 201.0}, "level_db: must lie within 200 dB"),
+        ({"level_db": "0"}, "level_db: must be a number"),
+    ],
+)
+def test_gains_that_cannot_be(values, problem):
+    with pytest.raises(RecipeError, match=problem):
+        ClipGain(**values)
+
+
+# Whole runs
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    for i in range(3):
+        path = tmp_path / "in" / "a" / f"{i}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        frames = 2 * CHUNK_FRAMES + 1000 * i
+        soundfile.write(path, noise(frames, seed=i) * (i + 1) / 4, RATE)
+    return tmp_path / "in"
+
+
+def signals_of(folder):
+    return [
+        (e["filepath"], int(e["win_start_idx"]), e["signal"])
+        for e in replay(str(folder)).as_numpy_iterator()
+    ]
+
+
+def test_shards_and_blocks_do_not_change_a_sample(corpus, tmp_path, monkeypatch):
+    options = {"win_len": 3000, "hop": 1700, "order": "listed",
+               "stream": f"{HIGH_PASS}|clip_gain(level_db=-3)"}  # fmt: skip
+    record(str(corpus), str(tmp_path / "a"), **options)
+    monkeypatch.setattr("beam_pipeline.write.blocks.BLOCK_BYTES", 50_000)
+    record(str(corpus), str(tmp_path / "b"), elements_per_file=31, **options)
+    a, b = signals_of(tmp_path / "a"), signals_of(tmp_path / "b")
+    assert len(a) == len(b) > 200
+    peaks = {}
+    for (file, start, x), (other, begin, y) in zip(a, b, strict=True):
+        assert (file, start) == (other, begin)
+        np.testing.assert_array_equal(x, y)
+        peaks[file] = max(peaks.get(file, 0), np.abs(x).max())
+    assert list(peaks.values()) == pytest.approx([10 ** (-3 / 20)] * 3, rel=1e-3)
+
+
+def test_kept_channels_go_through_one_by_one(tmp_path):
+    samples = noise(5000, 2)
+    (tmp_path / "in").mkdir()
+    soundfile.write(tmp_path / "in" / "x.wav", samples.T, RATE, subtype="FLOAT")
+    record(str(tmp_path / "in"), str(tmp_path / "out"), win_len=5000, channels="keep",
+           stream="pre_emphasis()", label_from="none")  # fmt: skip
+    ((_, _, signal),) = signals_of(tmp_path / "out")
+    (step,) = parse_stream("pre_emphasis()")
+    np.testing.assert_array_equal(signal, step.on_stream(samples, RATE))
+
+
+def test_a_step_that_does_not_work_at_the_rate_is_named():
+    with pytest.raises(RecipeError, match=r"^stream: high_pass: cutoff_hz: must lie"):
+        stream_steps("pre_emphasis()|high_pass(cutoff_hz=9000)", 8000)

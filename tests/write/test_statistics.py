@@ -1,0 +1,396 @@
+"""Statistics: exact sums against fractions, quantiles by rank, merging in any order."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.write.histogram import Histogram
+from beam_pipeline.write.statistics import (
+    QUANTILES,
+    DataStatistics,
+    FeatureStatistics,
+    SignalStatistics,
+)
+from beam_pipeline.write.sums import ExactSums
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+singles = st.floats(width=32, allow_nan=False, allow_infinity=False)
+UNIT = Fraction(2) ** -1074
+
+
+def spec(shape, axes=(), dtype="float32", name="x"):
+    return FeatureSpec(name, dtype, shape, "float_list", "", axes)
+
+
+BANDS = ({"name": "time"}, {"name": "mel_band"})
+
+
+def noise(*shape, seed=0, scale=1.0):
+    return (scale * np.random.default_rng(seed).standard_normal(shape)).astype("f4")
+
+
+def gathered(blocks, bins=0):
+    statistics = FeatureStatistics(bins)
+    for block in blocks:
+        statistics.add(block)
+    return statistics
+
+
+def travelled(statistics):
+    """The same after its state was text."""
+    return type(statistics).from_state(json.loads(json.dumps(statistics.state())))
+
+
+# Sums
+
+
+@given(st.lists(st.tuples(finite, finite), max_size=200))
+@settings(deadline=None)
+def test_sums_are_exact(rows):
+    sums = ExactSums(2)
+    for row in rows:
+        sums.add(np.array(row))
+    expected = [
+        sum(map(Fraction, column), Fraction(0)) for column in zip(*rows, strict=True)
+    ]
+    assert [n * UNIT for n in sums.totals()] == (expected or [0, 0])
+
+
+@pytest.mark.parametrize(
+    "value", [5e-324, -5e-324, 2.0**-1022, 1.7976931348623157e308, -1.0, 2.0**52 + 1]
+)
+def test_sums_of_extremes(value):
+    sums = ExactSums(1)
+    for _ in range(1000):
+        sums.add(np.array([value]))
+    assert sums.totals()[0] * UNIT == 1000 * Fraction(value)
+
+
+def test_sums_can_be_read_and_go_on():
+    sums = ExactSums(1)
+    for n in range(1, 200):
+        sums.add(np.array([0.1]))
+        assert sums.totals()[0] * UNIT == n * Fraction(0.1)
+
+
+# Features
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (16, 59, 64), (2, 3, 4, 5), (2, 0)])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i2", "u1", "?"])
+def test_moments_of_any_shape_and_type(shape, dtype):
+    values = noise(*shape, scale=3).astype(dtype)
+    made = gathered([values]).to_json()
+    exact = values.astype(np.float64)
+    assert made["count"] == values.size
+    if values.size:
+        assert made["mean"] == pytest.approx(exact.mean(), rel=1e-12, abs=1e-15)
+        assert made["std"] == pytest.approx(exact.std(), rel=1e-9, abs=1e-12)
+        assert (made["min"], made["max"]) == (exact.min(), exact.max())
+
+
+def test_complex_values_count_by_their_magnitude():
+    values = np.array([[3 + 4j, 0, -5j]], np.complex64)
+    made = gathered([values]).to_json()
+    assert (made["min"], made["max"], made["mean"]) == (0, 5, pytest.approx(10 / 3))
+
+
+def test_bins_are_apart():
+    values = noise(16, 59, 64) * np.arange(64, dtype="f4")
+    made = gathered([values], bins=64).to_json()
+    exact = values.reshape(-1, 64).astype(np.float64)
+    assert made["bins"]["mean"] == pytest.approx(exact.mean(axis=0), rel=1e-12)
+    assert made["bins"]["std"] == pytest.approx(exact.std(axis=0), rel=1e-9)
+    assert made["bins"]["min"] == exact.min(axis=0).tolist()
+    assert made["bins"]["max"] == exact.max(axis=0).tolist()
+    assert made["bins"]["std"][0] == 0
+    assert made["mean"] == pytest.approx(exact.mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "bins"),
+    [
+        ((59, 64), BANDS, 64),
+        ((2, 59, 64), BANDS, 64),
+        ((59,), ({"name": "time"},), 0),
+        ((513,), ({"name": "frequency"},), 513),
+        ((16000,), (), 0),
+        ((2, 16000), (), 0),
+        ((), (), 0),
+        ((5000,), ({"name": "frequency"},), 0),
+    ],
+)
+def test_which_features_have_bins(shape, axes, bins):
+    made = FeatureStatistics.of(spec(shape, axes))
+    made.add(np.ones((1, *shape), np.float32))
+    assert len(made.to_json().get("bins", {}).get("mean", [])) == bins
+
+
+def test_a_large_mean_does_not_swallow_the_spread():
+    values = (1e6 + noise(1000, 4)).astype(np.float64)
+    made = gathered(np.split(values, 10)).to_json()
+    assert made["std"] == pytest.approx(values.std(), rel=1e-4)
+
+
+def test_nan_and_infinity_are_counted_and_left_out():
+    values = noise(4, 10, 3)
+    values[0, 0] = np.nan
+    values[1, 2, 1] = np.inf
+    values[2, 2, 1] = -np.inf
+    made = gathered([values, noise(2, 10, 3, seed=1)], bins=3).to_json()
+    kept = np.concatenate([values.reshape(-1, 3), noise(20, 3, seed=1)])
+    kept = np.where(np.isfinite(kept), kept, np.nan).astype(np.float64)
+    assert made["count"] == 180 - 5
+    assert made["nonfinite_share"] == 5 / 180
+    assert made["bins"]["mean"] == pytest.approx(np.nanmean(kept, axis=0), rel=1e-9)
+    assert made["bins"]["std"] == pytest.approx(np.nanstd(kept, axis=0), rel=1e-9)
+    assert made["max"] == np.nanmax(kept)
+    json.dumps(made, allow_nan=False)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("shape", [(16, 16000), (16, 59, 64), (13, 59, 60)])
+def test_gaps_in_large_blocks(shape):
+    values = noise(*shape)
+    flat = values.reshape(-1)
+    flat[[0, 64 * 64, 128 * 64]] = np.inf, -np.inf, np.nan
+    bins = shape[-1] if len(shape) > 2 else 0
+    made = gathered([values], bins).to_json()
+    kept = flat[np.isfinite(flat)].astype(np.float64)
+    assert made["count"] == values.size - 3
+    assert made["mean"] == pytest.approx(kept.mean(), rel=1e-9)
+    assert made["std"] == pytest.approx(kept.std(), rel=1e-9)
+    assert (made["min"], made["max"]) == (kept.min(), kept.max())
+    assert made["quantiles"]["0.95"] == pytest.approx(np.quantile(kept, 0.95), rel=0.03)
+
+
+def test_nothing_but_nan():
+    made = travelled(gathered([np.full((2, 3), np.nan, "f4")], bins=3)).to_json()
+    assert made == {"count": 0, "nonfinite_share": 1.0, "mean": None, "std": None}
+
+
+def test_values_whose_squares_overflow():
+    values = np.array([[1e300, -1e300]])
+    made = gathered([values]).to_json()
+    assert made["mean"] == 0
+    assert math.isfinite(made["std"])
+    json.dumps(made, allow_nan=False)
+
+
+# Quantiles
+
+
+@given(st.lists(singles, min_size=1, max_size=300), st.sampled_from(QUANTILES))
+@settings(deadline=None, max_examples=300)
+def test_quantiles_are_near_the_value_of_their_rank(values, q):
+    histogram = Histogram()
+    histogram.add(np.array(values, np.float32))
+    exact = sorted(values)[max(1, math.ceil(q * len(values))) - 1]
+    if abs(exact) < 2.0**-133:
+        assert histogram.quantile(q) == 0
+    else:
+        # Below the normal numbers the buckets are of equal width.
+        assert histogram.quantile(q) == pytest.approx(exact, rel=2**-8, abs=2.0**-134)
+
+
+@given(
+    st.lists(st.integers(-(2**15), 2**15 - 1), min_size=1, max_size=300),
+    st.sampled_from(["i2", "i4", "i8", "f8", ">f4"]),
+)
+@settings(deadline=None)
+def test_quantiles_of_other_types(values, dtype):
+    made = gathered([np.array(values, dtype)]).to_json()
+    for q in QUANTILES:
+        exact = np.quantile(values, q, method="inverted_cdf")
+        assert made["quantiles"][str(q)] == pytest.approx(exact, rel=2**-8)
+    assert made["mean"] == pytest.approx(np.mean(values), rel=1e-12)
+
+
+def test_the_quantile_of_many_zeros_is_zero():
+    values = np.zeros((10, 10), np.float32)
+    values[0] = -0.0
+    values[1] = 1
+    quantiles = gathered([values]).to_json()["quantiles"]
+    assert (quantiles["0.01"], quantiles["0.5"], quantiles["0.95"]) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("period", [2, 3, 4, 6, 8, 61, 64, 183, 192, 256])
+def test_quantiles_of_long_tones(period):
+    frame = np.arange(16 * 16000) % period
+    tone = np.sin(2 * np.pi * frame / period + 0.3).astype("f4").reshape(16, -1)
+    quantiles = gathered([tone]).to_json()["quantiles"]
+    ordered = np.sort(tone.reshape(-1))
+    for q in QUANTILES:
+        exact = ordered[math.ceil(q * tone.size) - 1]
+        assert abs(quantiles[str(q)] - exact) <= 2**-8 * abs(exact)
+
+
+def test_many_values_are_all_counted():
+    histogram = Histogram()
+    for seed in range(5):
+        histogram.add(noise(100_000, seed=seed))
+    assert histogram.counts().sum() == 500_000
+    assert abs(histogram.quantile(0.5)) < 0.01
+
+
+def test_blocks_that_wait_hold_nothing_else():
+    clip = noise(100_000)
+    statistics = gathered([clip[:1000].reshape(10, 100)])
+    clip[:] = 0
+    assert statistics.to_json()["max"] > 1
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 85_001])
+@pytest.mark.parametrize("columns", [1, 3, 20, 513, 1025, 4096])
+def test_moments_of_odd_sizes(rows, columns):
+    rows = -(-rows * 3 // columns) if rows > 7 else rows
+    values = noise(rows, columns, scale=5) + 1
+    bins = gathered([values], columns).to_json()["bins"]
+    exact = values.astype(np.float64)
+    assert bins["mean"] == pytest.approx(exact.mean(axis=0), rel=1e-9, abs=1e-13)
+    assert bins["std"] == pytest.approx(exact.std(axis=0), rel=1e-6, abs=1e-7)
+    assert bins["min"] == exact.min(axis=0).tolist()
+    assert bins["max"] == exact.max(axis=0).tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 16, 300])
+def test_all_values_count_the_same_in_blocks_of_any_size(rows):
+    loud = np.full((rows, 1000), 0.9, "f4")
+    quiet = np.full((1000, 1000), 0.1, "f4")
+    made = gathered([quiet, loud]).to_json()["quantiles"]
+    for q in QUANTILES:
+        exact = 0.1 if q * (1000 + rows) <= 1000 else 0.9
+        assert made[str(q)] == pytest.approx(exact, rel=2**-8)
+
+
+@pytest.mark.parametrize("bins", [0, 3])
+@pytest.mark.parametrize("rows", [1, 33, 20_000])
+@pytest.mark.parametrize("offset", [1e4, -3e5, 1e9, 1e12])
+def test_what_differs_little_far_from_zero(offset, rows, bins):
+    dtype = "f4" if abs(offset) < 1e6 else "f8"
+    blocks = [
+        (noise(rows, 1, 3, seed=seed) * (1 + abs(offset) * 2e-7) + offset).astype(dtype)
+        for seed in range(40)
+    ]
+    made = gathered(blocks, bins).to_json()
+    values = np.concatenate(blocks).reshape(-1, 3).astype(np.float64)
+    distances = values - offset
+    assert made["std"] == pytest.approx(distances.std(), rel=1e-6)
+    assert made["mean"] - offset == pytest.approx(
+        distances.mean(), abs=1e-15 * abs(offset)
+    )
+    if bins:
+        assert made["bins"]["std"] == pytest.approx(distances.std(axis=0), rel=1e-6)
+
+
+@pytest.mark.parametrize("rows", [40, 20_000])
+@pytest.mark.parametrize("bins", [0, 3])
+def test_what_differs_little_far_from_zero_with_gaps(rows, bins):
+    values = noise(rows, 1, 3).astype(np.float64) + 1e9
+    values[::7, :, 1] = np.nan
+    values[3, :, 2] = np.inf
+    made = gathered([values], bins).to_json()
+    finite = np.where(np.isfinite(values), values - 1e9, np.nan).reshape(-1, 3)
+    assert made["std"] == pytest.approx(np.nanstd(finite), rel=1e-6)
+    if bins:
+        stds = np.nanstd(finite, axis=0)
+        assert made["bins"]["std"] == pytest.approx(stds, rel=1e-6)
+
+
+def test_quantiles_lie_within_the_range():
+    made = gathered([np.full((3, 3), 0.3, "f4")]).to_json()
+    assert set(made["quantiles"].values()) == {float(np.float32(0.3))}
+
+
+def test_values_beyond_float32_are_in_the_last_bucket():
+    made = gathered([np.array([[1e300, -1e300, 0.0]])]).to_json()
+    assert made["quantiles"]["0.99"] > 3e38
+    assert made["quantiles"]["0.01"] < -3e38
+
+
+@pytest.mark.parametrize("bins", [0, 4])
+def test_small_blocks_are_as_if_each_came_alone(bins):
+    blocks = [
+        noise(1 + i % 7, 40, 4, seed=i, scale=10.0 ** (i % 5)) for i in range(500)
+    ]
+    blocks[3][0, 1, 2] = np.inf
+    blocks[490][:] = np.nan
+    alone = FeatureStatistics(bins)
+    for block in blocks:
+        alone.merge(gathered([block], bins))
+    assert gathered(blocks, bins).to_json() == alone.to_json()
+
+
+# Merging
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=8),
+    st.randoms(use_true_random=False),
+    st.sampled_from([0, 4]),
+)
+@settings(deadline=None, max_examples=50)
+def test_parts_merge_in_any_order_to_the_same_bytes(sizes, random, bins):
+    blocks = [noise(n, 3, 4, seed=i, scale=10.0**i) for i, n in enumerate(sizes)]
+    if len(blocks) > 2:
+        blocks[1][0, 0, 0] = np.nan
+    whole = json.dumps(gathered(blocks, bins).to_json())
+    random.shuffle(blocks)
+    parts = [travelled(gathered([block], bins)) for block in blocks]
+    while len(parts) > 1:
+        a = parts.pop(random.randrange(len(parts)))
+        b = parts.pop(random.randrange(len(parts)))
+        a.merge(b)
+        parts.append(travelled(a) if random.random() < 0.5 else a)
+    assert json.dumps(parts[0].to_json()) == whole
+
+
+def test_a_state_can_go_on():
+    blocks = [noise(3, 4, seed=i) for i in range(100)]
+    first = travelled(gathered(blocks[:37], 4))
+    for block in blocks[37:]:
+        first.add(block)
+    assert first.to_json() == gathered(blocks, 4).to_json()
+
+
+def test_a_state_is_small():
+    statistics = gathered([noise(16, 59, 64, seed=i) for i in range(20)], 64)
+    assert len(json.dumps(statistics.state())) < 30_000
+
+
+# Windows
+
+
+def test_silent_and_clipped_windows():
+    windows = np.zeros((5, 100), np.float32)
+    windows[0, 3] = 2.0**-17
+    windows[1, 3] = -(2.0**-15)
+    windows[2, :3] = 1.0, -1.0, 0.5
+    windows[3, 0] = 32767 / 32768
+    windows[4, 0] = 32766 / 32768
+    statistics = SignalStatistics()
+    statistics.add(windows)
+    other = SignalStatistics()
+    other.add(np.zeros((1, 2, 50), np.float32))
+    other.add(np.zeros((0, 50), np.float32))
+    statistics.merge(travelled(other))
+    assert statistics.to_json() == {
+        "silent_windows": 2, "clipped_windows": 2, "clipped_share": 3 / 600,
+    }  # fmt: skip
+
+
+def test_a_data_set_has_those_of_each_number():
+    specs = [spec((3, 4), BANDS), spec((), dtype="string", name="text")]
+    statistics = DataStatistics.of(specs)
+    values = {"x": noise(2, 3, 4), "text": np.array(["a", "b"])}
+    statistics.add(values, noise(2, 100))
+    other = DataStatistics.of(specs)
+    other.merge(travelled(statistics))
+    assert set(other.to_json()["features"]) == {"x"}
+    assert other.to_json() == statistics.to_json()
