@@ -12,11 +12,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from beam_pipeline.cli.keywords import recipe_options
-from beam_pipeline.cli.main import _complain
 from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
 from beam_pipeline.errors import RecipeError, TooManyRejected
 
+PROGRAM = "audio-tfrecords"
 SECONDS_BETWEEN_LOOKS = 2.0
+
+
+def complain(message: str) -> None:
+    """Says on standard error what went wrong, after the program's name."""
+    print(f"{PROGRAM}: {message}", file=sys.stderr)
 
 
 def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -52,7 +57,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     if overlaps := describe_overlaps(args.output):
         print(f"{overlaps} (audit names them)")
     for warning in missing_in_data(metadata):
-        _complain(f"warning: {warning}")
+        complain(f"warning: {warning}")
     print(f"{args.output}: complete, {seconds:.1f} s")
     return 0
 
@@ -85,12 +90,12 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     recipe, _ = split_options(None, options)
     print(describe_plan(summary, rejects, recipe))
     for warning in missing_in_plan(summary):
-        _complain(f"warning: {warning}")
+        complain(f"warning: {warning}")
     allowed = str(options.get("max_rejected", 0))
     try:
         check_rejects(summary.listing, rejects, allowed)
     except TooManyRejected as error:
-        _complain(f"record would end with an error: --max-rejected is {allowed}.")
+        complain(f"record would end with an error: --max-rejected is {allowed}.")
         return error.exit_status
     return 0
 

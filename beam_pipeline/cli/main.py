@@ -12,7 +12,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from beam_pipeline.cli.parser import PROGRAM, make_parser
+from beam_pipeline.cli.commands import PROGRAM, complain
+from beam_pipeline.cli.parser import make_parser
 from beam_pipeline.errors import AudioTFRecordsError
 
 
@@ -33,10 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AudioTFRecordsError as error:
         if args.debug:
             raise
-        _complain(str(error))
+        complain(str(error))
         return error.exit_status
     except KeyboardInterrupt:
-        _complain(
+        complain(
             "Interrupted. Shards that were finished are kept: give the same command "
             "again to continue."
             if not beam_args
@@ -51,15 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.debug:
             raise
         last = traceback.extract_tb(error.__traceback__)[-1]
-        _complain(
+        complain(
             f"{type(error).__name__}: {error} (in {last.name}, {last.filename}:"
             f"{last.lineno}). Give --debug to see more."
         )
         return 1
-
-
-def _complain(message: str) -> None:
-    print(f"{PROGRAM}: {message}", file=sys.stderr)
 
 
 def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:

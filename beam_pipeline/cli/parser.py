@@ -9,6 +9,7 @@ from typing import Any
 
 from beam_pipeline import __version__
 from beam_pipeline.cli.commands import (
+    PROGRAM,
     run_audit,
     run_plan,
     run_record,
@@ -19,8 +20,6 @@ from beam_pipeline.cli.commands import (
 )
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.recipe.recipe import Recipe
-
-PROGRAM = "audio-tfrecords"
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -11,7 +11,6 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +20,12 @@ from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.read.parser import PARSED_TOGETHER, PARSING_THREADS, make_parser
+from beam_pipeline.read.parsing import (
+    PARSED_TOGETHER,
+    PARSING_THREADS,
+    Scale,
+    make_parser,
+)
 from beam_pipeline.read.pieces import (
     SHUFFLE_BYTES,
     cut_shards,
@@ -32,16 +36,7 @@ from beam_pipeline.read.pieces import (
 )
 from beam_pipeline.storage import files
 
-_NUM_CLASSES = "num_classes"
-
 _STAT_THREADS = 32
-
-
-class Scale(NamedTuple):
-    """``(x - mean) * factor``; each for the whole feature or for its last axis."""
-
-    mean: np.ndarray
-    factor: np.ndarray
 
 
 def replay(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.write.sums import Array
+Array = npt.NDArray[Any]
 
-_BUCKETS = 1 << 16
+BUCKETS = 1 << 16
 # Below it is the bucket of zero.
 _LEAST_BUCKET = 2.0**-133
 
@@ -18,7 +19,7 @@ class Histogram:
     """Counts of float32 by the upper 16 bits: sign, exponent, 7 bits of mantissa."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(_BUCKETS, np.int64)
+        self._counts = np.zeros(BUCKETS, np.int64)
 
     def add(self, values: Array) -> None:
         """Counts values; what is beyond float32 is in its last buckets."""
@@ -41,8 +42,8 @@ class Histogram:
 
     def quantile(self, q: float) -> float:
         """The middle of the bucket that holds the value of rank ``ceil(q * count)``."""
-        negative = np.arange(_BUCKETS - 1, _BUCKETS // 2 - 1, -1)
-        ascending = np.concatenate([negative, np.arange(_BUCKETS // 2)])
+        negative = np.arange(BUCKETS - 1, BUCKETS // 2 - 1, -1)
+        ascending = np.concatenate([negative, np.arange(BUCKETS // 2)])
         ranks = self.counts()[ascending].cumsum()
         rank = max(1, math.ceil(q * int(ranks[-1])))
         bucket = int(ascending[np.searchsorted(ranks, rank)])

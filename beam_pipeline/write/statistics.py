@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.write.histogram import _BUCKETS, Histogram
+from beam_pipeline.write.histogram import BUCKETS, Histogram
 from beam_pipeline.write.sums import (
-    _LEAST,
+    LEAST_EXPONENT,
     Array,
     ExactSums,
     column_ranges,
@@ -43,8 +43,6 @@ SILENT_BELOW = 2.0**-16
 CLIPPED_FROM = 1 - 2.0**-15
 
 State = Mapping[str, Any]
-
-_WAITING = 64
 
 # Blocks below _SMALL values wait until there are _FULL, because each pass over an array
 # costs microseconds however small it is.
@@ -187,7 +185,7 @@ class FeatureStatistics:
         parts = map(exact_units, (middle, first, second))
         for n, m, a, b in zip(counts.tolist(), *parts, strict=True):
             sums.append(n * m + a)
-            squares.append(b + ((2 * m * a + n * m * m) >> -_LEAST))
+            squares.append(b + ((2 * m * a + n * m * m) >> -LEAST_EXPONENT))
         self._sums.merge([*sums, *squares])
 
     def _add_one_by_one(self, rows: Array) -> None:
@@ -222,7 +220,7 @@ class FeatureStatistics:
         made._sums.merge(n << zeros for n, zeros in state["sums"])
         made._min = np.array([np.inf if x is None else x for x in state["min"]])
         made._max = np.array([-np.inf if x is None else x for x in state["max"]])
-        histogram = np.zeros(_BUCKETS, np.int64)
+        histogram = np.zeros(BUCKETS, np.int64)
         used = unpacked(state["buckets"], "<u2")
         histogram[used] = unpacked(state["counts"], "<i8")
         made._histogram.merge(histogram)

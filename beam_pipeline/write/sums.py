@@ -11,8 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 
-from beam_pipeline.write.statistics import _WAITING
-
 Array = npt.NDArray[Any]
 
 # Columns of reductions: narrow arrays are reduced at a fraction of the speed. Values
@@ -26,9 +24,10 @@ _LEAST_SPREAD = 2.0**-20
 _EXACT_ROWS = 32
 
 # The exponent of the least float64, and one more than its mantissa's bits.
-_LEAST, _DIGITS = -1074, 53
+LEAST_EXPONENT, _DIGITS = -1074, 53
 _CHUNK_BITS = 32
-_CHUNKS = 2 + (1024 - _LEAST + _DIGITS) // _CHUNK_BITS
+_CHUNKS = 2 + (1024 - LEAST_EXPONENT + _DIGITS) // _CHUNK_BITS
+_WAITING = 64
 _LOW = (1 << _CHUNK_BITS) - 1
 
 
@@ -47,7 +46,7 @@ class ExactSums:
         # Numbers are added many at a time, which costs hardly more than one.
         self._waiting = np.zeros((_WAITING, columns))
         self._filled = 0
-        # What came from elsewhere, in units of 2**_LEAST.
+        # What came from elsewhere, in units of 2**LEAST_EXPONENT.
         self._merged = [0] * columns
 
     def add(self, values: npt.NDArray[np.float64]) -> None:
@@ -60,7 +59,7 @@ class ExactSums:
     def _flush(self) -> None:
         mantissa, exponent = np.frexp(self._waiting[: self._filled].reshape(-1))
         whole = np.ldexp(mantissa, _DIGITS).astype(np.int64)
-        shift = exponent.astype(np.int64) - _DIGITS - _LEAST
+        shift = exponent.astype(np.int64) - _DIGITS - LEAST_EXPONENT
         # Subnormal numbers have zeros there.
         whole >>= np.maximum(-shift, 0)
         chunk, shift = np.divmod(np.maximum(shift, 0), _CHUNK_BITS)
@@ -135,14 +134,14 @@ def lose_digits(rows: Array, sums: Array, squares: Array, counts: Array) -> Arra
 def exact_units(values: npt.NDArray[np.float64]) -> list[int]:
     """Numbers in units of the least float64, ``2**-1074``."""
     ratios = (value.as_integer_ratio() for value in values.tolist())
-    return [n << (1 - _LEAST - d.bit_length()) for n, d in ratios]
+    return [n << (1 - LEAST_EXPONENT - d.bit_length()) for n, d in ratios]
 
 
 def moments(count: int, total: int, squares: int) -> dict[str, float | None]:
     """Mean and standard deviation of exact sums; divisions of integers round once."""
     if count == 0:
         return {"mean": None, "std": None}
-    one = 1 << -_LEAST
+    one = 1 << -LEAST_EXPONENT
     spread = max(squares * count * one - total * total, 0)
     std = math.sqrt(spread / (count * one) ** 2)
     return {"mean": total / (count * one), "std": std}

@@ -74,7 +74,7 @@ def clips_by_beam(folder):
 
 def clips_by_ours(folder):
     from beam_pipeline.examples.format import Corpus
-    from beam_pipeline.inputs.listing import list_sources
+    from beam_pipeline.inputs.listing import ListingSummary, list_sources
     from beam_pipeline.inputs.sources import resolve_inputs
     from beam_pipeline.pipeline.stages import ProbeAudio
     from beam_pipeline.plan.clips import Clip
@@ -88,7 +88,7 @@ def clips_by_ours(folder):
     probe = ProbeAudio(inputs, recipe)
     probe.setup()
     rows = list(list_sources(inputs, recipe))
-    (clips,) = probe.process((0, [rows]), Listing(len(rows), 0))
+    (clips,) = probe.process((0, [rows]), ListingSummary(len(rows), 0))
     probe.teardown()
     assert all(isinstance(clip, Clip) for clip in clips)
     form = blocks.Format.of(Corpus((), {RATE: 1}, {1: 1}), recipe)

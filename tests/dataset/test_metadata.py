@@ -42,7 +42,7 @@ from tests.sounds import write_corpus
 
 RATE = 8000
 SCHEMA = json.loads(
-    (Path(beam_pipeline.__file__).parent / "metadata.schema.json").read_text()
+    (Path(beam_pipeline.__file__).parent / "dataset/metadata.schema.json").read_text()
 )
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 FEATURES = {

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transform_checks import noise
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import augment
@@ -26,6 +25,7 @@ from beam_pipeline.transforms.expressions import (
     format_steps,
     parse_augment,
 )
+from tests.transform_checks import noise
 
 RATE = 16000
 ALL = [

@@ -5,11 +5,11 @@ import pytest
 import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transform_checks import check_channels, check_contract, noise
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import filters
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
+from tests.transform_checks import check_channels, check_contract, noise
 
 RATE = 16000
 

@@ -7,7 +7,6 @@ import pytest
 import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transform_checks import check_channels, check_contract, noise
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.loudness import (
@@ -20,6 +19,7 @@ from beam_pipeline.transforms.loudness import (
     k_weighting,
     k_weights,
 )
+from tests.transform_checks import check_channels, check_contract, noise
 
 RATE = 16000
 RATES = [8000, 11025, 16000, 22050, 32000, 44100, 48000, 96000]

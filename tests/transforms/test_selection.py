@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transform_checks import noise
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import selection
@@ -24,6 +23,7 @@ from beam_pipeline.transforms.selection import (
     Peak,
     mean_square,
 )
+from tests.transform_checks import noise
 
 RATE = 16000
 ALL = [Energy(above_db=-21), Peak(above_db=-9.5), Active(above_db=-20, frame=100)]

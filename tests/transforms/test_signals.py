@@ -8,7 +8,6 @@ import scipy.signal
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transform_checks import check_channels, check_contract, noise
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import signals
@@ -22,6 +21,7 @@ from beam_pipeline.transforms.signals import (
     Resample,
     low_pass_taps,
 )
+from tests.transform_checks import check_channels, check_contract, noise
 
 RATE = 16000
 KINDS = ["log", "mean", "median", "minmax", "standard"]

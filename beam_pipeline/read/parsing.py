@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.examples.spec import (
@@ -14,7 +15,8 @@ from beam_pipeline.examples.spec import (
     RAW,
     FeatureSpec,
 )
-from beam_pipeline.read.replay import _NUM_CLASSES, Scale
+
+NUM_CLASSES = "num_classes"
 
 PARSING_THREADS = 4
 PARSED_TOGETHER = 16
@@ -28,6 +30,13 @@ _STORED_AS = {
     BYTES_LIST: tf.string,
     RAW: tf.string,
 }
+
+
+class Scale(NamedTuple):
+    """``(x - mean) * factor``; each for the whole feature or for its last axis."""
+
+    mean: np.ndarray
+    factor: np.ndarray
 
 
 def make_parser(
@@ -52,9 +61,9 @@ def make_parser(
             example[name] = (example[name] - mean.astype(dtype)) * factor.astype(dtype)
         if as_supervised is not None:
             return tuple(example[name] for name in as_supervised)
-        if num_classes and _NUM_CLASSES not in specs:
+        if num_classes and NUM_CLASSES not in specs:
             number = tf.constant(num_classes, tf.int64)
-            example[_NUM_CLASSES] = tf.fill(tf.shape(serialised), number)
+            example[NUM_CLASSES] = tf.fill(tf.shape(serialised), number)
         return example
 
     return parse
