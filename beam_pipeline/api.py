@@ -1,4 +1,4 @@
-"""``record``, ``plan`` and ``write_template``: from what people ask for to a job that runs."""
+"""``record``, ``plan`` and ``write_template``: what Python users call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.claim import (
@@ -17,11 +16,12 @@ from beam_pipeline.dataset.claim import (
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.work_folder import WORK_FOLDER, place_rows
-from beam_pipeline.errors import InputError, RecipeError, StoreError
+from beam_pipeline.errors import InputError, OptionError, StoreError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary
-from beam_pipeline.recipe.options import RunOptions, split_options
+from beam_pipeline.recipe.canonical import split_options
+from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.dry_run import check_transforms
 from beam_pipeline.run.engine import run_on_engine
@@ -78,7 +78,7 @@ def record(
 
     Raises
     ------
-    RecipeError, InputError, OutputError
+    OptionError, InputError, OutputError
         Before anything is written.
     TooManyRejected
         After everything else is written.
@@ -92,7 +92,7 @@ def record(
     input, options = with_labels(input, options)
     recipe, run = split_options(recipe, options)
     if run.is_template():
-        raise RecipeError(
+        raise OptionError(
             "--template_location", "records nothing; see write_template", run.beam_args
         )
     if run.has_runner():
@@ -201,7 +201,7 @@ def plan(
     input, options = with_labels(input, options)
     recipe, run = split_options(recipe, options)
     # A fingerprint decodes a clip, and decides nothing of what is planned.
-    recipe = replace(recipe, fingerprint=False)
+    recipe = recipe.replace(fingerprint=False)
     with resolved(input, recipe) as inputs:
         check_transforms(recipe, inputs)
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:

@@ -3,7 +3,9 @@
 ::
 
     AudioTFRecordsError
-    ├── RecipeError          a value in the recipe, a flag or a transform's spec
+    ├── OptionError          a keyword or a flag is wrong, or its value
+    │   ├── RecipeError      an option of the recipe, or a transform's parameter
+    │   └── UnknownOption    no option has this name
     ├── InputError           inputs that cannot be listed or used together
     ├── OutputError          an output folder that must not be touched
     ├── ClipError            one clip cannot become examples; becomes a reject
@@ -27,6 +29,9 @@ exception is rebuilt from its ``args`` when it crosses from one process to anoth
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class AudioTFRecordsError(Exception):
     """Root of the tree; ``exit_status`` is what the command line returns for it."""
@@ -34,14 +39,31 @@ class AudioTFRecordsError(Exception):
     exit_status = 1
 
 
-class RecipeError(AudioTFRecordsError, ValueError):
-    """``RecipeError(field, problem, value)``."""
+class OptionError(AudioTFRecordsError, ValueError):
+    """``OptionError(option, problem[, value])``: a keyword or flag, or its value.
+
+    Problems name other options in backticks, ```win_len```: the command line shows
+    them as flags.
+    """
 
     exit_status = 2
 
     def __str__(self) -> str:
-        field, problem, value = self.args
-        return f"{field}: {problem}; got {value!r}"
+        option, problem, *value = self.args
+        got = f"; got {value[0]!r}" if value else ""
+        return f"{option}: {problem}{got}"
+
+
+class UnknownOption(OptionError):
+    """``UnknownOption(option, hint)``: no option has this name."""
+
+    def __str__(self) -> str:
+        option, hint = self.args
+        return f"no option {option}; {hint}"
+
+
+class RecipeError(OptionError):
+    """``RecipeError(option, problem, value)``: an option that decides the data."""
 
 
 class InputError(AudioTFRecordsError):
@@ -140,3 +162,17 @@ class VerificationError(AudioTFRecordsError):
     def __str__(self) -> str:
         (problems,) = self.args
         return "\n".join(problems)
+
+
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known word that a person may have meant; None if none is close."""
+    close = difflib.get_close_matches(word, list(known), 1, cutoff)
+    return close[0] if close else None
+
+
+def unknown_option(name: str, known: Iterable[str]) -> UnknownOption:
+    """The error for an option that does not exist, with the closest that does."""
+    names = sorted(known)
+    close = did_you_mean(name, names)
+    hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
+    return UnknownOption(name, hint)

@@ -1,4 +1,4 @@
-"""Every stable hash: equal in any process, on any machine, with any version of Python."""
+"""Every stable hash: equal in any process, on any machine."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from beam_pipeline.cli.keywords import recipe_options
+from beam_pipeline.cli.keywords import given_options
 from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
-from beam_pipeline.errors import RecipeError, TooManyRejected
+from beam_pipeline.errors import OptionError, TooManyRejected
 
 PROGRAM = "audio-tfrecords"
 SECONDS_BETWEEN_LOOKS = 2.0
@@ -32,7 +32,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     if template is not None:
         with contextlib.nullcontext() if args.debug else quiet_beam():
             write_template(
-                args.input, args.output, beam_args=beam_args, **recipe_options(args)
+                args.input, args.output, beam_args=beam_args, **given_options(args)
             )
         print(f"{template}: describes the job, which a service has yet to start")
         return 0
@@ -47,7 +47,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             beam_args=beam_args,
             watch=bar if sys.stderr.isatty() else watch_lines,
             counted=_print_counters,
-            **recipe_options(args),
+            **given_options(args),
         )
     seconds = time.monotonic() - started
     from beam_pipeline.cli.reports import describe_metadata, missing_in_data
@@ -80,10 +80,10 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.api import plan
     from beam_pipeline.cli.reports import describe_plan, missing_in_plan
     from beam_pipeline.dataset.rejects import check_any_accepted, check_rejects
-    from beam_pipeline.recipe.options import split_options
+    from beam_pipeline.recipe.canonical import split_options
     from beam_pipeline.run.engine import quiet_beam
 
-    options = recipe_options(args)
+    options = given_options(args)
     with contextlib.nullcontext() if args.debug else quiet_beam():
         summary, rejects = plan(args.input, **options)
     check_any_accepted(summary, rejects)
@@ -107,7 +107,7 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
     _no_beam_args("show", beam_args)
     if args.n < 1:
-        raise RecipeError("-n", "must be at least 1", args.n)
+        raise OptionError("-n", "must be at least 1", args.n)
     picture = None if args.plot is None else picture_path(args.plot)
     metadata = Metadata.load(args.records)
     examples = dict(some_examples(args.records, metadata, args.n, args.split))
@@ -159,7 +159,7 @@ def run_transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
     _no_beam_args("transforms", beam_args)
     if args.win_len < 1 or args.sample_rate < 1:
-        raise RecipeError(
+        raise OptionError(
             "--win-len and --sample-rate",
             "must be at least 1",
             (args.win_len, args.sample_rate),
@@ -199,4 +199,4 @@ def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 def _no_beam_args(command: str, beam_args: Sequence[str]) -> None:
     if beam_args:
-        raise RecipeError(command, "takes no options of Beam", " ".join(beam_args))
+        raise OptionError(command, "takes no options of Beam", " ".join(beam_args))

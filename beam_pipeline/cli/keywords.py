@@ -9,7 +9,7 @@ from typing import Any
 from beam_pipeline.errors import RecipeError
 
 
-def recipe_options(args: argparse.Namespace) -> dict[str, Any]:
+def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """The given flags of the recipe and the run, as keywords of ``record``."""
     own = {"command", "run", "debug", "input", "output", "recipe"}
     options = {name: value for name, value in vars(args).items() if name not in own}

@@ -6,7 +6,6 @@ Only what a command needs is imported, and that inside it: help comes at once.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 import traceback
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 
 from beam_pipeline.cli.commands import PROGRAM, complain
 from beam_pipeline.cli.parser import make_parser
-from beam_pipeline.errors import AudioTFRecordsError
+from beam_pipeline.errors import AudioTFRecordsError, did_you_mean
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,8 +76,8 @@ def parse_flags(arguments: list[str]) -> argparse.Namespace:
             for flag in action.choices[args.command]._option_string_actions  # type: ignore[index]
         ]
         word = unknown[0].split("=")[0]
-        close = difflib.get_close_matches(word, known, 1, cutoff=0.75)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        close = did_you_mean(word, known, cutoff=0.75)
+        hint = f"; did you mean {close}?" if close else ""
         if word.startswith("--") and not close:
             hint = "; options of Beam stand after a lone --"
         parser.error(f"{args.command} does not know {word}{hint}")

@@ -1,11 +1,11 @@
-"""The flags, one for each field of the recipe and the run; defaults stand there alone."""
+"""The flags: one for each option of the recipe and of the run."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, NoReturn
 
 from beam_pipeline import __version__
 from beam_pipeline.cli.commands import (
@@ -19,11 +19,21 @@ from beam_pipeline.cli.commands import (
     run_verify,
 )
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.fields import Option
+from beam_pipeline.recipe.options import RunOptions
+from beam_pipeline.recipe.recipe import recipe_options
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one paragraph, without every flag before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help.\n")
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    """The parser of all commands."""
+    parser = Parser(
         prog=PROGRAM,
         description="Audio files to sharded GZIP TFRecords, for training.",
         allow_abbrev=False,
@@ -39,10 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
         f"{PROGRAM} record --input sounds/ --output records/ --win-seconds 1 "
         "--feature 'log_mel=log_mel(n_mels=64)'",
     )
-    _add_inputs(recording)
-    recording.add_argument("--output", required=True, help="a new or empty folder")
-    _add_recipe(recording)
-    _add_run(recording)
+    _add_job(recording, required=True, help="a folder: new, empty, or to continue in")
 
     planning = _command(
         commands,
@@ -51,10 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
         "what record would do, from headers alone",
         f"{PROGRAM} plan --input sounds/ --win-seconds 1",
     )
-    _add_inputs(planning)
-    planning.add_argument("--output", default=None, help=argparse.SUPPRESS)
-    _add_recipe(planning)
-    _add_run(planning)
+    _add_job(planning, default=None, help=argparse.SUPPRESS)
 
     showing = _command(
         commands, "show", run_show, "look at examples", f"{PROGRAM} show records/ -n 3"
@@ -151,51 +155,91 @@ def _command(
     return parser
 
 
-def _add_inputs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+# Groups of --help, as people think of a job; some show several sections of a recipe.
+_GROUPS = {
+    "inputs": ("columns",),
+    "labels": ("labels",),
+    "events": ("events",),
+    "splits": ("splits",),
+    "audio": ("audio",),
+    "windows": ("windows", "augmentation"),
+    "features": ("features",),
+    "shards": ("shards",),
+}
+
+
+def _add_job(parser: argparse.ArgumentParser, **output: Any) -> None:
+    """Every flag of ``record``: one for each option of the recipe and of the run."""
+    options = recipe_options().values()
+    for title, sections in _GROUPS.items():
+        group = parser.add_argument_group(title)
+        if title == "inputs":
+            _add_inputs(group)
+            group.add_argument("--output", metavar="DIR", **output)
+        for option in (o for section, o in options if section in sections):
+            _add_option(group, option)
+    run = parser.add_argument_group(
+        "run (decides no data; options of Beam follow a lone --)"
+    )
+    for field in fields(RunOptions):
+        if field.metadata:
+            _add_run_option(run, field)
+
+
+def _add_inputs(group: Any) -> None:
+    group.add_argument(
         "--input",
         action="append",
         required=True,
-        help="a folder, a glob, an audio file, or a .txt file of paths; on any file "
-        "system of Beam; may be repeated",
+        metavar="PATH",
+        help="a folder, a glob, an audio file, a manifest (CSV, TSV, JSONL, Parquet) "
+        "or a .txt file of paths, on any file system of Beam; SPLIT=PATH puts it into "
+        "a split; may be repeated",
     )
-    parser.add_argument(
+    group.add_argument(
         "--recipe",
         metavar="FILE",
         help="take flags from a YAML file, or from a data set's metadata.json",
     )
 
 
-def _add_recipe(parser: argparse.ArgumentParser) -> None:
-    """One flag for each field of the recipe; a default stands there alone."""
-    group = parser.add_argument_group("recipe (decides the data)")
-    for field in fields(Recipe):
-        flag = "--" + field.name.replace("_", "-")
-        text = field.metadata["help"]
-        if field.name == "features":
-            group.add_argument(
-                "--feature",
-                dest="features",
-                action="append",
-                metavar="NAME=CALL",
-                default=argparse.SUPPRESS,
-                help=text.replace("%", "%%"),
-            )
-        elif field.default is False:
-            group.add_argument(
-                flag, action="store_true", default=argparse.SUPPRESS, help=text
-            )
-        else:
-            if field.default is not None:
-                text += f"; default: {field.default}"
-            group.add_argument(
-                flag,
-                type=_flag_type(field.metadata["parse"]),
-                choices=field.metadata.get("choices"),
-                metavar=None if "choices" in field.metadata else "VALUE",
-                default=argparse.SUPPRESS,
-                help=text.replace("%", "%%"),
-            )
+def _add_option(group: Any, option: Option) -> None:
+    """One flag of the recipe; its default is declared by the recipe alone."""
+    flag, text = "--" + option.name.replace("_", "-"), option.help.replace("%", "%%")
+    if option.name == "features":
+        group.add_argument(
+            "--feature",
+            dest="features",
+            action="append",
+            metavar=option.metavar,
+            default=argparse.SUPPRESS,
+            help=text,
+        )
+    elif option.default is False:
+        group.add_argument(
+            flag, action="store_true", default=argparse.SUPPRESS, help=text
+        )
+    else:
+        shown = option.default not in (None, "")
+        group.add_argument(
+            flag,
+            type=_flag_type(option.parse),
+            choices=option.choices or None,
+            metavar="|".join(option.choices) or option.metavar,
+            default=argparse.SUPPRESS,
+            help=f"{text}; default: {option.default}" if shown else text,
+        )
+
+
+def _add_run_option(group: Any, field: Any) -> None:
+    flag = "--" + field.name.replace("_", "-")
+    more: dict[str, Any] = {"action": "store_true"}
+    if field.default is not False:
+        parse = field.metadata["parse"]
+        more = {"type": parse, "metavar": field.metadata["metavar"]}
+    group.add_argument(
+        flag, default=argparse.SUPPRESS, help=field.metadata["help"], **more
+    )
 
 
 def _flag_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -211,34 +255,3 @@ def _flag_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
         parse.__name__, parse.__name__
     )
     return parse_flag
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "run (decides no data; options of Beam stand after a lone --)"
-    )
-    group.add_argument(
-        "--max-rejected",
-        default=argparse.SUPPRESS,
-        metavar="N|P%",
-        help="how many clips may be rejected; default: 0",
-    )
-    group.add_argument(
-        "--overwrite",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="replace the data set that is in the output folder",
-    )
-    group.add_argument(
-        "--workers",
-        type=int,
-        default=argparse.SUPPRESS,
-        metavar="N",
-        help="processes on this machine; default: one a core, for a large job",
-    )
-    group.add_argument(
-        "--work-dir",
-        default=argparse.SUPPRESS,
-        metavar="DIR",
-        help="where unfinished shards lie; default: _work in the output folder",
-    )

@@ -10,7 +10,6 @@ from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.inputs.splits import shares_of
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.copies import copies_in
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
@@ -95,11 +94,14 @@ def _shares(seconds: Mapping[str, float], recipe: Recipe) -> dict[str, list[str]
     """
     if len(seconds) < 2:
         return {"": []}
-    once = {name: s / (1 + copies_in(recipe, name)) for name, s in seconds.items()}
+    once = {
+        name: s / (1 + copies_in(recipe.augmentation.copies, name))
+        for name, s in seconds.items()
+    }
     total = math.fsum(once.values()) or 1.0
     cells = {name: [f"{100 * s / total:.1f} %"] for name, s in once.items()}
     cells[""] = ["share"]
-    asked = shares_of(recipe)
+    asked = recipe.splits.hashed_shares()
     if asked is not None:
         for name, some in cells.items():
             some.append(f"{100 * asked[name]:.3g} %" if name else "asked")
@@ -154,7 +156,7 @@ def missing_in_plan(summary: PlanSummary) -> list[str]:
 
 def missing_in_data(metadata: Metadata) -> list[str]:
     """A warning for what splits have not, and for NaN in features."""
-    shares = shares_of(metadata.recipe) or ()
+    shares = metadata.recipe.splits.hashed_shares() or ()
     warnings = _empty(name for name in shares if name not in metadata.splits)
     for name, split in metadata.splits.items():
         if split.examples == 0:

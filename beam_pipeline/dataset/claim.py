@@ -235,9 +235,9 @@ def code_of(recipe: Recipe) -> dict[str, str]:
 
     A run that continues must not mix what they did before and what they do now.
     """
-    code = {}
-    expressions = [(text, TRANSFORM) for text in recipe.features.values()]
-    expressions += [(getattr(recipe, name), k) for name, k in STEP_FIELDS.items()]
+    code, values = {}, recipe.to_json()
+    expressions = [(text, TRANSFORM) for text in values["features"].values()]
+    expressions += [(values[name], k) for name, k in STEP_FIELDS.items()]
     for expression, kind in expressions:
         for step in parse_steps(expression, kind) if expression else ():
             name = getattr(step, "__module__", None) or type(step).__module__

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from beam_pipeline.dataset.manifest import manifest_fields, write_manifest
 from beam_pipeline.dataset.metadata import (
@@ -36,21 +35,21 @@ def check_any_kept(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
     """Raises InputError if windows were left out and none was kept."""
     left_out = sum(info.left_out for info in infos)
     if left_out and not any(info.examples for info in infos):
-        if not recipe.keep:
+        if not recipe.windows.keep:
             raise InputError(
                 f"Not one of {left_out} windows has an event that counts, and "
                 "--no-event is drop. Check the times in --events, or lower "
-                f"--event-overlap ({recipe.event_overlap:g}); add --overwrite to "
+                f"--event-overlap ({recipe.events.overlap:g}); add --overwrite to "
                 "replace this run."
             )
         first = (
-            f", or raise --num-elems ({recipe.num_elems}), which counts windows before "
+            f", or raise --num-elems ({recipe.shards.num_elems}), which counts windows before "
             "--keep chooses among them"
-            if recipe.num_elems
+            if recipe.shards.num_elems
             else ""
         )
         raise InputError(
-            f"Not one of {left_out} windows has passed --keep '{recipe.keep}'. Lower "
+            f"Not one of {left_out} windows has passed --keep '{recipe.windows.keep}'. Lower "
             f"its threshold{first}, and add --overwrite to replace this run."
         )
 
@@ -121,7 +120,7 @@ def assemble_metadata(
             key=lambda info: info.shard.name,
         )
         counted = list(windows.items())
-        if recipe.events is not None:  # each window has classes of its own
+        if recipe.events.source is not None:  # each window has classes of its own
             labelled = observed[split].classes if split in observed else {}
             counted = [((split, *key), n) for key, n in labelled.items()]
         by_class = split_by_class(form, counted)
@@ -201,10 +200,10 @@ def finish_data_set(
         check_complete(summary, infos, rejects)
         check_rejects(summary.listing, rejects, max_rejected)
     # So that the recipe in the metadata moves nothing when files are added.
-    recipe = replace(recipe, split_salt=summary.salt)
+    recipe = recipe.replace(split_salt=summary.salt)
     described = assemble_metadata(summary, infos, rejects, seen, recipe)
     files.write_bytes(files.join(output, SCHEMA), schema_text(described.features))
-    fields = manifest_fields(recipe, columns)
+    fields = manifest_fields(recipe.audio.fingerprint, columns)
     write_manifest(files.join(output, MANIFEST), manifest, fields)
     path = files.join(output, METADATA)
     files.write_bytes(path, to_text(described.to_json()))

@@ -12,7 +12,7 @@ from isal import isal_zlib
 from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage import files
 
 _MANIFEST_FIELDS = {
@@ -42,7 +42,7 @@ _ROW_GROUP = 1 << 16
 
 
 def manifest_fields(
-    recipe: Recipe, columns: Sequence[tuple[str, str]] = ()
+    fingerprint: bool, columns: Sequence[tuple[str, str]] = ()
 ) -> dict[str, str | int]:
     """Name and type of each column of the manifest; a number: so many bytes.
 
@@ -50,7 +50,7 @@ def manifest_fields(
     underscore follows them. Numbers that examples have as float32 are whole here.
     """
     fields: dict[str, str | int] = dict(_MANIFEST_FIELDS)
-    if recipe.fingerprint:
+    if fingerprint:
         fields.update(_FINGERPRINT_FIELDS)
     names = {name for name, _ in columns}
     for name, dtype in columns:
@@ -61,7 +61,9 @@ def manifest_fields(
     return fields
 
 
-def manifest_part(placed: PlacedClips, layout: ShardLayout, recipe: Recipe) -> bytes:
+def manifest_part(
+    placed: PlacedClips, layout: ShardLayout, audio: Audio, has_groups: bool
+) -> bytes:
     """One bucket's rows of the manifest, packed to some 30 bytes a clip.
 
     ``file`` is the index of the first clip that was listed of the same file, ``start``
@@ -73,8 +75,8 @@ def manifest_part(placed: PlacedClips, layout: ShardLayout, recipe: Recipe) -> b
     """
     rows, index = [], placed.first_window
     for clip in placed.clips:
-        channel = recipe.channels if clip.channel is None else clip.channel
-        prints = (clip.content.hex(), clip.sketch.hex()) if recipe.fingerprint else ()
+        channel = audio.channels if clip.channel is None else clip.channel
+        prints = (clip.content.hex(), clip.sketch.hex()) if audio.fingerprint else ()
         rows.append(
             (
                 clip.filepath,
@@ -83,7 +85,7 @@ def manifest_part(placed: PlacedClips, layout: ShardLayout, recipe: Recipe) -> b
                 clip.row,
                 clip.label,
                 clip.split,
-                clip.group if recipe.group_by is not None else None,
+                clip.group if has_groups else None,
                 clip.start,
                 clip.frames,
                 clip.sample_rate_hz,

@@ -137,7 +137,7 @@ class Metadata:
         if json_sha256(values["recipe"]) != values["recipe_sha256"]:
             raise ValueError("recipe and recipe_sha256 do not belong together")
         return cls(
-            Recipe.from_json(values["recipe"]),
+            Recipe(**values["recipe"]),
             {n: FeatureSpec.from_json(n, v) for n, v in values["features"].items()},
             tuple(values["classes"]),
             {

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError, TransformError
 from beam_pipeline.hashing import clip_key, hash64
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Augmentation
 from beam_pipeline.transforms.expressions import (
     STEP_FIELDS,
     naming_step,
@@ -45,7 +45,12 @@ class WindowSteps:
 
     @classmethod
     def of(
-        cls, recipe: Recipe, shape: tuple[int, ...], sample_rate_hz: int | None
+        cls,
+        keep: str,
+        augmentation: Augmentation,
+        seed: int,
+        shape: tuple[int, ...],
+        sample_rate_hz: int | None,
     ) -> WindowSteps:
         """Those of a recipe, tried on two silent windows.
 
@@ -55,17 +60,17 @@ class WindowSteps:
             If one cannot be found, raises, or returns something of another shape.
         """
         made = cls(
-            parse_selection(recipe.keep) if recipe.keep else (),
-            parse_augment(recipe.augment) if recipe.augment else (),
-            recipe.seed,
-            recipe.copies,
+            parse_selection(keep) if keep else (),
+            parse_augment(augmentation.augment) if augmentation.augment else (),
+            seed,
+            augmentation.copies,
         )
         silence = np.zeros((2, *shape), np.float32)
         silence.flags.writeable = False
         keys = np.arange(2, dtype=np.uint64)
         for field, steps, text in (
-            ("keep", made.selections, recipe.keep),
-            ("augment", made.augmentations, recipe.augment),
+            ("keep", made.selections, keep),
+            ("augment", made.augmentations, augmentation.augment),
         ):
             if steps and sample_rate_hz is None:
                 raise RecipeError(

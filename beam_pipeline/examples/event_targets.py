@@ -18,12 +18,15 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
 )
 from beam_pipeline.inputs.event_files import Event, EventTable
-from beam_pipeline.recipe.recipe import EVENT_MASK, Recipe
-from beam_pipeline.recipe.values import comma_list
+from beam_pipeline.recipe.sections import EVENT_MASK, Events
 
 
 def check_any_event(
-    labels: Iterable[str], clip: str, alike: Mapping[str, str], recipe: Recipe
+    labels: Iterable[str],
+    clip: str,
+    alike: Mapping[str, str],
+    events: Events,
+    classes: Sequence[str] | None,
 ) -> None:
     """Raises InputError if there is no class at all, which only events could give.
 
@@ -36,9 +39,9 @@ def check_any_event(
     alike : mapping
         As in :class:`plan.Listing`.
     """
-    if recipe.events is None or recipe.classes is not None or any(labels):
+    if events.source is None or classes is not None or any(labels):
         return
-    table = EventTable.of(recipe)
+    table = EventTable.of(events)
     why = ""
     if alike:
         name, other = min(alike.items())
@@ -49,16 +52,16 @@ def check_any_event(
             "are paths relative to the input, or base names."
         )
     raise InputError(
-        f"There is not one event in {recipe.events} for the clips that can be recorded."
+        f"There is not one event in {events.source} for the clips that can be recorded."
         f"{why} Check --events, or name a class with --no-event."
     )
 
 
-def named_no_event(recipe: Recipe) -> tuple[str, ...]:
+def named_no_event(events: Events) -> tuple[str, ...]:
     """The class of windows without an event, if the recipe names one."""
-    if recipe.events is None or recipe.no_event in ("keep", "drop"):
+    if events.source is None or events.no_event in ("keep", "drop"):
         return ()
-    return (recipe.no_event,)
+    return (events.no_event,)
 
 
 def near(
@@ -207,7 +210,7 @@ class EventRule:
 
     @classmethod
     def of(
-        cls, recipe: Recipe, classes: Sequence[str], specs: Mapping[str, FeatureSpec]
+        cls, asked: Events, classes: Sequence[str], specs: Mapping[str, FeatureSpec]
     ) -> EventRule:
         """The rule of a recipe, for features of these specs.
 
@@ -216,7 +219,7 @@ class EventRule:
         RecipeError
             If a mask is asked of a feature that has no axis of time.
         """
-        targets = comma_list(recipe.event_targets)
+        targets = asked.targets
         masked = {}
         for target in targets:
             name = target.removeprefix(EVENT_MASK)
@@ -230,9 +233,9 @@ class EventRule:
             masked[name] = axes[0]
         return cls(
             tuple(classes),
-            recipe.event_overlap,
-            next(iter(named_no_event(recipe)), None),
-            recipe.no_event == "drop",
+            asked.overlap,
+            next(iter(named_no_event(asked)), None),
+            asked.no_event == "drop",
             tuple(t for t in targets if not t.startswith(EVENT_MASK)),
             masked,
         )

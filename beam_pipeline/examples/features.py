@@ -24,7 +24,7 @@ from beam_pipeline.examples.spec import (
     encoding_of,
 )
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import comma_list
+from beam_pipeline.recipe.sections import Features
 from beam_pipeline.transforms.base import (
     Chain,
     Identity,
@@ -82,23 +82,34 @@ class FeatureSet:
         RecipeError
             If a transform raises or returns something that cannot be stored.
         """
-        transforms = resolve_transforms(recipe)
+        transforms = resolve_transforms(recipe.features, recipe.audio.dtype)
         shape = (win_len,) if channels is None else (channels, win_len)
         specs = [
             check_transform(
-                name, recipe.features.get(name, ""), transform, shape, sample_rate_hz
+                name,
+                recipe.features.expressions.get(name, ""),
+                transform,
+                shape,
+                sample_rate_hz,
             )
             for name, transform in transforms.items()
         ]
         rule = None
-        if recipe.events is not None:
-            rule = EventRule.of(recipe, classes, {spec.name: spec for spec in specs})
+        if recipe.events.source is not None:
+            rule = EventRule.of(
+                recipe.events, classes, {spec.name: spec for spec in specs}
+            )
             specs += rule.specs()
             classes = ()  # those of clips
-        several = recipe.label_separator is not None
+        several = recipe.labels.separator is not None
         texts = ["filepath", *(["class"] if classes and not several else [])]
-        numbers = ["index", "win_start_idx", "fs", *(["copy"] if recipe.copies else [])]
-        targets = comma_list(recipe.target_columns)
+        numbers = [
+            "index",
+            "win_start_idx",
+            "fs",
+            *(["copy"] if recipe.augmentation.copies else []),
+        ]
+        targets = recipe.columns.targets
         if classes and not several and not targets:
             numbers.append("target")
         specs += [
@@ -122,7 +133,7 @@ class FeatureSet:
         ]
         named = {s.name: s for s in sorted(specs, key=lambda s: s.name)}
         return cls(
-            transforms, named, tuple(n for n, _ in extra), recipe.label_separator, rule
+            transforms, named, tuple(n for n, _ in extra), recipe.labels.separator, rule
         )
 
     def of_clip(
@@ -218,14 +229,14 @@ class FeatureSet:
 _COLUMN_ENCODING = {"string": BYTES_LIST, "int64": INT64_LIST, "float32": FLOAT_LIST}
 
 
-def resolve_transforms(recipe: Recipe) -> dict[str, Transform]:
+def resolve_transforms(features: Features, dtype: str) -> dict[str, Transform]:
     """The recipe's transforms by name; the signal itself where it names none."""
-    if not recipe.features:
-        return {"signal": Identity(dtype=recipe.dtype)}
+    if not features.expressions:
+        return {"signal": Identity(dtype=dtype)}
     transforms = {}
-    for name, text in sorted(recipe.features.items()):
+    for name, text in sorted(features.expressions.items()):
         with naming_feature(name):
-            transforms[name] = parse_transform(text, recipe.dtype)
+            transforms[name] = parse_transform(text, dtype)
     return transforms
 
 

@@ -10,7 +10,6 @@ from beam_pipeline.examples.augmentation import WindowSteps
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import comma_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,8 @@ class ExampleFormat:
         if not corpus.rates_hz:
             raise InputError("Not one clip can be recorded.")
         rate = _the_one(corpus.rates_hz)
-        by_seconds = recipe.win_seconds is not None or recipe.hop_seconds is not None
+        asked = recipe.windows
+        by_seconds = asked.win_seconds is not None or asked.hop_seconds is not None
         if rate is None and by_seconds:
             raise RecipeError(
                 "sample_rate",
@@ -55,7 +55,7 @@ class ExampleFormat:
                 _listed(corpus.rates_hz, "Hz", corpus.named),
             )
         channels = None
-        if recipe.channels == "keep":
+        if recipe.audio.channels == "keep":
             channels = _the_one(corpus.channels)
             if channels is None:
                 raise RecipeError(
@@ -64,12 +64,14 @@ class ExampleFormat:
                     _listed(corpus.channels, "channels", corpus.named),
                 )
         classes = corpus.labels
-        if recipe.classes is not None:
-            classes = tuple(comma_list(recipe.classes))
-        windows = WindowPlan.of(recipe, rate or 1)
+        if recipe.labels.classes is not None:
+            classes = recipe.labels.classes
+        windows = WindowPlan.of(asked, rate or 1)
         shape = (windows.length,) if channels is None else (channels, windows.length)
         try:
-            treatment = WindowSteps.of(recipe, shape, rate)
+            treatment = WindowSteps.of(
+                asked.keep, recipe.augmentation, recipe.shards.seed, shape, rate
+            )
             features = FeatureSet.of(
                 recipe,
                 sample_rate_hz=rate,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import hash64
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Windows
 from beam_pipeline.seconds import seconds_to_frames
 
 
@@ -24,24 +24,26 @@ class WindowPlan:
     random_starts: bool = False
 
     @classmethod
-    def of(cls, recipe: Recipe, sample_rate_hz: int) -> WindowPlan:
-        """The recipe's windows at a clip's output rate.
+    def of(cls, windows: Windows, sample_rate_hz: int) -> WindowPlan:
+        """The windows of a recipe at a clip's output rate.
 
         Raises
         ------
         RecipeError
             If its seconds are no frame there.
         """
-        length = recipe.win_len or _some_frames(recipe, "win", sample_rate_hz)
-        hop = recipe.hop or length
-        if recipe.hop_seconds is not None:
-            hop = _some_frames(recipe, "hop", sample_rate_hz)
-        return cls(length, hop, recipe.tail, recipe.max_windows, recipe.random_starts)
+        length = windows.win_len or _some_frames(windows, "win", sample_rate_hz)
+        hop = windows.hop or length
+        if windows.hop_seconds is not None:
+            hop = _some_frames(windows, "hop", sample_rate_hz)
+        return cls(
+            length, hop, windows.tail, windows.max_windows, windows.random_starts
+        )
 
 
-def _some_frames(recipe: Recipe, name: str, sample_rate_hz: int) -> int:
+def _some_frames(windows: Windows, name: str, sample_rate_hz: int) -> int:
     """The recipe's ``win_seconds`` or ``hop_seconds`` in frames, at least one."""
-    seconds = getattr(recipe, f"{name}_seconds")
+    seconds = getattr(windows, f"{name}_seconds")
     frames = seconds_to_frames(seconds, sample_rate_hz)
     if frames < 1:
         raise RecipeError(

@@ -11,8 +11,9 @@ from typing import Any
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.labels import reads_names
 from beam_pipeline.inputs.tables import Row, is_number
-from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
-from beam_pipeline.recipe.values import RESERVED_NAMES, comma_list
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import LABEL_SOURCES
+from beam_pipeline.recipe.values import RESERVED_NAMES
 
 # Names that the path's column may have where the recipe gives none.
 PATH_NAMES = ("path", "filepath", "file", "filename", "file_name", "audio", "wav",
@@ -68,8 +69,8 @@ class Layout:
 
         path = None
         if is_table:
-            if recipe.path_column is not None:
-                (path,) = check("path_column", [recipe.path_column])
+            if recipe.columns.path is not None:
+                (path,) = check("path_column", [recipe.columns.path])
             else:
                 path = next((name for name in PATH_NAMES if name in names), None)
             if path is None:
@@ -79,41 +80,46 @@ class Layout:
                     f"the path, of {', '.join(names)}",
                     None,
                 )
-        label = recipe.label_from if recipe.label_from in names else None
-        if label is None and not reads_names(recipe.label_from):
+        label = recipe.labels.label_from if recipe.labels.label_from in names else None
+        if label is None and not reads_names(recipe.labels.label_from):
             has = f"only {', '.join(names)}" if names else "no columns"
             raise RecipeError(
                 "label_from",
                 f"must be one of {', '.join(LABEL_SOURCES)}, a regular expression with "
                 f"a group like (?P<class>[a-z]+), or a column; {where} has {has}",
-                recipe.label_from,
+                recipe.labels.label_from,
             )
-        has_labels = label is not None or recipe.label_from != "none"
-        if recipe.classes is not None and not has_labels and recipe.events is None:
+        has_labels = label is not None or recipe.labels.label_from != "none"
+        if (
+            recipe.labels.classes is not None
+            and not has_labels
+            and recipe.events.source is None
+        ):
             raise RecipeError(
                 "classes",
                 "are those of labels, and label_from is none; leave them out, or say "
                 "where a clip's class comes from",
-                recipe.classes,
+                recipe.labels.classes,
             )
         split = None
-        if recipe.split_column is not None:
-            (split,) = check("split_column", [recipe.split_column])
-        group_by = check("group_by", comma_list(recipe.group_by))
-        targets = check("target_columns", comma_list(recipe.target_columns))
+        if recipe.splits.column is not None:
+            (split,) = check("split_column", [recipe.splits.column])
+        group_by = check("group_by", recipe.splits.group_by)
+        targets = check("target_columns", recipe.columns.targets)
         taken = {path, label, split, *targets}
         if is_table:
             taken.update(SEGMENT_COLUMNS)
             taken.update(KNOWN_COLUMNS if set(KNOWN_COLUMNS[:2]) <= set(names) else ())
-        if recipe.columns is None:
+        if recipe.columns.extra is None:
             extra = tuple(name for name in names if name not in taken)
         else:
-            wanted = [] if recipe.columns == "none" else comma_list(recipe.columns)
-            extra = check("columns", wanted)
+            extra = check("columns", recipe.columns.extra)
         for name in extra:
-            if name in RESERVED_NAMES or name in (recipe.features or {"signal": ""}):
+            if name in RESERVED_NAMES or name in (
+                recipe.features.expressions or {"signal": ""}
+            ):
                 use = "take classes from it with --label-from class, " * (
-                    name == "class" and recipe.events is None
+                    name == "class" and recipe.events.source is None
                 )
                 raise RecipeError(
                     "columns",

@@ -9,7 +9,7 @@ from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.file_identity import FileIdentities
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import FOLDER, Input
-from beam_pipeline.recipe.recipe import GROUP_SEPARATOR, Recipe
+from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.storage import files
 
 
@@ -22,7 +22,7 @@ class DuplicateCheck:
     """
 
     def __init__(
-        self, inputs: Sequence[Input], recipe: Recipe, events: EventTable | None
+        self, inputs: Sequence[Input], has_groups: bool, events: EventTable | None
     ):
         self.places = FileIdentities([entry.root for entry in inputs])
         self.named: dict[str, str] = {}  # in the table of events -> whose they are
@@ -31,7 +31,7 @@ class DuplicateCheck:
         self._events = events
         self._by_hand = any(entry.kind != FOLDER for entry in inputs)
         self._has_splits = any(entry.split for entry in inputs)
-        self._has_groups = recipe.group_by is not None
+        self._has_groups = has_groups
         self._parts: dict[int, int] = {}
         self._files: dict[int, int] = {}
         self._groups: dict[int, int] = {}

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from beam_pipeline.errors import InputError, UnusableEntry
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import comma_list
+from beam_pipeline.recipe.sections import Events
 from beam_pipeline.storage import files
 
 # Column names that are taken, in lower case, the best first.
@@ -242,7 +241,7 @@ class EventTable:
     by_name: Mapping[str, tuple[Event, ...]]
 
     @classmethod
-    def of(cls, recipe: Recipe) -> EventTable | None:
+    def of(cls, events: Events) -> EventTable | None:
         """The recipe's table as it is now; None if it names none.
 
         Raises
@@ -250,13 +249,13 @@ class EventTable:
         InputError
             If it is not there, cannot be read, or does not name the files.
         """
-        if recipe.events is None or "{" in recipe.events:
+        if events.source is None or "{" in events.source:
             return None
-        location = files.absolute(recipe.events)
+        location = files.absolute(events.source)
         if not files.exists(location):
             raise InputError(f"{location}: there is no such file. Check --events.")
         content = files.read_bytes(location)
-        return _parse_table(content, location, recipe.event_column)
+        return _parse_table(content, location, events.column)
 
     def name_of(self, filepath: str) -> str | None:
         """What a clip is called in the table: its path, or its name alone."""
@@ -304,7 +303,11 @@ def _is_elsewhere(name: str) -> bool:
 
 
 def clip_events(
-    filepath: str, root: str, recipe: Recipe, table: EventTable | None
+    filepath: str,
+    root: str,
+    asked: Events,
+    classes: Sequence[str] | None,
+    table: EventTable | None,
 ) -> tuple[Event, ...]:
     """A clip's events, in order of their time, from the table or a file of its own.
 
@@ -314,15 +317,14 @@ def clip_events(
         If its own file is missing or cannot be read, or an event is of a class that is
         not one of the recipe's.
     """
-    if recipe.events is None:
+    if asked.source is None:
         return ()
     if table is not None:
         events = table.by_name.get(table.name_of(filepath) or "", ())
     else:
-        events = _own_events(filepath, root, recipe)
-    known = comma_list(recipe.classes)
-    for event in events if known else ():
-        if event.label not in known:
+        events = _own_events(filepath, root, asked)
+    for event in events if classes else ():
+        if event.label not in (classes or ()):
             raise UnusableEntry(
                 filepath,
                 f"has an event of class {event.label} at {event.start_s:g} s, which is "
@@ -331,17 +333,17 @@ def clip_events(
     return events
 
 
-def _own_events(filepath: str, root: str, recipe: Recipe) -> tuple[Event, ...]:
+def _own_events(filepath: str, root: str, asked: Events) -> tuple[Event, ...]:
     folder, _, name = filepath.rpartition("/")
     stem = os.path.splitext(name)[0]
-    below = (recipe.events or "").format(folder=folder or ".", stem=stem, name=name)
+    below = (asked.source or "").format(folder=folder or ".", stem=stem, name=name)
     location = files.join(root, os.path.normpath(below))
     if not files.exists(location):
         raise UnusableEntry(
             filepath, f"has no file of events {below}; make it, empty if there are none"
         )
     try:
-        found = read_events(files.read_bytes(location), location, recipe.event_column)
+        found = read_events(files.read_bytes(location), location, asked.column)
     except InputError as error:
         raise UnusableEntry(
             filepath, f"has events that cannot be read: {error}"

@@ -1,4 +1,4 @@
-"""Inputs that Python users give: tables in memory, and a mapping of files to classes."""
+"""Inputs given in Python: tables in memory, and a mapping from files to classes."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 
-from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
+from beam_pipeline.recipe.sections import LABEL_SOURCES
 
 
 class Labeler:
@@ -70,10 +70,10 @@ class Labeler:
         return match["class"]
 
 
-def named_groups(recipe: Recipe) -> tuple[str, ...]:
+def named_groups(label_from: str) -> tuple[str, ...]:
     """The columns that the recipe's expression makes of every name."""
     try:
-        return Labeler(recipe.label_from).groups()
+        return Labeler(label_from).groups()
     except re.error:  # it is a column's name
         return ()
 

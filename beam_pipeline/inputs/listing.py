@@ -1,4 +1,4 @@
-"""The listing: every clip of every input, in order, each with what its name or row says."""
+"""The listing: every clip of every input, in order, and what is said of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from beam_pipeline.inputs.rows import RowReader, SourceRow
 from beam_pipeline.inputs.sources import FOLDER, GLOB, LIST, TABLE, Input
 from beam_pipeline.inputs.tables import column_types, open_table, read_rows
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
 
@@ -57,8 +56,8 @@ def list_sources(
     Of files that the table of events calls alike, only those after the first can have
     that as their problem; ``before`` tells of it at the end.
     """
-    events = EventTable.of(recipe)
-    before = before or DuplicateCheck(inputs, recipe, events)
+    events = EventTable.of(recipe.events)
+    before = before or DuplicateCheck(inputs, bool(recipe.splits.group_by), events)
     row = 0
     for source, entry in enumerate(inputs):
         reader = row_reader(source, entry, recipe, before.places)
@@ -69,7 +68,9 @@ def list_sources(
             yield found
     for name in events.by_name if events is not None else ():
         if name not in before.named:
-            problem = f"has events in {recipe.events}, but is not among the inputs"
+            problem = (
+                f"has events in {recipe.events.source}, but is not among the inputs"
+            )
             yield SourceRow(row, 0, name, None, problem)
             row += 1
 
@@ -94,7 +95,7 @@ def layout_of(entry: Input, recipe: Recipe) -> Layout:
     """Which of an input's columns is what."""
     if entry.table is not None:
         return Layout.of(entry.table.names, recipe, entry.location, is_table=True)
-    groups = named_groups(recipe)
+    groups = named_groups(recipe.labels.label_from)
     return Layout.of(groups, recipe, entry.location, is_table=False)
 
 
@@ -121,29 +122,33 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
     RecipeError
         If the recipe names a column that is not there.
     """
-    ways = ("splits", "folds", "split_column")
+    splits = recipe.splits
+    ways = {
+        "splits": splits.shares,
+        "folds": splits.folds,
+        "split_column": splits.column,
+    }
     named = any(entry.split for entry in inputs)
-    for way in (n for n in ways if getattr(recipe, n) is not None):
+    for way, value in ((n, v) for n, v in ways.items() if v is not None):
         if named:
             raise RecipeError(
                 way, "decides splits, and so does --input SPLIT=INPUT; give one",
-                getattr(recipe, way),
+                value,
             )  # fmt: skip
-    decided = named or any(getattr(recipe, way) is not None for way in ways)
-    if recipe.group_by is not None and not decided:
+    decided = named or any(value is not None for value in ways.values())
+    if splits.group_by and not decided:
         raise RecipeError(
             "group_by",
             "needs --splits, --folds, --split-column or an input for each split",
-            recipe.group_by,
+            splits.group_by,
         )
     surveyed = []
     for entry in inputs:
         if entry.kind == TABLE:
-            names = recipe.column_names
             table = open_table(
                 entry.location,
-                recipe.delimiter,
-                None if names is None else comma_list(names),
+                recipe.columns.delimiter,
+                recipe.columns.names,
             )
             entry = replace(entry, table=table)
         layout = layout_of(entry, recipe)

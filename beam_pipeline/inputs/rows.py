@@ -18,10 +18,9 @@ from beam_pipeline.inputs.columns import (
 )
 from beam_pipeline.inputs.file_identity import FileIdentities
 from beam_pipeline.inputs.labels import Labeler, composed, label_parts
-from beam_pipeline.inputs.splits import Splitter, group_key, shares_of
+from beam_pipeline.inputs.splits import GROUP_SEPARATOR, Splitter, group_key
 from beam_pipeline.inputs.tables import Row
-from beam_pipeline.recipe.recipe import GROUP_SEPARATOR, Recipe
-from beam_pipeline.recipe.values import comma_list
+from beam_pipeline.recipe.recipe import Recipe
 
 # The part of a file that is all of it: offset_s, duration_s and channel.
 ALL = 0.0, None, None
@@ -101,17 +100,20 @@ class RowReader:
         self._places = places
         self._has_parts = not set(SEGMENT_COLUMNS).isdisjoint(layout.names)
         self._split = split
-        self._labeler = Labeler(recipe.label_from) if layout.label is None else None
-        self._classes = {composed(name) for name in comma_list(recipe.classes)}
-        self._separator = recipe.label_separator
-        self._has_events = recipe.events is not None
-        self._seed = recipe.seed
-        shares = shares_of(recipe)
+        self._labeler = (
+            Labeler(recipe.labels.label_from) if layout.label is None else None
+        )
+        self._classes = {composed(name) for name in recipe.labels.classes or ()}
+        self._separator = recipe.labels.separator
+        self._has_events = recipe.events.source is not None
+        self._seed = recipe.shards.seed
+        splits = recipe.splits
+        shares = splits.hashed_shares()
         self._splitter = None
-        if shares is not None and not recipe.stratify:
-            self._splitter = Splitter(shares, recipe.split_salt or 0)
-        elif shares is not None and recipe.split_salt is not None:
-            self._splitter = Splitter(shares, recipe.split_salt)
+        if shares is not None and not splits.stratify:
+            self._splitter = Splitter(shares, splits.salt or 0)
+        elif shares is not None and splits.salt is not None:
+            self._splitter = Splitter(shares, splits.salt)
 
     def of_name(self, row: int, filepath: str) -> SourceRow:
         """The row of a file that was found by its name."""

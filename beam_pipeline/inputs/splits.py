@@ -21,9 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import hash64, text_key
-from beam_pipeline.recipe.recipe import Recipe
 
 SALTS = 64
 # How far the shares may be from what was asked for, see :func:`choose_salt`. A stricter
@@ -37,46 +35,8 @@ Tally = Mapping[str, Counts]
 
 DEFAULT_SPLIT = "records"
 
-
-def parse_splits(text: str) -> dict[str, float]:
-    """``train=.8,eval=.1,test=.1`` as shares that add up to 1, in their order.
-
-    Shares may be given in any unit: ``train=8,eval=1,test=1`` is the same. Ratios like
-    .7, .2 and .1, which do not add up to 1 in binary, are what they look like.
-
-    Raises
-    ------
-    RecipeError
-        If it is not written so, a name occurs twice, or a share is not positive.
-    """
-    shares: dict[str, float] = {}
-    for part in text.split(","):
-        name, equals, value = part.strip().partition("=")
-        try:
-            share = float(value)
-        except ValueError:
-            share = math.nan
-        if not (equals and name.isidentifier() and math.isfinite(share) and share > 0):
-            raise RecipeError(
-                "splits", "must look like train=.8,eval=.1,test=.1", part or text
-            )
-        if name in shares:
-            raise RecipeError("splits", "names a split twice", name)
-        shares[name] = share
-    total = math.fsum(shares.values())
-    return {name: share / total for name, share in shares.items()}
-
-
-def fold_shares(folds: int) -> dict[str, float]:
-    """Equal shares for ``fold0`` to ``fold{k-1}``."""
-    return {f"fold{k}": 1 / folds for k in range(folds)}
-
-
-def shares_of(recipe: Recipe) -> dict[str, float] | None:
-    """The shares that a recipe asks for; None where no hash decides splits."""
-    if recipe.folds is not None:
-        return fold_shares(recipe.folds)
-    return None if recipe.splits is None else parse_splits(recipe.splits)
+# Between the values that make a group.
+GROUP_SEPARATOR = "\x1f"
 
 
 def group_key(seed: int, group: str) -> int:

@@ -1,4 +1,11 @@
-"""The whole job on one screen."""
+"""The whole job on one screen.
+
+::
+
+    inputs -> find_clips -> place_clips -> plan_shards -> write_shards -> finish
+              headers       arithmetic     the only       samples to      metadata.json
+                                           shuffle        records
+"""
 
 from __future__ import annotations
 
@@ -38,14 +45,22 @@ from beam_pipeline.plan.summary import summarise, tally_bucket
 from beam_pipeline.storage.tfrecord import SUFFIX
 
 
+class Found(NamedTuple):
+    """The clips, as collections."""
+
+    once: beam.PCollection  # the inputs, as one element
+    listing: beam.PCollection  # one ListingSummary
+    clips: beam.PCollection  # [Clip], each with its split
+    salt: beam.PCollection  # one number or None: what the splits were decided with
+    rejects: beam.PCollection  # Reject
+
+
 class Placed(NamedTuple):
-    """Every clip's place, as collections."""
+    """Every clip's position, as collections."""
 
     clips: beam.PCollection  # PlacedClips
-    rejects: beam.PCollection  # Reject
     layouts: beam.PCollection  # one {split: ShardLayout}
-    form: beam.PCollection  # one Format
-    summary: beam.PCollection  # one PlanSummary
+    form: beam.PCollection  # one ExampleFormat
 
 
 class Planned(NamedTuple):
@@ -65,105 +80,108 @@ class Written(NamedTuple):
     observed: beam.PCollection  # (split, what was observed of its windows)
 
 
+# One step a line, and behind it what comes out of it.
+# fmt: off
+
 def build_pipeline(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
     """From inputs to ``metadata.json``; returns its path."""
-    planned = plan_shards(pipeline, job)
+    found = find_clips(pipeline, job)
+    placed = place_clips(found, job)
+    planned = plan_shards(found, placed, job)
     written = write_shards(planned.work, job)
     return finish(planned, written, job)
 
 
-def plan_shards(pipeline: beam.Pipeline, job: Job) -> Planned:
-    """Gives every window its place."""
-    placed = place_clips(pipeline, job)
-    layouts, form = AsSingleton(placed.layouts), AsSingleton(placed.form)
-    recipe = job.recipe
-    work = (
-        placed.clips
-        | "CutShards" >> beam.FlatMap(cut_shards, layouts, recipe)  # name, pieces
-        | "GroupShards" >> beam.GroupByKey()
-        | "MakeTasks" >> beam.Map(make_task, form, recipe.sha256())  # ShardWork
-    )
-    manifest = (
-        placed.clips
-        | "DescribeClips" >> beam.Map(make_manifest_part, layouts, recipe)  # bytes
-    )
-    return Planned(work, placed.rejects, manifest, placed.summary)
-
-
-def place_clips(pipeline: beam.Pipeline, job: Job) -> Placed:
-    """Reads headers; gives every clip its place, and sums up: a plan to look at."""
-    recipe = job.recipe
-    list_sources = beam.ParDo(ListSources(recipe))
+def find_clips(pipeline: beam.Pipeline, job: Job) -> Found:
+    """Lists the inputs, reads headers, and decides each clip's split."""
     once = pipeline | "Once" >> beam.Create([job.inputs], reshuffle=False)
+    list_sources = beam.ParDo(ListSources(job.recipe))
     listed = (
         once
         | "ListSources" >> list_sources.with_outputs(LISTING, main="rows")  # key, rows
     )
-    listing = AsSingleton(listed[LISTING])
-    probe_audio = beam.ParDo(ProbeAudio(job.inputs, recipe), listing)
+    probe_audio = beam.ParDo(
+        ProbeAudio(job.inputs, job.recipe), AsSingleton(listed[LISTING])
+    )
     probed = (
         listed.rows
         | "SpreadRows" >> beam.GroupByKey()  # key, [SourceRow]
         | "ProbeAudio" >> probe_audio.with_outputs(REJECTS, main="clips")  # [Clip]
     )
     clips, salt = (
-        probed.clips | "AssignSplits" >> AssignSplits(recipe)  # [Clip]; the salt
+        probed.clips
+        | "AssignSplits" >> AssignSplits(job.recipe)  # [Clip]; the salt
     )
+    return Found(once, listed[LISTING], clips, salt, probed[REJECTS])
+
+
+def place_clips(found: Found, job: Job) -> Placed:
+    """Gives every example its number in its split, and splits their shards."""
+    recipe, columns = job.recipe, job.inputs[0].columns
     placed, counts = (
-        clips | "IndexClips" >> IndexClips(recipe)  # PlacedClips; (bucket, windows)
+        found.clips
+        | "IndexClips" >> IndexClips(recipe.shards)  # PlacedClips; (bucket, examples)
     )
     corpora = (
-        clips
-        | "DescribeCorpus" >> beam.Map(describe_clips, recipe)  # Corpus
+        found.clips
+        | "DescribeClips" >> beam.Map(describe_clips, recipe.labels, recipe.events)
         | "MergeCorpora" >> beam.CombineGlobally(merge_corpora)  # one Corpus
     )
-    form = (
-        once
-        | "ResolveFormat"
-        >> beam.Map(
-            resolve_format,
-            AsIter(corpora),
-            recipe,
-            job.work_folder,
-            listing,
-            job.inputs[0].columns,
-        )  # Format
+    form = found.once | "ResolveFormat" >> beam.Map(
+        resolve_format, AsIter(corpora), recipe, job.work_folder,
+        AsSingleton(found.listing), columns,
+    )  # ExampleFormat
+    layouts = found.once | "LayOutShards" >> beam.Map(
+        lay_out, AsDict(counts), AsSingleton(form), recipe.shards,
+        recipe.augmentation.copies,
+    )  # {split: ShardLayout}
+    return Placed(placed, layouts, form)
+
+
+def plan_shards(found: Found, placed: Placed, job: Job) -> Planned:
+    """Gathers what each shard takes of which clips: the only shuffle of plans."""
+    recipe = job.recipe
+    layouts, form = AsSingleton(placed.layouts), AsSingleton(placed.form)
+    work = (
+        placed.clips
+        | "CutShards" >> beam.FlatMap(cut_shards, layouts, recipe)  # name, pieces
+        | "GroupShards" >> beam.GroupByKey()  # name, [pieces]
+        | "MakeTasks" >> beam.Map(make_task, form, recipe.sha256())  # ShardWork
     )
-    layouts = (
-        once
-        | "LayOutShards"
-        >> beam.Map(lay_out, AsDict(counts), AsSingleton(form), recipe)  # split: Layout
+    manifest = (
+        placed.clips
+        | "MakeManifest" >> beam.Map(make_manifest_part, layouts, recipe)  # bytes
     )
+    return Planned(work, found.rejects, manifest, sum_up(found, placed, job))
+
+
+def sum_up(found: Found, placed: Placed, job: Job) -> beam.PCollection:
+    """The plan in a few numbers, for people and for the end of the job."""
+    layouts, form = AsSingleton(placed.layouts), AsSingleton(placed.form)
     tallies = (
-        placed
-        | "TallyBuckets"
-        >> beam.Map(
-            tally_bucket, AsSingleton(layouts), AsSingleton(form), recipe
-        )  # key: counts, of all kinds
+        placed.clips
+        | "TallyBuckets" >> beam.Map(tally_bucket, layouts, form, job.recipe)  # counts
     )
-    summary = (
-        once
-        | "Summarise"
-        >> beam.Map(
-            summarise,
-            listing,
-            AsSingleton(form),
-            AsSingleton(layouts),
-            AsIter(tallies),
-            AsSingleton(salt),
-            recipe,
+    return (
+        found.once
+        | "Summarise" >> beam.Map(
+            summarise, AsSingleton(found.listing), form, layouts, AsIter(tallies),
+            AsSingleton(found.salt), job.recipe.splits.hashed_shares(),
         )  # PlanSummary
-        | "AnnouncePlan" >> beam.Map(announce_plan, job.work_folder)
+        | "AnnouncePlan" >> beam.Map(announce_plan, job.work_folder)  # PlanSummary
     )
-    return Placed(placed, probed[REJECTS], layouts, form, summary)
 
 
 def write_shards(work: beam.PCollection, job: Job) -> Written:
-    """Decodes, cuts, transforms, encodes and writes; one shard is one worker's work."""
+    """Decodes, cuts, transforms, encodes and writes; one worker writes one shard."""
     skip_finished = beam.ParDo(SkipFinished(job.output, job.work_folder))
     encode_examples = beam.ParDo(EncodeExamples())
-    checked = work | "SkipFinished" >> skip_finished.with_outputs(
-        FINISHED, main="work"
+    write_records = WriteToTFRecord(
+        job.output, file_name_suffix=SUFFIX, work_folder=job.work_folder
+    )
+    checked = (
+        work
+        | "SkipFinished" >> skip_finished.with_outputs(FINISHED, main="work")
     )  # ShardWork; ShardInfo
     encoded = (
         checked.work
@@ -171,26 +189,26 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
         | "CutWindows" >> beam.ParDo(CutWindows())  # WindowBlock
         | "TreatWindows" >> beam.ParDo(TreatWindows())  # WindowBlock
         | "ApplyTransforms" >> beam.ParDo(ApplyTransforms())  # FeatureBlock
-        | "EncodeExamples"
-        >> encode_examples.with_outputs(REJECTS, main="records")  # PlacedRecords
-    )
-    written = (
-        encoded.records
-        | "WriteToTFRecord"
-        >> WriteToTFRecord(
-            job.output, file_name_suffix=SUFFIX, work_folder=job.work_folder
-        )  # ShardInfo
-    )
-    infos = (
-        (checked[FINISHED], written)
-        | "AllShards" >> beam.Flatten()
+        | "EncodeExamples" >> encode_examples.with_outputs(REJECTS, main="records")
+    )  # PlacedRecords; Reject
+    written = encoded.records | "WriteToTFRecord" >> write_records  # ShardInfo
+    return gather(checked[FINISHED], written, encoded[REJECTS])
+
+
+def gather(
+    finished: beam.PCollection, written: beam.PCollection, rejects: beam.PCollection
+) -> Written:
+    """Shards of this run and of earlier ones, and what was observed in them."""
+    split = (
+        (finished, written)
+        | "AllShards" >> beam.Flatten()  # ShardInfo
         | "SplitInfo" >> beam.FlatMap(split_info).with_outputs(OBSERVED, main="infos")
-    )  # ShardInfo; (split, observations)
+    )
     observed = (
-        infos[OBSERVED]
+        split[OBSERVED]
         | "MergeObservations" >> beam.CombinePerKey(MergeObservations())  # split, all
     )
-    return Written(infos.infos, encoded[REJECTS], observed)
+    return Written(split.infos, rejects, observed)
 
 
 def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
@@ -198,17 +216,10 @@ def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
     rejects = (planned.rejects, written.rejects) | "AllRejects" >> beam.Flatten()
     return (
         planned.summary
-        | "FinishDataSet"
-        >> beam.Map(
-            finish_data_set,
-            AsIter(written.infos),
-            AsIter(rejects),
-            AsIter(planned.manifest),
-            AsIter(written.observed),
-            output=job.output,
-            work_folder=job.work_folder,
-            recipe=job.recipe,
-            max_rejected=job.max_rejected,
-            columns=job.inputs[0].columns,
+        | "FinishDataSet" >> beam.Map(
+            finish_data_set, AsIter(written.infos), AsIter(rejects),
+            AsIter(planned.manifest), AsIter(written.observed), output=job.output,
+            work_folder=job.work_folder, recipe=job.recipe,
+            max_rejected=job.max_rejected, columns=job.inputs[0].columns,
         )  # path of metadata.json
     )

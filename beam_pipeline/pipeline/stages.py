@@ -51,6 +51,7 @@ from beam_pipeline.plan.stratify import (
 )
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Shards
 from beam_pipeline.storage import files
 from beam_pipeline.write.blocks import (
     FeatureBlock,
@@ -93,7 +94,9 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
     def process(self, inputs: Sequence[Input]) -> Iterator[Any]:
         block: list[SourceRow] = []
         clips = ignored = 0
-        before = DuplicateCheck(inputs, self.recipe, EventTable.of(self.recipe))
+        before = DuplicateCheck(
+            inputs, bool(self.recipe.splits.group_by), EventTable.of(self.recipe.events)
+        )
         for row in list_sources(inputs, self.recipe, before):
             if row is None:
                 ignored += 1
@@ -164,14 +167,15 @@ class AssignSplits(beam.PTransform):  # type: ignore[misc]
     recipe: Recipe
 
     def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
-        if not stratifies(self.recipe):
-            given = beam.Create([self.recipe.split_salt], reshuffle=False)
+        if not stratifies(self.recipe.splits):
+            given = beam.Create([self.recipe.splits.salt], reshuffle=False)
             return clips, clips.pipeline | "GivenSalt" >> given
         salt = (
             clips
-            | "TallySalts" >> beam.Map(tally_clips, self.recipe)
+            | "TallySalts"
+            >> beam.Map(tally_clips, self.recipe.splits, self.recipe.shards.seed)
             | "AddTallies" >> beam.CombineGlobally(add_tallies)
-            | "ChooseSalt" >> beam.Map(choose_split_salt, self.recipe)
+            | "ChooseSalt" >> beam.Map(choose_split_salt, self.recipe.splits)
         )
         assigned = clips | "AssignSplits" >> beam.Map(
             assign_splits, AsSingleton(salt), self.recipe
@@ -186,10 +190,10 @@ class IndexClips(beam.PTransform):  # type: ignore[misc]
     Returns the placed clips, and the windows of each bucket.
     """
 
-    recipe: Recipe
+    shards: Shards
 
     def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
-        keyed = clips | "KeyByBucket" >> beam.ParDo(KeyByBucket(self.recipe))
+        keyed = clips | "KeyByBucket" >> beam.ParDo(KeyByBucket(self.shards))
         # Before the shuffle: what comes out of it is then read only once.
         counts = (
             keyed
@@ -199,7 +203,7 @@ class IndexClips(beam.PTransform):  # type: ignore[misc]
         placed = (
             keyed
             | "GroupBuckets" >> beam.GroupByKey()
-            | "PlaceBuckets" >> beam.Map(place_bucket, AsDict(counts), self.recipe)
+            | "PlaceBuckets" >> beam.Map(place_bucket, AsDict(counts), self.shards)
         )
         return placed, counts
 
@@ -212,7 +216,7 @@ class KeyByBucket(beam.DoFn):  # type: ignore[misc]
     them more than all else, so those of several blocks go together.
     """
 
-    recipe: Recipe
+    shards: Shards
 
     def start_bundle(self) -> None:
         self._buckets: dict[BucketKey, list[Clip]] = {}
@@ -220,7 +224,7 @@ class KeyByBucket(beam.DoFn):  # type: ignore[misc]
 
     def process(self, clips: Sequence[Clip]) -> Iterator[tuple[BucketKey, Any]]:
         for clip in clips:
-            key = clip.split, bucket_of(clip, self.recipe)
+            key = clip.split, bucket_of(clip, self.shards)
             self._buckets.setdefault(key, []).append(clip)
         self._held += len(clips)
         if self._held >= CLIPS_HELD:
@@ -248,7 +252,9 @@ def resolve_format(
         return None
     with keeping_verdict(work_folder):
         clip = min(corpus.named.values())
-        check_any_event(corpus.labels, clip, listing.alike, recipe)
+        check_any_event(
+            corpus.labels, clip, listing.alike, recipe.events, recipe.labels.classes
+        )
         return ExampleFormat.of(corpus, recipe, columns)
 
 
@@ -256,7 +262,12 @@ def make_manifest_part(
     placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
 ) -> tuple[str, int, bytes]:
     """A bucket's rows of the manifest."""
-    part = manifest_part(placed, layouts[placed.split], recipe)
+    part = manifest_part(
+        placed,
+        layouts[placed.split],
+        recipe.audio,
+        has_groups=bool(recipe.splits.group_by),
+    )
     return placed.split, placed.bucket, part
 
 

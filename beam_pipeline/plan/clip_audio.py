@@ -1,4 +1,4 @@
-"""A clip's samples as its recipe takes them: its part of the file, its rate, its stream steps."""
+"""A clip's samples as the recipe asks for them: part, rate, channels, stream steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.fingerprint import CHUNK_FRAMES, fingerprint_audio
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.expressions import STREAM, naming_step, parse_stream
 from beam_pipeline.transforms.streams import (
@@ -27,7 +27,7 @@ from beam_pipeline.transforms.streams import (
 )
 
 
-def open_clip(source: str | BinaryIO, clip: Clip, recipe: Recipe) -> ClipReader:
+def open_clip(source: str | BinaryIO, clip: Clip, audio: Audio) -> ClipReader:
     """A reader of a clip's frames at the output rate."""
     info = AudioInfo(
         clip.native_frames,
@@ -40,8 +40,8 @@ def open_clip(source: str | BinaryIO, clip: Clip, recipe: Recipe) -> ClipReader:
         source,
         info,
         name=clip.filepath,
-        sample_rate_hz=recipe.sample_rate,
-        channels=recipe.channels if clip.channel is None else clip.channel,
+        sample_rate_hz=audio.sample_rate,
+        channels=audio.channels if clip.channel is None else clip.channel,
     )
 
 
@@ -72,25 +72,25 @@ def stream_steps(stream: str, sample_rate_hz: int) -> tuple[Any, ...]:
     return steps
 
 
-def step_clip(decoder: ClipReader, clip: Clip, recipe: Recipe) -> Reader:
+def step_clip(decoder: ClipReader, clip: Clip, audio: Audio) -> Reader:
     """A reader of a clip's frames after the recipe's steps on its stream."""
     part = PartReader(decoder, clip.start) if clip.start else decoder
-    if not recipe.stream:
+    if not audio.stream:
         return part
-    steps = stream_steps(recipe.stream, clip.sample_rate_hz)
+    steps = stream_steps(audio.stream, clip.sample_rate_hz)
     steps = with_factors(steps, clip.factors)
     return SteppedReader(part, steps, clip.frames, clip.sample_rate_hz)
 
 
-def measure_clip(clip: Clip, inputs: Sequence[Input], recipe: Recipe) -> Clip:
+def measure_clip(clip: Clip, inputs: Sequence[Input], audio: Audio) -> Clip:
     """The clip with the factors that the recipe's clip gains need."""
 
     @contextlib.contextmanager
     def open_reader() -> Iterator[Reader]:
-        with _opened(clip, inputs, recipe) as decoder:
+        with _opened(clip, inputs, audio) as decoder:
             yield PartReader(decoder, clip.start)
 
-    steps = stream_steps(recipe.stream, clip.sample_rate_hz)
+    steps = stream_steps(audio.stream, clip.sample_rate_hz)
     factors = measure_factors(
         steps, open_reader, clip.frames, clip.sample_rate_hz, clip.filepath
     )
@@ -98,16 +98,16 @@ def measure_clip(clip: Clip, inputs: Sequence[Input], recipe: Recipe) -> Clip:
 
 
 def fingerprint_clip(
-    clip: Clip, first: int, stop: int, inputs: Sequence[Input], recipe: Recipe
+    clip: Clip, first: int, stop: int, inputs: Sequence[Input], audio: Audio
 ) -> Clip:
     """The clip with its fingerprint.
 
     ``first`` and ``stop`` bound it at the native rate: what a recipe makes of samples
     does not matter, only which of them it takes.
     """
-    channel = recipe.channels if clip.channel is None else clip.channel
+    channel = audio.channels if clip.channel is None else clip.channel
     native = replace(
-        recipe,
+        audio,
         sample_rate=None,
         channels=channel if isinstance(channel, int) else "keep",
     )
@@ -122,13 +122,11 @@ def fingerprint_clip(
 
 
 @contextlib.contextmanager
-def _opened(
-    clip: Clip, inputs: Sequence[Input], recipe: Recipe
-) -> Iterator[ClipReader]:
+def _opened(clip: Clip, inputs: Sequence[Input], audio: Audio) -> Iterator[ClipReader]:
     """A reader of a clip that is to be read whole."""
     path = locate(inputs, clip.source, clip.filepath)
     with (
         files.closing(files.begin_read(path)) as source,
-        open_clip(source, clip, recipe) as decoder,
+        open_clip(source, clip, audio) as decoder,
     ):
         yield decoder

@@ -17,37 +17,36 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.augmentation import Integers
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.recipe.recipe import Recipe
 
 # Copies are for training, so evaluation stays what it is.
 SPLITS_WITH_COPIES = (DEFAULT_SPLIT, "train")
 
 
-def examples_of(windows: int, split: str, recipe: Recipe) -> int:
+def examples_of(windows: int, split: str, copies: int) -> int:
     """How many examples so many windows are in a split: there may be copies."""
-    return windows * (1 + copies_in(recipe, split))
+    return windows * (1 + copies_in(copies, split))
 
 
-def with_split(clip: Clip, split: str, recipe: Recipe) -> Clip:
+def with_split(clip: Clip, split: str, copies: int) -> Clip:
     """The clip, which had none, in a split."""
-    windows = examples_of(clip.windows, split, recipe)
+    windows = examples_of(clip.windows, split, copies)
     return clip._replace(split=split, windows=windows)
 
 
-def check_copies(recipe: Recipe, splits: Iterable[str]) -> None:
+def check_copies(copies: int, splits: Iterable[str]) -> None:
     """Raises RecipeError if there are to be copies, and no split has them."""
     names = list(splits)
-    if recipe.copies and names and not any(copies_in(recipe, n) for n in names):
+    if copies and names and not any(copies_in(copies, n) for n in names):
         raise RecipeError(
             "copies",
             f"are for a split called train, and there is none, only {', '.join(names)}",
-            recipe.copies,
+            copies,
         )
 
 
-def copies_in(recipe: Recipe, split: str) -> int:
+def copies_in(copies: int, split: str) -> int:
     """How many augmented copies each window of a split has."""
-    return recipe.copies if split in SPLITS_WITH_COPIES else 0
+    return copies if split in SPLITS_WITH_COPIES else 0
 
 
 def example_numbers(first: int, count: int, copies: int) -> tuple[Integers, Integers]:

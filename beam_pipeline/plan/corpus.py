@@ -8,19 +8,18 @@ from collections.abc import Iterable, Sequence
 from beam_pipeline.examples.event_targets import named_no_event
 from beam_pipeline.examples.format import Corpus
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Events, Labels
 
 
-def describe_clips(clips: Sequence[Clip], recipe: Recipe) -> Corpus:
+def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Corpus:
     """The labels, sample rates and channels of some clips."""
     labels = {clip.label for clip in clips if clip.label is not None}
-    if recipe.label_separator is not None:
-        labels = {
-            part for label in labels for part in label.split(recipe.label_separator)
-        }
-    if recipe.events is not None:
+    separator = naming.separator
+    if separator is not None:
+        labels = {part for label in labels for part in label.split(separator)}
+    if events.source is not None:
         labels = {event.label for clip in clips for event in clip.events}
-        labels.update(named_no_event(recipe))
+        labels.update(named_no_event(events))
     rates = Counter(clip.sample_rate_hz for clip in clips)
     channels = Counter(clip.channels for clip in clips)
     named = {

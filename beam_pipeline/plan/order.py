@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Shards
 
 # With 256 buckets ten million clips are some 40 000 in a bucket, about 20 MB.
 BUCKET_BITS = 8
@@ -37,23 +37,23 @@ class PlacedClips(NamedTuple):
     clips: tuple[Clip, ...]
 
 
-def order_key(clip: Clip, recipe: Recipe) -> int:
+def order_key(clip: Clip, shards: Shards) -> int:
     """Clips are written in ascending order of this; equal keys by row."""
-    if recipe.order == "listed":
+    if shards.order == "listed":
         return clip.row
-    return clip_key(recipe.seed, clip.filepath, clip.source)
+    return clip_key(shards.seed, clip.filepath, clip.source)
 
 
-def bucket_of(clip: Clip, recipe: Recipe) -> int:
+def bucket_of(clip: Clip, shards: Shards) -> int:
     """The clip's bucket: a prefix of its order key."""
-    if recipe.order == "listed":
+    if shards.order == "listed":
         return clip.row // ROWS_PER_LISTED_BUCKET
-    return order_key(clip, recipe) >> (64 - BUCKET_BITS)
+    return order_key(clip, shards) >> (64 - BUCKET_BITS)
 
 
-def sort_bucket(clips: Iterable[Clip], recipe: Recipe) -> list[Clip]:
+def sort_bucket(clips: Iterable[Clip], shards: Shards) -> list[Clip]:
     """A bucket's clips in order."""
-    return sorted(clips, key=lambda clip: (order_key(clip, recipe), clip.row))
+    return sorted(clips, key=lambda clip: (order_key(clip, shards), clip.row))
 
 
 def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]:
@@ -64,10 +64,10 @@ def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]
 def place_bucket(
     keyed: tuple[BucketKey, Iterable[Sequence[Clip]]],
     counts: Mapping[BucketKey, int],
-    recipe: Recipe,
+    shards: Shards,
 ) -> Any:
     """A bucket's clips, in order, with the number of windows in the buckets before."""
     (split, bucket), several = keyed
     before = sum(n for (s, b), n in counts.items() if s == split and b < bucket)
-    clips = sort_bucket(chain.from_iterable(several), recipe)
+    clips = sort_bucket(chain.from_iterable(several), shards)
     return PlacedClips(split, bucket, before, tuple(clips))

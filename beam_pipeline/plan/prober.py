@@ -20,7 +20,7 @@ from beam_pipeline.examples.windows import WindowPlan, count_windows
 from beam_pipeline.inputs.event_files import EventTable, clip_events
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
-from beam_pipeline.inputs.splits import DEFAULT_SPLIT, shares_of
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.clip_audio import fingerprint_clip, measure_clip
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.copies import examples_of
@@ -42,12 +42,12 @@ class Prober:
     def __init__(self, inputs: Sequence[Input], recipe: Recipe):
         self._inputs = inputs
         self._recipe = recipe
-        self._events = EventTable.of(recipe)
-        self._split = DEFAULT_SPLIT if shares_of(recipe) is None else ""
+        self._events = EventTable.of(recipe.events)
+        self._split = DEFAULT_SPLIT if recipe.splits.hashed_shares() is None else ""
         self._plan_at = cache(self._plan_of)
 
     def _plan_of(self, sample_rate_hz: int) -> WindowPlan:
-        return WindowPlan.of(self._recipe, sample_rate_hz)
+        return WindowPlan.of(self._recipe.windows, sample_rate_hz)
 
     def probe(
         self, row: SourceRow, alike: Mapping[str, str] | None = None
@@ -75,7 +75,7 @@ class Prober:
             return Reject(row.row, row.filepath, stage, name, reason)
 
     def _clip(self, row: SourceRow) -> Clip:
-        recipe = self._recipe
+        recipe, audio = self._recipe, self._recipe.audio
         if row.known is None:
             info, modified_ns = self._probed(row)
         else:
@@ -83,9 +83,9 @@ class Prober:
             if files.is_beams(row.filepath):
                 with files.closing(self._begun(row)):
                     pass  # it is there
-        channel = recipe.channels if row.channel is None else row.channel
+        channel = audio.channels if row.channel is None else row.channel
         check_channel(info, channel, name=row.filepath)
-        rate = recipe.sample_rate or info.sample_rate_hz
+        rate = audio.sample_rate or info.sample_rate_hz
         total = output_frames(info.frames, info.sample_rate_hz, rate)
         start, stop = _part_of(row, total, rate)
         frames = stop - start
@@ -98,10 +98,14 @@ class Prober:
                 f"{plan.length}; use a shorter window or --tail pad",
             )
         split = row.split or self._split
-        if split and recipe.copies:
-            windows = examples_of(windows, split, recipe)
+        if split:
+            windows = examples_of(windows, split, recipe.augmentation.copies)
         events = clip_events(
-            row.filepath, self._inputs[row.source].root, recipe, self._events
+            row.filepath,
+            self._inputs[row.source].root,
+            recipe.events,
+            recipe.labels.classes,
+            self._events,
         )
         seconds = info.frames / info.sample_rate_hz
         for event in events:
@@ -134,11 +138,11 @@ class Prober:
             events,
             row.file,
         )
-        if recipe.stream:
-            clip = measure_clip(clip, self._inputs, recipe)
-        if recipe.fingerprint:
+        if audio.stream:
+            clip = measure_clip(clip, self._inputs, audio)
+        if audio.fingerprint:
             part = _part_of(row, info.frames, info.sample_rate_hz)
-            clip = fingerprint_clip(clip, *part, self._inputs, recipe)
+            clip = fingerprint_clip(clip, *part, self._inputs, audio)
         return clip
 
     def _begun(self, row: SourceRow) -> str | BinaryIO:
@@ -154,8 +158,8 @@ class Prober:
             info = probe_audio(
                 source,
                 name=row.filepath,
-                allow_truncated=self._recipe.allow_truncated,
-                allow_nonfinite=self._recipe.allow_nonfinite,
+                allow_truncated=self._recipe.audio.allow_truncated,
+                allow_nonfinite=self._recipe.audio.allow_nonfinite,
             )
             return info, files.modified_ns(source)
 

@@ -89,15 +89,17 @@ def locate_examples(segment: Segment, recipe: Recipe) -> tuple[Integers, Integer
     """Where the window of each example starts, and which copy of it each is."""
     clip = segment.clip
     windows, copies = example_numbers(
-        segment.first, segment.windows, copies_in(recipe, clip.split)
+        segment.first,
+        segment.windows,
+        copies_in(recipe.augmentation.copies, clip.split),
     )
     first = int(windows[0])
     starts = window_starts(
         clip.frames,
-        WindowPlan.of(recipe, clip.sample_rate_hz),
+        WindowPlan.of(recipe.windows, clip.sample_rate_hz),
         first,
         int(windows[-1]) - first + 1,
-        clip_key(recipe.seed, clip.filepath, clip.source),
+        clip_key(recipe.shards.seed, clip.filepath, clip.source),
     )
     return starts[windows - first], copies
 
@@ -111,7 +113,7 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
     if not clip.events:
         return segment
     starts, _ = locate_examples(segment, recipe)
-    length_s = WindowPlan.of(recipe, rate).length / rate
+    length_s = WindowPlan.of(recipe.windows, rate).length / rate
     some = near(clip.events, (clip.start + starts) / rate, length_s)
     return segment._replace(clip=clip._replace(events=some))
 

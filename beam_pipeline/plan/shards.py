@@ -12,7 +12,7 @@ from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.copies import check_copies
 from beam_pipeline.plan.order import BucketKey
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Shards
 
 DEFAULT_SHARD_BYTES = 128 << 20
 
@@ -64,7 +64,7 @@ class ShardLayout:
 
     @classmethod
     def of(
-        cls, split: str, windows: int, example_bytes: int, recipe: Recipe
+        cls, split: str, windows: int, example_bytes: int, asked: Shards
     ) -> ShardLayout:
         """The layout that a recipe wants for so many windows.
 
@@ -73,11 +73,11 @@ class ShardLayout:
         example_bytes : int
             Length of a typical serialised example; decides ``shard_bytes``.
         """
-        total = min(windows, recipe.num_elems or windows)
-        if recipe.num_shards is not None:
-            return cls(split, total, min(recipe.num_shards, total), None)
-        per_shard = recipe.elements_per_file or max(
-            1, (recipe.shard_bytes or DEFAULT_SHARD_BYTES) // example_bytes
+        total = min(windows, asked.num_elems or windows)
+        if asked.num_shards is not None:
+            return cls(split, total, min(asked.num_shards, total), None)
+        per_shard = asked.elements_per_file or max(
+            1, (asked.shard_bytes or DEFAULT_SHARD_BYTES) // example_bytes
         )
         return cls(split, total, -(-total // per_shard), per_shard)
 
@@ -102,7 +102,11 @@ class ShardLayout:
 
 
 def lay_out(
-    _: Any, counts: Mapping[BucketKey, int], form: ExampleFormat | None, recipe: Recipe
+    _: Any,
+    counts: Mapping[BucketKey, int],
+    form: ExampleFormat | None,
+    asked: Shards,
+    copies: int,
 ) -> dict[str, ShardLayout]:
     """How each split is cut into shards."""
     if form is None:
@@ -110,9 +114,9 @@ def lay_out(
     windows: Counter[str] = Counter()
     for (split, _bucket), count in counts.items():
         windows[split] += count
-    check_copies(recipe, windows)
+    check_copies(copies, windows)
     size = example_bytes(form.features)
     return {
-        split: ShardLayout.of(split, total, size, recipe)
+        split: ShardLayout.of(split, total, size, asked)
         for split, total in sorted(windows.items())
     }

@@ -9,39 +9,40 @@ from beam_pipeline.inputs.splits import (
     Splitter,
     choose_salt,
     group_key,
-    shares_of,
     tally_salts,
 )
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import with_split
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Splits
 
 
-def stratifies(recipe: Recipe) -> bool:
+def stratifies(splits: Splits) -> bool:
     """Whether splits are to be decided by the whole corpus."""
-    return recipe.stratify and recipe.split_salt is None
+    return splits.stratify and splits.salt is None
 
 
-def tally_clips(clips: Sequence[Clip], recipe: Recipe) -> Any:
+def tally_clips(clips: Sequence[Clip], splits: Splits, seed: int) -> Any:
     """What the splits would hold of a block of clips under each salt."""
     return tally_salts(
-        shares_of(recipe) or {},
-        [group_key(recipe.seed, clip.group) for clip in clips],
+        splits.hashed_shares() or {},
+        [group_key(seed, clip.group) for clip in clips],
         [clip.label for clip in clips],
         [clip.windows for clip in clips],
     )
 
 
-def choose_split_salt(tally: Any, recipe: Recipe) -> int:
+def choose_split_salt(tally: Any, splits: Splits) -> int:
     """The salt for a corpus."""
-    return choose_salt(shares_of(recipe) or {}, tally) if tally else 0
+    return choose_salt(splits.hashed_shares() or {}, tally) if tally else 0
 
 
 def assign_splits(clips: Sequence[Clip], salt: int, recipe: Recipe) -> Any:
     """A block of clips, each in the split of its group."""
-    splitter = Splitter(shares_of(recipe) or {}, salt)
+    seed, copies = recipe.shards.seed, recipe.augmentation.copies
+    splitter = Splitter(recipe.splits.hashed_shares() or {}, salt)
     return Batch(
-        with_split(clip, splitter.split_of(group_key(recipe.seed, clip.group)), recipe)
+        with_split(clip, splitter.split_of(group_key(seed, clip.group)), copies)
         for clip in clips
     )

@@ -9,7 +9,6 @@ from typing import Any
 
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.inputs.splits import shares_of
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.segments import count_events
 from beam_pipeline.plan.shards import ShardLayout
@@ -106,7 +105,7 @@ def tally_bucket(
         clips[key] += kept > 0
         windows[key] += kept
         index += clip.windows
-        if recipe.events is not None and form is not None and kept:
+        if recipe.events.source is not None and form is not None and kept:
             by_label, without = count_events(clip, kept, form, recipe)
             dropped[key] += without
             for label, n in by_label.items():
@@ -127,7 +126,7 @@ def summarise(
     layouts: Mapping[str, ShardLayout],
     tallies: Iterable[tuple[Tally, Tally, Mapping[TallyKey, int]]],
     salt: int | None,
-    recipe: Recipe,
+    shares: Mapping[str, float] | None,
 ) -> PlanSummary:
     """The plan in a few numbers."""
     several = list(tallies)
@@ -136,7 +135,7 @@ def summarise(
     dropped = Counter[TallyKey]()
     for _, _, some in several:
         dropped.update(some)
-    empty = tuple(name for name in shares_of(recipe) or () if name not in layouts)
+    empty = tuple(name for name in shares or () if name not in layouts)
     return PlanSummary(
         listing, form, dict(layouts), tally, by_event, salt, empty, dropped
     )

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BYTES
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
-from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.rows import group_name
+from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.read.findings import (
     AUDIO,
     FILE,
@@ -34,7 +35,6 @@ from beam_pipeline.read.findings import (
     summarise_findings,
 )
 from beam_pipeline.read.similarity import joined, near_sketches
-from beam_pipeline.recipe.recipe import GROUP_SEPARATOR
 from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
 
@@ -188,7 +188,7 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
     ------
     InputError
         If there is no finished data set, or its manifest is not one of this version.
-    RecipeError
+    OptionError
         If ``group_by`` names a column that the manifest has not.
     """
     folder = os.fspath(records)
@@ -275,7 +275,7 @@ def read_clips(path: str, by: Sequence[str] | None) -> Any:
                 )
             for name in by or ():
                 if name not in names:
-                    raise RecipeError(
+                    raise OptionError(
                         "group_by", f"the manifest has only {', '.join(names)}", name
                     )
             more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.fingerprint import SKETCH_BITS
-from beam_pipeline.recipe.recipe import GROUP_SEPARATOR
+from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -99,7 +99,7 @@ def plot_examples(
     panels: list[Panel] = []
     left_out: list[str] = []
     if examples:
-        win_len = WindowPlan.of(metadata.recipe, int(examples[0]["fs"])).length
+        win_len = WindowPlan.of(metadata.recipe.windows, int(examples[0]["fs"])).length
         panels, left_out = _arrange(metadata, win_len)
     if not panels:
         raise InputError("There is no signal or spectrum to draw in these examples.")
@@ -124,7 +124,7 @@ def plot_examples(
 
 def _arrange(metadata: Metadata, win_len: int) -> tuple[list[Panel], list[str]]:
     """A panel for each thing to draw, and what is not drawn."""
-    keeps = metadata.recipe.channels == "keep"
+    keeps = metadata.recipe.audio.channels == "keep"
     noun = "channel" if keeps else "row"
     specs = list(metadata.features.values())
     channels = _channels(specs, win_len) if keeps else None

@@ -7,7 +7,6 @@ record each by turns, which mixes them. Records are batched first and parsed tog
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.read.parsing import (
@@ -109,7 +108,7 @@ def replay(
         another size than the metadata say. A shard of the right size whose content is
         damaged raises ``tf.errors.DataLossError`` when it is read; TensorFlow does not
         name the file there, but ``audio-tfrecords verify`` does.
-    RecipeError
+    OptionError
         If another argument has a value that cannot be.
     """
     check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
@@ -157,19 +156,19 @@ def check_values(
     shard: tuple[int, int] | None,
     normalize: bool | Sequence[str],
 ) -> None:
-    """Raises :class:`RecipeError` if an argument's value makes no sense."""
+    """Raises :class:`OptionError` if an argument's value makes no sense."""
     if batch_size is not None and batch_size < 1:
-        raise RecipeError("batch_size", "must be at least 1", batch_size)
+        raise OptionError("batch_size", "must be at least 1", batch_size)
     if drop_remainder and batch_size is None:
-        raise RecipeError("drop_remainder", "needs a batch_size", drop_remainder)
+        raise OptionError("drop_remainder", "needs a batch_size", drop_remainder)
     if shuffle < 0:
-        raise RecipeError("shuffle", "must be True, False or a size", shuffle)
+        raise OptionError("shuffle", "must be True, False or a size", shuffle)
     if repeat < 0:
-        raise RecipeError("repeat", "must be True, False or a number", repeat)
+        raise OptionError("repeat", "must be True, False or a number", repeat)
     if shard is not None and not (len(shard) == 2 and 0 <= shard[0] < shard[1]):
-        raise RecipeError("shard", "must be (index, count), 0 <= index < count", shard)
+        raise OptionError("shard", "must be (index, count), 0 <= index < count", shard)
     if not isinstance(normalize, bool | Sequence):
-        raise RecipeError("normalize", "must be True, False or names", normalize)
+        raise OptionError("normalize", "must be True, False or names", normalize)
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -214,7 +213,7 @@ def choose_features(
         if features is not None:
             raise InputError("features and as_supervised: give only one of them.")
         if isinstance(as_supervised, str) or len(as_supervised) != 2:
-            raise RecipeError("as_supervised", "must be two names", as_supervised)
+            raise OptionError("as_supervised", "must be two names", as_supervised)
         features = as_supervised
     if features is None:
         features = list(metadata.features)
@@ -223,7 +222,7 @@ def choose_features(
     for name in features:
         _check_name("feature", name, metadata.features)
     if not features:
-        raise RecipeError("features", "must name at least one", features)
+        raise OptionError("features", "must name at least one", features)
     specs = {n: spec for n, spec in metadata.features.items() if n in features}
     for name, spec in specs.items():
         try:
@@ -281,8 +280,8 @@ def choose_scales(
 def _check_name(kind: str, name: str, known: Iterable[str]) -> None:
     names = list(known)
     if name not in names:
-        close = difflib.get_close_matches(name, names, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        close = did_you_mean(name, names)
+        hint = f" Did you mean {close!r}?" if close else ""
         raise InputError(f"There is no {kind} {name!r}, only {', '.join(names)}.{hint}")
 
 

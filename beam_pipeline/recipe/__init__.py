@@ -1,5 +1,9 @@
-"""What a person asks for: the recipe, which decides every byte, and the options of a run.
+"""What a person asks for: the recipe, which decides every byte, and a run's options.
 
 In: flags, keywords or a YAML file. Out: a checked, frozen :class:`.recipe.Recipe` and
-:class:`.options.RunOptions`. Read :mod:`.recipe` first.
+:class:`.options.RunOptions`. Read :mod:`.sections` first: it declares every option.
+
+::
+
+    keywords, recipe_file -> canonical -> recipe = sections, each declared by fields
 """

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.errors import InputError, RecipeError, did_you_mean
+from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.storage import files
 
 # Fields that are steps, and how they may look.
@@ -92,18 +90,18 @@ def _check_names_once(root: Any, path: str) -> None:
 
 def _by_field(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
     """The same values by the fields' names; in files they may be those of flags."""
-    known = [field.name for field in fields(Recipe)]
+    known = recipe_options()
     written: dict[str, str] = {}
     named = {}
     for key, value in values.items():
         text = str(key)
         name = text.replace("-", "_")
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
+            close = did_you_mean(name, known)
             hint = "The recipe in audio-tfrecords record --help lists them."
             if close:
-                dashed = close[0].replace("_", "-")
-                hint = f"Did you mean {close[0] if '_' in text else dashed}?"
+                dashed = close.replace("_", "-")
+                hint = f"Did you mean {close if '_' in text else dashed}?"
             raise InputError(f"{path}: a recipe has no field {text}. {hint}")
         if name in named:
             raise InputError(
@@ -137,8 +135,8 @@ def _checked(name: str, value: Any) -> Any:
             "several",
             value,
         )
-    (field,) = (field for field in fields(Recipe) if field.name == name)
-    parse = field.metadata["parse"]
+    _, option = recipe_options()[name]
+    parse = option.parse
     if isinstance(value, str) and parse not in (int, float):
         return parse(value)  # YAML has numbers of its own
     return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import islice
 
 from beam_pipeline.errors import InputError, RecipeError
@@ -11,10 +10,10 @@ from beam_pipeline.examples.event_targets import named_no_event
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import list_sources
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.inputs.splits import shares_of
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import check_copies
-from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import LABEL_SOURCES
 
 FIRST_ROWS = 20
 
@@ -31,11 +30,13 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     """
     from beam_pipeline.plan.prober import Prober
 
-    check_copies(recipe, shares_of(recipe) or filter(None, (e.split for e in inputs)))
+    shares = recipe.splits.hashed_shares()
+    named = [entry.split for entry in inputs if entry.split]
+    check_copies(recipe.augmentation.copies, shares or named)
     check_label_column(recipe, inputs)
     rows = (row for row in list_sources(inputs, recipe) if row is not None)
     first = list(islice(rows, FIRST_ROWS))
-    recipe = replace(recipe, fingerprint=False)  # the job itself decodes
+    recipe = recipe.replace(fingerprint=False)  # the job itself decodes
     if not first:
         places = ", ".join(entry.location for entry in inputs)
         raise InputError(f"There is no audio file in {places}. Check --input.")
@@ -44,10 +45,10 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
         clip = prober.probe(row)
         if isinstance(clip, Clip):
             labels = set() if clip.label is None else {clip.label}
-            if recipe.events is not None:
+            if recipe.events.source is not None:
                 # Not one may have been found in this clip.
                 labels = {event.label for event in clip.events} or {"?"}
-                labels.update(named_no_event(recipe))
+                labels.update(named_no_event(recipe.events))
             corpus = Corpus(
                 tuple(sorted(labels)), {clip.sample_rate_hz: 1}, {clip.channels: 1}
             )
@@ -61,12 +62,13 @@ def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:
     It is no check of the recipe alone: data sets may have been recorded with one that
     had both, and are to be read.
     """
-    if recipe.events is None or recipe.label_from in LABEL_SOURCES:
+    label_from = recipe.labels.label_from
+    if recipe.events.source is None or label_from in LABEL_SOURCES:
         return
-    if any(e.table is not None and recipe.label_from in e.table.names for e in inputs):
+    if any(e.table is not None and label_from in e.table.names for e in inputs):
         raise RecipeError(
             "label_from",
             "cannot be a column with --events, which give the classes; leave it out, "
             "and the column is a plain one, which --columns may name",
-            recipe.label_from,
+            label_from,
         )

@@ -3,7 +3,7 @@
 ::
 
     this process     plan -> work folder            finish <- work folder
-                            \                     /
+                            \\                     /
     writers 0..n-1           shards k, k+n, k+2n ..
 
 The first two are pipelines in Beam's in-memory runner, made of the same parts as the
@@ -25,7 +25,13 @@ from typing import Any
 
 from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.dataset.work_folder import Totals
-from beam_pipeline.pipeline.graph import Planned, place_clips, plan_shards
+from beam_pipeline.pipeline.graph import (
+    Planned,
+    find_clips,
+    place_clips,
+    plan_shards,
+    sum_up,
+)
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.run.phases import in_memory_pipeline, keep, kept, phase_folder
@@ -92,7 +98,8 @@ def run_local(
 def plan_phase(job: Job, folder: str) -> None:
     """Makes the plan and keeps it for the other phases."""
     with in_memory_pipeline() as pipeline:
-        planned = plan_shards(pipeline, job)
+        found = find_clips(pipeline, job)
+        planned = plan_shards(found, place_clips(found, job), job)
         for name in Planned._fields:
             keep(getattr(planned, name), folder, name)
 
@@ -108,9 +115,10 @@ def plan_local(job: Job) -> tuple[PlanSummary, list[Any]]:
     """The plan and the rejects by header; writes into the work folder alone."""
     with phase_folder(job) as folder:
         with in_memory_pipeline() as pipeline:
-            placed = place_clips(pipeline, job)
-            keep(placed.summary, folder, "summary")
-            keep(placed.rejects, folder, "rejects")
+            found = find_clips(pipeline, job)
+            summary = sum_up(found, place_clips(found, job), job)
+            keep(summary, folder, "summary")
+            keep(found.rejects, folder, "rejects")
         return next(kept(folder, "summary")), list(kept(folder, "rejects"))
 
 

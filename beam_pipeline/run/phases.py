@@ -1,4 +1,4 @@
-"""Phases of a run on this machine: in-memory pipelines that hand elements on by files."""
+"""Phases of a run on this machine: in-memory pipelines that pass elements by files."""
 
 from __future__ import annotations
 

@@ -7,14 +7,13 @@ a job server that is not there, and tells all this only when a job is under way.
 from __future__ import annotations
 
 import argparse
-import difflib
 import logging
 import re
 import socket
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from beam_pipeline.errors import EngineError, RecipeError
+from beam_pipeline.errors import EngineError, OptionError, did_you_mean
 
 ANSWER_S = 10.0
 
@@ -55,7 +54,7 @@ def check_engine(beam_args: Sequence[str]) -> None:
 
     Raises
     ------
-    RecipeError
+    OptionError
         If the runner or an option is unknown, or a value or a needed one is wrong.
     EngineError
         If nobody answers at an address.
@@ -80,7 +79,7 @@ def check_engine(beam_args: Sequence[str]) -> None:
     if name in _NEED_JOB_SERVER and endpoint not in (None, "", "embed"):
         more = _ask_job_server(endpoint)
     elif name == "PortableRunner" and not endpoint:
-        raise RecipeError(
+        raise OptionError(
             _BEAM_OPTIONS, "name no --job_endpoint=HOST:PORT", f"--runner={name}"
         )
     else:
@@ -92,7 +91,7 @@ def check_engine(beam_args: Sequence[str]) -> None:
     errors = PipelineOptionsValidator(options, runner).validate()
     if errors:
         problems = " ".join(line.strip().rstrip(".") + "." for line in errors)
-        raise RecipeError(
+        raise OptionError(
             _BEAM_OPTIONS,
             f"are not what {name} needs: {problems} Options are "
             "written as --NAME=VALUE",
@@ -115,7 +114,7 @@ def _make_runner(name: str) -> Any:
             known = StandardOptions.KNOWN_RUNNER_NAMES
             problem = "name no runner of Beam" + _did_you_mean(name, known)
             problem += f"; there are {', '.join(known)}, and classes as MODULE.CLASS"
-        raise RecipeError(_BEAM_OPTIONS, problem, f"--runner={name}") from error
+        raise OptionError(_BEAM_OPTIONS, problem, f"--runner={name}") from error
 
 
 def _parse(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -124,7 +123,7 @@ def _parse(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     try:
         values, unknown = parser.parse_known_args(list(words))
     except argparse.ArgumentError as error:
-        raise RecipeError(
+        raise OptionError(
             _BEAM_OPTIONS, f"have a wrong value: {error}", " ".join(words)
         ) from error
     return vars(values), unknown
@@ -147,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _refuse_unknown(unknown: Sequence[str], more: Iterable[str], judged: bool) -> None:
-    """Raises RecipeError for a word that is no option, nor the value of one."""
+    """Raises OptionError for a word that is no option, nor the value of one."""
     theirs = set(more)
     known = [*_parser()._option_string_actions, *theirs]
     value_may_follow = False
@@ -161,7 +160,7 @@ def _refuse_unknown(unknown: Sequence[str], more: Iterable[str], judged: bool) -
             continue
         hint = _did_you_mean(name, known)
         if judged or not word.startswith("-"):
-            raise RecipeError(
+            raise OptionError(
                 _BEAM_OPTIONS, f"hold one that the runner does not know{hint}", name
             )
         value_may_follow = not equals
@@ -171,8 +170,8 @@ def _refuse_unknown(unknown: Sequence[str], more: Iterable[str], judged: bool) -
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1, cutoff=0.8)
-    return f" (did you mean {close[0]}?)" if close else ""
+    close = did_you_mean(name, known, cutoff=0.8)
+    return f" (did you mean {close}?)" if close else ""
 
 
 def _ask_job_server(endpoint: str) -> list[str]:

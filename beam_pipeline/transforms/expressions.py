@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
-import difflib
 import functools
 import importlib
 import inspect
@@ -25,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from beam_pipeline.errors import RecipeError
+from beam_pipeline.errors import RecipeError, did_you_mean
 from beam_pipeline.transforms.augment import AUGMENTATIONS, Augmentation
 from beam_pipeline.transforms.base import Chain, Identity, Transform
 from beam_pipeline.transforms.catalogue import BUILT_IN, ON_FEATURES, SIGNAL_TO_SIGNAL
@@ -349,8 +348,8 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
         return kind.table[name]
     module_name, colon, qualified = name.partition(":")
     if not colon:
-        close = difflib.get_close_matches(name, kind.table, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        close = did_you_mean(name, kind.table)
+        hint = f"did you mean {close}? " if close else ""
         raise RecipeError(
             kind.field,
             f"there is no {kind.noun} {name}; {hint}There are {', '.join(kind.table)}; "

@@ -35,6 +35,7 @@ from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import Integers, Segment, ShardWork, locate_examples
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Audio, Windows
 from beam_pipeline.storage import files
 
 # Sixteen one-second windows at 16 kHz: what the transforms run fastest on.
@@ -115,20 +116,22 @@ def decode_blocks(
     ahead: deque[tuple[Segment, Integers, Integers, str | BinaryIO]] = deque()
     for segment in work.task.segments:
         starts, copies = locate_examples(segment, recipe)
-        source = _begin_read(segment, starts, inputs, recipe)
+        source = _begin_read(segment, starts, inputs, recipe.windows)
         ahead.append((segment, starts, copies, source))
         if len(ahead) > CLIPS_AHEAD:
-            yield from _decode_segment(work, *ahead.popleft(), recipe)
+            yield from _decode_segment(
+                work, *ahead.popleft(), recipe.audio, recipe.windows
+            )
     while ahead:
-        yield from _decode_segment(work, *ahead.popleft(), recipe)
+        yield from _decode_segment(work, *ahead.popleft(), recipe.audio, recipe.windows)
 
 
 def _begin_read(
-    segment: Segment, starts: Integers, inputs: Sequence[Input], recipe: Recipe
+    segment: Segment, starts: Integers, inputs: Sequence[Input], windows: Windows
 ) -> str | BinaryIO:
     """Opens a segment's file, telling a store which part of it will be read."""
     clip = segment.clip
-    length = WindowPlan.of(recipe, clip.sample_rate_hz).length
+    length = WindowPlan.of(windows, clip.sample_rate_hz).length
     begin = clip.start + int(starts[0])
     native = clip.native_frames * clip.sample_rate_hz / clip.native_rate_hz
     share = min(1.0, (clip.start + int(starts[-1]) + length) / native)
@@ -146,11 +149,12 @@ def _decode_segment(
     starts: Integers,
     copies: Integers,
     source: str | BinaryIO,
-    recipe: Recipe,
+    audio: Audio,
+    windows: Windows,
 ) -> Iterator[FrameBlock | Lost]:
     clip = segment.clip
-    plan = WindowPlan.of(recipe, clip.sample_rate_hz)
-    channels = clip.channels if recipe.channels == "keep" else 1
+    plan = WindowPlan.of(windows, clip.sample_rate_hz)
+    channels = clip.channels if audio.channels == "keep" else 1
     budget = max(plan.length, BLOCK_BYTES // (4 * channels))
     done = 0
 
@@ -165,8 +169,8 @@ def _decode_segment(
         )
 
     try:
-        with files.closing(source), open_clip(source, clip, recipe) as decoder:
-            reader = step_clip(decoder, clip, recipe)
+        with files.closing(source), open_clip(source, clip, audio) as decoder:
+            reader = step_clip(decoder, clip, audio)
             changed = files.modified_ns(source) != clip.modified_ns
             if changed and clip.modified_ns:
                 raise UnreadableAudio(clip.filepath, "was changed since it was probed")

@@ -26,12 +26,12 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from beam_pipeline.api import plan, record
-from beam_pipeline.cli.keywords import recipe_options
+from beam_pipeline.cli.keywords import given_options
 from beam_pipeline.cli.main import parse_flags
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.listing import list_sources, survey
 from beam_pipeline.inputs.sources import locate, resolve_inputs
-from beam_pipeline.recipe.options import split_options
+from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.run.engine import quiet_beam
 
 # What a recipe says of manifests and splits, which a sample of files has not.
@@ -248,7 +248,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ours, rest = parser.parse_known_args(argv)
     args = parse_flags(["plan", *rest])
     try:
-        options = recipe_options(args)
+        options = given_options(args)
         with quiet_beam():
             summary, _ = plan(args.input, **options)
             speed = measure(args.input, options, SAMPLE_SECONDS)

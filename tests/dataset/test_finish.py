@@ -88,7 +88,7 @@ def test_what_is_no_share_of_rejects_is_refused_after_too(text):
 
 def layouts_of(**sizes):
     return {
-        split: ShardLayout.of(split, total, 1000, RECIPE)
+        split: ShardLayout.of(split, total, 1000, RECIPE.shards)
         for split, total in sizes.items()
     }
 

@@ -3,7 +3,6 @@
 import importlib.metadata
 import json
 import math
-from dataclasses import fields
 from pathlib import Path
 
 import jsonschema
@@ -37,7 +36,7 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from tests.sounds import write_corpus
 
 RATE = 8000
@@ -226,7 +225,7 @@ def test_the_json_schema_is_one():
 
 def test_the_json_schema_knows_every_field_of_a_recipe():
     recipe = SCHEMA["$defs"]["recipe"]
-    names = [field.name for field in fields(Recipe)]
+    names = list(recipe_options())
     assert list(recipe["properties"]) == recipe["required"] == names
     assert all("description" in value for value in recipe["properties"].values())
 
@@ -376,9 +375,19 @@ def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=()):
     parts = []
     for number, (before, clips) in enumerate(buckets):
         placed = PlacedClips("records", number, before, tuple(clips))
-        parts.append(("records", number, manifest_part(placed, layout, recipe)))
+        parts.append(
+            (
+                "records",
+                number,
+                manifest_part(
+                    placed, layout, recipe.audio, bool(recipe.splits.group_by)
+                ),
+            )
+        )
     path = tmp_path / "manifest.parquet"
-    write_manifest(str(path), reversed(parts), manifest_fields(recipe, columns))
+    write_manifest(
+        str(path), reversed(parts), manifest_fields(recipe.audio.fingerprint, columns)
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.parquet"]
     return pq.read_table(path)
 

@@ -27,7 +27,7 @@ from beam_pipeline.examples.spec import (
     RAW,
     FeatureSpec,
 )
-from beam_pipeline.recipe.options import split_options
+from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms.base import Chain, Identity
 from beam_pipeline.transforms.levels import Normalize, PeakGain
@@ -457,10 +457,10 @@ def test_a_dtype_that_a_feature_names_is_not_overridden(dtype):
     # The stored recipe says what is stored, and says it again when it is repeated.
     again, _ = split_options(recipe, {"dtype": "int16"})
     assert again.features == recipe.features
-    specs = feature_set(dtype=dtype, features=recipe.features).specs
+    specs = feature_set(dtype=dtype, features=recipe.features.expressions).specs
     wanted = {"a": dtype, "b": dtype, "c": other, "d": other, "e": other}
     for name, stored in wanted.items():
-        assert recipe.features[name].endswith(f"identity(dtype='{stored}')")
+        assert recipe.features.expressions[name].endswith(f"identity(dtype='{stored}')")
         assert specs[name].dtype == stored
 
 
@@ -562,7 +562,7 @@ def test_what_is_wrong_with_a_feature_names_it(text, message):
     with pytest.raises(RecipeError, match=message):
         split_options(None, {"win_len": 10, "features": features})
     with pytest.raises(RecipeError, match=message):
-        resolve_transforms(Recipe(win_len=10, features=features))
+        resolve_transforms(Recipe(win_len=10, features=features).features, "float32")
 
 
 def test_complex_values_are_not_called_integers():

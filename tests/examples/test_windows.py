@@ -55,7 +55,7 @@ def test_frames_of_rounds_halves_up(seconds, rate, frames):
     ],
 )
 def test_plan_of_a_recipe_is_in_frames(options, rate, length, hop):
-    plan = WindowPlan.of(Recipe(**options), rate)
+    plan = WindowPlan.of(Recipe(**options).windows, rate)
     assert (plan.length, plan.hop) == (length, hop)
 
 
@@ -79,19 +79,19 @@ def test_plan_of_a_recipe_is_in_frames(options, rate, length, hop):
 )
 def test_less_than_a_frame_is_refused(options, words, tmp_path):
     with pytest.raises(RecipeError, match=words):
-        WindowPlan.of(Recipe(**options), 8000)
+        WindowPlan.of(Recipe(**options).windows, 8000)
     write_sound(tmp_path / "in" / "a" / "x.wav", 500, rate=8000)
     for run in (plan, partial(record, output=tmp_path / "out")):
         with pytest.raises(RecipeError, match=words):
             run(tmp_path / "in", **options)
     assert not (tmp_path / "out").exists()
     # What is too little at one rate is not at another.
-    WindowPlan.of(Recipe(**options), 2_000_000_000)
+    WindowPlan.of(Recipe(**options).windows, 2_000_000_000)
 
 
 def test_plan_of_a_recipe_takes_all_the_rest():
     recipe = Recipe(win_len=4, tail="pad", max_windows=3, random_starts=True)
-    assert WindowPlan.of(recipe, 8000) == WindowPlan(4, 4, "pad", 3, True)
+    assert WindowPlan.of(recipe.windows, 8000) == WindowPlan(4, 4, "pad", 3, True)
 
 
 def every_start(frames, plan):

@@ -622,7 +622,7 @@ def test_no_group_is_in_two_splits_and_none_moves(speakers, tmp_path, stratify):
     for take in range(3):
         write_sound(speakers / f"a_zz_{take}.wav", 200)
     # The recipe in the metadata holds the salt that was chosen.
-    salt = metadata.recipe.split_salt
+    salt = metadata.recipe.splits.salt
     assert (salt is not None) == stratify
     again, after = splits_of(speakers, tmp_path / "b", **options | {"split_salt": salt})
     assert {s: after[s] for s in before} == before
@@ -967,4 +967,4 @@ def test_lists_and_shares_from_python(corpus, monkeypatch):
         columns=["take", "loud"], splits={"train": 0.5, "test": 0.5},
     )  # fmt: skip
     assert metadata.classes == ("dog", "cat")
-    assert metadata.recipe.splits == "train=0.5,test=0.5"
+    assert metadata.recipe.to_json()["splits"] == "train=0.5,test=0.5"

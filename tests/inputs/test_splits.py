@@ -13,11 +13,11 @@ from beam_pipeline.inputs.splits import (
     Splitter,
     add_tallies,
     choose_salt,
-    fold_shares,
     group_key,
-    parse_splits,
     tally_salts,
 )
+from beam_pipeline.recipe.sections import Splits
+from beam_pipeline.recipe.values import parse_shares
 
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
 
@@ -46,7 +46,7 @@ def digits(speakers, clips=50):
     ],
 )
 def test_shares_add_up_to_one(text, shares):
-    parsed = parse_splits(text.replace(" = ", "="))
+    parsed = parse_shares(text.replace(" = ", "="))
     assert list(parsed) == list(shares)
     assert parsed == pytest.approx(shares)
     assert math.fsum(parsed.values()) == pytest.approx(1, abs=1e-15)
@@ -59,7 +59,7 @@ def test_shares_add_up_to_one(text, shares):
 )  # fmt: skip
 def test_what_is_no_split(text):
     with pytest.raises(RecipeError, match="splits"):
-        parse_splits(text)
+        parse_shares(text)
 
 
 def test_a_group_is_known_by_its_name_and_the_seed():
@@ -68,7 +68,9 @@ def test_a_group_is_known_by_its_name_and_the_seed():
     assert len(keys) == 16
 
 
-@pytest.mark.parametrize("shares", [{"a": 0.8, "b": 0.1, "c": 0.1}, fold_shares(7)])
+@pytest.mark.parametrize(
+    "shares", [{"a": 0.8, "b": 0.1, "c": 0.1}, Splits(folds=7).hashed_shares()]
+)
 @pytest.mark.parametrize("salt", [0, 5])
 def test_shares_are_kept_over_many_groups(shares, salt):
     splitter = Splitter(shares, salt)
@@ -80,7 +82,7 @@ def test_shares_are_kept_over_many_groups(shares, salt):
 @given(st.integers(0, 2**64 - 1), st.integers(0, SALTS - 1))
 @settings(deadline=None)
 def test_the_tally_agrees_with_the_splitter(key, salt):
-    shares = parse_splits("train=6,eval=3,test=1")
+    shares = parse_shares("train=6,eval=3,test=1")
     counts = tally_salts(shares, [key], ["x"], [3])["x"]
     assert counts.sum() == 3 * SALTS
     assert list(shares)[int(counts[salt].argmax())] == Splitter(shares, salt).split_of(
@@ -89,7 +91,7 @@ def test_the_tally_agrees_with_the_splitter(key, salt):
 
 
 def test_tallies_of_parts_add_up():
-    shares = parse_splits("train=3,test=1")
+    shares = parse_shares("train=3,test=1")
     clips = [(f"g{i % 7}", "ab"[i % 2] if i % 3 else None, i) for i in range(50)]
     whole = tally_of(clips, shares)
     parts = add_tallies([tally_of(clips[:20], shares), tally_of(clips[20:], shares)])
@@ -99,7 +101,7 @@ def test_tallies_of_parts_add_up():
 
 
 def test_stratified_speakers_are_four_one_one():
-    shares = parse_splits("train=4,eval=1,test=1")
+    shares = parse_shares("train=4,eval=1,test=1")
     splitter = Splitter(shares, choose_salt(shares, tally_of(digits(SPEAKERS), shares)))
     splits = [splitter.split_of(group_key(0, name)) for name in SPEAKERS]
     assert sorted(map(splits.count, shares)) == [1, 1, 4]
@@ -108,14 +110,14 @@ def test_stratified_speakers_are_four_one_one():
 
 @pytest.mark.parametrize("name", ["anna", "mike", "zed"])
 def test_a_new_speaker_moves_none_of_the_others(name):
-    shares = parse_splits("train=4,eval=1,test=1")
+    shares = parse_shares("train=4,eval=1,test=1")
     before = choose_salt(shares, tally_of(digits(SPEAKERS), shares))
     more = [*digits(SPEAKERS), *digits([name], 10)]
     assert choose_salt(shares, tally_of(more, shares)) == before
 
 
 def test_a_class_that_can_be_everywhere_is():
-    shares = parse_splits("train=8,test=2")
+    shares = parse_shares("train=8,test=2")
     clips = [(f"common {i}", "common", 10) for i in range(40)]
     clips += [(f"rare {i}", "rare", 1) for i in range(2)]
     splitter = Splitter(shares, choose_salt(shares, tally_of(clips, shares)))
@@ -124,7 +126,7 @@ def test_a_class_that_can_be_everywhere_is():
 
 
 def test_what_cannot_be_close_is_the_closest():
-    shares = parse_splits("train=1,test=1")
+    shares = parse_shares("train=1,test=1")
     clips = [("big", "a", 90), ("small", "a", 10)]
     splitter = Splitter(shares, choose_salt(shares, tally_of(clips, shares)))
     assert splitter.split_of(group_key(0, "big")) != splitter.split_of(

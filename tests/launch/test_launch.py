@@ -349,7 +349,7 @@ def test_the_template_s_launcher_gives_flags_and_options() -> None:
     at = command.index("--")
     args = cli_main.parse_flags(command[:at])
     assert args.input == ["gs://b/one", "gs://b/two"]
-    assert keywords.recipe_options(args) == {
+    assert keywords.given_options(args) == {
         "features": {"m": "log_mel(n_mels=8)|x()", "s": "identity()"},
         "random_starts": True,
         "win_seconds": 0.5,

@@ -202,10 +202,12 @@ def index_oracle(clips, recipe):
     for split in sorted({c.split for c in clips}):
         ordered = sorted(
             (c for c in clips if c.split == split),
-            key=lambda c: (order_key(c, recipe), c.row),
+            key=lambda c: (order_key(c, recipe.shards), c.row),
         )
         before = 0
-        for bucket, group in groupby(ordered, key=lambda c: bucket_of(c, recipe)):
+        for bucket, group in groupby(
+            ordered, key=lambda c: bucket_of(c, recipe.shards)
+        ):
             some = tuple(group)
             placed.append(PlacedClips(split, bucket, before, some))
             before += sum(c.windows for c in some)
@@ -218,7 +220,7 @@ def index(clips, recipe):
     counts = [((p.split, p.bucket), sum(c.windows for c in p.clips)) for p in placed]
 
     def build(blocks):
-        found, counted = blocks | IndexClips(recipe)
+        found, counted = blocks | IndexClips(recipe.shards)
         return [(found, placed), (counted, counts)]
 
     blocks = [Batch(clips[at : at + 7]) for at in range(0, len(clips), 7)]
@@ -242,7 +244,7 @@ def test_clips_of_a_bucket_cross_the_shuffle_together(monkeypatch):
     monkeypatch.setattr(stages, "CLIPS_HELD", 21)
 
     def build(blocks):
-        keyed = blocks | beam.ParDo(stages.KeyByBucket(recipe))
+        keyed = blocks | beam.ParDo(stages.KeyByBucket(recipe.shards))
         wanted = [
             (("records", 0), Batch(clips[at : at + 21])) for at in range(0, 60, 21)
         ]
@@ -266,7 +268,7 @@ def test_tasks_hold_every_window_once_in_order(per_file):
     counts = Counter()
     for c in clips:
         counts[c.split] += c.windows
-    layouts = {s: ShardLayout.of(s, n, 1000, recipe) for s, n in counts.items()}
+    layouts = {s: ShardLayout.of(s, n, 1000, recipe.shards) for s, n in counts.items()}
     wanted = []
     for split in layouts:
         windows = [
@@ -295,7 +297,7 @@ def test_tasks_hold_every_window_once_in_order(per_file):
         return task.shard.name.split("/")[1][:-9], windows
 
     def build(blocks):
-        placed, _ = blocks | IndexClips(recipe)
+        placed, _ = blocks | IndexClips(recipe.shards)
         tasks = (
             placed
             | beam.FlatMap(plan_segments.cut_shards, layouts, recipe)
@@ -341,7 +343,10 @@ def test_tallies_count_what_segments_hold(sizes, first, total):
 def test_the_corpus_is_what_all_buckets_hold():
     recipe = Recipe(win_len=100)
     clips = [clip(0, label="b"), clip(1, label="a"), clip(2, label="b")]
-    corpora = [corpus.describe_clips(some, recipe) for some in (clips[:2], clips[2:])]
+    corpora = [
+        corpus.describe_clips(some, recipe.labels, recipe.events)
+        for some in (clips[:2], clips[2:])
+    ]
     form = stages.resolve_format(None, corpora, recipe, "unused", ListingSummary(3, 0))
     assert form.classes == ("a", "b")
     assert form.rates_hz == {RATE: 3}
@@ -355,21 +360,26 @@ def test_layouts_add_up_the_buckets_of_each_split(splits):
     recipe = Recipe(win_len=100, elements_per_file=4)
     form = ExampleFormat.of(Corpus((), {RATE: 1}, {1: 1}), recipe) if splits else None
     counts = {(split, bucket): 5 for split in splits for bucket in range(3)}
-    found = plan_shards.lay_out(None, counts, form, recipe)
+    found = plan_shards.lay_out(None, counts, form, recipe.shards, 0)
     assert found == {split: ShardLayout(split, 15, 4, 4) for split in splits}
 
 
 def test_tallies_of_all_buckets_add_up():
     key, other = ("records", "a", RATE), ("records", "b", RATE)
     layouts = {"records": ShardLayout("records", 9, 1, 9)}
-    recipe = Recipe(win_len=1, splits="records=1,test=1")
     tallies = [
         ({key: (1, 2)}, {}, {key: 1}),
         ({}, {}, {}),
         ({key: (2, 3), other: (1, 4)}, {}, {key: 1, other: 3}),
     ]
     summary = plan_summary.summarise(
-        None, ListingSummary(4, 0), None, layouts, tallies, None, recipe
+        None,
+        ListingSummary(4, 0),
+        None,
+        layouts,
+        tallies,
+        None,
+        {"records": 0.5, "test": 0.5},
     )
     assert summary.empty == ("test",)
     assert summary.tally == {key: (3, 5), other: (1, 4)}
@@ -578,18 +588,20 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
     clips = [clip(0, 3), clip(1, 4)]
 
     def build(blocks):
-        _, counts = blocks | IndexClips(recipe)
+        _, counts = blocks | IndexClips(recipe.shards)
         once = blocks.pipeline | "Once" >> beam.Create([None], reshuffle=False)
-        corpora = blocks | beam.Map(corpus.describe_clips, recipe)
+        corpora = blocks | beam.Map(corpus.describe_clips, recipe.labels, recipe.events)
         form = once | beam.Map(
             stages.resolve_format, beam.pvalue.AsIter(corpora), recipe, "unused",
             ListingSummary(2, 0),
         )  # fmt: skip
         layouts = once | "LayOut" >> beam.Map(
-            plan_shards.lay_out, AsDict(counts), AsSingleton(form), recipe
+            plan_shards.lay_out, AsDict(counts), AsSingleton(form), recipe.shards, 0
         )
         size = ExampleFormat.of(Corpus(("a",), {RATE: 2}, {1: 2}), recipe)
-        wanted = ShardLayout.of("records", 7, example_bytes(size.features), recipe)
+        wanted = ShardLayout.of(
+            "records", 7, example_bytes(size.features), recipe.shards
+        )
         return [(layouts, [{"records": wanted}])]
 
     run([Batch(clips)], build)

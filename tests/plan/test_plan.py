@@ -35,7 +35,7 @@ def clip(row, windows=1, filepath=None, source=0, split="train"):
 
 def layout_of(windows, split="train", example_bytes=1000, **options):
     recipe = Recipe(win_len=100, **options)
-    return ShardLayout.of(split, windows, example_bytes, recipe)
+    return ShardLayout.of(split, windows, example_bytes, recipe.shards)
 
 
 def sizes_of(layout):
@@ -246,15 +246,15 @@ def test_clip_keys_differ_by_seed_name_and_input():
 def test_buckets_one_by_one_are_one_global_sort(recipe, count, random):
     step = ROWS_PER_LISTED_BUCKET // 4
     clips = [clip(step * i) for i in range(count)]
-    wanted = sorted(clips, key=lambda c: (order_key(c, recipe), c.row))
+    wanted = sorted(clips, key=lambda c: (order_key(c, recipe.shards), c.row))
     random.shuffle(clips)
     buckets = {}
     for one in clips:
-        buckets.setdefault(bucket_of(one, recipe), []).append(one)
+        buckets.setdefault(bucket_of(one, recipe.shards), []).append(one)
     found = [
         one
         for number in sorted(buckets)
-        for one in sort_bucket(buckets[number], recipe)
+        for one in sort_bucket(buckets[number], recipe.shards)
     ]
     assert found == wanted
 
@@ -269,20 +269,23 @@ def test_buckets_one_by_one_are_one_global_sort(recipe, count, random):
     ],
 )
 def test_listed_buckets_are_stretches_of_the_listing(row, bucket):
-    assert bucket_of(clip(row), LISTED) == bucket
-    assert order_key(clip(row), LISTED) == row
+    assert bucket_of(clip(row), LISTED.shards) == bucket
+    assert order_key(clip(row), LISTED.shards) == row
 
 
 def test_shuffled_buckets_are_of_like_size():
     counts = [0] * (1 << BUCKET_BITS)
     for row in range(25_600):
-        counts[bucket_of(clip(row), SHUFFLED)] += 1
+        counts[bucket_of(clip(row), SHUFFLED.shards)] += 1
     assert 50 < min(counts) < 100 < max(counts) < 150
 
 
 def test_another_seed_is_another_order():
     orders = {
-        tuple(c.row for c in sort_bucket(clips_of([1] * 8), Recipe(win_len=1, seed=s)))
+        tuple(
+            c.row
+            for c in sort_bucket(clips_of([1] * 8), Recipe(win_len=1, seed=s).shards)
+        )
         for s in range(10)
     }
     assert len(orders) == 10
@@ -291,7 +294,7 @@ def test_another_seed_is_another_order():
 @pytest.mark.parametrize("recipe", [SHUFFLED, LISTED], ids=["shuffled", "listed"])
 def test_files_of_one_name_are_in_the_order_of_the_listing(recipe):
     clips = [clip(row, filepath="x.wav") for row in (2, 0, 1)]
-    assert [c.row for c in sort_bucket(clips, recipe)] == [0, 1, 2]
+    assert [c.row for c in sort_bucket(clips, recipe.shards)] == [0, 1, 2]
 
 
 # Tasks

@@ -453,7 +453,7 @@ def synthetic(folder, rows, fingerprint=False):
         {**defaults, "path": f"{at}.wav", "file": at, "index": at, **row}
         for at, row in enumerate(rows)
     ]
-    names = manifest_fields(recipe)
+    names = manifest_fields(recipe.audio.fingerprint)
     kinds = {"int64": pa.int64(), "int32": pa.int32(), "string": pa.string()}
     schema = pa.schema(
         [

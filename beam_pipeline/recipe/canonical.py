@@ -1,0 +1,59 @@
+"""Keywords of ``record`` as a canonical recipe and the options of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from beam_pipeline.errors import unknown_option
+from beam_pipeline.recipe.options import RunOptions
+from beam_pipeline.recipe.recipe import Recipe, recipe_options
+from beam_pipeline.transforms.expressions import (
+    STEP_FIELDS,
+    format_steps,
+    format_transform,
+    naming_feature,
+    parse_transform,
+)
+
+
+def split_options(
+    recipe: Recipe | None, options: Mapping[str, Any]
+) -> tuple[Recipe, RunOptions]:
+    """Keywords -> the recipe, in its canonical form, and the run's options.
+
+    Raises
+    ------
+    OptionError
+        If a keyword or its value is wrong.
+    """
+    recipe_names = list(recipe_options())
+    run_names = [f.name for f in fields(RunOptions)]
+    for name in options:
+        if name not in recipe_names and name not in run_names:
+            raise unknown_option(name, [*recipe_names, *run_names])
+    changes: Any = {n: v for n, v in options.items() if n in recipe_names}
+    run = RunOptions(**{n: v for n, v in options.items() if n in run_names})
+    made = Recipe(**changes) if recipe is None else recipe.replace(**changes)
+    return canonical_recipe(made), run
+
+
+def canonical_recipe(recipe: Recipe) -> Recipe:
+    """The recipe with every expression in its canonical form, features by name.
+
+    The expressions say what is stored: a last ``identity()`` gets the recipe's dtype
+    here.
+    """
+    json = recipe.to_json()
+    canonical: Any = {
+        name: format_steps(json[name], kind)
+        for name, kind in STEP_FIELDS.items()
+        if json[name]
+    }
+    canonical["features"] = {}
+    for name, text in sorted(json["features"].items()):
+        with naming_feature(name):
+            transform = parse_transform(text, recipe.audio.dtype)
+            canonical["features"][name] = format_transform(transform)
+    return recipe.replace(**canonical)

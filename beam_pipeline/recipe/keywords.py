@@ -1,0 +1,81 @@
+"""Keywords of ``record``, ``plan`` and ``Recipe``, for type checkers and editors.
+
+The options are declared in :mod:`.sections` and :mod:`.options`; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from beam_pipeline.storage.files import PathLike
+    from beam_pipeline.transforms.augment import Augmentation
+    from beam_pipeline.transforms.base import Transform
+    from beam_pipeline.transforms.selection import Selection
+    from beam_pipeline.transforms.streams import StreamStep
+
+# Text with commas, or a list.
+Names = str | Sequence[str]
+
+
+class RecipeKeywords(TypedDict, total=False):
+    """What decides the bytes of a data set."""
+
+    label_from: str | Mapping[str, str]
+    label_separator: str | None
+    classes: Names | None
+    events: str | None
+    event_column: str | None
+    event_targets: Names
+    event_overlap: float
+    no_event: str
+    target_columns: Names | None
+    path_column: str | None
+    column_names: Names | None
+    delimiter: str | None
+    columns: Names | None
+    split_column: str | None
+    splits: str | Mapping[str, float] | None
+    folds: int | None
+    group_by: Names | None
+    stratify: bool
+    split_salt: int | None
+    fingerprint: bool
+    sample_rate: int | None
+    channels: int | Literal["mix", "keep"]
+    dtype: Literal["float32", "int16"]
+    stream: str | StreamStep | Sequence[StreamStep]
+    win_len: int | None
+    win_seconds: float | None
+    hop: int | None
+    hop_seconds: float | None
+    tail: Literal["drop", "pad", "overlap"]
+    max_windows: int | None
+    random_starts: bool
+    keep: str | Selection | Sequence[Selection]
+    copies: int
+    augment: str | Augmentation | Sequence[Augmentation]
+    features: Mapping[str, str | Transform]
+    elements_per_file: int | None
+    shard_bytes: int | None
+    num_shards: int | None
+    num_elems: int | None
+    order: Literal["shuffled", "listed"]
+    seed: int
+    allow_truncated: bool
+    allow_nonfinite: bool
+
+
+class RunKeywords(TypedDict, total=False):
+    """How a job runs, which decides no byte."""
+
+    max_rejected: int | str
+    overwrite: bool
+    workers: int | None
+    work_dir: PathLike | None
+    beam_args: Sequence[str]
+
+
+class RecordKeywords(RecipeKeywords, RunKeywords, total=False):
+    """Every keyword of ``record``."""
