@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 def clip_key(seed: int, filepath: str, source: int = 0) -> int:
@@ -38,6 +39,8 @@ def json_sha256(values: Mapping[str, Any]) -> str:
 
 def hash64(key: int, k: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     """The k-th output of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) seeded by key."""
+    import numpy as np  # here: help and recipes do without it
+
     z: npt.NDArray[np.uint64] = np.uint64(key) + (
         k.astype(np.uint64) + np.uint64(1)
     ) * np.uint64(0x9E3779B97F4A7C15)
