@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Records a folder of audio, shows it, and fits a tiny model on it:
-#   bash launch/demo.sh              sounds that it synthesises
-#   bash launch/demo.sh MYFOLDER     your recordings, one folder a class
+#   bash launch/demo.sh              synthesised sounds
+#   bash launch/demo.sh YOUR_FOLDER  your recordings, one folder for each class
 set -euo pipefail
 sounds=${1:+$(realpath "$1")}
 source "$(dirname "$0")/environment.sh"

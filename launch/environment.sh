@@ -5,14 +5,14 @@ environment=${AUDIO_TFRECORDS_VENV:-$PWD/.venv}
 python=$environment/bin/python
 wanted=$(cksum <setup.py)
 if [ "$(cat "$environment/installed" 2>/dev/null)" != "$wanted" ]; then
-  # Installing begins with an empty folder; what somebody else has put there stays.
+  # The installation empties the folder first, so a folder that others filled is refused.
   if [ -n "${AUDIO_TFRECORDS_VENV:-}" ] && [ -e "$environment" ] && [ ! -e "$environment/installed" ]; then
-    echo "$environment (AUDIO_TFRECORDS_VENV) was not made by these scripts, or not to its end: give a new folder." >&2
+    echo "AUDIO_TFRECORDS_VENV=$environment was not created by these scripts, or not completed. Name a new folder." >&2
     exit 1
   fi
   echo "Installing into $environment (once; TensorFlow and Beam take a minute or two) ..."
   "${PYTHON:-python3}" -m venv --clear "$environment" || {
-    echo "Could not make $environment. On Debian: apt-get install python3-venv" >&2
+    echo "Could not create $environment. On Debian: apt-get install python3-venv" >&2
     exit 1
   }
   "$python" -m pip install --quiet --disable-pip-version-check --upgrade pip &&

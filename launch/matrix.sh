@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Records on every engine that can be had on this machine, with and without accidents, and
-# prints a table of what came of it. Takes some ten minutes.
+# Records on every engine that is available on this machine, with and without killed
+# processes, and prints a table of the results. Takes some ten minutes.
 #   [AUDIO_CORPORA=FOLDER] launch/matrix.sh
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
@@ -12,7 +12,7 @@ for engine in engines prism flink spark; do
   code=0
   bash "launch/$engine/test.sh" || code=$?
   if [ "$code" = "$NOT_HERE" ]; then
-    echo "| $engine | not here | | | | |" >>"$MATRIX"
+    echo "| $engine | not available here | | | | |" >>"$MATRIX"
   elif [ "$code" != 0 ]; then
     status=1
   fi

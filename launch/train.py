@@ -11,7 +11,7 @@ EPOCHS = 5
 
 
 def main(records: str) -> None:
-    """Trains for a few steps and prints how well it does on what it has seen."""
+    """Trains for a few epochs and prints the accuracy on the training data."""
     classes = Metadata.load(records).classes
     examples = replay(
         records,

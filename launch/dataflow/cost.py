@@ -163,7 +163,7 @@ def describe(work: Work, speed: float, cost: Cost) -> str:
     ]
     return "\n".join(
         [
-            f"{speed:,.0f} hours of audio by an hour of one core of this machine",
+            f"{speed:,.0f} hours of audio for each hour of one core of this machine",
             *("".join([f"{line[0]:<16}", *(f"{v:>14}" for v in line[1:])])
               for line in lines),
         ]

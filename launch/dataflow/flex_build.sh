@@ -13,7 +13,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 for name in PROJECT BUCKET IMAGE; do
   if [ -z "${!name:-}" ]; then
-    echo "flex_build.sh: set $name" >&2
+    echo "flex_build.sh: the variable $name is not set. Set it, as the example at the top of this script does." >&2
     exit 2
   fi
 done

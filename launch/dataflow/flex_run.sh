@@ -13,23 +13,23 @@
 set -euo pipefail
 for name in PROJECT REGION BUCKET IMAGE; do
   if [ -z "${!name:-}" ]; then
-    echo "flex_run.sh: set $name" >&2
+    echo "flex_run.sh: the variable $name is not set. Set it, as the example at the top of this script does." >&2
     exit 2
   fi
 done
 dry_run=
-# Calls of transforms hold commas, gcloud's own separator; this one it is told.
+# Calls of transforms hold commas, gcloud's separator; ^~^ names another.
 parameters="^~^sdk_container_image=$IMAGE"
 for parameter in "$@"; do
   case $parameter in
     --dry-run) dry_run=yes ;;
     *'~'*)
-      echo "flex_run.sh: no parameter may hold a ~, which separates them: $parameter" >&2
+      echo "flex_run.sh: a parameter must not contain ~, which separates parameters; got $parameter" >&2
       exit 2
       ;;
     [a-z]*=*) parameters+="~$parameter" ;;
     *)
-      echo "flex_run.sh: parameters are NAME=VALUE, not $parameter" >&2
+      echo "flex_run.sh: write parameters as NAME=VALUE; got $parameter" >&2
       exit 2
       ;;
   esac

@@ -44,7 +44,7 @@ while [ $# -gt 0 ]; do
       ;;
     --project | --region | --bucket | --image | --job-name | \
       --machine-type | --max-workers | --disk-gb)
-      [ $# -gt 1 ] || { echo "submit.sh: $1 needs a value" >&2 && exit 2; }
+      [ $# -gt 1 ] || { echo "submit.sh: $1 needs a value, as in $1 VALUE" >&2 && exit 2; }
       name=${1#--}
       printf -v "${name//-/_}" '%s' "$2"
       shift
@@ -56,7 +56,7 @@ done
 
 for name in project region bucket; do
   if [ -z "${!name}" ]; then
-    echo "submit.sh: give --$name, or set ${name^^}" >&2
+    echo "submit.sh: --$name is missing. Give it, or set the variable ${name^^}." >&2
     exit 2
   fi
 done

@@ -1,9 +1,9 @@
-# Sourced after environment.sh: where the engines' parts lie, and how their processes are
+# Sourced after environment.sh: where the engines' parts are, and how their processes are
 # started and stopped. AUDIO_TFRECORDS_ENGINES chooses the folder; everything is below it.
 engines=${AUDIO_TFRECORDS_ENGINES:-$PWD/.engines}
 run=$engines/run # logs, process ids and what tests write
 beam=$("$python" -c 'import importlib.metadata as m; print(m.version("apache-beam"))')
-NOT_HERE=75 # exit status of what cannot be had on this machine
+NOT_HERE=75 # exit status of an engine that is not available on this machine
 mkdir -p "$run"
 
 # part NAME COMMAND ...: makes the folder $engines/NAME, once, by a command that runs in it.
@@ -13,10 +13,10 @@ part() {
   [ -d "$folder" ] && return
   rm -rf "$folder.part"
   mkdir -p "$folder.part"
-  echo "Fetching $name into $engines (once) ..." >&2
+  echo "Downloading $name into $engines (once) ..." >&2
   if ! (cd "$folder.part" && "$@") >"$log" 2>&1; then
     rm -rf "$folder.part"
-    echo "$name is not here: $(grep -iE 'error|not found|could not' "$log" | head -n 1 | cut -c 1-300)" >&2
+    echo "$name is not available: $(grep -iE 'error|not found|could not' "$log" | head -n 1 | cut -c 1-300)" >&2
     return "$NOT_HERE"
   fi
   mv "$folder.part" "$folder"
@@ -61,15 +61,15 @@ within() {
 listens() { "$python" -c "import socket; socket.create_connection(('localhost', $1), 1)"; }
 
 # alone SCRIPT ...: goes on as this script in a network that has nothing but a loopback.
-# Beam's Java servers listen on all interfaces, whatever host they are told, and start
-# what they are sent; and a port is never taken there. Where it is not allowed: as it is.
+# Beam's Java servers listen on all interfaces, whatever host they are given, and run what
+# they receive; and all ports are free there. Where this is not allowed, nothing changes.
 alone() {
   [ -z "${AUDIO_TFRECORDS_ALONE:-}" ] || return 0
   export AUDIO_TFRECORDS_ALONE=1
   if unshare --map-root-user --net ip link set lo up 2>/dev/null; then
     exec unshare --map-root-user --net bash -c 'ip link set lo up && exec bash "$@"' - "$@"
   fi
-  echo "No network of its own can be made here: Beam's servers listen on all interfaces." >&2
+  echo "This machine does not allow a separate network: Beam's servers will listen on all interfaces." >&2
 }
 
 # What Java 17 hides and Beam, Flink and Spark look into.

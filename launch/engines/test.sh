@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Records on the runner in Beam's own package, with and without an accident, and compares
+# Records on the runner in Beam's own package, with and without a killed process, and compares
 # every byte with a run without an engine. Takes a minute.
 #   [AUDIO_CORPORA=FOLDER] launch/engines/test.sh
 set -euo pipefail

@@ -1,5 +1,5 @@
-# Sourced after engines.sh by the tests of the engines: one recipe, what it must give, and
-# what is killed on the way.
+# Sourced after engines.sh by the tests of the engines: one recipe, the expected result, and
+# the processes to kill.
 #   AUDIO_CORPORA   has the recordings in fsdd/; else sounds are synthesised
 #   MATRIX          a file that gets a row of the table for each engine
 tests=$run/tests
@@ -81,7 +81,7 @@ killed_in_the_middle() {
   submit_and_wait >"$out.said" &
   submitted=$!
   if ! within 120 some_finished; then
-    echo "  no shards came: $(tail -n 1 "$out.log")"
+    echo "  no shard was finished: $(tail -n 1 "$out.log")"
     kill $submitted
     return 1
   fi
@@ -89,14 +89,14 @@ killed_in_the_middle() {
   finished >"$out.kept"
   if wait $submitted; then
     kept=$(wc -l <"$out.kept")
-    how="went on by itself"
+    how="continued by itself"
   else
-    [ ! -s "$out.said" ] || echo "  it said: $(head -n 1 "$out.said" | cut -c 1-300)"
+    [ ! -s "$out.said" ] || echo "  its message: $(head -n 1 "$out.said" | cut -c 1-300)"
     finished >"$out.kept"
     kept=$(wc -l <"$out.kept")
     ${revive:-true}
     submit_and_wait || return
-    how="failed; submitted again, it ended"
+    how="failed; submitted again, it completed"
   fi
   how+=" ($kept of $shards shards kept)"
   echo "  $how"

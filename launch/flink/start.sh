@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Brings up a Flink on this machine, for launch/flink/submit.sh, until launch/flink/stop.sh:
+# Starts Flink on this machine, for launch/flink/submit.sh, until launch/flink/stop.sh:
 #   launch/flink/start.sh            a JobManager, two TaskManagers with two slots each, a job server
 #   launch/flink/start.sh embedded   a job server with a Flink inside it, and a pool of Python workers
-# Beam's servers listen on all interfaces and run what they are sent: mind the firewall.
+# Beam's servers listen on all interfaces and run whatever they receive: use a firewall.
 set -euo pipefail
 source "$(dirname "$0")/../environment.sh"
 source launch/engines/engines.sh
@@ -10,7 +10,7 @@ source launch/engines/fetch.sh
 fetch_flink || exit
 echo "$flink_version"
 if listens 8099 2>/dev/null; then
-  echo "Port 8099 is taken: is a job server running? launch/flink/stop.sh" >&2
+  echo "Port 8099 is in use. If a job server is running, stop it with launch/flink/stop.sh" >&2
   exit 1
 fi
 
@@ -58,7 +58,7 @@ else
   # Not a pool that both ask: their workers have the same names, and one would end the other's.
   options+=(--environment_type=PROCESS "--environment_config=$(worker_environment)")
   within 90 ready || {
-    echo "The TaskManagers did not come: see $run/flink" >&2
+    echo "The TaskManagers did not start. See the logs in $run/flink" >&2
     exit 1
   }
 fi
@@ -68,7 +68,7 @@ begin flink/job-server java "${java_opens[@]}" -Dlog4j2.level=INFO \
   --flink-master="$master" --flink-conf-dir="$FLINK_LOG_DIR/conf" --artifacts-dir="$run/flink/artifacts" \
   --job-host=localhost --job-port=8099 --artifact-port=8098 --expansion-port=0
 within 60 listens 8099 || {
-  echo "The job server did not come: see $run/flink/job-server.log" >&2
+  echo "The job server did not start. See $run/flink/job-server.log" >&2
   exit 1
 }
-echo "ready: launch/flink/submit.sh --input FOLDER --output FOLDER --win-seconds 1"
+echo "Ready. To record: launch/flink/submit.sh --input FOLDER --output FOLDER --win-seconds 1"

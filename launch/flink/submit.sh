@@ -7,7 +7,7 @@ here=$PWD
 source "$(dirname "$0")/../environment.sh"
 source launch/engines/engines.sh
 if [ ! -e "$run/flink/options" ]; then
-  echo "Flink is not running: launch/flink/start.sh" >&2
+  echo "Flink is not running. Start it with launch/flink/start.sh" >&2
   exit 1
 fi
 mapfile -t options <"$run/flink/options"

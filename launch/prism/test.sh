@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Records on Prism, with and without an accident, and compares every byte with a run without
-# an engine. Fetches all that it needs; takes two minutes.
+# Records on Prism, with and without a killed process, and compares every byte with a run
+# without an engine. Downloads what it needs; takes two minutes.
 #   [AUDIO_CORPORA=FOLDER] launch/prism/test.sh
 set -euo pipefail
 source "$(dirname "$0")/../environment.sh"

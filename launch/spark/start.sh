@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Brings up a Spark on this machine, for launch/spark/submit.sh, until launch/spark/stop.sh:
+# Starts Spark on this machine, for launch/spark/submit.sh, until launch/spark/stop.sh:
 #   launch/spark/start.sh            a master, two workers with a core each, a job server
 #   launch/spark/start.sh embedded   a job server with a Spark of two cores inside it
-# Beam's servers listen on all interfaces and run what they are sent: mind the firewall.
+# Beam's servers listen on all interfaces and run whatever they receive: use a firewall.
 set -euo pipefail
 source "$(dirname "$0")/../environment.sh"
 source launch/engines/engines.sh
@@ -10,7 +10,7 @@ source launch/engines/fetch.sh
 fetch_spark || exit
 echo "$spark_version"
 if listens 8097 2>/dev/null; then
-  echo "Port 8097 is taken: is a job server running? launch/spark/stop.sh" >&2
+  echo "Port 8097 is in use. If a job server is running, stop it with launch/spark/stop.sh" >&2
   exit 1
 fi
 
@@ -50,7 +50,7 @@ else
       --work-dir "$run/spark/work" --webui-port "809$i" "$master"
   done
   within 60 ready || {
-    echo "The workers did not come: see $run/spark" >&2
+    echo "The workers did not start. See the logs in $run/spark" >&2
     exit 1
   }
 fi
@@ -59,7 +59,7 @@ spark_java job-server org.apache.beam.runners.spark.SparkJobServerDriver \
   --spark-master-url="$master" --artifacts-dir="$run/spark/artifacts" \
   --job-host=localhost --job-port=8097 --artifact-port=8096 --expansion-port=0
 within 60 listens 8097 || {
-  echo "The job server did not come: see $run/spark/job-server.log" >&2
+  echo "The job server did not start. See $run/spark/job-server.log" >&2
   exit 1
 }
-echo "ready: launch/spark/submit.sh --input FOLDER --output FOLDER --win-seconds 1"
+echo "Ready. To record: launch/spark/submit.sh --input FOLDER --output FOLDER --win-seconds 1"

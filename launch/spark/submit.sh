@@ -7,7 +7,7 @@ here=$PWD
 source "$(dirname "$0")/../environment.sh"
 source launch/engines/engines.sh
 if [ ! -e "$run/spark/options" ]; then
-  echo "Spark is not running: launch/spark/start.sh" >&2
+  echo "Spark is not running. Start it with launch/spark/start.sh" >&2
   exit 1
 fi
 mapfile -t options <"$run/spark/options"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Records on a Spark of this machine, with and without accidents, and compares every byte
-# with a run without an engine. Fetches all that it needs; takes some five minutes.
+# Records on Spark on this machine, with and without killed processes, and compares every
+# byte with a run without an engine. Downloads what it needs; takes some five minutes.
 #   [AUDIO_CORPORA=FOLDER] launch/spark/test.sh
 set -euo pipefail
 source "$(dirname "$0")/../environment.sh"
