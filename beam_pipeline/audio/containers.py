@@ -72,7 +72,7 @@ def find_data_size(file: BinaryIO, file_bytes: int) -> DataSize | None:
         AIFF, AIFC, CAF, W64, AU and NIST SPHERE, when it has no data chunk, or
         when its size is a placeholder that a streaming writer left.
     """
-    magic = _read_at(file, 0, 16)
+    magic = read_at(file, 0, 16)
     if magic[:4] == b".snd":
         return _find_au_data(magic, file_bytes)
     if magic[:7] == b"NIST_1A":
@@ -83,7 +83,7 @@ def find_data_size(file: BinaryIO, file_bytes: int) -> DataSize | None:
     size_in_ds64: int | None = None
     for chunk_id, body, size in _walk(file, file_bytes, chunks):
         if chunk_id == b"ds64":
-            ds64 = _read_at(file, body + 8, 8)
+            ds64 = read_at(file, body + 8, 8)
             size_in_ds64 = int.from_bytes(ds64, "little")
         elif chunk_id == chunks.data:
             if size == 0xFFFFFFFF and size_in_ds64 is not None:
@@ -101,7 +101,7 @@ def ogg_ends_properly(file: BinaryIO, file_bytes: int) -> bool:
     Ogg declares no length: what a cut file holds decodes without an error, and
     only the missing end-of-stream flag tells that more was meant to follow.
     """
-    tail = _read_at(file, max(0, file_bytes - _LARGEST_OGG_PAGE), _LARGEST_OGG_PAGE)
+    tail = read_at(file, max(0, file_bytes - _LARGEST_OGG_PAGE), _LARGEST_OGG_PAGE)
     page = tail.rfind(b"OggS\0")
     header = tail[page : page + 27]
     if page < 0 or len(header) < 27:
@@ -110,6 +110,26 @@ def ogg_ends_properly(file: BinaryIO, file_bytes: int) -> bool:
     lacing = tail[page + 27 : page + 27 + segments]
     end = page + 27 + segments + sum(lacing)
     return bool(header[5] & 0x04) and len(lacing) == segments and end <= len(tail)
+
+
+def ogg_is_chained(file: BinaryIO, file_bytes: int) -> bool:
+    """Whether an Ogg file holds streams one after another.
+
+    All streams that run side by side begin before the first of them goes on, so the
+    last page of a file that is not chained is of a stream that begins there.
+    """
+    serials = set()
+    position = 0
+    while True:
+        header = read_at(file, position, 27)
+        if header[:4] != b"OggS" or len(header) < 27 or not header[5] & 0x02:
+            break
+        serials.add(header[14:18])
+        position += 27 + header[26] + sum(read_at(file, position + 27, header[26]))
+    tail = read_at(file, max(0, file_bytes - _LARGEST_OGG_PAGE), _LARGEST_OGG_PAGE)
+    page = tail.rfind(b"OggS\0")
+    last = tail[page + 14 : page + 18]
+    return bool(serials) and page >= 0 and len(last) == 4 and last not in serials
 
 
 def _chunk_format(magic: bytes) -> _ChunkFormat | None:
@@ -134,7 +154,7 @@ def _walk(
     header_bytes = chunks.header.size
     position = chunks.first
     while position + header_bytes <= file_bytes:
-        chunk_id, size = chunks.header.unpack(_read_at(file, position, header_bytes))
+        chunk_id, size = chunks.header.unpack(read_at(file, position, header_bytes))
         body = position + header_bytes
         if chunks.size_counts_header:
             size = max(0, size - header_bytes)
@@ -152,7 +172,7 @@ def _find_au_data(magic: bytes, file_bytes: int) -> DataSize | None:
 
 
 def _find_sphere_data(file: BinaryIO, file_bytes: int) -> DataSize | None:
-    header = _read_at(file, 0, 1024)
+    header = read_at(file, 0, 1024)
     start = re.match(rb"NIST_1A\s+(\d+)\s", header)
     size = 1
     for field in (rb"sample_count", rb"channel_count", rb"sample_n_bytes"):
@@ -165,7 +185,7 @@ def _find_sphere_data(file: BinaryIO, file_bytes: int) -> DataSize | None:
     return DataSize(size, max(0, file_bytes - int(start[1])))
 
 
-def _read_at(file: BinaryIO, position: int, count: int) -> bytes:
+def read_at(file: BinaryIO, position: int, count: int) -> bytes:
     """``count`` bytes from ``position``, fewer only at the end of the file."""
     file.seek(position)
     data = file.read(count)

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 import soundfile
 
+from beam_pipeline.audio import flac
 from beam_pipeline.errors import UnreadableAudio
 
 _T = TypeVar("_T")
@@ -104,6 +105,8 @@ class Decoder:
     ) -> None:
         self.name = name
         self._callbacks: _Callbacks | None = None
+        self._flac: flac.StreamInfo | None = None
+        self._search: flac.BlockSearch | None = None
         self.position = 0
         self._sound: Any = None
         self._sound = self._call("not readable as audio", self._open, file)
@@ -115,6 +118,9 @@ class Decoder:
             subtype=self._sound.subtype,
         )
         self.info = probed or header
+        if header.format == "FLAC" and self._flac is None:
+            self.close()
+            raise UnreadableAudio(name, "has FLAC metadata blocks that do not end")
         if not self.info.format:  # a table said it, which knows no formats
             self.info = replace(self.info, format=header.format, subtype=header.subtype)
             for what in ("sample_rate_hz", "channels", "frames"):
@@ -149,12 +155,15 @@ class Decoder:
     def read_into(self, out: np.ndarray) -> int:
         """Decode into C-ordered ``out``; fewer frames than asked mean the end."""
         stop = self.position + len(out)
-        frames = self._call(
-            f"decoding failed in frames {self.position} to {stop}"
-            f" of {self.info.frames}",
-            self._decode,
-            out,
-        )
+        try:
+            frames = self._call(
+                f"decoding failed in frames {self.position} to {stop}"
+                f" of {self.info.frames}",
+                self._decode,
+                out,
+            )
+        finally:
+            self.refuse_change()
         self.position += frames
         return frames
 
@@ -187,7 +196,10 @@ class Decoder:
     def skip_to(self, frame: int) -> None:
         """Move forward to ``frame``."""
         if self._seeks and frame - self.position > SEEK_GAP:
-            self._call(f"cannot seek to frame {frame}", self._sound.seek, frame)
+            try:
+                self._call(f"cannot seek to frame {frame}", self._sound.seek, frame)
+            finally:
+                self.refuse_change()
             self.position = frame
         while self.position < frame:
             self.fill(self.scratch[: frame - self.position])
@@ -199,6 +211,40 @@ class Decoder:
             return len(self._sound.read(1, out=self.scratch[:1])) == 1
         except soundfile.LibsndfileError:
             return False
+        finally:
+            self.refuse_change()
+
+    def refuse_change(self) -> None:
+        """Raise ``UnreadableAudio`` if a block that was read is of another stream.
+
+        Only FLAC has such blocks. All bytes that libsndfile had so far are searched.
+        """
+        if self._flac is None or self._search is None:
+            return
+        for offset, header in self._search.take():
+            if self._flac is not None:
+                self._call(
+                    "its frame headers cannot be read",
+                    self._check_block,
+                    offset,
+                    header,
+                    self._flac,
+                )
+
+    def _check_block(
+        self, offset: int, header: flac.BlockHeader, stream: flac.StreamInfo
+    ) -> None:
+        """Raise ``UnreadableAudio`` if this is a block, and no samples."""
+        assert self._callbacks is not None
+        file = self._callbacks.file
+        position = file.tell()
+        block = flac.lone_block(file, offset, header, stream)
+        if _decodes(block, header.frames):
+            change = flac.find_change(file, stream, _decodes)
+            if change is not None:
+                raise UnreadableAudio(self.name, f"{change}; split it there") from None
+            self._flac = None  # all of the file was searched
+        file.seek(position)
 
     def close(self) -> None:
         if self._sound is not None:
@@ -211,11 +257,14 @@ class Decoder:
         self.close()
 
     def _open(self, file: BinaryIO) -> Any:
-        if isinstance(file, io.FileIO):
+        self._flac = flac.read_stream_info(file)
+        if isinstance(file, io.FileIO) and self._flac is None:
             os.lseek(file.fileno(), 0, os.SEEK_SET)
             return _ForwardSoundFile(file.fileno(), closefd=False)
         file.seek(0)
-        self._callbacks = _Callbacks(file)
+        if self._flac is not None:
+            self._search = flac.BlockSearch(self._flac)
+        self._callbacks = _Callbacks(file, self._search)
         return _ForwardSoundFile(self._callbacks)
 
     def _call(self, failed: str, function: Callable[..., _T], *args: object) -> _T:
@@ -238,6 +287,15 @@ class Decoder:
         raise UnreadableAudio(self.name, f"{failed}: {text}") from failure
 
 
+def _decodes(data: bytes, frames: int) -> bool:
+    """Whether an audio file of these bytes decodes to so many frames."""
+    try:
+        with _ForwardSoundFile(io.BytesIO(data)) as sound:
+            return len(sound.read(frames, dtype="int32")) == frames
+    except soundfile.LibsndfileError:
+        return False
+
+
 class _ForwardSoundFile(soundfile.SoundFile):  # type: ignore[misc]
     """A SoundFile that does not seek around each read.
 
@@ -254,30 +312,37 @@ class _Callbacks:
     """A file object as libsndfile wants it: whole reads, and no exceptions.
 
     cffi prints an exception of a callback and goes on as if it had returned 0, so
-    the first one is kept for the caller to raise.
+    the first one is kept for the caller to raise. A search is given all that is read.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, search: flac.BlockSearch | None = None) -> None:
+        self.file = file
         self.failure: BaseException | None = None
+        self._search = search
+        self._position = 0
 
     def read(self, count: int) -> bytes:
         # A raw file may return less than it has, which libsndfile takes for the end.
-        data = self._guard(b"", self._file.read, count)
+        data = self._guard(b"", self.file.read, count)
         while 0 < len(data) < count:
-            more = self._guard(b"", self._file.read, count - len(data))
+            more = self._guard(b"", self.file.read, count - len(data))
             if not more:
                 break
             data += more
+        if self._search is not None:
+            self._guard(None, self._search.add, self._position, data)
+            self._position += len(data)
         return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return self._guard(-1, self._file.seek, offset, whence)
+        position = self._guard(-1, self.file.seek, offset, whence)
+        self._position = position
+        return position
 
     def tell(self) -> int:
-        return self._guard(-1, self._file.tell)
+        return self._guard(-1, self.file.tell)
 
-    def _guard(self, otherwise: _T, function: Callable[..., _T], *args: int) -> _T:
+    def _guard(self, otherwise: _T, function: Callable[..., _T], *args: Any) -> _T:
         if self.failure is None:
             try:
                 return function(*args)

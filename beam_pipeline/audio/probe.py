@@ -10,7 +10,12 @@ from typing import BinaryIO
 
 import numpy as np
 
-from beam_pipeline.audio.containers import DataSize, find_data_size, ogg_ends_properly
+from beam_pipeline.audio.containers import (
+    DataSize,
+    find_data_size,
+    ogg_ends_properly,
+    ogg_is_chained,
+)
 from beam_pipeline.audio.decoder import (
     SAMPLE_BYTES,
     UNKNOWN_FRAMES,
@@ -45,10 +50,12 @@ def probe_audio(
     """Find out what a file holds, from its header wherever that can be trusted.
 
     PCM containers: the declared size is compared with the bytes present. FLAC: the
-    last frame is decoded. Ogg: the last page must say that it is the last. All
-    else (MP3, whose header is an estimate; ADPCM; unknown lengths) is decoded once
-    to count its frames. Samples stored as floats are searched for NaN and infinity.
-    Damage in the middle of a file is found when it is decoded.
+    last frame is decoded, and must have the sample rate, channels and bit depth that
+    the header declares, as must all that is decoded later. Ogg: the last page must say
+    that it is the last, and be of a stream that begins with the file. All else (MP3,
+    whose header is an estimate; ADPCM; unknown lengths) is decoded once to count its
+    frames. Samples stored as floats are searched for NaN and infinity. Damage in the
+    middle of a file is found when it is decoded.
 
     Parameters
     ----------
@@ -135,6 +142,12 @@ def _read_header(file: BinaryIO, name: str) -> tuple[AudioInfo, int, str | None]
             info = replace(info, frames=frames)
     elif info.format == "OGG":
         with _reading(name):
+            if ogg_is_chained(file, file_bytes):
+                raise UnreadableAudio(
+                    name,
+                    "holds several Ogg streams one after another, of which only the "
+                    f"first ({info.frames} frames) would be read; split it",
+                )
             if not ogg_ends_properly(file, file_bytes):
                 cut = f"no page says it is the last; {info.frames} frames are there"
     elif info.frames == 0 and data is not None and data.present > 0:
