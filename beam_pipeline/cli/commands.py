@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from beam_pipeline.cli.keywords import recipe_options
 from beam_pipeline.cli.main import _complain
@@ -32,6 +33,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         print(f"{template}: describes the job, which a service has yet to start")
         return 0
     started = time.monotonic()
+    already: list[Any] = []
     with contextlib.ExitStack() as stack:
         if not args.debug:
             stack.enter_context(quiet_beam())
@@ -42,6 +44,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             beam_args=beam_args,
             watch=bar if sys.stderr.isatty() else watch_lines,
             counted=_print_counters,
+            found=already.append,
             **recipe_options(args),
         )
     seconds = time.monotonic() - started
@@ -53,7 +56,10 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         print(f"{overlaps} (audit names them)")
     for warning in missing_in_data(metadata):
         _complain(f"warning: {warning}")
-    print(f"{args.output}: complete, {seconds:.1f} s")
+    if already:
+        print(f"{args.output}: complete before, of this recipe and these inputs")
+    else:
+        print(f"{args.output}: complete, {seconds:.1f} s")
     return 0
 
 

@@ -11,13 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from beam_pipeline.dataset.manifest import _FINGERPRINT_FIELDS
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import json_sha256
+from beam_pipeline.plan.segments import is_shard_name
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.tfrecord import SUFFIX
 
 FORMAT_VERSION = 1
 
@@ -193,6 +196,11 @@ class Metadata:
         return cls.parse(files.read_bytes(path), path)
 
 
+def is_shard_file(name: str) -> bool:
+    """Whether a file below a data set's folder is called as its shards are."""
+    return name.endswith(SUFFIX) and is_shard_name(name.removesuffix(SUFFIX))
+
+
 def writer_versions() -> dict[str, str]:
     """This package and the libraries that decide bytes, with their versions."""
     versions = {"name": DISTRIBUTION}
@@ -208,6 +216,37 @@ def writer_versions() -> dict[str, str]:
 def to_text(values: Any) -> bytes:
     """JSON as this package writes it for people: indented, ending in a newline."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def equal_manifests(path: str, other: str) -> bool:
+    """Whether two manifests list the same clips, whatever their fingerprints are."""
+    table, against = map(_read_manifest, (path, other))
+    if table.schema != against.schema:
+        return False
+    return all(map(_equal_columns, table.columns, against.columns))
+
+
+def _read_manifest(path: str) -> Any:
+    import pyarrow.parquet as pq
+
+    with files.open_read(path) as file:
+        table = pq.read_table(file)
+    return table.drop_columns(
+        [n for n in _FINGERPRINT_FIELDS if n in table.schema.names]
+    )
+
+
+def _equal_columns(column: Any, other: Any) -> bool:
+    """Whether values are equal one by one, where NaN is equal to NaN."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(column.type):
+        column, other = (
+            pc.if_else(pc.is_nan(c), pa.scalar(None, c.type), c)
+            for c in (column, other)
+        )
+    return bool(column.equals(other))
 
 
 def shard_entry(info: ShardInfo) -> ShardEntry:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-SHARD_NAME = re.compile(r"([^/]+/)?[^/]+-\d{5}-of-\d{5}\.tfrecord\.gz")
+from beam_pipeline.dataset.metadata import is_shard_file
 
 METADATA = "metadata.json"
 SCHEMA = "schema.pbtxt"
@@ -14,4 +12,4 @@ REJECTED = "rejected.jsonl"
 
 def is_ours(name: str) -> bool:
     known = (METADATA, SCHEMA, MANIFEST, REJECTED)
-    return name in known or SHARD_NAME.fullmatch(name) is not None
+    return name in known or is_shard_file(name)

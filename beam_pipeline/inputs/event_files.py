@@ -331,11 +331,23 @@ def clip_events(
     return events
 
 
-def _own_events(filepath: str, root: str, recipe: Recipe) -> tuple[Event, ...]:
+def events_file(filepath: str, root: str, recipe: Recipe) -> str:
+    """Where a clip's events are: the table of all, or a file of its own."""
+    if "{" not in (recipe.events or ""):
+        return files.absolute(recipe.events or "")
+    return files.join(root, os.path.normpath(_own_name(filepath, recipe)))
+
+
+def _own_name(filepath: str, recipe: Recipe) -> str:
     folder, _, name = filepath.rpartition("/")
     stem = os.path.splitext(name)[0]
-    below = (recipe.events or "").format(folder=folder or ".", stem=stem, name=name)
-    location = files.join(root, os.path.normpath(below))
+    return (recipe.events or "").format(folder=folder or ".", stem=stem, name=name)
+
+
+def _own_events(filepath: str, root: str, recipe: Recipe) -> tuple[Event, ...]:
+    name = filepath.rpartition("/")[2]
+    below = _own_name(filepath, recipe)
+    location = events_file(filepath, root, recipe)
     if not files.exists(location):
         raise UnusableEntry(
             filepath, f"has no file of events {below}; make it, empty if there are none"

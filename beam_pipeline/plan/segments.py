@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -21,12 +22,17 @@ from beam_pipeline.examples.event_targets import near
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.windows import WindowPlan, window_starts
 from beam_pipeline.hashing import clip_key
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import copies_in, example_numbers
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
+
+_SHARD_NAME = re.compile(
+    r"([^/]+/)?(?P<split>[^/]+)-(?P<k>[0-9]{5,})-of-(?P<shards>[0-9]{5,})"
+)
 
 Integers = npt.NDArray[np.int64]
 
@@ -53,6 +59,22 @@ class ShardTask(NamedTuple):
         text = "\n".join([salt, repr(shard), *map(repr, ordered)])
         digest = hashlib.sha256(text.encode()).hexdigest()
         return cls(shard._replace(digest=digest), ordered)
+
+
+def shard_name(split: str, k: int, shards: int) -> str:
+    """What shard ``k`` of so many is called, without a suffix."""
+    folder = "" if split == DEFAULT_SPLIT else f"{split}/"
+    return f"{folder}{split}-{k:05d}-of-{shards:05d}"
+
+
+def is_shard_name(name: str) -> bool:
+    """Whether :func:`shard_name` gives a name, of some shard of some plan."""
+    found = _SHARD_NAME.fullmatch(name)
+    if found is None:
+        return False
+    split, k, shards = found["split"], int(found["k"]), int(found["shards"])
+    is_planned = split.isidentifier() and k < shards
+    return is_planned and shard_name(split, k, shards) == name
 
 
 def cut_segments(

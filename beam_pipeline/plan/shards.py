@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.copies import check_copies
 from beam_pipeline.plan.order import BucketKey
+from beam_pipeline.plan.segments import shard_name
 from beam_pipeline.recipe.recipe import Recipe
 
 DEFAULT_SHARD_BYTES = 128 << 20
@@ -96,8 +96,7 @@ class ShardLayout:
 
     def shard(self, k: int) -> Shard:
         """Shard k: ``train/train-00000-of-00012``; in the only split, no folder."""
-        folder = "" if self.split == DEFAULT_SPLIT else f"{self.split}/"
-        name = f"{folder}{self.split}-{k:05d}-of-{self.shards:05d}"
+        name = shard_name(self.split, k, self.shards)
         return Shard(name, self.split, k, self.bound(k + 1) - self.bound(k))
 
 

@@ -18,15 +18,19 @@ import gc
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain
 from typing import Any
 
+import apache_beam as beam
+
 from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.dataset.work_folder import Totals
-from beam_pipeline.pipeline.graph import Planned, place_clips, plan_shards
+from beam_pipeline.pipeline.graph import Planned, place_clips, plan_shards, write_shards
 from beam_pipeline.pipeline.job import Job
+from beam_pipeline.plan.batch import Batch
+from beam_pipeline.plan.segments import ShardTask, ShardWork
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.run.phases import in_memory_pipeline, keep, kept, phase_folder
 from beam_pipeline.run.watching import Watch, reporting
@@ -95,6 +99,24 @@ def plan_phase(job: Job, folder: str) -> None:
         planned = plan_shards(pipeline, job)
         for name in Planned._fields:
             keep(getattr(planned, name), folder, name)
+
+
+def write_again(shards: Sequence[ShardWork], job: Job, examples: int) -> None:
+    """Writes shards that end after so many places, or as soon as planned."""
+    work = [shard._replace(task=first_places(shard.task, examples)) for shard in shards]
+    with in_memory_pipeline() as pipeline:
+        write_shards(pipeline | "Again" >> beam.Create(work, reshuffle=False), job)
+
+
+def first_places(task: ShardTask, examples: int) -> ShardTask:
+    """The same shard as if it ended after so many places."""
+    examples = min(examples, task.shard.examples)
+    segments = Batch(
+        segment._replace(windows=min(segment.windows, examples - segment.position))
+        for segment in task.segments
+        if segment.position < examples
+    )
+    return ShardTask(task.shard._replace(examples=examples), segments)
 
 
 def give_back_memory() -> None:
