@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.claim import (
@@ -15,8 +16,9 @@ from beam_pipeline.dataset.claim import (
     nothing_left,
 )
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.work_folder import WORK_FOLDER, place_rows
-from beam_pipeline.errors import InputError, OptionError, StoreError
+from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.work_folder import WORK_FOLDER, clear_work, place_rows
+from beam_pipeline.errors import InputError, OptionError, OutputError, StoreError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary
@@ -41,6 +43,7 @@ def record(
     recipe: Recipe | None = None,
     watch: Callable[..., Any] | None = None,
     counted: Callable[[Mapping[str, int]], Any] | None = None,
+    found: Callable[[Metadata], Any] | None = None,
     **options: Any,
 ) -> Metadata:
     """Records audio as sharded GZIP TFRecords of ``tf.train.Example``.
@@ -58,8 +61,9 @@ def record(
         or pyarrow), with the columns of a manifest; their paths are relative to the
         current folder. A mapping gives each split its own: ``{"train": ...}``.
     output : path
-        A folder: empty, not there yet, or with an unfinished run of the same recipe,
-        which is continued.
+        A folder: new, empty, with an unfinished run of the same recipe, which is
+        continued, or with a finished data set of the same recipe and inputs, which is
+        left as it is; :mod:`beam_pipeline.run.repeat` lists what is compared.
     recipe : Recipe, optional
         Starting point for the fields of :class:`Recipe` given as keywords.
     watch : callable, optional
@@ -67,6 +71,8 @@ def record(
         seconds done.
     counted : callable, optional
         Called with the counters of a runner of Beam when its job is done.
+    found : callable, optional
+        Called with the metadata if the output holds just this data set already.
     **options
         Fields of :class:`Recipe`, where values of ``features`` may also be transforms,
         and ``label_from`` a mapping from paths to classes; and of :class:`RunOptions`.
@@ -98,6 +104,11 @@ def record(
     if run.has_runner():
         check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
+        if job is None:
+            metadata = Metadata.load(os.fspath(output))
+            if found is not None:
+                found(metadata)
+            return metadata
         if run.has_runner():
             with watching(job.work_folder, watch):
                 counts = run_on_engine(job, run.beam_args)
@@ -128,6 +139,11 @@ def write_template(
     recipe, run = split_options(recipe, options)
     check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
+        if job is None:
+            raise OutputError(
+                f"{os.fspath(output)} holds this very data set, complete. Give another "
+                "--output, or --overwrite to replace it."
+            )
         pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
         build_pipeline(pipeline, job)
         pipeline.run()
@@ -139,8 +155,11 @@ def claimed_job(
     output: PathLike,
     recipe: Recipe,
     run: RunOptions,
-) -> Iterator[Job]:
-    """Checks what can be checked before, and claims the output for the block."""
+) -> Iterator[Job | None]:
+    """Checks what can be checked before, and claims the output for the block.
+
+    None if the output holds just what the job would record: nothing is left to do.
+    """
     from beam_pipeline.pipeline.job import Job
 
     with resolved(input, recipe) as inputs:
@@ -153,19 +172,27 @@ def claimed_job(
             work = files.absolute(os.fspath(run.work_dir))
             check_work_folder(work, output, inputs)
         placed = [place_rows(entry, work) for entry in inputs]
+        job = Job(
+            tuple(placed), files.join(output, ""), work, recipe, str(run.max_rejected)
+        )
         with locked(work), nothing_left(output, work):
-            claim_output(output, work, recipe, placed, run.overwrite)
+            difference = None
+            asks = not (run.overwrite or run.is_template())
+            if asks and files.exists(files.join(output, METADATA)):
+                from beam_pipeline.run.repeat import difference_to_finished
+
+                difference = difference_to_finished(replace(job, inputs=tuple(inputs)))
+                if difference is None:
+                    if work == files.join(output, WORK_FOLDER):
+                        clear_work(work)  # a run may have been cut off while it did
+                    yield None
+                    return
+            claim_output(output, work, recipe, placed, run.overwrite, difference)
             for given, entry in zip(inputs, placed, strict=True):
                 if given is not entry:
                     files.write_bytes(entry.location, files.read_bytes(given.location))
             with continuing():
-                yield Job(
-                    tuple(placed),
-                    files.join(output, ""),
-                    work,
-                    recipe,
-                    str(run.max_rejected),
-                )
+                yield job
 
 
 @contextmanager

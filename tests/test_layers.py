@@ -81,7 +81,7 @@ ARROWS = {
     "tfrecord": "",
     "fingerprints": "windows",
     "plan": "recipe",
-    "metadata": "errors files recipe features fingerprints plan",
+    "metadata": "errors files recipe features tfrecord fingerprints plan",
     "treatment": "errors recipe windows expressions plan",
     "blocks": "errors events files recipe sources decoder audio windows streams "
     "expressions features examples fingerprints plan treatment",
@@ -101,9 +101,10 @@ ARROWS = {
     "stages": "events files recipe splits rows sources examples plan metadata "
     "treatment blocks clips observations progress finish sink",
     "pipeline": "recipe sources tfrecord finish sink stages",
-    "local": "errors files progress blocks finish stages pipeline",
+    "local": "errors files plan progress blocks finish stages pipeline",
     "engines": "errors",
-    "claims": "errors files recipe sources expressions metadata progress",
+    "claims": "errors events files recipe sources expressions tfrecord plan metadata "
+    "blocks progress finish pipeline local",
     "recorder": "errors engines events files recipe manifests sources splits "
     "expressions features plan metadata treatment progress blocks clips claims finish "
     "sink pipeline local",

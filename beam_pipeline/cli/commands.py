@@ -37,6 +37,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         print(f"{template}: describes the job, which a service has yet to start")
         return 0
     started = time.monotonic()
+    already: list[Any] = []
     with contextlib.ExitStack() as stack:
         if not args.debug:
             stack.enter_context(quiet_beam())
@@ -47,6 +48,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             beam_args=beam_args,
             watch=bar if sys.stderr.isatty() else watch_lines,
             counted=_print_counters,
+            found=already.append,
             **given_options(args),
         )
     seconds = time.monotonic() - started
@@ -58,7 +60,10 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         print(f"{overlaps} (audit names them)")
     for warning in missing_in_data(metadata):
         complain(f"warning: {warning}")
-    print(f"{args.output}: complete, {seconds:.1f} s")
+    if already:
+        print(f"{args.output}: complete before, of this recipe and these inputs")
+    else:
+        print(f"{args.output}: complete, {seconds:.1f} s")
     return 0
 
 

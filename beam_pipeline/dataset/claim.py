@@ -124,8 +124,11 @@ def claim_output(
     recipe: Recipe,
     inputs: Sequence[Input],
     overwrite: bool,
+    difference: str | None = None,
 ) -> None:
     """Makes sure that nothing which was there before is lost, and claims the folder.
+
+    ``difference`` says in what the data set that is there differs from the wanted one.
 
     Raises
     ------
@@ -133,12 +136,15 @@ def claim_output(
         If the folder holds anything but an unfinished run of this very job; with
         ``overwrite``, if it holds anything but a data set of ours.
     """
-    stamp = {
+    stamp: dict[str, Any] = {
         "recipe": recipe.to_json(),
         "inputs": [asdict(entry) for entry in inputs],
         "writer": writer_versions(),
         "code": code_of(recipe),
     }
+    if work != files.join(output, WORK_FOLDER):
+        # Or a run could take another folder for the one that was claimed.
+        stamp["output"] = output
     if files.is_local(output) and os.path.isfile(output):
         raise OutputError(f"{output} is a file; --output must be a folder.")
     if files.is_local(output):
@@ -152,7 +158,8 @@ def claim_output(
     held = list(islice(_held_files(output, work), 100_000))
     claimed = files.exists(job_file)
     if claimed and METADATA not in held:
-        if _read_stamp(job_file) == json.loads(json.dumps(stamp)):
+        found = _read_stamp(job_file)
+        if found == json.loads(json.dumps(stamp)):
             # What the run before has planned and how it failed is history.
             files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
             return
@@ -160,6 +167,12 @@ def claim_output(
         failed = files.exists(files.join(work, VERDICT_FILE))
         overwrite |= failed and not files.is_folder(files.join(work, RECEIPTS))
         if not overwrite:
+            there = found.get("output", output) if isinstance(found, dict) else output
+            if there != output:
+                raise OutputError(
+                    f"--work-dir {work} holds an unfinished run into {there}. Give "
+                    "another --work-dir, or --overwrite to give that run up."
+                )
             raise OutputError(
                 f"{output} holds an unfinished run of another recipe, other inputs, "
                 "other library versions or other code of a transform. Give its command "
@@ -168,11 +181,9 @@ def claim_output(
     if held and set(held) != {REJECTED}:
         foreign = [name for name in held if not is_ours(name)]
         if foreign or not overwrite:
-            what = (
-                f"files that are not of a data set, such as {foreign[0]}"
-                if foreign
-                else "a data set"
-            )
+            what = f"a data set, and {difference}" if difference else "a data set"
+            if foreign:
+                what = f"files that are not of a data set, such as {foreign[0]}"
             hint = "" if foreign else ", or --overwrite to replace it"
             raise OutputError(f"{output} holds {what}. Give another --output{hint}.")
     # The metadata first: from then on the data set is not complete.
@@ -235,7 +246,16 @@ def code_of(recipe: Recipe) -> dict[str, str]:
 
     A run that continues must not mix what they did before and what they do now.
     """
-    code, values = {}, recipe.to_json()
+    code = {}
+    for name, source in sources_of_code(recipe).items():
+        with open(source, "rb") as file:
+            code[name] = hashlib.sha256(file.read()).hexdigest()
+    return code
+
+
+def sources_of_code(recipe: Recipe) -> dict[str, str]:
+    """The file of each module that transforms of the user's own come from."""
+    sources, values = {}, recipe.to_json()
     expressions = [(text, TRANSFORM) for text in values["features"].values()]
     expressions += [(values[name], k) for name, k in STEP_FIELDS.items()]
     for expression, kind in expressions:
@@ -243,6 +263,5 @@ def code_of(recipe: Recipe) -> dict[str, str]:
             name = getattr(step, "__module__", None) or type(step).__module__
             source = getattr(sys.modules.get(name), "__file__", None)
             if source is not None and name.partition(".")[0] != "beam_pipeline":
-                with open(source, "rb") as file:
-                    code[name] = hashlib.sha256(file.read()).hexdigest()
-    return code
+                sources[name] = source
+    return sources

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from beam_pipeline.dataset.manifest import manifest_fields, write_manifest
 from beam_pipeline.dataset.metadata import (
@@ -13,7 +15,13 @@ from beam_pipeline.dataset.metadata import (
     to_text,
     writer_versions,
 )
-from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, REJECTED, SCHEMA
+from beam_pipeline.dataset.output_folder import (
+    MANIFEST,
+    METADATA,
+    REJECTED,
+    SCHEMA,
+    is_shard_file,
+)
 from beam_pipeline.dataset.rejects import (
     NAMED_IN_ERRORS,
     check_any_accepted,
@@ -21,7 +29,7 @@ from beam_pipeline.dataset.rejects import (
     rejects_text,
 )
 from beam_pipeline.dataset.schema import schema_text
-from beam_pipeline.dataset.work_folder import clear_work, keeping_verdict
+from beam_pipeline.dataset.work_folder import JOB_FILE, clear_work, keeping_verdict
 from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.shards import ShardInfo
@@ -167,6 +175,30 @@ def _tally_key(reject: Reject) -> TallyKey:
     return reject.split or "", reject.label or "", reject.sample_rate_hz
 
 
+def delete_stale_shards(output: str, work_folder: str, shards: Iterable[str]) -> None:
+    """Deletes the shards that earlier plans of this run have left in its output.
+
+    Inputs that changed between two runs make another plan, whose shards have other
+    names, and perhaps other splits. A file is deleted only if it is called exactly as
+    a shard is, in a folder of its split or beside the metadata, and only while the
+    output is claimed. What is gone already is no error: a runner may do this again.
+    ``shards`` are the files that stay.
+    """
+    if not files.exists(files.join(work_folder, JOB_FILE)):
+        return
+    kept = set(shards)
+    stale = [
+        name
+        for name in files.list_files(output)
+        if name not in kept and is_shard_file(name)
+    ]
+    files.delete(files.join(output, name) for name in stale)
+    if files.is_local(output):
+        for folder in {name.rpartition("/")[0] for name in stale} - {""}:
+            with suppress(OSError):  # it holds something else
+                os.rmdir(files.join(output, folder))
+
+
 def finish_data_set(
     summary: PlanSummary,
     infos: Iterable[ShardInfo],
@@ -182,8 +214,10 @@ def finish_data_set(
 ) -> str:
     """Writes what stands beside the shards, ``metadata.json`` last.
 
-    Running it again does no harm. ``columns`` are name and type of each that the clips
-    bring. Returns the path of the metadata.
+    Before that, shards of earlier plans are deleted, so that the output holds exactly
+    those of the metadata, see :func:`delete_stale_shards`. Running it again does no
+    harm. ``columns`` are name and type of each that the clips bring. Returns the path
+    of the metadata.
 
     Raises
     ------
@@ -199,6 +233,7 @@ def finish_data_set(
         check_any_kept(infos, recipe)
         check_complete(summary, infos, rejects)
         check_rejects(summary.listing, rejects, max_rejected)
+        delete_stale_shards(output, work_folder, (info.file for info in infos))
     # So that the recipe in the metadata moves nothing when files are added.
     recipe = recipe.replace(split_salt=summary.salt)
     described = assemble_metadata(summary, infos, rejects, seen, recipe)

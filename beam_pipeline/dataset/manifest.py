@@ -152,3 +152,34 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
             values = [bytes.fromhex(value) or None for value in values]
         columns.append(pa.array(values, kind))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def equal_manifests(path: str, other: str) -> bool:
+    """Whether two manifests list the same clips, whatever their fingerprints are."""
+    table, against = map(_read_manifest, (path, other))
+    if table.schema != against.schema:
+        return False
+    return all(map(_equal_columns, table.columns, against.columns))
+
+
+def _read_manifest(path: str) -> Any:
+    import pyarrow.parquet as pq
+
+    with files.open_read(path) as file:
+        table = pq.read_table(file)
+    return table.drop_columns(
+        [n for n in _FINGERPRINT_FIELDS if n in table.schema.names]
+    )
+
+
+def _equal_columns(column: Any, other: Any) -> bool:
+    """Whether values are equal one by one, where NaN is equal to NaN."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(column.type):
+        column, other = (
+            pc.if_else(pc.is_nan(c), pa.scalar(None, c.type), c)
+            for c in (column, other)
+        )
+    return bool(column.equals(other))

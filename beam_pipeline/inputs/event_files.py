@@ -333,11 +333,23 @@ def clip_events(
     return events
 
 
-def _own_events(filepath: str, root: str, asked: Events) -> tuple[Event, ...]:
+def events_file(filepath: str, root: str, asked: Events) -> str:
+    """Where a clip's events are: the table of all clips, or a file of its own."""
+    if "{" not in (asked.source or ""):
+        return files.absolute(asked.source or "")
+    return files.join(root, os.path.normpath(_own_name(filepath, asked)))
+
+
+def _own_name(filepath: str, asked: Events) -> str:
     folder, _, name = filepath.rpartition("/")
     stem = os.path.splitext(name)[0]
-    below = (asked.source or "").format(folder=folder or ".", stem=stem, name=name)
-    location = files.join(root, os.path.normpath(below))
+    return (asked.source or "").format(folder=folder or ".", stem=stem, name=name)
+
+
+def _own_events(filepath: str, root: str, asked: Events) -> tuple[Event, ...]:
+    name = filepath.rpartition("/")[2]
+    below = _own_name(filepath, asked)
+    location = events_file(filepath, root, asked)
     if not files.exists(location):
         raise UnusableEntry(
             filepath, f"has no file of events {below}; make it, empty if there are none"

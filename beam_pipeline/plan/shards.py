@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,25 @@ from beam_pipeline.plan.order import BucketKey
 from beam_pipeline.recipe.sections import Shards
 
 DEFAULT_SHARD_BYTES = 128 << 20
+_SHARD_NAME = re.compile(
+    r"([^/]+/)?(?P<split>[^/]+)-(?P<k>[0-9]{5,})-of-(?P<shards>[0-9]{5,})"
+)
+
+
+def shard_name(split: str, k: int, shards: int) -> str:
+    """What shard ``k`` of so many is called, without a suffix."""
+    folder = "" if split == DEFAULT_SPLIT else f"{split}/"
+    return f"{folder}{split}-{k:05d}-of-{shards:05d}"
+
+
+def is_shard_name(name: str) -> bool:
+    """Whether :func:`shard_name` gives a name, of some shard of some plan."""
+    found = _SHARD_NAME.fullmatch(name)
+    if found is None:
+        return False
+    split, k, shards = found["split"], int(found["k"]), int(found["shards"])
+    is_planned = split.isidentifier() and k < shards
+    return is_planned and shard_name(split, k, shards) == name
 
 
 class Shard(NamedTuple):
@@ -96,8 +116,7 @@ class ShardLayout:
 
     def shard(self, k: int) -> Shard:
         """Shard k: ``train/train-00000-of-00012``; in the only split, no folder."""
-        folder = "" if self.split == DEFAULT_SPLIT else f"{self.split}/"
-        name = f"{folder}{self.split}-{k:05d}-of-{self.shards:05d}"
+        name = shard_name(self.split, k, self.shards)
         return Shard(name, self.split, k, self.bound(k + 1) - self.bound(k))
 
 

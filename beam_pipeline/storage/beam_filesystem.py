@@ -96,6 +96,14 @@ def size(path: str) -> int:
     return int(found[0].size_in_bytes) if found else -1
 
 
+def modified_ns(path: str) -> int:
+    """When a file was last changed; 0 where the file system does not tell."""
+    found = _match(path)
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
+    return int((found[0].last_updated_in_seconds or 0) * 1e9)
+
+
 def list_files(folder: str) -> Iterator[str]:
     """The names of all files below a folder, relative to it, in order."""
     _file_systems(folder)  # so that an error names the folder as it was given
@@ -105,8 +113,14 @@ def list_files(folder: str) -> Iterator[str]:
 
 
 def delete(paths: Sequence[str]) -> None:
-    """Deletes files; what is not there is no error."""
-    _file_systems(paths[0]).delete(list(paths))
+    """Deletes files; what is not there is no error, though some systems say so."""
+    from apache_beam.io.filesystem import BeamIOError
+
+    try:
+        _file_systems(paths[0]).delete(list(paths))
+    except BeamIOError:
+        if any(size(path) >= 0 for path in paths):
+            raise
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:

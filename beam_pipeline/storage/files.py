@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
 from beam_pipeline.errors import InputError
@@ -105,6 +105,34 @@ def modified_ns(source: str | BinaryIO) -> int:
     return int(getattr(source, "modified_ns", 0))
 
 
+def modified_ns_of(path: str) -> int:
+    """When the file at a path was last written; 0 where nobody knows.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    """
+    return modified_ns(path) if is_local(path) else int(_remote(path).modified_ns(path))
+
+
+def changed_ns(path: str) -> int:
+    """When the file at a path was last written or put there; 0 where nobody knows.
+
+    A file that is moved or copied to its place may keep the time when it was written,
+    but not that of its change, which only local file systems tell.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    """
+    if not is_local(path):
+        return modified_ns_of(path)
+    times = os.stat(path), os.lstat(path)  # of a link, and of what it leads to
+    return max(max(found.st_mtime_ns, found.st_ctime_ns) for found in times)
+
+
 def read_bytes(path: str) -> bytes:
     """A whole small file."""
     with open_read(path) as file:
@@ -196,8 +224,9 @@ def delete(paths: Iterable[str]) -> None:
     for path in paths:
         if not is_local(path):
             remote.append(path)
-        elif os.path.lexists(path):
-            os.remove(path)
+        else:
+            with suppress(FileNotFoundError):
+                os.remove(path)
     if remote:
         _remote(remote[0]).delete(remote)
 

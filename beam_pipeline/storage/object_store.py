@@ -329,6 +329,15 @@ def size(path: str) -> int:
         return -1
 
 
+def modified_ns(path: str) -> int:
+    """When an object was last changed."""
+    import obstore
+
+    store, key = _split(path)
+    with _explained(path):
+        return int(obstore.head(store, key)["last_modified"].timestamp() * 1e9)
+
+
 def list_files(folder: str) -> Iterator[str]:
     """The names of all objects below a folder, relative to it, in order.
 

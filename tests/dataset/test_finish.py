@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from beam_pipeline.dataset.finish import (
     assemble_metadata,
     check_complete,
+    delete_stale_shards,
     finish_data_set,
 )
 from beam_pipeline.dataset.metadata import Metadata
@@ -352,3 +353,40 @@ def test_an_unfinished_one_has_its_rejects_alone(tmp_path, wrong, error):
     assert names_in(tmp_path) == ["rejected.jsonl", "work"]
     (line,) = (tmp_path / "rejected.jsonl").read_text().splitlines()
     assert json.loads(line)["path"] == "a/7.wav"
+
+
+# delete_stale_shards
+
+
+def test_stale_shards_go_and_it_may_be_done_again(tmp_path):
+    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "job.json").touch()
+    infos = infos_of(summary)
+    stale = ["train/train-00001-of-00003", "eval/eval-00000-of-00001",
+             "records-00000-of-123456"]  # fmt: skip
+    kept = [info.file for info in infos]
+    for name in [*kept, *(f"{name}.tfrecord.gz" for name in stale)]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    for _ in range(2):
+        delete_stale_shards(f"{tmp_path}/", str(tmp_path / "work"), kept)
+        found = [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.gz")]
+        assert found == kept
+    assert not (tmp_path / "eval").exists()
+
+
+def test_an_output_that_is_not_claimed_is_not_swept(tmp_path):
+    (tmp_path / "records-00000-of-00001.tfrecord.gz").touch()
+    delete_stale_shards(f"{tmp_path}/", str(tmp_path / "work"), [])
+    assert names_in(tmp_path) == ["records-00000-of-00001.tfrecord.gz"]
+
+
+def test_nothing_is_swept_where_the_run_is_not_complete(tmp_path):
+    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "job.json").touch()
+    (tmp_path / "records-00000-of-00001.tfrecord.gz").touch()
+    with pytest.raises(IncompleteRun):
+        finish(tmp_path, summary, [], [])
+    assert (tmp_path / "records-00000-of-00001.tfrecord.gz").exists()

@@ -7,6 +7,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline import Metadata, record
+from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.claim import locked, nothing_left
 from beam_pipeline.dataset.metadata import writer_versions
 from beam_pipeline.dataset.work_folder import clear_work
@@ -44,6 +46,7 @@ from beam_pipeline.pipeline.graph import finish, plan_shards, write_shards
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.run import local
 from beam_pipeline.storage.tfrecord import read_records
 from tests.sounds import RATE, write_corpus, write_sound
 
@@ -586,7 +589,7 @@ def test_what_was_there_before_is_not_touched(tmp_path: Path) -> None:
     record(*places, win_len=500)
     before = digests(tmp_path / "out")
     with pytest.raises(OutputError, match="--overwrite"):
-        record(*places, win_len=500)
+        record(*places, win_len=501)
     assert digests(tmp_path / "out") == before
     with pytest.raises(RecipeError):
         record(*places, win_len=500, hop=-1, overwrite=True)
@@ -880,3 +883,357 @@ def test_a_damaged_work_folder_is_no_dead_end(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="--overwrite to replace it"):
         record(tmp_path / "in", tmp_path / "out", win_len=500)
     record(tmp_path / "in", tmp_path / "out", win_len=500, overwrite=True)
+
+
+ENGINES = [
+    {},
+    {"workers": 2},
+    {"beam_args": ["--runner=FnApiRunner"]},
+]
+
+
+def shards_in(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*.tfrecord.gz")}
+
+
+def shards_of(metadata: Metadata) -> set[str]:
+    return {s.file for split in metadata.splits.values() for s in split.shards}
+
+
+class Cut(Exception):
+    """As if the machine had gone."""
+
+
+def run_cut_off(monkeypatch: pytest.MonkeyPatch, *places: Any, **options: Any) -> None:
+    """A run that ends after its last shard, without a word."""
+
+    def cut(*args: Any, **kwargs: Any) -> None:
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "finish_data_set", cut)
+        with pytest.raises(Cut):
+            record(*places, **options)
+
+
+class TestShardsOfEarlierPlans:
+    """Whatever changed between two runs, the output holds the metadata's shards."""
+
+    @pytest.mark.parametrize("engine", ENGINES)
+    def test_after_a_file_is_mended(self, tmp_path: Path, engine: dict) -> None:
+        write_corpus(tmp_path / "in")
+        (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
+        out, options = tmp_path / "out", {"win_len": 500, "elements_per_file": 15}
+        with pytest.raises(TooManyRejected):
+            record(tmp_path / "in", out, **options, **engine)
+        stale = shards_in(out)
+        write_sound(tmp_path / "in" / "cat" / "bad.wav", 9000)
+        metadata = record(tmp_path / "in", out, **options, **engine)
+        assert stale
+        assert not stale & shards_of(metadata)
+        assert shards_in(out) == shards_of(metadata)
+        assert list(find_problems(str(out), metadata)) == []
+        record(tmp_path / "in", tmp_path / "fresh", **options)
+        assert digests(out) == digests(tmp_path / "fresh")
+
+    @pytest.mark.parametrize("files", ["more", "fewer"])
+    def test_after_a_run_was_cut_off(
+        self, tmp_path: Path, files: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_corpus(tmp_path / "in")
+        out, options = tmp_path / "out", {"win_len": 500, "elements_per_file": 15}
+        run_cut_off(monkeypatch, tmp_path / "in", out, **options)
+        stale = shards_in(out)
+        if files == "more":
+            write_sound(tmp_path / "in" / "owl" / "more.wav", 9000)
+        else:
+            shutil.rmtree(tmp_path / "in" / "owl")
+        metadata = record(tmp_path / "in", out, **options)
+        assert stale
+        assert not stale & shards_of(metadata)
+        assert shards_in(out) == shards_of(metadata)
+
+    @pytest.mark.parametrize("work", [None, "work"])
+    def test_of_splits_that_vanished_and_nothing_else(
+        self, tmp_path: Path, work: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = list(write_corpus(tmp_path / "in", clips=2))
+        table, out = tmp_path / "in" / "all.csv", tmp_path / "out"
+
+        def write_table(*splits: str) -> None:
+            rows = [f"{n},{s}" for n, s in zip(names, splits * 9, strict=False)]
+            table.write_text("\n".join(["path,split", *rows]))
+
+        options: dict[str, Any] = {"win_len": 500, "split_column": "split"}
+        options |= {} if work is None else {"work_dir": tmp_path / work}
+        write_table("train", "eval", "test")
+        run_cut_off(monkeypatch, table, out, **options)
+        mine = [
+            "mine.tfrecord.gz",
+            "mine-00000-of-00002.tfrecord.gz",
+            "records-00002-of-00002.tfrecord.gz",
+            "records-0000-of-0002.tfrecord.gz",
+            "records-000000-of-000002.tfrecord.gz",
+            "records/records-00000-of-00002.tfrecord.gz",
+            "train-00000-of-00002.tfrecord.gz",
+            "eval/train-00000-of-00002.tfrecord.gz",
+            "eval/eval-00000-of-00002.tfrecord.gz.bak",
+            "deep/eval/eval-00000-of-00002.tfrecord.gz",
+            "a-b/a-b-00000-of-00002.tfrecord.gz",
+        ]
+        for name in mine:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_text("precious")
+        write_table("train", "train")
+        record(table, out, **options)
+        assert (out / "train" / "train-00000-of-00001.tfrecord.gz").exists()
+        assert not (out / "eval" / "eval-00000-of-00001.tfrecord.gz").exists()
+        assert not (out / "test").exists()
+        assert [name for name in mine if not (out / name).exists()] == []
+        assert not (out / "_work").exists()
+        assert not (tmp_path / "work").exists()
+
+    def test_of_another_output_stay(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_corpus(tmp_path / "in")
+        options = {"win_len": 500, "work_dir": tmp_path / "work"}
+        run_cut_off(monkeypatch, tmp_path / "in", tmp_path / "a", **options)
+        other = {"win_len": 500, "elements_per_file": 15}
+        run_cut_off(monkeypatch, tmp_path / "in", tmp_path / "b", **other)
+        before = digests(tmp_path)
+        with pytest.raises(OutputError, match=r"unfinished run into .*/a\."):
+            record(tmp_path / "in", tmp_path / "b", **options)
+        assert digests(tmp_path) == before
+
+
+def times_in(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
+
+
+class TestTheSameCommandAgain:
+    """What is recorded already is left as it is; what is not is refused."""
+
+    def again(self, *places: Any, **options: Any) -> Metadata:
+        """A call that must find its data set complete."""
+        before, found = times_in(places[1]), []
+        metadata = record(*places, found=found.append, **options)
+        assert found == [metadata]
+        assert times_in(places[1]) == before
+        assert metadata == Metadata.load(str(places[1]))
+        return metadata
+
+    def refused(self, match: str, *places: Any, **options: Any) -> None:
+        before = times_in(places[1])
+        with pytest.raises(OutputError, match=match) as raised:
+            record(*places, **options)
+        assert "--overwrite" in str(raised.value)
+        assert times_in(places[1]) == before
+
+    @pytest.mark.parametrize(
+        ("engine", "options"),
+        [
+            (ENGINES[0], {"elements_per_file": 7}),
+            (ENGINES[1], {"splits": "train=1,test=1", "stratify": True,
+                          "fingerprint": True}),
+            (ENGINES[2], {"keep": "energy(above_db=-200)", "copies": 2,
+                          "augment": "random_gain()"}),
+        ],
+    )  # fmt: skip
+    def test_it_is_complete(self, tmp_path: Path, engine: dict, options: dict) -> None:
+        write_corpus(tmp_path / "in")
+        places, options = (tmp_path / "in", tmp_path / "out"), {**options, **engine}
+        first = record(*places, win_len=500, **options)
+        assert self.again(*places, win_len=500, **options) == first
+        assert not (tmp_path / "out" / "_work").exists()
+
+    def test_the_command_line_says_so(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture
+    ) -> None:
+        write_corpus(tmp_path / "in")
+        places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+        assert main(["record", *places, "--win-len", "500"]) == 0
+        assert "complete before" not in capsys.readouterr().out
+        before = times_in(tmp_path)
+        assert main(["record", *places, "--win-len", "500"]) == 0
+        assert "out: complete before" in capsys.readouterr().out
+        assert main(["record", *places, "--win-len", "501"]) == 2
+        assert "win_len is 500, not 501" in capsys.readouterr().err
+        assert times_in(tmp_path) == before
+        assert main(["record", *places, "--win-len", "500", "--overwrite"]) == 0
+        assert "complete before" not in capsys.readouterr().out
+        assert times_in(tmp_path) != before
+
+    @pytest.mark.parametrize(
+        "change", ["more", "less", "ignored", "time", "older", "length", "link"]
+    )
+    def test_other_inputs_are_refused(self, tmp_path: Path, change: str) -> None:
+        write_corpus(tmp_path / "in")
+        write_sound(tmp_path / "spare.wav", 2500, seed=77)
+        spare, clip = tmp_path / "spare.wav", tmp_path / "in" / "owl" / "owl_0.wav"
+        os.utime(spare, ns=(0, 1))
+        places = tmp_path / "in", tmp_path / "out"
+        record(*places, win_len=500, elements_per_file=50)
+        self.again(*places, win_len=500, elements_per_file=50)
+        if change == "more":
+            shutil.copy(spare, tmp_path / "in" / "owl" / "more.wav")
+        elif change == "less":
+            clip.unlink()
+        elif change == "ignored":
+            (tmp_path / "in" / "notes.md").touch()
+        elif change == "time":
+            os.utime(clip)
+        elif change == "older":
+            os.replace(spare, clip)
+        elif change == "length":
+            write_sound(clip, 2501, seed=77)
+        else:
+            clip.unlink()
+            clip.symlink_to(spare)
+        by_time = change in ("time", "older", "link")
+        match = r"owl_0\.wav may have been changed" if by_time else "of these inputs"
+        self.refused(match, *places, win_len=500, elements_per_file=50)
+        record(*places, win_len=500, elements_per_file=50, overwrite=True)
+        self.again(*places, win_len=500, elements_per_file=50)
+
+    def test_other_audio_of_the_same_names_is_refused(self, tmp_path: Path) -> None:
+        write_corpus(tmp_path / "in")
+        for path in (tmp_path / "in").rglob("*.wav"):
+            other = tmp_path / "other" / path.relative_to(tmp_path / "in")
+            write_sound(other, soundfile.info(path).frames, seed=99)
+        out = tmp_path / "out"
+        record(tmp_path / "in", out, win_len=500)
+        self.refused("do not give the examples", tmp_path / "other", out, win_len=500)
+
+    def test_a_file_that_was_rejected_and_is_mended_is_refused(
+        self, tmp_path: Path
+    ) -> None:
+        write_corpus(tmp_path / "in")
+        bad = tmp_path / "in" / "cat" / "bad.wav"
+        bad.write_text("no sound")
+        places = tmp_path / "in", tmp_path / "out"
+        record(*places, win_len=500, max_rejected=1)
+        self.again(*places, win_len=500, max_rejected=1)
+        self.refused("1 of its 13 clips were rejected", *places, win_len=500)
+        for frames in (499, 2500):  # it is rejected for another reason; it is not
+            write_sound(bad, frames)
+            self.refused("not of these inputs", *places, win_len=500, max_rejected=1)
+
+    def test_a_run_that_was_continued_is_complete(self, tmp_path: Path) -> None:
+        write_corpus(tmp_path / "in")
+        bad = tmp_path / "in" / "cat" / "zzz.wav"
+        bad.write_text("no sound")
+        places = tmp_path / "in", tmp_path / "out"
+        options = {"win_len": 500, "elements_per_file": 40, "order": "listed"}
+        options["label_from"] = "none"
+        shutil.move(tmp_path / "in" / "cat", tmp_path / "in" / "zoo")
+        with pytest.raises(TooManyRejected):
+            record(*places, **options)
+        first = times_in(tmp_path / "out")
+        write_sound(tmp_path / "in" / "zoo" / "zzz.wav", 2500)
+        record(*places, **options)
+        kept = set(first.items()) & set(times_in(tmp_path / "out").items())
+        assert any(name.endswith(".gz") for name, _ in kept)
+        self.again(*places, **options)
+
+    def test_other_code_of_a_transform_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_corpus(tmp_path / "in")
+        (tmp_path / "code").mkdir()
+        code = tmp_path / "code" / "peaks_of_mine.py"
+        code.write_text("def f(windows):\n    return abs(windows).max(axis=-1)\n")
+        monkeypatch.syspath_prepend(str(tmp_path / "code"))
+        places = tmp_path / "in", tmp_path / "out"
+        options = {"win_len": 500, "features": {"x": "peaks_of_mine:f"}}
+        record(*places, **options)
+        self.again(*places, **options)
+        code.write_text(code.read_text() + "\n# otherwise\n")
+        self.refused(r"peaks_of_mine\.py may have been changed", *places, **options)
+
+    @pytest.mark.parametrize("beside", [False, True])
+    def test_other_events_are_refused(self, tmp_path: Path, beside: bool) -> None:
+        sounds = write_corpus(tmp_path / "in", clips=1)
+        table = tmp_path / "events.csv"
+        rows = [f"{name},0,0.1,x" for name in sounds]
+        table.write_text("\n".join(["path,start,end,label", *rows]))
+        for name in sounds:
+            (tmp_path / "in" / name).with_suffix(".txt").write_text("0\t0.1\tx\n")
+        places = tmp_path / "in", tmp_path / "out"
+        options = {"win_len": 500, "events": str(table)}
+        if beside:
+            options["events"] = "{folder}/{stem}.txt"
+            table = (tmp_path / "in" / name).with_suffix(".txt")
+        record(*places, **options)
+        self.again(*places, **options)
+        table.write_text(table.read_text().replace("0.1", "0.2"))
+        self.refused(f"{table.name} may have been changed", *places, **options)
+
+    def test_rows_in_memory_are_compared(self, tmp_path: Path) -> None:
+        sounds = write_corpus(tmp_path / "in", clips=1)
+        rows = [
+            {"path": str(tmp_path / "in" / name), "kind": "a", "snr": snr, "day": day}
+            for name, snr, day in zip(sounds, (1.5, None, 2.5), "xyz", strict=True)
+        ]
+        out, options = tmp_path / "out", {"win_len": 500, "label_from": "kind"}
+        record(rows, out, **options)
+        self.again(rows, out, **options)
+        for name, value in (("kind", "b"), ("snr", 1.0), ("day", "w")):
+            other = [{**rows[0], name: value}, *rows[1:]]
+            self.refused("not of these inputs", other, out, **options)
+        self.refused("not of these inputs", rows[::-1], out, **options)
+
+    def test_lengths_that_a_table_tells_hide_no_change(self, tmp_path: Path) -> None:
+        sounds = write_corpus(tmp_path / "in", clips=1)
+        table = tmp_path / "all.csv"
+        rows = [f"in/{n},{len(samples)},{RATE}" for n, samples in sounds.items()]
+        table.write_text("\n".join(["path,frames,sample_rate_hz", *rows]))
+        out, options = tmp_path / "out", {"win_len": 500, "label_from": "none"}
+        record(table, out, **options)
+        self.again(table, out, **options)
+        os.utime(tmp_path / "in" / name_of(sounds))
+        self.refused("may have been changed", table, out, **options)
+        (tmp_path / "in" / name_of(sounds)).unlink()
+        self.refused("may have been changed", table, out, **options)
+
+    @pytest.mark.parametrize("damage", ["gone", "short", "metadata", "versions"])
+    def test_a_damaged_data_set_is_not_complete(
+        self, tmp_path: Path, damage: str
+    ) -> None:
+        write_corpus(tmp_path / "in")
+        places = tmp_path / "in", tmp_path / "out"
+        record(*places, win_len=500)
+        shard = tmp_path / "out" / "records-00000-of-00001.tfrecord.gz"
+        path = tmp_path / "out" / "metadata.json"
+        if damage == "gone":
+            shard.unlink()
+        elif damage == "short":
+            shard.write_bytes(shard.read_bytes()[:-1])
+        elif damage == "metadata":
+            path.write_text("{")
+        else:
+            values = json.loads(path.read_text())
+            values["writer"]["numpy"] = "0.1"
+            path.write_text(json.dumps(values))
+        matches = {"metadata": "is not the metadata", "versions": "with numpy 0.1"}
+        self.refused(matches.get(damage, "missing or damaged"), *places, win_len=500)
+
+    def test_a_run_that_was_cut_off_behind_its_metadata_is_complete(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_corpus(tmp_path / "in")
+        places = tmp_path / "in", tmp_path / "out"
+        with monkeypatch.context() as patch:
+            patch.setattr("beam_pipeline.finish.clear_work", lambda work: None)
+            record(*places, win_len=500)
+        assert (tmp_path / "out" / "_work" / "job.json").exists()
+        before = digests(tmp_path / "out")
+        record(*places, win_len=500)
+        assert not (tmp_path / "out" / "_work").exists()
+        after = digests(tmp_path / "out")
+        assert after.items() <= before.items()
+        assert "metadata.json" in after
+
+
+def name_of(sounds: dict) -> str:
+    return next(iter(sounds))

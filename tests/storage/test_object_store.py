@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from beam_pipeline import Metadata
 from beam_pipeline.api import record
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import InputError, StoreError, TooManyRejected
+from beam_pipeline.errors import InputError, OutputError, StoreError, TooManyRejected
 from beam_pipeline.storage import credentials, files, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader
 from tests.loopback import free_port, point_at
-from tests.sounds import write_corpus
+from tests.sounds import write_corpus, write_sound
 
 SCHEMES = ("s3", "gs")
 NOISE = np.random.default_rng(0).bytes(5 * FIRST_BYTES + 17)
@@ -368,6 +368,34 @@ def test_a_run_in_a_store_is_continued(bucket, proxy, tmp_path, monkeypatch):
     assert len([path for path in uploads if path.endswith(".gz")]) == 2
     names = list(files.list_files(str(tmp_path / "out")))
     assert digests(remote, names) == digests(str(tmp_path / "out"), names)
+
+
+def test_shards_of_an_earlier_plan_go_from_a_store(bucket, tmp_path):
+    write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
+    remote, options = f"s3://{bucket}/out", {"win_len": 500, "elements_per_file": 15}
+    with pytest.raises(TooManyRejected):
+        record(tmp_path / "in", remote, **options)
+    write_sound(tmp_path / "in" / "cat" / "bad.wav", 9000)
+    metadata = record(tmp_path / "in", remote, **options)
+    found = {n for n in files.list_files(remote) if n.endswith(".tfrecord.gz")}
+    assert found == {shard.file for shard in metadata.splits["records"].shards}
+    assert len(found) == 6
+
+
+def test_a_finished_data_set_in_a_store_is_known_again(bucket, tmp_path):
+    write_corpus(tmp_path / "in", clips=2)
+    places = f"s3://{bucket}/in", f"s3://{bucket}/out"
+    upload_folder(tmp_path / "in", places[0])
+    time.sleep(1.1)  # the store's times are in seconds
+    found = []
+    metadata = record(*places, win_len=500)
+    assert record(*places, win_len=500, found=found.append) == metadata
+    assert found == [metadata]
+    time.sleep(1.1)
+    upload_folder(tmp_path / "in", places[0])
+    with pytest.raises(OutputError, match=r"wav may have been changed"):
+        record(*places, win_len=500)
 
 
 def test_what_was_changed_in_the_store_is_read_again(bucket, tmp_path):
