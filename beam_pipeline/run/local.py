@@ -23,12 +23,20 @@ from contextlib import ExitStack, suppress
 from itertools import chain
 from typing import Any
 
+import apache_beam as beam
+
 from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.pipeline.graph import Planned, place_clips, plan_shards
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.summary import PlanSummary
-from beam_pipeline.run.phases import in_memory_pipeline, keep, kept, phase_folder
+from beam_pipeline.run.phases import (
+    in_memory_pipeline,
+    keep,
+    kept,
+    original,
+    phase_folder,
+)
 from beam_pipeline.run.watching import Watch, reporting
 from beam_pipeline.run.writers import wait_for, write_phase, writer_processes
 
@@ -112,6 +120,13 @@ def plan_local(job: Job) -> tuple[PlanSummary, list[Any]]:
             keep(placed.summary, folder, "summary")
             keep(placed.rejects, folder, "rejects")
         return next(kept(folder, "summary")), list(kept(folder, "rejects"))
+
+
+def _run(pipeline: beam.Pipeline) -> None:
+    try:
+        pipeline.run().wait_until_finish()
+    except Exception as error:
+        raise original(error) from error
 
 
 def totals_of(summary: PlanSummary) -> Totals:

@@ -20,6 +20,7 @@ from beam_pipeline.dataset.work_folder import PHASES
 from beam_pipeline.errors import AudioTFRecordsError
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.segments import ShardWork
+from beam_pipeline.run.local import _run
 from beam_pipeline.storage import files
 
 _STEP = "[while running "
@@ -45,11 +46,12 @@ def in_memory_pipeline() -> Iterator[beam.Pipeline]:
     Errors of ours come out as they were raised, without the step's name in the middle.
     """
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=_Options([]))
-    yield pipeline
     try:
-        pipeline.run().wait_until_finish()
-    except Exception as error:
-        raise original(error) from error
+        yield pipeline
+        _run(pipeline)
+    finally:
+        # Beam does so only for a pipeline that it has run, and never in IPython.
+        files.delete_below(pipeline.local_tempdir)
 
 
 class _Options(PipelineOptions):  # type: ignore[misc]

@@ -44,6 +44,7 @@ from beam_pipeline.pipeline.graph import finish, plan_shards, write_shards
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.run.phases import in_memory_pipeline
 from beam_pipeline.storage.tfrecord import read_records
 from tests.sounds import RATE, write_corpus, write_sound
 
@@ -880,3 +881,12 @@ def test_a_damaged_work_folder_is_no_dead_end(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="--overwrite to replace it"):
         record(tmp_path / "in", tmp_path / "out", win_len=500)
     record(tmp_path / "in", tmp_path / "out", win_len=500, overwrite=True)
+
+
+def test_a_pipeline_that_cannot_be_built_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ValueError, match="not built"), in_memory_pipeline():
+        raise ValueError("not built")
+    assert os.listdir(tmp_path) == []
