@@ -28,6 +28,9 @@ setup(
         "isal>=1.7",  # GZIP, several times as fast as zlib
         "numpy>=1.26",
         "obstore>=0.12",  # gs:// and s3://, with range reads and retries
+        # Comes with tfx-bsl. Beam imports its dataframe module in IPython and Jupyter,
+        # and with pandas 3 that import fails.
+        "pandas>=2,<3",
         "pyarrow>=15",  # manifest.parquet
         "pyyaml>=6",  # recipes in YAML
         "scipy>=1.11",  # float32 FFTs
@@ -48,13 +51,14 @@ setup(
             "build>=1",  # what Beam builds --setup_file with
             "cryptography>=42",  # a service account's key, made up
             "hypothesis>=6.100",  # properties
+            "ipykernel>=6.29",  # a notebook's kernel, in which Beam acts otherwise
             "jsonschema>=4.20",  # the metadata against their schema
             "kaldi-native-fbank>=1.20",  # the reference of kaldi_fbank
             "librosa>=0.10",  # the reference of most spectral features
             "matplotlib>=3.8",
             "moto[server]>=5.1",  # an object store on loopback
             "mypy>=1.10",
-            "pandas>=2",  # data frames as input
+            "nbclient>=0.10",  # runs notebooks
             "packaging>=23",  # versions in the image against those here
             "pyloudnorm>=0.1",  # the reference of loudness
             "pytest>=8",

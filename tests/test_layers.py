@@ -129,7 +129,7 @@ HOMES = {
     "soxr": ("audio", ""),
     "tensorflow_metadata": ("metadata", "metadata"),
     "tfx_bsl": ("examples", "examples"),
-    "pyarrow": ("auditor manifests metadata", "auditor manifests metadata"),
+    "pyarrow": ("files auditor metadata", "files auditor metadata"),
     "isal": ("tfrecord metadata statistics", ""),
     "matplotlib": ("show", "show"),
     "threadpoolctl": ("listing stages", ""),

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from beam_pipeline.cli.keywords import given_options
 from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal

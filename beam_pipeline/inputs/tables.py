@@ -264,18 +264,14 @@ def _not_utf8(location: str) -> InputError:
 
 
 def _parquet_names(location: str) -> tuple[str, ...]:
-    import pyarrow.parquet as pq
-
-    with files.open_read(location) as file:
-        return tuple(pq.read_schema(file).names)
+    with files.open_parquet(location) as parquet:
+        return tuple(parquet.schema_arrow.names)
 
 
 def _parquet_rows(location: str) -> Iterator[tuple[int, Row]]:
-    import pyarrow.parquet as pq
-
     number = 0
-    with files.open_read(location) as file:
-        for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
+    with files.open_parquet(location) as parquet:
+        for batch in parquet.iter_batches(BATCH_ROWS, use_threads=False):
             for row in batch.to_pylist():
                 number += 1
                 yield number, row

@@ -211,14 +211,9 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
 
 def describe_overlaps(records: str | os.PathLike[str]) -> str:
     """The summary's line of overlapping parts; empty if there are none."""
-    import pyarrow.parquet as pq
-
     path = files.join(files.absolute(os.fspath(records)), MANIFEST)
-    with files.open_read(path) as file:
-        # One column of whole numbers is read as fast without threads, which would still
-        # be there beside those of a runner when the process ends.
-        table = pq.ParquetFile(file).read(columns=["file"], use_threads=False)
-        several = table["file"].to_numpy()
+    with files.open_parquet(path) as parquet:
+        several = parquet.read(columns=["file"], use_threads=False)["file"].to_numpy()
     if len(np.unique(several)) == len(several):
         return ""
     clips = read_clips(path, None)
@@ -259,13 +254,11 @@ def read_clips(path: str, by: Sequence[str] | None) -> Any:
     """The columns of a manifest that an audit needs, of the clips with examples."""
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     if not files.exists(path):
         raise InputError(f"{path} is missing; without it there is nothing to audit.")
-    with files.open_read(path) as file:
-        try:
-            parquet = pq.ParquetFile(file)
+    try:
+        with files.open_parquet(path) as parquet:
             names = parquet.schema_arrow.names
             missing = [n for n in (*_NEEDED, "windows") if n not in names]
             if missing:
@@ -280,9 +273,9 @@ def read_clips(path: str, by: Sequence[str] | None) -> Any:
                     )
             more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
             wanted = dict.fromkeys((*_NEEDED, "windows", *more))
-            table = parquet.read(columns=list(wanted))
-        except pa.ArrowInvalid as error:
-            raise InputError(f"{path} is not a manifest: {error}") from error
+            table = parquet.read(columns=list(wanted), use_threads=False)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path} is not a manifest: {error}") from error
     table = table.filter(pc.greater(table["windows"], 0))
     if by is not None:
         at = table.column_names.index("group")

@@ -34,7 +34,12 @@ from beam_pipeline.pipeline.graph import (
 )
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.summary import PlanSummary
-from beam_pipeline.run.phases import in_memory_pipeline, keep, kept, phase_folder
+from beam_pipeline.run.phases import (
+    in_memory_pipeline,
+    keep,
+    kept,
+    phase_folder,
+)
 from beam_pipeline.run.watching import Watch, reporting
 from beam_pipeline.run.writers import wait_for, write_phase, writer_processes
 

@@ -45,11 +45,15 @@ def in_memory_pipeline() -> Iterator[beam.Pipeline]:
     Errors of ours come out as they were raised, without the step's name in the middle.
     """
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=_Options([]))
-    yield pipeline
     try:
-        pipeline.run().wait_until_finish()
-    except Exception as error:
-        raise original(error) from error
+        yield pipeline
+        try:
+            pipeline.run().wait_until_finish()
+        except Exception as error:
+            raise original(error) from error
+    finally:
+        # Beam does so only for a pipeline that it has run, and never in IPython.
+        files.delete_below(pipeline.local_tempdir)
 
 
 class _Options(PipelineOptions):  # type: ignore[misc]

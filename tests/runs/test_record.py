@@ -47,6 +47,7 @@ from beam_pipeline.pipeline.job import Job
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local
+from beam_pipeline.run.phases import in_memory_pipeline
 from beam_pipeline.storage.tfrecord import read_records
 from tests.sounds import RATE, write_corpus, write_sound
 
@@ -1237,3 +1238,12 @@ class TestTheSameCommandAgain:
 
 def name_of(sounds: dict) -> str:
     return next(iter(sounds))
+
+
+def test_a_pipeline_that_cannot_be_built_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ValueError, match="not built"), in_memory_pipeline():
+        raise ValueError("not built")
+    assert os.listdir(tmp_path) == []
