@@ -223,6 +223,8 @@ def _csv_rows(file: BinaryIO, table: Table) -> Iterator[tuple[int, Row]]:
         raise InputError(
             f"{table.location}, line {reader.line_num + 1}: {error}."
         ) from error
+    finally:
+        text.detach()  # the file is not the wrapper's to close
 
 
 def _json_rows(file: BinaryIO, location: str) -> Iterator[tuple[int, Row]]:

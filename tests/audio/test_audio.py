@@ -1,6 +1,7 @@
 """Probe, decoder and clip reader against whole decoding, edited headers, real files."""
 
 import csv
+import errno
 import io
 import os
 import struct
@@ -23,6 +24,7 @@ from beam_pipeline.errors import (
     TruncatedAudio,
     UnreadableAudio,
 )
+from tests.raising import raises
 
 CORPORA = os.environ.get("AUDIO_CORPORA")
 needs_corpora = pytest.mark.skipif(
@@ -102,7 +104,7 @@ def test_probe_counts_what_decodes_and_names_what_is_cut(container, subtype):
     assert len(decode(data)) == 30_001
 
     cut = data[:-3000]  # libsndfile refuses a CAF file that lacks 4096
-    with pytest.raises(TruncatedAudio, match="ends early"):
+    with raises(TruncatedAudio, path="clip"):
         probe(cut)
     info = probe(cut, allow_truncated=True)
     assert 0 < info.frames < 30_000
@@ -115,7 +117,7 @@ def test_byte_order_rifx():
     data = encode(noise(100), endian="BIG")
     assert data[:4] == b"RIFX"
     assert probe(data).frames == 100
-    with pytest.raises(TruncatedAudio, match=r"declares 200 bytes .* 150 are there"):
+    with raises(TruncatedAudio, naming=["200", "150"]):
         probe(data[:-50])
 
 
@@ -147,7 +149,7 @@ def test_size_left_by_a_streaming_writer_is_unknown_length(size, riff_size):
 
 def test_declared_size_zero_before_samples_is_empty_and_says_so():
     data = put(encode(noise(1000), subtype="PCM_16"), 40, "<I", 0)
-    with pytest.raises(EmptyAudio, match="2000 bytes follow"):
+    with raises(EmptyAudio, naming="2000"):
         probe(data)
 
 
@@ -156,7 +158,7 @@ def test_odd_chunk_before_the_data_is_padded():
     odd = b"note" + struct.pack("<I", 3) + b"abc\0"
     data = data[:36] + odd + data[36:]
     assert probe(data).frames == 50
-    with pytest.raises(TruncatedAudio, match="declares 100 bytes"):
+    with raises(TruncatedAudio, naming="100"):
         probe(data[:-10])
 
 
@@ -181,7 +183,7 @@ def test_mp3_that_claims_more_than_it_holds_is_counted_and_read():
     assert 20000 < info.frames < claimed
     with reader(cut) as clip:
         assert clip.read(0, info.frames).shape == (info.frames,)
-        with pytest.raises(ValueError, match="got"):
+        with raises(ValueError, naming=[info.frames, info.frames + 1]):
             clip.read(0, info.frames + 1)
 
 
@@ -193,26 +195,26 @@ def test_damage_in_the_middle_of_flac_is_found_when_reading():
     assert info.frames == 50000
     with reader(bytes(data)) as clip:
         clip.read(0, 10000)
-        with pytest.raises(UnreadableAudio, match=r"frames 10000 to 50000 of 50000"):
+        with raises(UnreadableAudio, naming=["10000", "50000"]):
             clip.read(10000, 50000)
 
 
 def test_file_that_shrinks_after_the_probe_is_unreadable():
     data = encode(noise(1000), subtype="PCM_16")
     clip = ClipReader(io.BytesIO(data[:-400]), probe(data), name="clip")
-    with clip, pytest.raises(UnreadableAudio, match="frame 800 of 1000"):
+    with clip, raises(UnreadableAudio, naming=["800", "1000"]):
         clip.read(500, 1000)
 
 
 def test_file_that_is_another_after_the_probe_is_unreadable():
     other = encode(noise(1000, 2))
-    with pytest.raises(UnreadableAudio, match="changed since it was probed"):
+    with raises(UnreadableAudio, path="clip", naming=["channels=1", "channels=2"]):
         ClipReader(io.BytesIO(other), probe(encode(noise(1000))), name="clip")
 
 
 @pytest.mark.parametrize("container", ["WAV", "AIFF"])
 def test_no_frames_is_empty(container):
-    with pytest.raises(EmptyAudio, match="no frames"):
+    with raises(EmptyAudio, path="clip"):
         probe(encode(noise(0), format=container))
 
 
@@ -224,13 +226,13 @@ def test_first_nonfinite_frame_is_named(value, subtype, frame):
     samples[frame, 1] = value
     samples[-1] = value
     data = encode(samples, subtype=subtype)
-    with pytest.raises(NonFiniteAudio, match=f"frame {frame} is"):
+    with raises(NonFiniteAudio, naming=frame):
         probe(data)
     assert probe(data, allow_nonfinite=True).frames == 200_000
 
 
 def test_double_beyond_float32_is_not_finite():
-    with pytest.raises(NonFiniteAudio, match="frame 1 "):
+    with raises(NonFiniteAudio, naming="1"):
         probe(encode(np.array([0.0, 1e300]), subtype="DOUBLE"))
 
 
@@ -240,18 +242,18 @@ def test_what_is_not_a_readable_file_is_unreadable(tmp_path):
     (tmp_path / "headless.raw").write_bytes(bytes(100))
     os.mkfifo(tmp_path / "pipe.wav")
     cases = {
-        "text.wav": "not readable as audio: .*Format not recognised",
-        "empty.wav": "not readable as audio",
-        "headless.raw": "not readable as audio",
-        "missing.wav": "cannot be opened: No such file",
-        ".": "not a regular file",
-        "pipe.wav": "not a regular file",
-        "nul\0.wav": "cannot be opened: .*null",
+        "text.wav": soundfile.LibsndfileError,
+        "empty.wav": soundfile.LibsndfileError,
+        "headless.raw": (soundfile.LibsndfileError, TypeError),
+        "missing.wav": FileNotFoundError,
+        ".": type(None),
+        "pipe.wav": type(None),
+        "nul\0.wav": ValueError,
     }
-    for file_name, reason in cases.items():
-        with pytest.raises(UnreadableAudio, match=reason) as caught:
+    for file_name, cause in cases.items():
+        with raises(UnreadableAudio, path=file_name) as caught:
             probe_audio(str(tmp_path / file_name), name=file_name)
-        assert caught.value.path == file_name
+        assert isinstance(caught.value.__cause__, cause), file_name
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -259,7 +261,7 @@ def test_forbidden_file_is_unreadable(tmp_path):
     path = tmp_path / "clip.wav"
     path.write_bytes(encode(noise(10)))
     path.chmod(0)
-    with pytest.raises(UnreadableAudio, match="Permission denied"):
+    with raises(UnreadableAudio, path="clip", naming=os.strerror(errno.EACCES)):
         probe_audio(str(path), name="clip")
 
 
@@ -279,15 +281,15 @@ class Failing(io.BytesIO):
 def test_error_of_a_remote_file_is_its_reason():
     data = encode(noise(100_000), subtype="PCM_16")
     lost = OSError("connection lost")
-    with pytest.raises(UnreadableAudio, match="connection lost"):
+    with raises(UnreadableAudio, path="clip", naming="connection lost"):
         probe_audio(Failing(data, 10, lost), name="clip")
     clip = ClipReader(Failing(data, 60_000, lost), probe(data), name="clip")
-    with clip, pytest.raises(UnreadableAudio, match=r"frames 0 .*connection lost"):
+    with clip, raises(UnreadableAudio, naming=["0", "connection lost"]):
         clip.read(0, 100_000)
     flac = CLIPS["FLAC"]  # its end is looked at before its middle
-    with pytest.raises(UnreadableAudio, match="connection lost"):
+    with raises(UnreadableAudio, path="clip", naming="connection lost"):
         probe_audio(Failing(flac, len(flac) // 2, lost), name="clip")
-    with pytest.raises(KeyError, match="ours"):
+    with raises(KeyError, naming="ours"):
         probe_audio(Failing(data, 30, KeyError("ours")), name="clip")
 
 
@@ -305,7 +307,7 @@ def test_channels():
         mixed = clip.read(10, 2000)
     assert mixed.dtype == np.float32
     np.testing.assert_allclose(mixed, whole[10:2000].mean(axis=1), atol=1e-7)
-    with pytest.raises(UnreadableAudio, match="has 3 channels, channel 5"):
+    with raises(UnreadableAudio, naming=["3", "5"]):
         reader(data, channels=5)
 
 
@@ -317,7 +319,7 @@ def test_keep_has_an_axis_for_one_channel():
 @pytest.mark.parametrize("channels", [-1, "left", 1.0, None])
 def test_channels_that_mean_nothing(channels):
     info = AudioInfo(1, 8000, 2, "WAV", "PCM_16")
-    with pytest.raises(ValueError, match="got"):
+    with raises(ValueError, naming=repr(channels)):
         check_channel(info, channels, name="clip")
 
 
@@ -364,14 +366,14 @@ def _whole(kind):
 def test_edges(stop):
     with reader(CLIPS["WAV mono"]) as clip:
         assert clip.read(0, stop).shape == (stop,)
-        with pytest.raises(ValueError, match=f"got 0 to {FRAMES + 1}"):
+        with raises(ValueError, naming=["0", FRAMES + 1]):
             clip.read(0, FRAMES + 1)
 
 
 def test_start_may_not_go_back():
     with reader(CLIPS["WAV mono"]) as clip:
         clip.read(100, 200)
-        with pytest.raises(ValueError, match="got 99 to 200"):
+        with raises(ValueError, naming=["99", "200"]):
             clip.read(99, 200)
 
 
@@ -379,8 +381,7 @@ def test_arrays_stay_valid_and_may_not_be_written_to():
     whole = decode(CLIPS["WAV mono"])[:, 0]
     with reader(CLIPS["WAV mono"]) as clip:
         first = clip.read(0, 1000)
-        with pytest.raises(ValueError, match="read-only"):
-            first[:] = 7
+        assert not first.flags.writeable
         second = clip.read(500, 1500)
     np.testing.assert_array_equal(first, whole[:1000])
     np.testing.assert_array_equal(second, whole[500:1500])

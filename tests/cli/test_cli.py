@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -13,7 +14,10 @@ import pytest
 from beam_pipeline import __version__
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.metadata import Metadata
+from tests.raising import assert_names
 from tests.sounds import write_corpus
+
+pytestmark = pytest.mark.runs
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -48,7 +52,7 @@ def test_record_prints_what_it_did(
     arguments = f"record --input {tmp_path}/in --output {tmp_path}/out --win-len 500"
     assert main(arguments.split()) == 0
     out = capsys.readouterr().out
-    assert "inputs: 12 clips, 0 rejected; 0 files ignored" in out
+    assert_names(out, "12", "0")
     assert "complete" in out
     metadata = Metadata.load(str(tmp_path / "out"))
     assert f"{metadata.splits['records'].examples}" in out
@@ -83,7 +87,7 @@ def test_show_prints_and_draws(
     assert "float32 (500,)" in printed
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert main(["show", str(recorded), "--split", "train"]) == 2
-    assert "only records" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, "nosuch", "records")
 
 
 def test_verify_finds_a_changed_byte_a_missing_and_a_foreign_shard(
@@ -99,8 +103,8 @@ def test_verify_finds_a_changed_byte_a_missing_and_a_foreign_shard(
     assert main(["verify", str(recorded)]) == 4
     err = capsys.readouterr().err
     assert shards[0].name in err
-    assert f"{shards[1].name}: is missing" in err
-    assert "00007-of-00009.tfrecord.gz: a shard that the metadata do not know" in err
+    assert_names(err, shards[1].name)
+    assert_names(err, "00007-of-00009.tfrecord.gz")
 
 
 def test_verify_says_which_shard_stands_in_for_another(
@@ -112,38 +116,35 @@ def test_verify_says_which_shard_stands_in_for_another(
     first.write_bytes(second.read_bytes())
     capsys.readouterr()
     assert main(["verify", str(recorded)]) == 4
-    assert capsys.readouterr().err == (
-        f"audio-tfrecords: {first.name}: its SHA-256 differs ({sizes[1]} bytes, and "
-        f"should have {sizes[0]}): it is {second.name}\n"
-    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert_names(line, first.name, *sizes, second.name)
     first.write_bytes(second.read_bytes()[:100])
     assert main(["verify", str(recorded)]) == 4
     err = capsys.readouterr().err
-    assert f"{first.name}: has 100 bytes, and should have {sizes[0]}" in err
-    assert "the file ends in the middle" in err
+    assert_names(err, first.name, "100", sizes[0])
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "facts"),
     [
-        ("{", "[", "metadata.json is not the metadata of a data set: JSONDecodeError"),
-        ('"splits": {', '"splits": {"x": [], ', "is not the metadata of a data set"),
-        ('"writer"', '"written"', "is not the metadata of a data set: KeyError"),
-        ('"format_version": 1', '"format_version": null', "format version None"),
-        ('"examples": ', '"examples": true, "old": ', "not the metadata of a data set"),
-        ('"bytes": ', '"bytes": null, "old": ', "is not the metadata of a data set"),
-        ('"sha256": "', '"sha256": 1, "old": "', "is not the metadata of a data set"),
+        ("{", "[", ["metadata.json", "JSONDecodeError"]),
+        ('"splits": {', '"splits": {"x": [], ', []),
+        ('"writer"', '"written"', ["KeyError"]),
+        ('"format_version": 1', '"format_version": null', []),
+        ('"examples": ', '"examples": true, "old": ', []),
+        ('"bytes": ', '"bytes": null, "old": ', []),
+        ('"sha256": "', '"sha256": 1, "old": "', []),
     ],
 )
 def test_damaged_metadata_do_not_verify(
-    recorded: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, words: str
+    recorded: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, facts: list
 ) -> None:
     path = recorded / "metadata.json"
     path.write_text(path.read_text().replace(old, new))
     capsys.readouterr()
     assert main(["verify", str(recorded)]) == 4
     err = capsys.readouterr().err
-    assert words in err
+    assert_names(err, *facts)
     assert "metadata.json" in err
     path.unlink()
     assert main(["verify", str(recorded)]) == 2
@@ -163,8 +164,8 @@ def test_metadata_of_a_wrong_kind_do_not_verify(
     capsys.readouterr()
     assert main(["verify", str(recorded)]) == 4
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"metadata.json: split records: shard 1: {key} must be " in line
-    assert line.endswith(f"got {value!r}")
+    assert_names(line, "metadata.json", "1", key)
+    assert_names(line, repr(value))
 
 
 @pytest.mark.parametrize("number", ["0", "-1"])
@@ -172,7 +173,7 @@ def test_no_example_cannot_be_shown(
     recorded: Path, capsys: pytest.CaptureFixture[str], number: str
 ) -> None:
     assert main(["show", str(recorded), "-n", number]) == 2
-    assert "-n: must be at least 1" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, "-n", number)
 
 
 def test_a_folder_that_cannot_be_listed_is_named(
@@ -189,7 +190,7 @@ def test_a_folder_that_cannot_be_listed_is_named(
         assert main(["record", *places, *dashes]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert "/zzz" in line
-        assert "cannot be listed: File name too long" in line
+        assert_names(line, os.strerror(errno.ENAMETOOLONG))
     assert not (tmp_path / "out").exists()
 
 
@@ -200,28 +201,28 @@ def test_a_link_to_itself_is_named(
     (tmp_path / "in" / "loop.wav").symlink_to("loop.wav")
     places = f"--input {tmp_path}/in --output {tmp_path}/out --win-len 500".split()
     assert main(["record", *places]) == 2
-    assert f"{tmp_path}/in/loop.wav cannot be listed" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, f"{tmp_path}/in/loop.wav")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "facts"),
     [
-        (["record", "--win-lne", "5"], "did you mean --win-len"),
-        (["record", "--runner=DirectRunner"], "after a lone --"),
-        (["record", "--tail", "cut"], "invalid choice"),
-        (["record", "--shard-bytes", "many"], "128MiB"),
-        (["record", "--win-len", "x"], "invalid whole number value"),
-        (["recrod"], "invalid choice"),
+        (["record", "--win-lne", "5"], ["--win-len"]),
+        (["record", "--runner=DirectRunner"], ["--runner", "--"]),
+        (["record", "--tail", "cut"], ["--tail", "cut"]),
+        (["record", "--shard-bytes", "many"], ["--shard-bytes", "many"]),
+        (["record", "--win-len", "x"], ["--win-len", "x"]),
+        (["recrod"], ["recrod", "record"]),
     ],
 )
 def test_wrong_usage_ends_with_2(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], facts: list, capsys: pytest.CaptureFixture[str]
 ) -> None:
     needed = ["--input", "x", "--output", "y"] if arguments[0] == "record" else []
     with pytest.raises(SystemExit) as raised:
         main([*arguments, *needed])
     assert raised.value.code == 2
-    assert words in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, *facts)
 
 
 def test_errors_are_one_paragraph_with_their_status(
@@ -229,18 +230,18 @@ def test_errors_are_one_paragraph_with_their_status(
 ) -> None:
     places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     assert main(["record", *places, "--win-len", "500"]) == 2
-    assert "no such file or folder" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, tmp_path / "in")
     write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
     assert main(["record", *places, "--win-len", "500"]) == 3
     err = capsys.readouterr().err
     assert "cat/bad.wav" in err
-    assert "--max-rejected 1" in err
+    assert_names(err, "--max-rejected", "1")
     assert "Traceback" not in err
     assert main(["record", *places, "--win-len", "500", "--max-rejected", "1"]) == 0
     assert main(["record", *places, "--win-len", "500", "--hop", "0"]) == 2
     assert main(["show", str(tmp_path / "in")]) == 2
-    assert "no metadata.json" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, "metadata.json")
     assert main(["plan", *places[:2], "--win-len", "500"]) == 3
     assert "cat/bad.wav" in capsys.readouterr().out
 
@@ -266,7 +267,7 @@ def test_a_scheme_that_nobody_serves_is_wrong_usage(
         assert main(arguments) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert f"{remote}" in line
-        assert f"the scheme {scheme}:// is not supported" in line
+        assert_names(line, scheme)
         for known in ("gs://", "hdfs://", "s3://"):
             assert known in line
     assert not out.exists()
@@ -277,7 +278,7 @@ def test_a_file_system_that_lacks_something_is_told(
 ) -> None:
     assert main(["status", "hdfs://host/x"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "Beam's file system for hdfs:// cannot be used: " in line
+    assert_names(line, "hdfs://")
 
 
 def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
@@ -306,7 +307,7 @@ def test_a_recipe_from_a_file_and_from_a_data_set(
     assert (made.shard_bytes, made.channels) == (1 << 20, 0)
     recipe.write_text("win_len: 500\nshard_bytes: many\n")
     assert main(["plan", *places[:2], "--recipe", str(recipe)]) == 2
-    assert "must look like 128MiB" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, "shard_bytes", "many")
     recipe.write_text("win_lne: 500\n")
     out = str(tmp_path / "wrong")
     places = ["--input", str(tmp_path / "in"), "--output", out]

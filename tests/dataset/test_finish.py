@@ -26,6 +26,7 @@ from beam_pipeline.plan.shards import ShardInfo, ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import allowed_rejects
+from tests.raising import assert_names, names, raises
 
 RATE = 8000
 RECIPE = Recipe(win_len=100, elements_per_file=4)
@@ -73,14 +74,13 @@ def test_a_share_is_exact_in_tenths_of_percents(clips, tenths):
     ],
 )  # fmt: skip
 def test_what_is_no_number_of_rejects_is_refused_before_the_clips_are_known(text):
-    with pytest.raises(RecipeError, match=r"^max_rejected: must .*; got ") as raised:
+    with raises(RecipeError, "max_rejected", text):
         allowed_rejects(text, 0)
-    assert raised.value.args[2] == text
 
 
 @pytest.mark.parametrize("text", ["-50%", pytest.param("inf%")])
 def test_what_is_no_share_of_rejects_is_refused_after_too(text):
-    with pytest.raises(RecipeError, match=r"^max_rejected: must .*; got "):
+    with raises(RecipeError, "max_rejected", text):
         allowed_rejects(text, 100)
 
 
@@ -148,8 +148,7 @@ def test_examples_and_lost_windows_must_add_up(short, lost):
     summary = summary_of(train=10)
     name = name_of(summary, "train", 1)
     rejects = [late(0, name, lost)] if lost else []
-    words = f"{name}: {4 - short} examples and {lost} lost of 4 planned"
-    with pytest.raises(IncompleteRun, match=words):
+    with raises(IncompleteRun, naming=[name, 4 - short, lost, 4]):
         check_complete(summary, infos_of(summary, {name: short}), rejects)
 
 
@@ -158,11 +157,10 @@ def test_missing_and_repeated_shards_are_named(times):
     summary = summary_of(train=10, eval=4)
     infos = infos_of(summary)
     gone = infos.pop(1)
-    with pytest.raises(IncompleteRun) as raised:
+    with raises(IncompleteRun, naming=[gone.shard.name, times]) as raised:
         check_complete(summary, [*infos, *[gone] * times], [])
-    assert f"{gone.shard.name}: written {times} times" in str(raised.value)
-    assert str(raised.value).count("written") == 2  # the first line, and this shard
-    assert "same command again" in str(raised.value)
+    for info in infos:
+        assert info.shard.name not in str(raised.value)
 
 
 @pytest.mark.parametrize("missing", [1, NAMED_IN_ERRORS, NAMED_IN_ERRORS + 1, 30])
@@ -201,9 +199,8 @@ def test_rejected_clips_are_counted_once_each(rows, allowed, fails):
         check_rejects(ListingSummary(20, 0), rejects, allowed)
     text = str(raised.value)
     count = len(set(rows))
-    assert f"{count} of 20 clips were rejected, and --max-rejected is {allowed}" in text
-    assert text.endswith(f"--max-rejected {count}.")
-    assert "  a/1.wav: broke" in text
+    assert_names(text, count, 20, "--max-rejected", allowed, f"--max-rejected {count}")
+    assert_names(text, "a/1.wav", "broke")
     assert raised.value.exit_status == 3
 
 
@@ -212,18 +209,15 @@ def test_only_the_first_rejects_are_named_by_row(count):
     rejects = [early(row) for row in range(count)]
     with pytest.raises(TooManyRejected) as raised:
         check_rejects(ListingSummary(20, 0), rejects[::-1], "0")
-    lines = [line for line in str(raised.value).splitlines() if line.startswith("  a/")]
-    assert lines == [
-        f"  a/{row}.wav: holds no frames" for row in range(min(count, NAMED_IN_ERRORS))
-    ]
+    lines = str(raised.value).splitlines()
+    named = [line.split(":")[0].strip() for line in lines if "a/" in line]
+    assert named == [f"a/{row}.wav" for row in range(min(count, NAMED_IN_ERRORS))]
     more = count - NAMED_IN_ERRORS
-    assert (f"and {more} more" in str(raised.value)) == (more > 0)
+    assert any(names(line, more) for line in lines[1 + len(named) :]) == (more > 0)
 
 
 def test_nothing_to_record_says_why():
-    with pytest.raises(
-        TooManyRejected, match=r"(?s)Not one of 1 clips.*a/0\.wav: holds no"
-    ):
+    with raises(TooManyRejected, naming=["1", "a/0.wav"]):
         check_any_accepted(PlanSummary(ListingSummary(1, 0), None, {}, {}), [early(0)])
     check_any_accepted(summary_of(train=1), [early(0)])
 

@@ -30,6 +30,7 @@ from beam_pipeline.errors import (
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.run import engine as run_engine
 from beam_pipeline.run import watching
+from tests.raising import assert_names, raises
 from tests.sounds import write_corpus, write_sound
 
 ENGINE = ["--runner=FnApiRunner"]
@@ -111,18 +112,20 @@ def test_errors_that_are_not_ours_leave_no_verdict(tmp_path):
     assert read_verdict(work) is None
 
 
+@pytest.mark.runs
 def test_a_run_is_found_by_its_output_and_by_its_work_folder(tmp_path):
     write_corpus(tmp_path / "in", clips=1)
     out = tmp_path / "out"
     claimed(out / "_work")
     assert find_run(str(out)) == find_run(str(out / "_work")) == str(out / "_work")
     shutil.rmtree(out)
-    with pytest.raises(InputError, match="no run and no data set"):
+    with raises(InputError, naming=[tmp_path / "out", "--output", "--work-dir"]):
         find_run(str(out))
     record(str(tmp_path / "in"), str(out), win_len=500)
     assert find_run(str(out)) is find_run(str(out / "_work")) is None
 
 
+@pytest.mark.runs
 def test_status_follows_a_run_to_its_end(tmp_path, capsys):
     write_corpus(tmp_path / "in")
     out = str(tmp_path / "out")
@@ -137,13 +140,14 @@ def test_status_follows_a_run_to_its_end(tmp_path, capsys):
             features={"x": "tests.sounds:die"},
         )
     assert main(["status", out]) == 0
-    assert "0 of 4 shards, 0 of 60 windows (0%)" in capsys.readouterr().out
+    assert_names(capsys.readouterr().out, "0", "4", "60")
     record(str(tmp_path / "in"), out, win_len=500, overwrite=True)
     assert main(["status", out]) == 0
     assert main(["status", "--watch", f"{out}/_work"]) == 0
     assert capsys.readouterr().out.count("complete") == 2
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("engine", [[], ENGINE])
 def test_too_many_rejects_have_one_exit_status_on_every_engine(tmp_path, engine):
     write_corpus(tmp_path / "in")
@@ -161,10 +165,11 @@ def test_too_many_rejects_have_one_exit_status_on_every_engine(tmp_path, engine)
     assert main(["status", str(out)]) == 0
 
 
+@pytest.mark.runs
 def test_an_engine_hands_on_what_is_wrong_with_the_recipe(tmp_path):
     write_sound(tmp_path / "in" / "a.wav", 9000, rate=8000)
     write_sound(tmp_path / "in" / "b.wav", 9000, rate=9000)
-    with pytest.raises(RecipeError, match="one length only at one sample rate"):
+    with raises(RecipeError, "sample_rate", naming=["8000", "a.wav", "9000", "b.wav"]):
         record(
             str(tmp_path / "in"),
             str(tmp_path / "out"),
@@ -173,9 +178,10 @@ def test_an_engine_hands_on_what_is_wrong_with_the_recipe(tmp_path):
         )
 
 
+@pytest.mark.runs
 def test_a_cancelled_job_is_not_taken_for_a_finished_one(tmp_path):
     write_corpus(tmp_path / "in")
-    with pytest.raises(IncompleteRun, match=r"CANCELLED.*same command again"):
+    with raises(IncompleteRun, naming="CANCELLED"):
         record(
             str(tmp_path / "in"),
             str(tmp_path / "out"),
@@ -184,6 +190,7 @@ def test_a_cancelled_job_is_not_taken_for_a_finished_one(tmp_path):
         )
 
 
+@pytest.mark.runs
 def test_an_old_verdict_is_not_taken_for_a_new_one(tmp_path):
     write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
@@ -191,7 +198,7 @@ def test_an_old_verdict_is_not_taken_for_a_new_one(tmp_path):
     with pytest.raises(TooManyRejected):
         record(*places, win_len=500)
     assert read_verdict(str(tmp_path / "out" / "_work")) is not None
-    with pytest.raises(IncompleteRun, match="CANCELLED"):
+    with raises(IncompleteRun, naming="CANCELLED"):
         record(
             *places,
             win_len=500,
@@ -199,6 +206,7 @@ def test_an_old_verdict_is_not_taken_for_a_new_one(tmp_path):
         )
 
 
+@pytest.mark.runs
 def test_counters_say_what_the_metadata_say(tmp_path):
     write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
@@ -226,6 +234,7 @@ def test_counters_say_what_the_metadata_say(tmp_path):
     }
 
 
+@pytest.mark.runs
 def test_the_submitter_sees_the_progress_of_an_engine(tmp_path, monkeypatch):
     write_corpus(tmp_path / "in")
     monkeypatch.setattr(watching, "WATCH_S", 0.001)
@@ -249,6 +258,7 @@ def test_the_submitter_sees_the_progress_of_an_engine(tmp_path, monkeypatch):
     assert told[-1] == (total, metadata.splits["records"].seconds)
 
 
+@pytest.mark.runs
 def test_the_whole_job_is_one_pipeline_for_an_engine(tmp_path):
     write_corpus(tmp_path / "in")
     from beam_pipeline.inputs.sources import resolve_inputs

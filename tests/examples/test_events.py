@@ -1,7 +1,6 @@
 """Events: label files, and what they say of windows, against slow loops."""
 
 import json
-import re
 from collections import Counter
 from functools import partial
 from itertools import pairwise
@@ -31,6 +30,7 @@ from beam_pipeline.plan.segments import Segment, narrow_events
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.recipe.recipe import Recipe
+from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 
 RAVEN = (
@@ -72,7 +72,7 @@ def test_quotes_are_a_part_of_labels_of_programs_that_do_not_quote(header):
 
 def test_text_in_quotes_may_have_several_lines():
     text = 'note,start,end,label\n"one\ntwo",0,1,owl\n\n,2,x,"tit"\n'
-    with pytest.raises(InputError, match=r"a.csv, line 5: 'x' is not a time"):
+    with raises(InputError, naming=["a.csv", "5", "x"]):
         read_events(text.encode(), "a.csv")
     found = read_events(text.replace("x", "3").encode(), "a.csv")
     assert found == {None: [Event(0, 1, "owl"), Event(2, 3, "tit")]}
@@ -99,57 +99,61 @@ def test_no_events(text):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "problem"),
+    ("name", "text", "facts"),
     [
-        ("a.txt", "1\t0.5\towl\n", r"a.txt, line 1: the event ends at 0.5 s, before 1"),
-        ("a.txt", "0\tx\towl\n", r"line 1: 'x' is not a time in seconds"),
-        ("a.txt", "0\t1\towl\n-1\t2\towl\n", r"line 2: '-1' is not a time"),
-        ("a.txt", "0\tinf\towl\n", r"'inf' is not a time"),
-        ("a.txt", "0\t1\t \n", r"line 1: the event has an empty label"),
-        ("a.txt", "0\t1\n", r"line 1: the event has an empty label"),
-        ("a.csv", "start,label\n1,owl\n", r"line 2: there is no column for the end"),
-        ("a.csv", "start,end\n1,2\n", r"no column for the label .*only start, end"),
+        ("a.txt", "1\t0.5\towl\n", ["a.txt", "1", "0.5"]),
+        ("a.txt", "0\tx\towl\n", ["1", "x"]),
+        ("a.txt", "0\t1\towl\n-1\t2\towl\n", ["2", "-1"]),
+        ("a.txt", "0\tinf\towl\n", "inf"),
+        ("a.txt", "0\t1\t \n", ["a.txt", "line 1"]),
+        ("a.txt", "0\t1\n", ["a.txt", "line 1"]),
+        ("a.csv", "start,label\n1,owl\n", ["a.csv", "line 2", "end"]),
+        ("a.csv", "start,end\n1,2\n", ["a.csv", "line 2", "label", "start, end"]),
         (
             "a.csv",
             'start,end,label\n0,1,"owl\n2,3,tit\n',
-            r"a.csv, line 2: unexpected end of data; is a quote not closed\?",
+            ["a.csv", "2"],
         ),
         (
             "a.csv",
             'start,end,label\n0,1,owl\n\n0,1,"owl\n2,3,"tit"\n',
-            r"line 4: ',' expected after '\"'; is a quote",
+            ["4", '"'],
         ),
-        ("a.tsv", '0\t1\towl\n0\t1\t"tit\n', r"a.tsv, line 2: unexpected end of data"),
+        ("a.tsv", '0\t1\towl\n0\t1\t"tit\n', ["a.tsv", "2"]),
         (
             "a.csv",
             'label,start,end\n"owl\n2,3,",0,1\n',
-            r"line 2: the label runs over several lines, 'owl\\n2,3,'; is a quote",
+            ["a.csv", "line 2", r"'owl\n2,3,'"],
         ),
         (
             "a.csv",
             "path,start,end,label\na.wav,0,1,owl\na.wav,0,1,owl, barn\n",
-            r"a.csv, line 3: 5 values, but there are 4 columns \(path, start, end, ",
+            ["a.csv", "3", "5", "4"],
         ),
         (
             "a.csv",
             "start,end,label,by\n0,1,owl\n",
-            r"line 2: 3 values, but there are 4",
+            ["2", "3", "4"],
         ),
-        ("a.csv", "0,1,owl, barn\n", r"line 1: 4 values, but there are 3 columns"),
-        ("a.txt", "0\t1\towl\tbarn\n", r"line 1: 4 values, but there are 3 columns"),
-        ("a.json", "{", r"a.json: Expecting property name"),
-        ("a.json", "3", r"a.json must hold a list"),
-        ("a.jsonl", "[1]\n", r"a.jsonl, entry 1: must be an object"),
-        ("a.json", '[{"start": null, "end": 1, "label": "x"}]', "for the start"),
+        ("a.csv", "0,1,owl, barn\n", ["1", "4", "3"]),
+        ("a.txt", "0\t1\towl\tbarn\n", ["1", "4", "3"]),
+        ("a.json", "{", "a.json"),
+        ("a.json", "3", "a.json"),
+        ("a.jsonl", "[1]\n", ["a.jsonl", "1"]),
+        (
+            "a.json",
+            '[{"start": null, "end": 1, "label": "x"}]',
+            ["a.json", "start", "start, end, label"],
+        ),
     ],
 )
-def test_what_is_wrong_is_named(name, text, problem):
-    with pytest.raises(InputError, match=problem):
+def test_what_is_wrong_is_named(name, text, facts):
+    with raises(InputError, naming=facts):
         read_events(text.encode(), name)
 
 
 def test_what_is_not_text():
-    with pytest.raises(InputError, match=r"a.txt is not UTF-8 text"):
+    with raises(InputError, naming=["a.txt", "UTF-8"]):
         read_events(b"\xff\xfe\x00", "a.txt")
 
 
@@ -307,6 +311,7 @@ def slow_labels(events, start_s, length_s, share, classes):
     ]
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("write", [write_audacity, write_raven])
 @pytest.mark.parametrize(
     "options",
@@ -352,6 +357,7 @@ def test_runs_against_slow_loops(sounds, tmp_path, write, options):
     assert list(find_problems(str(tmp_path / "out"), metadata)) == []
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("transform", ["cqt(n_bins=12)", "chroma(n_octaves=2)"])
 def test_masks_of_frames_without_a_length(sounds, tmp_path, transform):
     metadata = record(
@@ -384,6 +390,7 @@ def test_files_of_one_name_in_two_folders_elsewhere(sounds, tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.runs
 def test_parts_of_files_have_the_events_of_their_time(sounds, tmp_path):
     table = "path,offset_s,duration_s\na/x.wav,0,1\na/x.wav,1,1\na/x.wav,0.25,0.5\n"
     (sounds / "parts.csv").write_text(table)
@@ -406,6 +413,7 @@ def test_parts_of_files_have_the_events_of_their_time(sounds, tmp_path):
     assert tit not in found.values()
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("no_event", "classes"),
     [
@@ -445,6 +453,7 @@ def rejected(folder):
     return {row["path"]: row["reason"] for row in map(json.loads, lines)}
 
 
+@pytest.mark.runs
 def test_a_clip_without_its_file_of_events_is_named(sounds, tmp_path):
     options = write_audacity(sounds)
     (sounds / "a" / "x.txt").unlink()
@@ -452,10 +461,10 @@ def test_a_clip_without_its_file_of_events_is_named(sounds, tmp_path):
     with pytest.raises(TooManyRejected):
         record(sounds, tmp_path / "out", win_len=2000, no_event="quiet", **options)
     reasons = rejected(tmp_path / "out")
-    assert "has no file of events a/x.txt; make it" in reasons["a/x.wav"]
-    assert "z.txt, line 1: 'end' is not a time in seconds" in reasons["b/z.wav"]
+    assert_names(reasons["a/x.wav"], "a/x.txt")
+    assert_names(reasons["b/z.wav"], "z.txt", "line 1", "'end'")
     # An empty file says that there are none: then there is no class at all.
-    with pytest.raises(InputError, match=r"There is not one event in .*--no-event"):
+    with raises(InputError, naming="--no-event"):
         record(sounds, tmp_path / "o", win_len=2000, max_rejected=2, **options)
     metadata = record(
         sounds, tmp_path / "out", win_len=2000, max_rejected=2, **options,
@@ -464,43 +473,42 @@ def test_a_clip_without_its_file_of_events_is_named(sounds, tmp_path):
     assert metadata.splits["records"].examples_per_class == {"quiet": 11}
 
 
+@pytest.mark.runs
 def test_a_name_in_the_table_that_is_no_clip_is_named(sounds, tmp_path):
     table = tmp_path / "events.csv"
     table.write_text("file,start,end,label\nx.wav,0,1,owl\ngone.wav,0,1,owl\n")
     options = {"win_len": 2000, "events": str(table)}
-    with pytest.raises(TooManyRejected, match=r"gone.wav: has events in .*events.csv"):
+    with raises(TooManyRejected, naming=["gone.wav", "events.csv"]):
         record(sounds, tmp_path / "out", **options)
     write_sound(sounds / "b" / "x.wav", 4000)
     table.write_text("file,start,end,label\nx.wav,0,1,owl\n")
-    with pytest.raises(InputError, match=r"Several clips are called x.wav, .*/b/x.wav"):
+    with raises(InputError, naming=["x.wav", "/b/x.wav"]):
         record(sounds, tmp_path / "two", **options)
     table.write_text("file,start,end,label\nx.wav,0,1,owl\nz.wav,0,1,owl\n")
-    with pytest.raises(TooManyRejected, match="2 of 4 clips were rejected"):
+    with raises(TooManyRejected, naming=["2", "4"]):
         record(sounds, tmp_path / "both", **options, max_rejected=1)
     reasons = rejected(tmp_path / "both")
     assert sorted(reasons) == ["a/x.wav", "b/x.wav"]
-    assert f"is called x.wav, as {sounds}/b/x.wav is, and" in reasons["a/x.wav"]
-    assert f"is called x.wav, as {sounds}/a/x.wav is, and" in reasons["b/x.wav"]
+    assert_names(reasons["a/x.wav"], f"{sounds}/b/x.wav")
+    assert_names(reasons["b/x.wav"], f"{sounds}/a/x.wav")
     table.write_text("file,start,end,label\na/x.wav,0,1,owl\nb\\x.wav,0,1,tit\n")
     metadata = record(sounds, tmp_path / "three", **options)
     assert metadata.classes == ("owl", "tit")
 
 
+@pytest.mark.runs
 def test_names_that_match_no_clip_are_shown(sounds, tmp_path):
     table = tmp_path / "events.csv"
     table.write_text("file,start,end,label\nin/a/x.wav,0,1,owl\nin/b,0,1,owl\n")
     options = {"win_len": 2000, "events": str(table)}
-    said = (
-        "for the clips that can be recorded. It names in/a/x.wav, but a clip is called "
-        "a/x.wav: names there are paths relative to the input, or base names. Check"
-    )
-    with pytest.raises(InputError, match=re.escape(said)):
+    with raises(InputError, naming=[table, "in/a/x.wav", "a/x.wav", "--events"]):
         record(sounds, tmp_path / "out", **options)
     table.write_text("file,start,end,label\n")
-    with pytest.raises(InputError, match=r"can be recorded\. Check --events, or"):
+    with raises(InputError, naming=[table, "--events"]):
         record(sounds, tmp_path / "out", **options)
 
 
+@pytest.mark.runs
 def test_changed_events_are_not_mixed_with_those_before(sounds, tmp_path):
     """A run that continues writes shards anew whose events have changed."""
     options = write_audacity(sounds) | {"win_len": 2000, "num_shards": 2}
@@ -514,37 +522,40 @@ def test_changed_events_are_not_mixed_with_those_before(sounds, tmp_path):
     assert metadata == again
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("options", "facts"),
     [
-        ({"event_overlap": 0.5}, "event_overlap: needs --events"),
-        ({"no_event": "drop"}, "no_event: needs --events"),
-        ({"events": "{stem}.{suffix}"}, "events: may have {folder}, {stem} and {name}"),
-        ({"events": "a.csv", "event_overlap": 2}, "event_overlap: must lie between"),
-        ({"events": "a.csv", "event_targets": "hot"}, "event_targets: must be of "),
-        ({"events": "a.csv", "event_targets": "mask:x"}, "FEATURE with one of m, s"),
-        ({"events": "a.csv", "label_separator": ";"}, "label_separator: cannot be"),
+        ({"event_overlap": 0.5}, ["event_overlap", "--events"]),
+        ({"no_event": "drop"}, ["no_event", "--events"]),
+        ({"events": "{stem}.{suffix}"}, ["events", "{folder}", "{stem}", "{name}"]),
+        ({"events": "a.csv", "event_overlap": 2}, ["event_overlap", "2"]),
+        ({"events": "a.csv", "event_targets": "hot"}, ["event_targets", "'hot'"]),
+        ({"events": "a.csv", "event_targets": "mask:x"}, ["event_targets", "mask:x"]),
+        ({"events": "a.csv", "label_separator": ";"}, ["label_separator", "--events"]),
         ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
-          "augment": "noise()|speed()"}, "event_targets: is a mask of frames, which"),
+          "augment": "noise()|speed()"}, "event_targets"),
         ({"events": "a.csv", "no_event": "none", "classes": "tit,owl"},
-         "classes: lacks none, the class that --no-event gives; add it; got 'tit,owl'"),
-        ({"events": "gone.csv"}, "there is no such file. Check --events"),
-        ({"events": "{stem}.txt", "event_targets": "mask:s"}, "has no frames in time"),
+         ["classes", "none", "--no-event", "tit,owl"]),
+        ({"events": "gone.csv"}, ["gone.csv", "--events"]),
+        ({"events": "{stem}.txt", "event_targets": "mask:s"},
+         ["event_targets", "mask:s"]),
     ],
 )  # fmt: skip
-def test_options_that_are_refused(sounds, tmp_path, options, problem):
+def test_options_that_are_refused(sounds, tmp_path, options, facts):
     write_audacity(sounds)
     for name in LIVES:
         text = (sounds / name).with_suffix(".txt").read_text()
         (sounds / Path(name).name).with_suffix(".txt").write_text(text)
     features = {"m": LOG_MEL, "s": "identity()"}
-    with pytest.raises((RecipeError, InputError), match=re.escape(problem)):
+    with raises((RecipeError, InputError), naming=facts):
         record(sounds, tmp_path / "out", win_len=2000, features=features, **options)
 
 
+@pytest.mark.runs
 def test_a_class_that_is_not_one_of_those_given(sounds, tmp_path):
     options = write_raven(sounds) | {"win_len": 2000, "classes": "owl,tit"}
-    with pytest.raises(TooManyRejected, match=r"has an event of class wren at 0.1 s"):
+    with raises(TooManyRejected, naming=["wren", "0.1"]):
         record(sounds, tmp_path / "out", **options)
     metadata = record(
         sounds, tmp_path / "ok", **options | {"classes": "wren, owl,tit,crow"}
@@ -553,6 +564,7 @@ def test_a_class_that_is_not_one_of_those_given(sounds, tmp_path):
     assert metadata.splits["records"].examples_per_class["crow"] == 0
 
 
+@pytest.mark.runs
 def test_the_class_of_windows_without_an_event_is_one_of_those_given(sounds, tmp_path):
     options = write_raven(sounds) | {"win_len": 2000, "no_event": "none"}
     classes = "wren, owl,none,tit"
@@ -561,17 +573,19 @@ def test_the_class_of_windows_without_an_event_is_one_of_those_given(sounds, tmp
     assert metadata.splits["records"].examples_per_class["none"] > 0
 
 
+@pytest.mark.runs
 def test_a_column_is_not_the_class_where_events_are(sounds, tmp_path):
     (sounds / "clips.csv").write_text("path,species\na/x.wav,owl\n")
     options = {"win_len": 2000, **write_audacity(sounds)}
-    refused = "label_from: cannot be a column with --events, which give the classes; "
+
     for function in (plan, partial(record, output=tmp_path / "out")):
-        with pytest.raises(RecipeError, match=refused):
+        with raises(RecipeError, "label_from", "species", naming="--events"):
             function(sounds / "clips.csv", label_from="species", **options)
     metadata = record(sounds / "clips.csv", tmp_path / "out", **options)
     assert metadata.features["species"].dtype == "string"
 
 
+@pytest.mark.runs
 def test_groups_of_an_expression_stand_beside_events(sounds, tmp_path):
     expression = "(?P<class>[a-z]+)/(?P<site>[xyz])"
     metadata = record(
@@ -582,6 +596,7 @@ def test_groups_of_an_expression_stand_beside_events(sounds, tmp_path):
     assert "site" in metadata.features
 
 
+@pytest.mark.runs
 def test_the_plan_counts_windows_by_events(sounds, tmp_path, capsys):
     options = write_raven(sounds)
     flags = ["--events", options["events"], "--event-column", "species"]
@@ -596,6 +611,7 @@ def test_the_plan_counts_windows_by_events(sounds, tmp_path, capsys):
     }
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "options",
     [
@@ -619,13 +635,12 @@ def test_the_plan_counts_no_windows_that_are_dropped(sounds, tmp_path, options):
     assert shown == {name: split.examples for name, split in metadata.splits.items()}
 
 
+@pytest.mark.runs
 def test_windows_that_are_all_dropped(sounds, tmp_path):
     table = tmp_path / "events.csv"
     table.write_text("file,start,end,label\nx.wav,2.4,2.45,owl\n")
     options = {"win_len": 2000, "no_event": "drop", "max_windows": 1}
-    with pytest.raises(
-        InputError, match="Not one of 3 windows has an event that count"
-    ):
+    with raises(InputError, naming="3"):
         record(sounds, tmp_path / "out", events=str(table), **options)
 
 
@@ -653,6 +668,7 @@ def test_events_that_are_not_near_say_nothing(some, at, length, share):
     assert near(some, at[:0], length) == ()
 
 
+@pytest.mark.runs
 def test_a_shard_holds_the_events_of_its_windows_alone(tmp_path):
     write_sound(tmp_path / "in" / "day.wav", 100 * 8000)
     calls = [f"{k + 0.25}\t{k + 0.5}\tcall\n" for k in range(100)]
@@ -673,18 +689,17 @@ def test_a_shard_holds_the_events_of_its_windows_alone(tmp_path):
     assert narrowed._replace(clip=clip) == Segment(clip, 20, 10, 0)
 
 
+@pytest.mark.runs
 def test_events_beyond_the_end_are_told(sounds, tmp_path):
     options = write_audacity(sounds)
     (sounds / "a" / "y.txt").write_text("0\t1\towl\n12\t13\ttit\n")
-    with pytest.raises(TooManyRejected, match=r"has an event \(tit\) at 12 s, and is "):
+    with raises(TooManyRejected, naming=["tit", "12"]):
         record(sounds, tmp_path / "out", win_len=2000, **options)
 
 
 @pytest.mark.parametrize("text", ["garbage\n", "1.0 2.0 tit\n"])
 def test_one_line_that_is_no_header(text):
-    with pytest.raises(
-        InputError, match=r"line 1: is neither an event .* nor a header"
-    ):
+    with raises(InputError, naming="line 1"):
         read_events(text.encode(), "b.lab")
 
 
@@ -710,6 +725,7 @@ def test_headers_of_other_programs(text):
     assert read_events(text.encode(), "t.csv") == {"a.wav": [Event(0.5, 1.25, "wren")]}
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "name", ["./a/x.wav", "a\\x.wav", "C:\\field\\x.wav", "/elsewhere/x.wav"]
 )
@@ -720,15 +736,17 @@ def test_names_from_other_machines(sounds, tmp_path, name):
     assert metadata.splits["records"].examples_per_class == {"owl": 4}
 
 
+@pytest.mark.runs
 def test_one_table_does_not_mean_two_files(sounds, tmp_path):
     write_sound(tmp_path / "more" / "a" / "x.wav", 8000)
     table = tmp_path / "events.csv"
     table.write_text("path,start,end,label\na/x.wav,0,1,owl\n")
-    with pytest.raises(InputError, match=r"clips are called a/x.wav, .*/more/a/x.wav"):
+    with raises(InputError, naming=["a/x.wav", "/more/a/x.wav"]):
         record([sounds, tmp_path / "more"], tmp_path / "o", win_len=2000,
                events=str(table))  # fmt: skip
 
 
+@pytest.mark.runs
 def test_classes_are_counted_as_examples_have_them(sounds, tmp_path):
     metadata = record(
         sounds, tmp_path / "out", win_len=2000, event_targets="class",

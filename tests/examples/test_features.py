@@ -33,6 +33,7 @@ from beam_pipeline.transforms.base import Chain, Identity
 from beam_pipeline.transforms.levels import Normalize, PeakGain
 from beam_pipeline.transforms.signals import Analytic
 from beam_pipeline.transforms.spectral import LogMel
+from tests.raising import raises
 
 RATE = 8000
 
@@ -125,7 +126,8 @@ def as_lists(specs, columns, i):
         elif spec.encoding == RAW:
             content = [np.asarray(value).astype(spec.dtype).tobytes()]
         else:
-            content = np.asarray(value).reshape(-1).tolist()
+            flat = np.asarray(value).reshape(-1)
+            content = (flat.astype(int) if flat.dtype == bool else flat).tolist()
         lists[name] = (spec.encoding, content)
     return lists
 
@@ -370,7 +372,7 @@ def test_records_that_are_not_what_the_spec_says(records, spec):
 
 
 def test_a_missing_feature_is_named():
-    with pytest.raises(ValueError, match="lack x"):
+    with raises(ValueError, naming="x"):
         decode_examples([EMPTY], {"x": FLOATS})
 
 
@@ -474,31 +476,31 @@ def test_axes_of_a_spectrum_are_in_its_spec():
 
 @pytest.mark.parametrize("text", ["log_mel()", "peak_gain()|log_mel()"])
 def test_a_transform_that_needs_a_rate_says_so(text):
-    with pytest.raises(RecipeError, match=r"feature m: needs one sample rate.*log_mel"):
+    with raises(RecipeError, "feature m", naming="log_mel"):
         feature_set(rate=None, features={"m": text})
     specs = feature_set(rate=None, features={"m": "identity()"}).specs
     assert specs["m"].shape == (100,)
 
 
 @pytest.mark.parametrize(
-    ("returned", "words"),
+    ("returned", "value", "facts"),
     [
-        (None, r"one row for each window.*got \(\)"),
-        (3.0, r"one row for each window.*got \(\)"),
-        (np.zeros((1, 4)), r"one row for each window: \(2, \.\.\.\).*got \(1, 4\)"),
-        (np.zeros((3, 4)), r"one row for each window.*got \(3, 4\)"),
-        (np.zeros((2, 0)), r"returns no values; got \(2, 0\)"),
-        (np.array([None, None]), "cannot be stored.*got 'object'"),
-        (np.array([["a"], ["b"]]), "cannot be stored.*got '<U1'"),
-        (np.zeros(2, "M8[s]"), "cannot be stored.*got 'datetime64"),
-        ([[1, 2], [3]], "fails on two silent windows.*ValueError"),
-        (lambda: None, "one row for each window"),
+        (None, (), ()),
+        (3.0, (), ()),
+        (np.zeros((1, 4)), (1, 4), "2"),
+        (np.zeros((3, 4)), (3, 4), ()),
+        (np.zeros((2, 0)), (2, 0), ()),
+        (np.array([None, None]), "object", ()),
+        (np.array([["a"], ["b"]]), "<U1", ()),
+        (np.zeros(2, "M8[s]"), "datetime64[s]", ()),
+        ([[1, 2], [3]], "text", "ValueError"),
+        (lambda: None, (), ()),
     ],
     ids=["none", "number", "n-1", "n+1", "empty", "objects", "2d text", "dates",
          "ragged", "function"],
 )  # fmt: skip
-def test_a_transform_that_returns_what_cannot_be_stored(returned, words):
-    with pytest.raises(RecipeError, match=f"(?s)^feature bad: .*{words}"):
+def test_a_transform_that_returns_what_cannot_be_stored(returned, value, facts):
+    with raises(RecipeError, "feature bad", value, naming=facts):
         check_transform("bad", "text", lambda windows: returned, (9,), RATE)
 
 
@@ -533,7 +535,7 @@ def test_values_in_another_order_of_bytes_are_taken(dtype, order, monkeypatch):
 def test_extended_precision_differs_between_machines_and_is_refused():
     if np.longdouble == np.float64:
         pytest.skip("this machine has no extended precision")
-    with pytest.raises(RecipeError, match="cannot be stored"):
+    with raises(RecipeError, "feature x", "float128"):
         check_transform("x", "", lambda w: np.zeros(2, np.longdouble), (9,), RATE)
 
 
@@ -550,25 +552,23 @@ def test_axes_that_do_not_fit_are_left_out():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "field", "value", "facts"),
     [
-        ("mel(hop=0)", r"^feature b: mel: hop: must be at least 1; got 0$"),
-        ("mell()", r"^feature b: there is no transform mell; did you mean mel\?"),
-        ("low_pass()", r"^feature b: low_pass needs cutoff_hz"),
+        ("mel(hop=0)", "feature b: mel: hop", 0, ()),
+        ("mell()", "feature b", "mell()", ()),
+        ("low_pass()", "feature b", "low_pass()", "cutoff_hz"),
     ],
 )
-def test_what_is_wrong_with_a_feature_names_it(text, message):
+def test_what_is_wrong_with_a_feature_names_it(text, field, value, facts):
     features = {"a": "identity()", "b": text}
-    with pytest.raises(RecipeError, match=message):
+    with raises(RecipeError, field, value, naming=facts):
         split_options(None, {"win_len": 10, "features": features})
-    with pytest.raises(RecipeError, match=message):
+    with raises(RecipeError, field, value, naming=facts):
         resolve_transforms(Recipe(win_len=10, features=features).features, "float32")
 
 
 def test_complex_values_are_not_called_integers():
-    with pytest.raises(
-        RecipeError, match=r"^feature z: peak_gain: takes real .*magnitude"
-    ):
+    with raises(RecipeError, "feature z: peak_gain", "complex64"):
         check_transform("z", "", Chain((Analytic(), np.copy, PeakGain())), (64,), RATE)
 
 
@@ -579,12 +579,12 @@ def test_a_value_for_each_window_is_no_signal():
         return np.abs(windows).max(axis=-1)
 
     for step, name in ((Normalize(), "normalize"), (PeakGain(), "peak_gain")):
-        with pytest.raises(RecipeError, match=rf"^feature z: {name}: takes windows"):
+        with raises(RecipeError, f"feature z: {name}", (2,)):
             check_transform("z", "", Chain((peaks, step)), (64,), RATE)
 
 
 def test_a_transform_that_exits_is_told_like_any_error():
-    with pytest.raises(RecipeError, match=r"feature x: fails on two .* SystemExit: 3"):
+    with raises(RecipeError, "feature x", "sys:exit", naming="SystemExit: 3"):
         check_transform("x", "sys:exit", lambda windows: sys.exit(3), (64,), RATE)
 
 
@@ -592,7 +592,9 @@ def test_a_transform_that_raises_is_named_with_its_error():
     def broken(windows):
         raise KeyError("whiskers")
 
-    with pytest.raises(RecipeError, match=r"feature x: fails .*KeyError: 'whiskers'"):
+    with raises(
+        RecipeError, "feature x", "my.module:broken", naming="KeyError: 'whiskers'"
+    ):
         check_transform("x", "my.module:broken", broken, (9,), RATE)
 
 
@@ -601,7 +603,7 @@ def test_a_transform_that_writes_into_its_windows_is_refused():
         windows *= 2
         return windows
 
-    with pytest.raises(RecipeError, match=r"feature x: fails .*read-only"):
+    with raises(RecipeError, "feature x", naming="read-only"):
         check_transform("x", "", louder, (9,), RATE)
 
 
@@ -657,26 +659,26 @@ def on_sound(returned):
 
 
 @pytest.mark.parametrize(
-    ("returned", "words"),
+    ("returned", "facts"),
     [
-        (np.zeros((3, 5), "f4"), r"ValueError: returned float32 \(3, 5\).*4\)"),
-        (np.zeros((2, 4), "f4"), r"ValueError: returned float32 \(2, 4\).*4\)"),
-        (np.zeros((4, 4), "f4"), r"ValueError: returned float32 \(4, 4\).*4\)"),
-        (np.zeros((3, 4), "f8"), r"ValueError: returned float64 \(3, 4\).*4\)"),
-        (np.zeros((3, 4), "i4"), r"ValueError: returned int32 \(3, 4\).*4\)"),
-        (np.array(["a", "b", "c"]), r"ValueError: returned <U1 \(3,\).*4\)"),
-        (None, r"ValueError: returned object \(\).*4\)"),
-        (np.full((3, 4), None), r"ValueError: returned object \(3, 4\).*4\)"),
-        (lambda w: w[:, 1000], "IndexError"),
-        (lambda w: [[1], [1, 2]], "ValueError"),
+        (np.zeros((3, 5), "f4"), ["float32 (3, 5)", "(3, 4)"]),
+        (np.zeros((2, 4), "f4"), ["float32 (2, 4)", "(3, 4)"]),
+        (np.zeros((4, 4), "f4"), ["float32 (4, 4)", "(3, 4)"]),
+        (np.zeros((3, 4), "f8"), ["float64 (3, 4)", "float32"]),
+        (np.zeros((3, 4), "i4"), ["int32 (3, 4)", "float32"]),
+        (np.array(["a", "b", "c"]), ["<U1 (3,)", "(3, 4)"]),
+        (None, ["object ()", "(3, 4)"]),
+        (np.full((3, 4), None), ["object (3, 4)", "float32"]),
+        (lambda w: w[:, 1000], ["IndexError"]),
+        (lambda w: [[1], [1, 2]], ["ValueError"]),
     ],
     ids=["longer", "n-1", "n+1", "dtype", "ints", "texts", "nothing", "objects",
          "raises", "ragged"],
 )  # fmt: skip
-def test_apply_names_the_clip_and_the_feature(returned, words):
+def test_apply_names_the_clip_and_the_feature(returned, facts):
     features = one_feature(on_sound(returned))
-    words = rf"^sea/tug\.wav: feature mine, the window at frame 0: {words}"
-    with pytest.raises(TransformError, match=words):
+    facts = ["feature mine", "frame 0", *facts]
+    with raises(TransformError, path="sea/tug.wav", naming=facts):
         features.apply(noise(3), RATE, "sea/tug.wav", STARTS)
 
 
@@ -686,7 +688,7 @@ def test_apply_where_texts_were_expected(returned):
         return returned if windows.any() else np.array(["-"] * len(windows))
 
     features = one_feature(transform)
-    with pytest.raises(TransformError, match=r"^a\.wav: feature mine, .*: returned"):
+    with raises(TransformError, path="a.wav", naming="feature mine"):
         features.apply(noise(3), RATE, "a.wav", STARTS)
 
 
@@ -699,8 +701,8 @@ def test_apply_names_the_window_that_fails(bad):
 
     windows = noise(3)
     windows[bad, 0] = 7
-    words = rf"feature mine, the window at frame {100 * bad}: ValueError: seven"
-    with pytest.raises(TransformError, match=words):
+    facts = ["feature mine", f"frame {100 * bad}", "ValueError: seven"]
+    with raises(TransformError, path="a.wav", naming=facts):
         one_feature(picky).apply(windows, RATE, "a.wav", STARTS)
 
 
@@ -710,8 +712,8 @@ def test_apply_names_the_block_where_no_window_fails_alone():
             raise ValueError("crowd")
         return windows[:, :4]
 
-    words = r"the windows from frame 0 to 200 together: ValueError: crowd"
-    with pytest.raises(TransformError, match=words):
+    facts = ["feature mine", "frame 0", "200", "ValueError: crowd"]
+    with raises(TransformError, path="a.wav", naming=facts):
         one_feature(lonely).apply(noise(3), RATE, "a.wav", STARTS[:3])
 
 

@@ -23,6 +23,7 @@ from beam_pipeline.inputs.tables import column_types, open_table, read_rows
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import comma_list, comma_text
+from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
 ROWS = [
@@ -96,30 +97,30 @@ def test_jsonl_and_parquet_hold_the_same_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "problem"),
+    ("name", "text", "facts"),
     [
-        ("m.csv", "", r"m.csv is empty"),
-        ("m.csv", "\na,b\n", r"m.csv is empty, or its first line is"),
-        ("m.csv", "path,path\n", r"has a column 'path' twice"),
-        ("m.csv", "path,,x\n", r"has a column '' without a name.*--column-names"),
-        ("m.csv", "path,x\na,1\nb\n", r"m.csv, line 3: 1 values, but there are 2 col"),
-        ("m.csv", "path,x\na,1,2\n", r"m.csv, line 2: 3 values"),
-        ("m.csv", 'path,x\n"a\n', r"m.csv, line 3: unexpected end of data"),
-        ("m.csv", b"path,x\na,1\nb\xfcd,1\n", r"m.csv, line 3: not UTF-8, at b'b.xfcd"),
+        ("m.csv", "", "m.csv"),
+        ("m.csv", "\na,b\n", "m.csv"),
+        ("m.csv", "path,path\n", "path"),
+        ("m.csv", "path,,x\n", "--column-names"),
+        ("m.csv", "path,x\na,1\nb\n", ["m.csv", "3", "1", "2"]),
+        ("m.csv", "path,x\na,1,2\n", ["m.csv", "2", "3"]),
+        ("m.csv", 'path,x\n"a\n', ["m.csv", "3"]),
+        ("m.csv", b"path,x\na,1\nb\xfcd,1\n", ["m.csv", "3", "UTF-8", "xfcd"]),
         (
             "m.jsonl",
             b'{"path": "a"}\n{"path": "\xfc"}\n',
-            r"m.jsonl, line 2: not UTF-8",
+            ["m.jsonl", "2", "UTF-8"],
         ),
-        ("m.jsonl", "", r"m.jsonl holds no rows"),
-        ("m.jsonl", "{}{\n", r"m.jsonl, line 1: Extra data"),
-        ("m.jsonl", '{"path": "x"}\n[]\n', r"m.jsonl, line 2: must be an object"),
+        ("m.jsonl", "", "m.jsonl"),
+        ("m.jsonl", "{}{\n", ["m.jsonl", "1"]),
+        ("m.jsonl", '{"path": "x"}\n[]\n', ["m.jsonl", "2"]),
     ],
 )
-def test_tables_that_cannot_be_read(tmp_path, name, text, problem):
+def test_tables_that_cannot_be_read(tmp_path, name, text, facts):
     content = text if isinstance(text, bytes) else text.encode()
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=problem):
+    with raises(InputError, naming=facts):
         list(read_rows(open_table(str(tmp_path / name))))
 
 
@@ -176,27 +177,24 @@ def test_parts_of_files_and_what_is_known(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "problem"),
+    ("row", "facts"),
     [
-        ({"path": ""}, "has no path in column path"),
-        ({"kind": " "}, "has no class in column kind"),
-        ({"offset_s": "-1"}, "has offset_s -1, which is negative"),
-        ({"duration_s": "0"}, "has duration_s 0, which is not positive"),
-        ({"duration_s": "inf"}, "has 'inf' in column duration_s, which is no number"),
-        ({"offset_s": "1:30"}, "has '1:30' in column offset_s, which is no number"),
-        ({"channel": "1.5"}, "has channel 1.5, which is no number from 0"),
-        (
-            {"frames": "0", "sample_rate_hz": "8000"},
-            "has frames 0, which is no whole number",
-        ),
-        ({"split": "a b"}, "has 'a b' in column split, which cannot be the name"),
-        ({"speaker": ""}, "has no speaker to group it by"),
-        ({"speaker": "  "}, "has no speaker to group it by"),
-        ({"frames": "1e20", "sample_rate_hz": "8000"}, "has frames 1e+20, which is no"),
-        ({"channel": "1_0"}, "has '1_0' in column channel, which is no number"),
+        ({"path": ""}, ["path"]),
+        ({"kind": " "}, ["kind"]),
+        ({"offset_s": "-1"}, ["offset_s", "-1"]),
+        ({"duration_s": "0"}, ["duration_s", "0"]),
+        ({"duration_s": "inf"}, ["duration_s", "inf"]),
+        ({"offset_s": "1:30"}, ["offset_s", "1:30"]),
+        ({"channel": "1.5"}, ["channel", "1.5"]),
+        ({"frames": "0", "sample_rate_hz": "8000"}, ["frames", "0"]),
+        ({"split": "a b"}, ["split", "a b"]),
+        ({"speaker": ""}, ["speaker"]),
+        ({"speaker": "  "}, ["speaker"]),
+        ({"frames": "1e20", "sample_rate_hz": "8000"}, ["frames", "1e+20"]),
+        ({"channel": "1_0"}, ["channel", "1_0"]),
     ],
 )
-def test_problems_of_a_row(tmp_path, row, problem):
+def test_problems_of_a_row(tmp_path, row, facts):
     good = {"path": "x.wav", "kind": "cat", "offset_s": "", "duration_s": "",
             "channel": "", "frames": "", "sample_rate_hz": "", "split": "train",
             "speaker": "theo"}  # fmt: skip
@@ -205,37 +203,38 @@ def test_problems_of_a_row(tmp_path, row, problem):
         path, label_from="kind", split_column="split", group_by="speaker"
     )
     assert (first.problem, first.split, first.group) == (None, "train", "theo")
-    assert problem in second.problem
+    assert_names(second.problem, *facts)
     assert second.line == 3
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("options", "field", "value", "facts"),
     [
-        ({"label_from": "species"}, "label_from: must be one of .*has only path, kind"),
-        ({"path_column": "file"}, "path_column: .*m.csv has path, kind"),
-        ({"group_by": "kind,speaker", "splits": "a=1"}, "group_by: .*m.csv has path"),
-        ({"columns": "loud,quiet"}, "columns: .*m.csv has path, kind, loud, take; got"),
-        ({"target_columns": "x"}, "target_columns: .*m.csv has path"),
-        ({"split_column": "part"}, "split_column: .*m.csv has path"),
-        ({"features": {"loud": "identity()"}}, "columns: this name is one of the exam"),
+        ({"label_from": "species"}, "label_from", "species", ["path", "kind"]),
+        ({"path_column": "file"}, "path_column", "file", ["m.csv", "path", "kind"]),
+        ({"group_by": "kind,speaker", "splits": "a=1"}, "group_by", "speaker", "m.csv"),
+        ({"columns": "loud,quiet"}, "columns", "quiet", ["m.csv", "take"]),
+        ({"target_columns": "x"}, "target_columns", "x", "m.csv"),
+        ({"split_column": "part"}, "split_column", "part", "m.csv"),
+        ({"features": {"loud": "identity()"}}, "columns", "loud", ()),
     ],
 )
-def test_columns_that_are_not_there(corpus, options, problem):
+def test_columns_that_are_not_there(corpus, options, field, value, facts):
     path = write_csv(corpus / "m.csv", ROWS)
-    with pytest.raises(RecipeError, match=problem):
+    with raises(RecipeError, field, value, naming=facts):
         plan(str(path), win_len=100, **{"label_from": "none", **options})
 
 
 def test_a_table_without_a_path(tmp_path):
     path = write_csv(tmp_path / "m.csv", [{"wave": "x.wav", "kind": "a"}])
-    with pytest.raises(RecipeError, match=r"has no column path, filepath.*wave, kind"):
+    with raises(RecipeError, "path_column", None, naming=["filepath", "wave", "kind"]):
         plan(str(path), win_len=100)
 
 
+@pytest.mark.runs
 def test_classes_that_were_not_allowed(corpus):
     path = write_csv(corpus / "m.csv", ROWS)
-    with pytest.raises(TooManyRejected, match=r"a/2.wav: has class dog, which is not"):
+    with raises(TooManyRejected, naming=["a/2.wav", "dog"]):
         record(str(path), str(corpus / "o"), win_len=100, label_from="kind",
                classes="owl,cat")  # fmt: skip
 
@@ -243,9 +242,9 @@ def test_classes_that_were_not_allowed(corpus):
 def test_the_same_row_twice_is_a_reject(corpus):
     path = write_csv(corpus / "m.csv", [*ROWS, ROWS[1]])
     found = rows_of(path, label_from="kind")
-    assert [row.problem for row in found] == [
-        None, None, None, "is listed twice: it is clip 1 from 0, too"
-    ]  # fmt: skip
+    *others, last = [row.problem for row in found]
+    assert others == [None, None, None]
+    assert_names(last, "clip 1", "0")
 
 
 def test_parts_of_one_file_in_two_tables_are_of_one_file(corpus):
@@ -263,13 +262,14 @@ def test_two_tables_need_the_same_columns(corpus):
     first = write_csv(corpus / "m.csv", ROWS)
     more = [{**row, "take": "x"} for row in ROWS]
     second = write_csv(corpus / "n.csv", more)
-    with pytest.raises(InputError, match=r"take \(int64\), but .*take \(string\)"):
+    with raises(InputError, naming=["take", "int64", "string"]):
         plan([str(first), str(second)], win_len=100, label_from="kind")
 
 
 # Whole runs
 
 
+@pytest.mark.runs
 def test_columns_travel_into_every_example(corpus):
     path = write_csv(corpus / "m.csv", ROWS)
     metadata = record(str(path), str(corpus / "o"), win_len=500, label_from="kind",
@@ -285,6 +285,7 @@ def test_columns_travel_into_every_example(corpus):
     assert metadata.features["loud"].dtype == "float32"
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("columns", ["none", "take", "take,kind"])
 def test_columns_can_be_chosen(corpus, columns):
     path = write_csv(corpus / "m.csv", ROWS)
@@ -294,6 +295,7 @@ def test_columns_can_be_chosen(corpus, columns):
     assert set(metadata.features) & {"take", "kind", "loud"} == wanted
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("targets", ["loud", "loud,take"])
 def test_numbers_to_be_predicted(corpus, targets):
     path = write_csv(corpus / "m.csv", ROWS)
@@ -306,6 +308,7 @@ def test_numbers_to_be_predicted(corpus, targets):
         np.testing.assert_array_equal(example["target"], wanted.squeeze())
 
 
+@pytest.mark.runs
 def test_several_classes_of_a_clip(corpus):
     rows = [{**row, "kind": kinds} for row, kinds in
             zip(ROWS, ["cat;dog", "dog", "owl; cat"], strict=True)]  # fmt: skip
@@ -320,6 +323,7 @@ def test_several_classes_of_a_clip(corpus):
     assert "class" not in metadata.features
 
 
+@pytest.mark.runs
 def test_groups_of_the_expression_are_columns(corpus):
     metadata = record(
         str(corpus), str(corpus.parent / f"{corpus.name}-o"), win_len=500,
@@ -330,6 +334,7 @@ def test_groups_of_the_expression_are_columns(corpus):
     assert {e["name"].decode() for e in found} == {"1", "2", "ä 3"}
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("rate", [None, 4000])
 def test_segments_are_parts_of_their_file(tmp_path, rate):
     sound = write_sound(tmp_path / "x.wav", 4 * RATE)
@@ -358,6 +363,7 @@ def test_segments_are_parts_of_their_file(tmp_path, rate):
     assert sound.shape == (4 * RATE,)
 
 
+@pytest.mark.runs
 def test_a_channel_of_a_file(tmp_path):
     sound = write_sound(tmp_path / "x.wav", 1000, channels=2)
     rows = [{"path": "x.wav", "channel": channel} for channel in (1, 0)]
@@ -369,23 +375,19 @@ def test_a_channel_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("offset", "duration", "problem"),
-    [
-        (0.5, 0.6, "is 1 s long, but the row takes it from 0.5 to 1.1 s"),
-        (1.0, "", "is 1 s long, but the row takes it from 1 to 1 s"),
-        (0.99, "", "is shorter than one window: 80 frames"),
-    ],
+    ("offset", "duration", "facts"),
+    [(0.5, 0.6, ["0.5", "1.1"]), (1.0, "", ["1 s"]), (0.99, "", ["80"])],
 )
-def test_segments_beyond_their_file(tmp_path, offset, duration, problem):
+def test_segments_beyond_their_file(tmp_path, offset, duration, facts):
     write_sound(tmp_path / "x.wav", RATE)
     rows = [{"path": "x.wav", "offset_s": offset, "duration_s": duration}]
     path = write_csv(tmp_path / "m.csv", rows)
     summary, (reject,) = plan(str(path), win_len=100, label_from="none")
     assert summary.form is None
-    assert problem in reject.reason
-    assert "row 2 of" in reject.reason
+    assert_names(reject.reason, *facts, "row 2")
 
 
+@pytest.mark.runs
 def test_what_is_known_is_not_probed(corpus, monkeypatch):
     rows = [{**row, "frames": 1000 + 500 * i, "sample_rate_hz": RATE, "channels": 1}
             for i, row in enumerate(ROWS)]  # fmt: skip
@@ -430,7 +432,7 @@ def test_groups_of_numbers(tmp_path):
     )
     a, b, c = rows_of(path, label_from="none", splits="a=1", group_by="ship")
     assert (a.group, b.group) == ("1", "2.5")
-    assert "has no ship to group it by" in c.problem
+    assert_names(c.problem, "ship")
 
 
 def test_classes_have_one_spelling(tmp_path):
@@ -444,6 +446,7 @@ def test_classes_have_one_spelling(tmp_path):
         assert [row.label for row in found] == ["Zo\u00eb", "Zo\u00eb"]
 
 
+@pytest.mark.runs
 def test_lists_of_classes(corpus, monkeypatch):
     monkeypatch.chdir(corpus)
     rows = [
@@ -460,16 +463,16 @@ def test_lists_of_classes(corpus, monkeypatch):
         found = {tuple(e["labels"]) for e in examples_of(corpus / f"o{at}")}
         assert found == {(1, 1), (1, 0)}
     _, rejects = plan(corpus / "m.jsonl", win_len=500, label_from="kind")
-    assert "has a list of classes in column kind; give --label-sep" in rejects[0].reason
+    assert_names(rejects[0].reason, "--label-separator", "kind")
     _, rejects = plan(rows, win_len=500, label_from="kind", label_separator="o")
-    assert "has class owl in column kind, and 'o' stands between" in rejects[0].reason
+    assert_names(rejects[0].reason, "owl", "kind", "o")
     for value in (None, math.nan, ["x"], {"a": 1}, True):
         rows = [{**rows[0], "kind": ["owl", value]}]
         (corpus / "m.jsonl").write_text(json.dumps(rows[0]))
         _, (reject,) = plan(
             corpus / "m.jsonl", win_len=500, label_from="kind", label_separator=";"
         )
-        assert "in the list of column kind, which is no class" in reject.reason
+        assert_names(reject.reason, "kind")
 
 
 def test_text_that_python_takes_for_numbers(tmp_path):
@@ -479,6 +482,7 @@ def test_text_that_python_takes_for_numbers(tmp_path):
     assert set(column_types(table, list(values)).values()) == {"string"}
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("most", [2**24, 2**24 + 1])
 def test_large_keys_with_gaps_stay_what_they_are(corpus, monkeypatch, most):
     monkeypatch.chdir(corpus)
@@ -503,6 +507,7 @@ def test_large_keys_with_gaps_stay_what_they_are(corpus, monkeypatch, most):
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.runs
 def test_the_manifest_has_numbers_whole(corpus):
     rows = [{**row, "at": 1717171717.25} for row in ROWS]
     record(write_csv(corpus / "m.csv", rows), corpus / "o", win_len=500,
@@ -517,8 +522,7 @@ def test_a_scheme_that_nobody_serves_and_a_known_length(corpus):
         "path,frames,sample_rate_hz\nhttp://x/a.wav,1000,8000\na/1.wav,1000,8000\n"
     )
     _, (reject,) = plan(table, win_len=500, label_from="none")
-    assert "the scheme http:// is not supported" in reject.reason
-    assert "row 2 of" in reject.reason
+    assert_names(reject.reason, "http://", "row 2")
 
 
 @pytest.mark.parametrize("path", ["file:///x/a.wav", "C://x/a.wav", "http://x/a.wav"])
@@ -526,10 +530,11 @@ def test_a_scheme_that_nobody_serves_is_a_reject(corpus, path):
     rows = [*ROWS, {**ROWS[0], "path": path}]
     table = write_csv(corpus / "m.csv", rows)
     _, (reject,) = plan(table, win_len=500, label_from="kind")
-    assert "cannot be opened: " in reject.reason
-    assert "row 5 of" in reject.reason
+
+    assert_names(reject.reason, "row 5")
 
 
+@pytest.mark.runs
 def test_nothing_of_pandas_is_nothing(corpus, monkeypatch):
     monkeypatch.chdir(corpus)
     rows = [{"path": "a/1.wav", "n": pd.NA}, {"path": "a/2.wav", "n": 3}]
@@ -538,6 +543,7 @@ def test_nothing_of_pandas_is_nothing(corpus, monkeypatch):
     np.testing.assert_array_equal(found, [math.nan, 3])
 
 
+@pytest.mark.runs
 def test_classes_with_commas(corpus, monkeypatch):
     monkeypatch.chdir(corpus)
     rows = [
@@ -556,21 +562,21 @@ def test_classes_with_commas(corpus, monkeypatch):
 
 def test_a_column_of_classes_is_told_to_be_one(corpus):
     rows = [{"path": "a/1.wav", "class": "owl"}]
-    with pytest.raises(
-        RecipeError, match="take classes from it with --label-from class"
-    ):
+    with raises(RecipeError, "columns", "class", naming="--label-from"):
         plan(write_csv(corpus / "m.csv", rows), win_len=500)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(("what", "has", "said"), [
     ("sample_rate_hz", RATE, 2 * RATE), ("channels", 1, 2)])  # fmt: skip
 def test_a_table_that_lies_of_the_rate(corpus, what, has, said):
     row = {**ROWS[0], "frames": 1000, "sample_rate_hz": RATE, "channels": 1, what: said}
     path = write_csv(corpus / "m.csv", [row])
-    with pytest.raises(TooManyRejected, match=f"has {what} {has}, and its table says"):
+    with raises(TooManyRejected, naming=["a/1.wav", what, has, said]):
         record(path, corpus / "o", win_len=500, label_from="kind")
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("frames", [999, 1001, 5000])
 @pytest.mark.parametrize("format", ["wav", "flac", "ogg"])
 def test_a_table_that_lies_is_found_out(tmp_path, frames, format):
@@ -578,8 +584,7 @@ def test_a_table_that_lies_is_found_out(tmp_path, frames, format):
     soundfile.write(tmp_path / f"x.{format}", sound, RATE)
     row = {"path": f"x.{format}", "frames": frames, "sample_rate_hz": RATE}
     path = write_csv(tmp_path / "m.csv", [row])
-    words = f"has frames 1000, and its table says {frames}"
-    with pytest.raises(TooManyRejected, match=words):
+    with raises(TooManyRejected, naming=[f"x.{format}", 1000, frames]):
         record(str(path), str(tmp_path / "o"), win_len=500, label_from="none")
 
 
@@ -610,6 +615,7 @@ def splits_of(folder, out, **options):
     return metadata, found
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("stratify", [False, True])
 def test_no_group_is_in_two_splits_and_none_moves(speakers, tmp_path, stratify):
     options = {"splits": "train=.5,eval=.25,test=.25", "group_by": "speaker",
@@ -629,6 +635,7 @@ def test_no_group_is_in_two_splits_and_none_moves(speakers, tmp_path, stratify):
     assert again.splits.keys() == metadata.splits.keys()
 
 
+@pytest.mark.runs
 def test_a_seed_changes_the_splits(speakers, tmp_path):
     options = {"splits": "train=1,test=1", "group_by": "speaker"}
     _, first = splits_of(speakers, tmp_path / "a", **options)
@@ -636,12 +643,14 @@ def test_a_seed_changes_the_splits(speakers, tmp_path):
     assert first != second
 
 
+@pytest.mark.runs
 def test_folds(speakers, tmp_path):
     metadata, found = splits_of(speakers, tmp_path / "o", folds=3, group_by="speaker")
     assert set(metadata.splits) <= {"fold0", "fold1", "fold2"}
     assert all(len(splits) == 1 for splits in found.values())
 
 
+@pytest.mark.runs
 def test_a_split_for_each_input(tmp_path):
     for name in ("one", "two"):
         write_sound(tmp_path / name / "a" / "x.wav", 500)
@@ -652,6 +661,7 @@ def test_a_split_for_each_input(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.runs
 def test_a_split_column(corpus):
     rows = [{**row, "part": part} for row, part in
             zip(ROWS, ["train", "dev", "train"], strict=True)]  # fmt: skip
@@ -663,6 +673,7 @@ def test_a_split_column(corpus):
     }  # fmt: skip
 
 
+@pytest.mark.runs
 def test_a_split_without_a_class_is_told(corpus, capsys):
     rows = [{**row, "part": part} for row, part in
             zip(ROWS, ["train", "train", "dev"], strict=True)]  # fmt: skip
@@ -671,12 +682,12 @@ def test_a_split_without_a_class_is_told(corpus, capsys):
              "--split-column", "part"]  # fmt: skip
     assert main.main(["plan", *flags]) == 0
     said = capsys.readouterr()
-    assert "warning: split dev has no example of dog" in said.err
-    assert "class  dev examples / clips / hours  train examples / clips" in said.out
+    assert_names(said.err, "warning", "dev", "dog")
+    assert_names(said.out, "class", "dev", "train")
     (cats,) = (line for line in said.out.splitlines() if line.startswith("cat"))
     assert cats.split()[1:] == ["4", "/", "1", "/", "0.00", "2", "/", "1", "/", "0.00"]
     assert main.main(["record", *flags, "--output", str(corpus / "o")]) == 0
-    assert "warning: split dev has no example of dog" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, "warning", "dev", "dog")
 
 
 def test_segments_of_one_file_stay_together(tmp_path):
@@ -690,20 +701,25 @@ def test_segments_of_one_file_stay_together(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("options", "field", "value", "facts"),
     [
-        ({"splits": "a=1", "folds": 2}, "splits and folds: give only one"),
-        ({"folds": 1}, "folds: must be at least 2"),
-        ({"stratify": True}, "stratify: needs --splits or --folds"),
-        ({"split_salt": 3}, "split_salt: needs --splits or --folds"),
-        ({"group_by": "x"}, "group_by: needs --splits, --folds, --split-column or an"),
-        ({"folds": 2, "copies": 1, "augment": "noise()"}, "copies: are for a split"),
-        ({"splits": "a"}, "splits: must look like"),
-        ({"classes": ""}, "classes: must be text"),
+        (
+            {"splits": "a=1", "folds": 2},
+            "splits and folds",
+            {"splits": "a=1", "folds": 2},
+            (),
+        ),
+        ({"folds": 1}, "folds", 1, ()),
+        ({"stratify": True}, "stratify", True, ["--splits", "--folds"]),
+        ({"split_salt": 3}, "split_salt", 3, ["--splits", "--folds"]),
+        ({"group_by": "x"}, "group_by", "x", ["--splits", "--folds", "--split-column"]),
+        ({"folds": 2, "copies": 1, "augment": "noise()"}, "copies", 1, ()),
+        ({"splits": "a"}, "splits", "a", ()),
+        ({"classes": ""}, "classes", "", ()),
     ],
 )
-def test_what_makes_no_sense(corpus, options, problem):
-    with pytest.raises(RecipeError, match=problem):
+def test_what_makes_no_sense(corpus, options, field, value, facts):
+    with raises(RecipeError, field, value, naming=facts):
         plan(str(corpus), win_len=100, **options)
 
 
@@ -724,6 +740,7 @@ def bytes_of(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.gz"))}
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("kind", ["dicts", "pandas", "pyarrow"])
 def test_a_table_in_memory_gives_what_its_file_gives(corpus, monkeypatch, kind):
     path = write_csv(corpus / "m.csv", ROWS)
@@ -738,6 +755,7 @@ def test_a_table_in_memory_gives_what_its_file_gives(corpus, monkeypatch, kind):
     assert (summary.listing.clips, rejects) == (3, [])
 
 
+@pytest.mark.runs
 def test_a_table_in_memory_for_each_split(corpus, monkeypatch):
     monkeypatch.chdir(corpus)
     metadata = record(
@@ -748,6 +766,7 @@ def test_a_table_in_memory_for_each_split(corpus, monkeypatch):
     }  # fmt: skip
 
 
+@pytest.mark.runs
 def test_what_is_missing_in_a_table_in_memory(corpus, monkeypatch):
     monkeypatch.chdir(corpus)
     when = datetime.date(2026, 11, 21)
@@ -765,27 +784,26 @@ def test_what_is_missing_in_a_table_in_memory(corpus, monkeypatch):
     assert [e["day"] for e in found] == [b"", b"2026-11-21", b""]
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
-    ("rows", "problem"),
+    ("rows", "facts"),
     [
-        ([{"path": "a/1.wav", "kind": b"x"}], r"Row 1 .* has b'x' in column kind"),
-        (
-            {"path": ["a/1.wav"]},
-            r"The input \['a/1.wav'\] is neither a path nor a table",
-        ),
-        (["a/1.wav", {"path": "a/1.wav"}], "The input {'path': .* is neither a path"),
-        ([{}], "There is not one row"),
-        (pd.DataFrame({"path": []}), "There is not one row"),
-        ([{"name": "a/1.wav"}], "has no column path"),
+        ([{"path": "a/1.wav", "kind": b"x"}], ["1", "b'x'", "kind"]),
+        ({"path": ["a/1.wav"]}, "['a/1.wav']"),
+        (["a/1.wav", {"path": "a/1.wav"}], "{'path': 'a/1.wav'}"),
+        ([{}], ()),
+        (pd.DataFrame({"path": []}), ()),
+        ([{"name": "a/1.wav"}], ["path_column", "filepath"]),
     ],
 )
-def test_tables_in_memory_that_are_refused(corpus, monkeypatch, rows, problem):
+def test_tables_in_memory_that_are_refused(corpus, monkeypatch, rows, facts):
     monkeypatch.chdir(corpus)
-    with pytest.raises((InputError, RecipeError), match=problem):
+    with raises((InputError, RecipeError), naming=facts):
         record(rows, corpus / "o", win_len=500)
     assert not (corpus / "o").exists()
 
 
+@pytest.mark.runs
 def test_classes_from_a_mapping(corpus, tmp_path):
     classes = {"a/1.wav": "owl", "./b/ä 3.wav": "tit", str(corpus / "a/2.wav"): "owl"}
     for at, source in enumerate(
@@ -808,44 +826,44 @@ def test_classes_from_a_mapping(corpus, tmp_path):
         }  # fmt: skip
 
 
+@pytest.mark.runs
 def test_classes_from_a_mapping_of_links(corpus):
     (corpus / "c").symlink_to("b")
     classes = {"b/ä 3.wav": "owl", "c/ä 3.wav": "tit", "a/1.wav": "x", "a/2.wav": "x"}
     out = corpus.parent / f"{corpus.name} out"
     metadata = record(corpus, out, win_len=500, label_from=classes)
     assert (metadata.rejected, metadata.classes) == (0, ("owl", "tit", "x"))
-    with pytest.raises(InputError, match="which are one file"):
+    with raises(InputError, naming=["label_from", "a/1.wav", "./a/1.wav"]):
         plan(corpus, win_len=500, label_from={"a/1.wav": "x", "./a/1.wav": "y"})
 
 
+@pytest.mark.runs
 def test_classes_from_a_mapping_that_does_not_fit(corpus):
-    for classes, problem in (
-        (
-            {"a/1.wav": "owl", "a/9.wav": "owl"},
-            "a class for a/9.wav, which is not among",
-        ),
-        ({}, "There is not one|has no class"),
+    for classes, error, facts in (
+        ({"a/1.wav": "owl", "a/9.wav": "owl"}, InputError, ["label_from", "a/9.wav"]),
+        ({}, TooManyRejected, ["a/1.wav", "a/2.wav", "b/ä 3.wav"]),
     ):
-        with pytest.raises((InputError, TooManyRejected), match=problem):
+        with raises(error, naming=facts):
             record(corpus, corpus.parent / f"{corpus.name} out", win_len=500,
                    label_from=classes)  # fmt: skip
     _, rejects = plan(corpus, win_len=500, label_from={"a/1.wav": "owl"})
     assert [r.filepath for r in rejects] == ["a/2.wav", "b/ä 3.wav"]
-    assert all("has no class" in r.reason for r in rejects)
+
     table = write_csv(corpus / "m.csv", ROWS)
-    with pytest.raises(InputError, match="is a table, whose classes are in a column"):
+    with raises(InputError, naming=[table, "label_from"]):
         plan(table, win_len=500, label_from={"a/1.wav": "owl"})
 
 
+@pytest.mark.runs
 def test_a_run_of_a_table_in_memory_can_be_continued(corpus, monkeypatch):
     monkeypatch.chdir(corpus)
     rows = [*ROWS, {**ROWS[0], "path": "gone.wav"}]
     options = {"win_len": 500, "label_from": "kind"}
-    with pytest.raises(TooManyRejected, match=r"gone.wav"):
+    with raises(TooManyRejected, naming="gone.wav"):
         record(rows, corpus / "o", **options)
     (kept,) = (corpus / "o" / "_work" / "rows").iterdir()
     assert len(kept.read_text().splitlines()) == 4
-    with pytest.raises(OutputError, match="another recipe, other inputs"):
+    with raises(OutputError, naming=[corpus / "o", "--overwrite"]):
         record(ROWS, corpus / "o", **options)
     write_sound(corpus / "gone.wav", 600)
     assert record(rows, corpus / "o", **options).clips == 4
@@ -864,8 +882,7 @@ def test_a_file_is_in_one_group(corpus):
     _, rejects = plan(path, win_len=100, splits="a=1,b=1", group_by="who")
     (reject,) = rejects
     assert reject.row == 1
-    assert "is of the group 2, but clip 0 from 0, a part of the same" in reject.reason
-    assert "row 3 of" in reject.reason
+    assert_names(reject.reason, "2", "clip 0", "row 3")
 
 
 def test_a_group_is_in_one_split(corpus):
@@ -877,36 +894,38 @@ def test_a_group_is_in_one_split(corpus):
     options = {"win_len": 100, "split_column": "part"}
     _, rejects = plan(path, **options, group_by="who")
     (reject,) = rejects
-    assert "is in the split test, but its group x is in train before" in reject.reason
+    assert_names(reject.reason, "test", "x", "train")
     assert plan(path, **options)[1] == []
 
 
+@pytest.mark.runs
 def test_a_split_that_gets_nothing_is_told(corpus, capsys):
     path = write_csv(corpus / "m.csv", [{**row, "who": "x"} for row in ROWS])
     flags = ["--input", str(path), "--win-len", "500", "--label-from", "none",
              "--splits", "train=1,test=1", "--group-by", "who"]  # fmt: skip
     assert main.main(["plan", *flags]) == 0
-    problem = "has no clip at all: there are too few groups for its share"
-    assert capsys.readouterr().err.count(problem) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "warning" in line
     assert main.main(["record", *flags, "--output", str(corpus / "o")]) == 0
-    assert capsys.readouterr().err.count(problem) == 1
+    assert capsys.readouterr().err.count(line) == 1
 
 
 @pytest.mark.parametrize(
-    ("inputs", "options", "problem"),
+    ("inputs", "options", "facts"),
     [
-        (["train={}", "{}"], {}, "has no split, but others have"),
-        (["train={}", "test={}"], {"splits": "a=1"}, "splits: decides splits, and so"),
-        (["train={}", "test={}"], {"folds": 2}, "folds: decides splits, and so"),
+        (["train={}", "{}"], {}, ["--input", "SPLIT=INPUT"]),
+        (["train={}", "test={}"], {"splits": "a=1"}, ["--splits", "--input", "a=1"]),
+        (["train={}", "test={}"], {"folds": 2}, ["--folds", "--input", "2"]),
     ],
 )
-def test_one_way_of_splitting(corpus, inputs, options, problem):
+def test_one_way_of_splitting(corpus, inputs, options, facts):
     places = [corpus / "a", corpus / "b"]
     texts = [text.format(place) for text, place in zip(inputs, places, strict=True)]
-    with pytest.raises((InputError, RecipeError), match=problem):
+    with raises((InputError, RecipeError), naming=facts):
         plan(texts, win_len=100, **options)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("value", "dtype"),
     [(2**63 - 1, "int64"), (-(2**63), "int64"), (2**63, "string"), (2**70, "string")],
@@ -928,24 +947,25 @@ def test_what_is_to_be_predicted_must_be_there(corpus, monkeypatch, value):
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("options", "field", "value"),
     [
-        ({"classes": "y,x,y"}, "classes: must be names, each of them once"),
-        ({"classes": "y,,x"}, "classes: must be names, each of them once"),
-        ({"delimiter": "::"}, "delimiter: must be one character"),
+        ({"classes": "y,x,y"}, "classes", "y,x,y"),
+        ({"classes": "y,,x"}, "classes", "y,,x"),
+        ({"delimiter": "::"}, "delimiter", "::"),
     ],
 )
-def test_lists_and_delimiters_that_make_no_sense(options, problem):
-    with pytest.raises(RecipeError, match=problem):
+def test_lists_and_delimiters_that_make_no_sense(options, field, value):
+    with raises(RecipeError, field, value):
         Recipe(win_len=1, **options)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("places", ["a", [{"path": "a/1.wav", "kind": "cat"}]])
 def test_classes_need_a_label(corpus, monkeypatch, places):
     monkeypatch.chdir(corpus)
     options = {"win_len": 500, "classes": "cat,dog"}
     for run in (plan, lambda *args, **more: record(*args, corpus / "o", **more)):
-        with pytest.raises(RecipeError, match=r"^classes: .* label_from is none"):
+        with raises(RecipeError, "classes", "cat,dog", naming="label_from"):
             run(places, label_from="none", **options)
     assert not (corpus / "o").exists()
     # A column may have this name.
@@ -960,6 +980,7 @@ def test_classes_need_a_label(corpus, monkeypatch, places):
     assert summary.form.classes == ("cat", "dog")
 
 
+@pytest.mark.runs
 def test_lists_and_shares_from_python(corpus, monkeypatch):
     monkeypatch.chdir(corpus)
     metadata = record(

@@ -22,6 +22,7 @@ from beam_pipeline.inputs.sources import (
     resolve_inputs,
 )
 from beam_pipeline.recipe.recipe import Recipe
+from tests.raising import assert_names, raises
 
 linux = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux takes any bytes as a name"
@@ -138,7 +139,7 @@ def test_a_name_that_is_no_text_is_a_row_with_a_problem(tmp_path):
     bad, good = sorted(rows_of(tmp_path), key=lambda row: row.problem is None)
     assert good == row_of(good.row, 0, "a/good.wav", "a")
     assert bad.filepath == r"a/b\xffd.wav"
-    assert bad.problem == "its name is not valid UTF-8; rename it"
+    assert_names(bad.problem, "UTF-8")
     assert bad.filepath.encode()
 
 
@@ -332,7 +333,7 @@ def test_inputs_that_overlap_are_refused(tmp_path, first, second):
     touch(tmp_path, "in/a.wav", "in/sub/b.wav")
     texts = [f"{tmp_path}/{first}", f"{tmp_path}/{second}"]
     for pair in (texts, texts[::-1]):
-        with pytest.raises(InputError, match=r"lies inside .*taken twice"):
+        with raises(InputError, naming=["--input", *map(os.path.normpath, pair)]):
             resolve_inputs(pair)
 
 
@@ -360,7 +361,7 @@ def test_a_file_of_two_inputs_is_taken_once(tmp_path, first, second):
     inputs = resolve_inputs([f"{tmp_path}/{first}", f"{tmp_path}/{second}"])
     once, twice = listed(inputs, "none")
     assert once.problem is None
-    assert twice.problem == "is listed twice: it is clip 0 from 0, too"
+    assert_names(twice.problem, "clip 0", "0")
 
 
 @pytest.mark.parametrize(
@@ -376,12 +377,12 @@ def test_inputs_beside_each_other(tmp_path, first, second):
 def test_nothing_there(tmp_path, name):
     (tmp_path / "a.wav").touch()
     text = f"{tmp_path}/no/{name}" if name != "a.wav/b" else f"{tmp_path}/{name}"
-    with pytest.raises(InputError, match="there is no such file or folder"):
+    with raises(InputError, naming=[text, "--input"]):
         resolve_input(text)
 
 
 def test_no_input_at_all():
-    with pytest.raises(InputError, match="at least one --input"):
+    with raises(InputError, naming="--input"):
         resolve_inputs([])
 
 
@@ -419,17 +420,17 @@ def test_classes_are_read_off_names(label_from, filepath, label):
 
 
 @pytest.mark.parametrize(
-    ("label_from", "filepath", "words"),
+    ("label_from", "filepath", "fact"),
     [
-        ("name", "a_b/cat.wav", "no text after an underscore"),
-        ("name", "cat_.wav", "no text after an underscore"),
-        (r"(?P<class>\d)", "cat.wav", r"does not match \(\?P<class>\\d\)"),
-        (r"x(?P<class>\d*)", "x.wav", "does not match"),
-        (r"x|(?P<class>\d)", "x.wav", "does not match"),
+        ("name", "a_b/cat.wav", "--label-from"),
+        ("name", "cat_.wav", "--label-from"),
+        (r"(?P<class>\d)", "cat.wav", r"(?P<class>\d)"),
+        (r"x(?P<class>\d*)", "x.wav", r"x(?P<class>\d*)"),
+        (r"x|(?P<class>\d)", "x.wav", r"x|(?P<class>\d)"),
     ],
 )
-def test_a_name_without_a_class_is_a_row_with_a_problem(label_from, filepath, words):
-    with pytest.raises(ValueError, match=f"has no class: .*{words}"):
+def test_a_name_without_a_class_is_a_row_with_a_problem(label_from, filepath, fact):
+    with raises(ValueError, naming=fact):
         Labeler(label_from).label(filepath, "/data")
 
 

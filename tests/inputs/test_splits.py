@@ -18,6 +18,7 @@ from beam_pipeline.inputs.splits import (
 )
 from beam_pipeline.recipe.sections import Splits
 from beam_pipeline.recipe.values import parse_shares
+from tests.raising import raises
 
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
 
@@ -58,7 +59,7 @@ def test_shares_add_up_to_one(text, shares):
      "train=inf", "a b=1", "train=.5,train=.5", "train=1,"],
 )  # fmt: skip
 def test_what_is_no_split(text):
-    with pytest.raises(RecipeError, match="splits"):
+    with raises(RecipeError, "splits", text):
         parse_shares(text)
 
 

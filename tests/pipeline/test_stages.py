@@ -84,6 +84,7 @@ def clip(row, windows=1, filepath=None, source=0, split="records", label="a"):
 # ListSources, ProbeAudio
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "count", [0, 1, ROWS_PER_BLOCK - 1, ROWS_PER_BLOCK, ROWS_PER_BLOCK + 1]
 )
@@ -109,6 +110,7 @@ def test_listing_in_blocks(tmp_path, count):
     assert (counters["clips_listed"], counters["files_ignored"]) == (count, 1)
 
 
+@pytest.mark.runs
 def test_probing_gives_clips_and_rejects(tmp_path):
     write_sound(tmp_path / "good.wav", 1050, channels=2)
     write_sound(tmp_path / "short.wav", 99)
@@ -227,17 +229,20 @@ def index(clips, recipe):
     run([*blocks, Batch(())], build)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("count", [0, 1, 2, 700])
 def test_shuffled_clips_are_indexed_as_by_one_process(count):
     index(some_clips(count, ("eval", "train")), Recipe(win_len=100, seed=5))
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("held", [1, 7, 8, 100])
 def test_buckets_are_whole_however_few_clips_wait(monkeypatch, held):
     monkeypatch.setattr(stages, "CLIPS_HELD", held)
     index(some_clips(50, ("eval", "train")), Recipe(win_len=100, seed=5))
 
 
+@pytest.mark.runs
 def test_clips_of_a_bucket_cross_the_shuffle_together(monkeypatch):
     clips = some_clips(60)
     recipe = Recipe(win_len=100, order="listed")  # all in one bucket
@@ -253,6 +258,7 @@ def test_clips_of_a_bucket_cross_the_shuffle_together(monkeypatch):
     run([Batch(clips[at : at + 7]) for at in range(0, 60, 7)], build)
 
 
+@pytest.mark.runs
 def test_listed_clips_are_indexed_as_by_one_process():
     clips = some_clips(60, step=ROWS_PER_LISTED_BUCKET // 8)
     index(clips[::-1], Recipe(win_len=100, order="listed"))
@@ -261,6 +267,7 @@ def test_listed_clips_are_indexed_as_by_one_process():
 # From placed clips to tasks
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("per_file", [1, 7, 100])
 def test_tasks_hold_every_window_once_in_order(per_file):
     recipe = Recipe(win_len=100, seed=1, elements_per_file=per_file, num_elems=90)
@@ -390,6 +397,7 @@ def test_tallies_of_all_buckets_add_up():
 # SkipFinished
 
 
+@pytest.mark.runs
 def test_finished_shards_step_aside(tmp_path):
     prefix, folder = f"{tmp_path}/out/", f"{tmp_path}/work"
     work = [
@@ -473,6 +481,7 @@ def starts_of(samples, first=0):
     return list(range(first * HOP, len(samples) - LENGTH + 1, HOP))
 
 
+@pytest.mark.runs
 def test_blocks_hold_the_frames_of_their_windows(tmp_path):
     sounds, recipe, inputs, clips, form = write_two(tmp_path)
     work = work_of(clips, form, first=2)
@@ -502,6 +511,7 @@ def test_blocks_hold_the_frames_of_their_windows(tmp_path):
     assert len(wanted) == work.task.shard.examples == 9 + 2
 
 
+@pytest.mark.runs
 def test_examples_are_the_windows_of_the_files(tmp_path):
     sounds, recipe, inputs, clips, form = write_two(tmp_path)
     wanted = [
@@ -534,6 +544,7 @@ def test_examples_are_the_windows_of_the_files(tmp_path):
     assert counters["audio_microseconds"] == 1_000_000 * 13 * LENGTH // RATE
 
 
+@pytest.mark.runs
 def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
     _, recipe, inputs, clips, form = write_two(tmp_path)
     (tmp_path / "a" / "long.wav").write_bytes(b"gone since the probe")
@@ -556,6 +567,7 @@ def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
     run([work], build)
 
 
+@pytest.mark.runs
 def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
     features = {"x": "tests.sounds:fail_on_sound"}
     _, recipe, inputs, clips, form = write_two(tmp_path, features=features)
@@ -582,6 +594,7 @@ def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
     run([work], build)
 
 
+@pytest.mark.runs
 def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
     """Format and counts as singletons and dicts, not as constants."""
     recipe = Recipe(win_len=100)

@@ -26,7 +26,10 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from tests.audio.test_fingerprint import melody
 from tests.inputs.test_manifests import write_csv
+from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
+
+pytestmark = pytest.mark.runs
 
 COUNTS = dict.fromkeys(findings.TITLES, 0)
 
@@ -228,7 +231,7 @@ def test_a_group_in_two_splits(tmp_path, planted):
         rows.append({"path": f"{at}.wav", "part": part, "kind": "a",
                      "speaker": speaker, "day": 1})  # fmt: skip
     # Where the group is known when it is recorded, that is refused.
-    with pytest.raises(TooManyRejected, match="its group theo, 1 is in train before"):
+    with raises(TooManyRejected, naming=["2.wav", "theo, 1", "train"]):
         planted(rows, group_by="speaker,day")
     planted(rows, overwrite=True)
     (finding,) = audit(tmp_path / "o", "speaker,day")
@@ -243,7 +246,7 @@ def test_a_group_in_two_splits(tmp_path, planted):
     assert len(finding.clips) == 4
     assert status(tmp_path / "o", "--group-by", "path") == 0
     assert status(tmp_path / "o", "--group-by", "spaeker") == 2
-    with pytest.raises(RecipeError, match="group_by: the manifest has only path, inp"):
+    with raises(RecipeError, "group_by", "spaeker", naming=["path", "speaker"]):
         audit(tmp_path / "o", "spaeker")
 
 
@@ -476,7 +479,7 @@ def test_all_findings_as_json(data_set, capsys):
     synthetic(data_set, rows)
     assert status(data_set, "--json") == 4
     said = capsys.readouterr()
-    assert "same path: 30 across splits" in said.err
+    assert_names(said.err, "30")
     lines = [json.loads(line) for line in said.out.splitlines()]
     assert [line["kind"] for line in lines] == ["file"] * 30 + ["parts"] * 30
     assert lines[0] == {
@@ -493,13 +496,12 @@ def test_people_see_the_first_of_many(data_set, capsys):
     assert status(data_set) == 4
     out = capsys.readouterr().out
     assert out.count("same path across splits") == 20
-    assert "... and 10 more of same path; --json has all" in out
+    assert_names(out, "10", "--json")
     synthetic(data_set, [{"file": 0, "split": "ab"[at == 9]} for at in range(10)])
     assert status(data_set) == 4
     out = capsys.readouterr().out
-    assert (
-        "  a  2.wav  0 to 1 s  a\n  b  9.wav  0 to 1 s  a\n  a  ... and 6 more" in out
-    )
+
+    assert_names(out, "2.wav", "9.wav", "6")
 
 
 def test_leaks_come_first(data_set):
@@ -514,16 +516,14 @@ def test_a_manifest_of_another_version(data_set, capsys):
     table = pq.read_table(path)
     pq.write_table(table.drop_columns(["file"]), path)
     assert status(data_set) == 2
-    assert "manifest.parquet has no column file: another version" in (
-        capsys.readouterr().err
-    )
+    assert_names(capsys.readouterr().err, "manifest.parquet", "column file")
     path.write_bytes(b"PAR1")
-    with pytest.raises(InputError, match=r"manifest.parquet is not a manifest: "):
+    with raises(InputError, naming="manifest.parquet"):
         audit(data_set)
     path.unlink()
-    with pytest.raises(InputError, match=r"manifest.parquet is missing"):
+    with raises(InputError, naming="manifest.parquet"):
         audit(data_set)
-    with pytest.raises(InputError, match="holds no finished data set"):
+    with raises(InputError, naming=data_set / "a"):
         audit(data_set / "a")
 
 

@@ -26,6 +26,7 @@ from beam_pipeline.read.pieces import cut_shards
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.tfrecord import GzipWriter, frame_record
+from tests.raising import raises
 
 tf = pytest.importorskip("tensorflow")
 
@@ -123,9 +124,11 @@ def check_recorded(examples, sounds):
 
 
 class TestRecorded:
+    @pytest.mark.runs
     def test_examples_are_what_soundfile_reads(self, recorded, sounds):
         check_recorded(replay(recorded).as_numpy_iterator(), sounds)
 
+    @pytest.mark.runs
     @pytest.mark.parametrize("options", [{}, {"shuffle": True}])
     def test_batches_hold_the_same(self, recorded, sounds, options):
         batches = list(replay(recorded, batch_size=6, **options).as_numpy_iterator())
@@ -139,6 +142,7 @@ class TestRecorded:
             sounds,
         )
 
+    @pytest.mark.runs
     def test_order_is_that_of_the_files(self, recorded):
         paths = sorted(str(path) for path in Path(recorded).glob("*.tfrecord.gz"))
         assert len(paths) > 2
@@ -149,6 +153,7 @@ class TestRecorded:
         actual = [e["signal"].tolist() for e in replay(recorded).as_numpy_iterator()]
         assert actual == expected
 
+    @pytest.mark.runs
     def test_static_types_and_shapes(self, recorded):
         spec = replay(recorded).element_spec
         assert spec == {
@@ -168,6 +173,7 @@ class TestRecorded:
                 for name, s in spec.items()
             }
 
+    @pytest.mark.runs
     def test_supervised_pairs_train_a_keras_model(self, recorded):
         pair = ("signal", "target")
         ds = replay(recorded, batch_size=4, as_supervised=pair, shuffle=3, repeat=True)
@@ -181,10 +187,12 @@ class TestRecorded:
         history = model.fit(ds, steps_per_epoch=2, epochs=1, verbose=0)
         assert np.isfinite(history.history["loss"]).all()
 
+    @pytest.mark.runs
     def test_supervised_pairs_in_their_order(self, recorded):
         x, y = next(iter(replay(recorded, as_supervised=("target", "class"))))
         assert CLASSES[int(x)] == y.numpy().decode()
 
+    @pytest.mark.runs
     def test_never_imports_beam(self, recorded):
         code = (
             "import sys; from beam_pipeline import replay; "
@@ -234,7 +242,7 @@ class TestDtypes:
         specs = [NUMBER, FeatureSpec("wide", "longdouble", (2,), RAW)]
         columns = {"number": np.arange(2), "wide": np.zeros((2, 2), "longdouble")}
         folder = make(tmp_path, specs, columns, {"all": (2,)})
-        with pytest.raises(InputError, match=r"wide is of longdouble.*TensorFlow"):
+        with raises(InputError, naming=["wide", "longdouble"]):
             replay(folder)
         assert numbers(replay(folder, features=["number"])) == [0, 1]
 
@@ -414,27 +422,27 @@ class TestFeatures:
 
 class TestErrors:
     def test_no_data_set(self, tmp_path):
-        with pytest.raises(InputError, match=r"no finished data set.*metadata\.json"):
+        with raises(InputError, naming="metadata.json"):
             replay(str(tmp_path))
 
     @pytest.mark.parametrize(
-        ("options", "message"),
+        ("options", "facts"),
         [
-            ({}, r"split: the data set has train, test; name one"),
-            ({"split": "trian"}, r"no split 'trian', only train, test\. .*'train'\?"),
+            ({}, ["split", "train", "test"]),
+            ({"split": "trian"}, ["trian", "train", "test"]),
             (
                 {"split": "test", "features": ["numbers"]},
-                r"no feature 'numbers', only number\. .*'number'\?",
+                ["numbers", "number"],
             ),
-            ({"split": "test", "as_supervised": ("number", "y")}, r"no feature 'y'"),
+            ({"split": "test", "as_supervised": ("number", "y")}, "'y'"),
             (
                 {"split": "test", "features": ["number"], "as_supervised": ("a", "b")},
-                r"give only one",
+                ["features", "as_supervised"],
             ),
         ],
     )
-    def test_names(self, numbered, options, message):
-        with pytest.raises(InputError, match=message):
+    def test_names(self, numbered, options, facts):
+        with raises(InputError, naming=facts):
             replay(numbered, **options)
 
     @pytest.mark.parametrize(
@@ -452,7 +460,8 @@ class TestErrors:
         ids=str,
     )
     def test_values(self, numbered, option):
-        with pytest.raises(RecipeError, match=next(iter(option))):
+        ((name, value),) = option.items()
+        with raises(RecipeError, name, value):
             replay(numbered, split="train", **option)
 
     @pytest.fixture
@@ -464,14 +473,12 @@ class TestErrors:
 
     def test_missing_shard_is_named(self, shard):
         shard.unlink()
-        with pytest.raises(
-            InputError, match=rf"{shard.name} cannot be read: .*No such"
-        ):
+        with raises(InputError, naming=shard):
             replay(str(shard.parents[2]))
 
     def test_truncated_shard_is_named(self, shard):
         shard.write_bytes(shard.read_bytes()[:-1])
-        with pytest.raises(InputError, match=rf"{shard.name} has \d+ bytes.*verify"):
+        with raises(InputError, naming=shard):
             replay(str(shard.parents[2]))
 
     def test_shard_of_another_trainer_is_not_needed(self, shard):
@@ -491,10 +498,11 @@ class TestErrors:
     def test_fewer_records_than_the_metadata_say(self, shard, batch_size):
         path = shard.parents[2] / "metadata.json"
         path.write_text(path.read_text().replace('"examples": 100', '"examples": 101'))
-        with pytest.raises(tf.errors.FailedPreconditionError, match="202"):
+        with raises(tf.errors.FailedPreconditionError, naming="202"):
             list(replay(str(shard.parents[2]), batch_size=batch_size))
 
 
+@pytest.mark.runs
 def test_a_split_that_lost_all_its_windows_is_told(tmp_path, capsys):
     loud = 0.5 * np.sin(np.arange(2000) / 5)
     for split, samples in (("train", np.zeros(2000)), ("test", loud)):
@@ -511,10 +519,11 @@ def test_a_split_that_lost_all_its_windows_is_told(tmp_path, capsys):
     assert said == f"audio-tfrecords: warning: {wanted}\n"
     assert len(list(replay(str(out), split="test"))) == 5
     for normalize in (True, "signal"):
-        with pytest.raises(InputError, match="normalize: split train has no example"):
+        with raises(InputError, naming=["normalize", "train"]):
             replay(str(out), split="test", normalize=normalize)
 
 
+@pytest.mark.runs
 def test_another_split_is_not_taken_for_train(tmp_path):
     (tmp_path / "in" / "a").mkdir(parents=True)
     loud = 0.5 * np.sin(np.arange(2000) / 5)
@@ -527,5 +536,5 @@ def test_another_split_is_not_taken_for_train(tmp_path):
             signals = [e["signal"] for e in replay(str(out), normalize=True)]
             assert abs(np.mean(signals)) < 1e-6
         else:
-            with pytest.raises(InputError, match="has no split train, only test"):
+            with raises(InputError, naming=["normalize", "train", "test"]):
                 replay(str(out), normalize=True)

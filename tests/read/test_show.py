@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,10 @@ import soundfile
 from beam_pipeline import record
 from beam_pipeline.cli.main import main
 from beam_pipeline.read.peek import some_examples
+from tests.raising import assert_names
 from tests.sounds import RATE, write_sound
+
+pytestmark = pytest.mark.runs
 
 figure_module = pytest.importorskip("matplotlib.figure")
 
@@ -155,10 +160,10 @@ def test_many_channels_are_some(draw: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("x.txt", "the name must end in a format of pictures: ."),
-        ("gone/x.png", "there is no folder {folder}/gone. Make it first"),
-        ("file.png/x.png", "there is no folder {folder}/file.png"),
-        ("out.png", "is a folder. Name a file"),
+        ("x.txt", "{folder}/x.txt"),
+        ("gone/x.png", "{folder}/gone"),
+        ("file.png/x.png", "{folder}/file.png"),
+        ("out.png", "{folder}/out.png"),
     ],
 )
 def test_pictures_that_cannot_be_are_refused(
@@ -205,8 +210,7 @@ def test_a_picture_that_cannot_be_written_is_told(
     name = "x" * 300 + ".png"
     capsys.readouterr()
     assert main(["show", str(tmp_path / "out"), "--plot", str(tmp_path / name)]) == 2
-    err = capsys.readouterr().err
-    assert f"{name} cannot be written: File name too long." in err
+    assert_names(capsys.readouterr().err, name, os.strerror(errno.ENAMETOOLONG))
 
 
 def test_a_split_whose_clips_were_all_rejected_is_told(
@@ -222,7 +226,5 @@ def test_a_split_whose_clips_were_all_rejected_is_told(
         "--feature=x=tests.sounds:fail_on_loud",
     ]  # fmt: skip
     assert main(arguments) == 0
-    assert capsys.readouterr().err == (
-        "audio-tfrecords: warning: split train has no example at all: its clips were "
-        "rejected\n"
-    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert_names(line, "warning", "train")

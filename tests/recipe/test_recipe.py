@@ -19,6 +19,7 @@ from beam_pipeline.recipe.values import (
     parse_bytes,
     parse_channels,
 )
+from tests.raising import raises
 
 WHOLE = (
     "sample_rate", "win_len", "hop", "max_windows", "elements_per_file", "shard_bytes",
@@ -26,14 +27,12 @@ WHOLE = (
 )  # fmt: skip
 
 
-def expect_error(field, problem, value, **options):
-    """The recipe is refused, naming the field, the problem and the value."""
-    with pytest.raises(RecipeError) as raised:
+def expect_error(field, value, facts=(), **options):
+    """The recipe is refused, naming the field, the value and some facts."""
+    with raises(
+        RecipeError, field, value, naming=[field, repr(value), *facts]
+    ) as raised:
         Recipe(**options)
-    assert raised.value.args[0] == field
-    assert problem in raised.value.args[1]
-    assert raised.value.args[2] == value
-    assert str(raised.value).endswith(f"; got {value!r}")
     assert raised.value.exit_status == 2
     again = pickle.loads(pickle.dumps(raised.value))
     assert (type(again), str(again)) == (RecipeError, str(raised.value))
@@ -46,7 +45,7 @@ def expect_error(field, problem, value, **options):
 @pytest.mark.parametrize("name", WHOLE)
 def test_lengths_and_counts_are_at_least_one(name, value):
     options = {"win_len": 100, name: value}
-    expect_error(name, "at least 1", value, **options)
+    expect_error(name, value, **options)
     Recipe(**{**options, name: 1})
 
 
@@ -54,10 +53,10 @@ def test_lengths_and_counts_are_at_least_one(name, value):
 @pytest.mark.parametrize("name", [*WHOLE, "seed"])
 def test_lengths_and_counts_are_whole_numbers(name, value):
     if value != value:
-        with pytest.raises(RecipeError, match="whole number; got nan"):
+        with raises(RecipeError, name, math.nan):
             Recipe(**{"win_len": 100, name: value})
         return
-    expect_error(name, "must be a whole number", value, **{"win_len": 100, name: value})
+    expect_error(name, value, **{"win_len": 100, name: value})
 
 
 @pytest.mark.parametrize("seed", [0, -1, 2**63, -(10**30)])
@@ -69,14 +68,14 @@ def test_any_whole_number_is_a_seed(seed):
 @pytest.mark.parametrize("name", ["win_seconds", "hop_seconds"])
 def test_seconds_are_positive_and_finite(name, value):
     base = {} if name == "win_seconds" else {"win_len": 100}
-    expect_error(name, "positive number of seconds", value, **base, **{name: value})
+    expect_error(name, value, **base, **{name: value})
     Recipe(**base, **{name: 1e-12})
 
 
 @pytest.mark.parametrize("name", ["win_seconds", "hop_seconds"])
 def test_seconds_are_not_nan(name):
     base = {} if name == "win_seconds" else {"win_len": 100}
-    with pytest.raises(RecipeError, match=f"{name}: must be a positive .*; got nan"):
+    with raises(RecipeError, name, math.nan):
         Recipe(**base, **{name: math.nan})
 
 
@@ -98,7 +97,7 @@ def test_seconds_are_not_nan(name):
 )
 def test_values_of_a_wrong_type_are_refused(name, value):
     base = {} if name == "win_seconds" else {"win_len": 100}
-    with pytest.raises(RecipeError, match=rf"^{name}: "):
+    with raises(RecipeError, name):
         Recipe(**base, **{name: value})
 
 
@@ -109,13 +108,12 @@ def test_choices(name, choices):
     for choice in choices:
         assert getattr(Recipe(win_len=1, **{name: choice}), name) == choice
     for value in ("", "Drop", choices[0] + " ", None, 3):
-        problem = f"must be one of {', '.join(choices)}"
-        expect_error(name, problem, value, win_len=1, **{name: value})
+        expect_error(name, value, choices, win_len=1, **{name: value})
 
 
 @pytest.mark.parametrize("value", ["", "Mix", "0", "-1", -1, 1.0, True, None])
 def test_channels_that_are_none(value):
-    expect_error("channels", "mix, keep or a number", value, win_len=1, channels=value)
+    expect_error("channels", value, ["mix", "keep"], win_len=1, channels=value)
 
 
 @pytest.mark.parametrize("value", ["mix", "keep", 0, 1, 63])
@@ -141,12 +139,12 @@ def test_only_one_of_several_is_given(names):
     given_ = dict.fromkeys(names, 2)
     base = {} if names[0].startswith("win") else {"win_len": 2}
     field = " and ".join(names)
-    expect_error(field, "give only one of them", given_, **base, **given_)
+    expect_error(field, given_, **base, **given_)
 
 
 def test_a_window_has_a_length():
-    expect_error("win_len or win_seconds", "how long is a window", None)
-    expect_error("win_len or win_seconds", "how long is a window", None, hop=3)
+    expect_error("win_len or win_seconds", None)
+    expect_error("win_len or win_seconds", None, hop=3)
 
 
 # Classes
@@ -157,18 +155,9 @@ def test_label_from(text):
     assert Recipe(win_len=1, label_from=text).label_from == text
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("(", "is not a regular expression"),
-        ("(?P<class>", "is not a regular expression"),
-        ("", "group like (?P<class>"),
-        (r"(\d)", "group like (?P<class>"),
-        (r"(?P<klass>\d)", "group like (?P<class>"),
-    ],
-)
-def test_label_from_without_a_class(text, problem):
-    expect_error("label_from", problem, text, win_len=1, label_from=text)
+@pytest.mark.parametrize("text", ["(", "(?P<class>", "", r"(\d)", r"(?P<klass>\d)"])
+def test_label_from_without_a_class(text):
+    expect_error("label_from", text, win_len=1, label_from=text)
 
 
 # Features
@@ -177,14 +166,12 @@ def test_label_from_without_a_class(text, problem):
 @pytest.mark.parametrize("name", [*CLIP_FEATURES, "num_classes"])
 def test_reserved_names(name):
     assert name in RESERVED_NAMES
-    expect_error(
-        "features", "names are taken: class, ", name, win_len=1, features={name: "f()"}
-    )
+    expect_error("features", name, ["class"], win_len=1, features={name: "f()"})
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a b", "a-b", "a.b", "ä", "a\n"])
 def test_names_that_are_no_identifiers(name):
-    expect_error("features", "identifier", name, win_len=1, features={name: "f()"})
+    expect_error("features", name, win_len=1, features={name: "f()"})
 
 
 @pytest.mark.parametrize("name", ["a", "_", "A9", "signal", "Class"])
@@ -370,9 +357,8 @@ def test_parse_bytes(text, size):
     "text", ["", "B", "MiB", "1.5GB", "-1", "1M", "1k", "1PB", "1 2", "1iB", "1e6"]
 )
 def test_text_that_is_no_number_of_bytes(text):
-    with pytest.raises(RecipeError, match="shard_bytes: must look like") as raised:
+    with raises(RecipeError, "shard_bytes", text):
         parse_bytes(text)
-    assert raised.value.args[2] == text
 
 
 @given(st.integers(0, 10**15), st.sampled_from(["", "b", "kB", "KiB", "MB", "MiB"]))
@@ -397,4 +383,4 @@ def test_any_text_of_channels_is_taken_or_refused(text):
     if isinstance(value, int):
         Recipe(win_len=1, channels=value)
     else:
-        expect_error("channels", "must be", text, win_len=1, channels=value)
+        expect_error("channels", text, win_len=1, channels=value)

@@ -11,6 +11,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.recipe.recipe_file import read_recipe
+from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 
 
@@ -45,66 +46,67 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "facts"),
     [
-        ("features: {x: rms(), x: lufs()}\n", "x stands there twice, in lines 1 and 1"),
-        ("hop: 5\nwin_len: 1\nhop: 5\n", "hop stands there twice, in lines 1 and 3"),
-        ('{"hop": 1,\n"hop": 2}', "hop stands there twice, in lines 1 and 2"),
-        ("win-seconds: 1\nwin_seconds: 0.3\n", "win-seconds and win_seconds are the"),
-        ("win-second: 1\n", "no field win-second. Did you mean win-seconds?"),
-        ("win_second: 1\n", "no field win_second. Did you mean win_seconds?"),
-        ("feature: {x: rms()}\n", "no field feature. Did you mean features?"),
-        ("zzz: 1\n", "no field zzz. The recipe in audio-tfrecords record --help"),
-        ("1: 1\n", "no field 1. The recipe in audio-tfrecords record --help"),
+        ("features: {x: rms(), x: lufs()}\n", ["x", "1"]),
+        ("hop: 5\nwin_len: 1\nhop: 5\n", ["hop", "1", "3"]),
+        ('{"hop": 1,\n"hop": 2}', ["hop", "1", "2"]),
+        ("win-seconds: 1\nwin_seconds: 0.3\n", ["win-seconds", "win_seconds"]),
+        ("win-second: 1\n", ["win-second", "win-seconds"]),
+        ("win_second: 1\n", ["win_second", "win_seconds"]),
+        ("feature: {x: rms()}\n", ["feature", "features"]),
+        ("zzz: 1\n", ["zzz"]),
+        ("1: 1\n", ["1"]),
     ],
 )
-def test_names_that_are_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_names_that_are_refused(tmp_path: Path, text: str, facts: list) -> None:
     with pytest.raises(InputError) as raised:
         read(tmp_path, text)
     assert str(raised.value).startswith(f"{tmp_path}/r.yaml: ")
-    assert problem in str(raised.value)
+    assert_names(str(raised.value), *facts)
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "name", "facts"),
     [
-        ("features: log_mel()", "features: must be names with transforms, like {mel: "
-         "log_mel()}; got 'log_mel()'"),
-        ("features: [log_mel()]", "features: must be names with transforms"),
-        ("features:", "features: must be names with transforms"),
-        ("features: {x: {log_mel: {n_mels: 3}}}", "features: x: must be text, like "
-         "log_mel(n_mels=64); got {'log_mel': {'n_mels': 3}}"),
-        ("features:\n  x:\n", "features: x: must be text, like log_mel(n_mels=64)"),
-        ("features: {on: rms(), x: rms()}", "features: a name must be text; quote it; "
-         "got True"),
-        ("keep: true", "keep: must be text, like energy(above_db=-50), with | between"),
-        ("augment: [noise(), speed()]", "augment: must be text, like random_gain()|"),
-        ("stream: 5", "stream: must be text, like high_pass(cutoff_hz=50), with |"),
-        ("shard-bytes: many", "shard_bytes: must look like 128MiB"),
+        ("features: log_mel()", "features", ["'log_mel()'"]),
+        ("features: [log_mel()]", "features", ["['log_mel()']"]),
+        ("features:", "features", ["None"]),
+        ("features: {x: {log_mel: {n_mels: 3}}}", "features: x",
+         ["{'log_mel': {'n_mels': 3}}"]),
+        ("features:\n  x:\n", "features: x", ["None"]),
+        ("features: {on: rms(), x: rms()}", "features", ["True"]),
+        ("keep: true", "keep", ["True"]),
+        ("augment: [noise(), speed()]", "augment", ["['noise()', 'speed()']"]),
+        ("stream: 5", "stream", ["5"]),
+        ("shard-bytes: many", "shard_bytes", ["'many'"]),
     ],
 )  # fmt: skip
-def test_values_that_are_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_values_that_are_refused(
+    tmp_path: Path, text: str, name: str, facts: list
+) -> None:
     with pytest.raises(RecipeError) as raised:
         read(tmp_path, text)
-    assert str(raised.value).startswith(f"{tmp_path}/r.yaml: {problem}")
+    assert str(raised.value).startswith(f"{tmp_path}/r.yaml: {name}: ")
+    assert_names(str(raised.value), *facts)
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "facts"),
     [
-        ("", "holds no recipe, but NoneType"),
-        ("- 1", "holds no recipe, but list"),
-        ("{", "is neither YAML nor JSON"),
-        ("? [a]\n: 1\n? {b: 1}\n: 2\n", "is neither YAML nor JSON"),
-        ("a: &a [*a]\n", "has no field a"),
-        ("format_version: 1\n", "holds no recipe, but NoneType"),
-        ("win_len: 1\n---\nwin_len: 2\n", "is neither YAML nor JSON"),
+        ("", ["NoneType"]),
+        ("- 1", ["list"]),
+        ("{", ["YAML", "JSON"]),
+        ("? [a]\n: 1\n? {b: 1}\n: 2\n", ["YAML", "JSON"]),
+        ("a: &a [*a]\n", ["a"]),
+        ("format_version: 1\n", ["NoneType"]),
+        ("win_len: 1\n---\nwin_len: 2\n", ["YAML", "JSON"]),
     ],
 )
-def test_files_that_hold_no_recipe(tmp_path: Path, text: str, problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
+def test_files_that_hold_no_recipe(tmp_path: Path, text: str, facts: list) -> None:
+    with raises(InputError, naming=[f"{tmp_path}/r.yaml", *facts]):
         read(tmp_path, text)
-    with pytest.raises(InputError, match=r"gone: there is no such file"):
+    with raises(InputError, naming=tmp_path / "gone"):
         read_recipe(str(tmp_path / "gone"))
 
 
@@ -117,4 +119,4 @@ def test_an_error_in_a_file_ends_the_command_with_2(
     arguments = f"plan --input {tmp_path}/in --win-len 500 --recipe {path}".split()
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"audio-tfrecords: {path}: features: must be names")
+    assert line.startswith(f"audio-tfrecords: {path}: features: ")

@@ -18,6 +18,8 @@ from beam_pipeline.examples.encoding import decode_examples
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage.tfrecord import read_records
 
+pytestmark = pytest.mark.runs
+
 DIGITS = r"(?P<class>\d)_"
 OTHERS = ("go_audio_wav", "jstrait_wavefile", "lhotse", "librosa_data", "perch")
 # A hop of three quarters, so that windows overlap and shards cut clips.

@@ -10,6 +10,8 @@ from beam_pipeline import record
 from beam_pipeline.read.replay import replay
 from tests.sounds import write_corpus
 
+pytestmark = pytest.mark.runs
+
 RATE = 8000
 FEATURES = {
     "signal": "identity()",

@@ -31,7 +31,6 @@ from beam_pipeline.dataset.claim import locked, nothing_left
 from beam_pipeline.dataset.metadata import writer_versions
 from beam_pipeline.dataset.work_folder import clear_work
 from beam_pipeline.errors import (
-    AudioTFRecordsError,
     EngineError,
     InputError,
     OutputError,
@@ -49,7 +48,10 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local
 from beam_pipeline.run.phases import in_memory_pipeline
 from beam_pipeline.storage.tfrecord import read_records
+from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
+
+pytestmark = pytest.mark.runs
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -255,7 +257,9 @@ def test_a_runner_of_beam_is_taken_as_asked(tmp_path: Path) -> None:
         beam_args=["--runner=FnApiRunner"],
     )
     assert digests(tmp_path / "local") == digests(tmp_path / "beam")
-    with pytest.raises(RecipeError, match="--runner"):
+    with raises(
+        RecipeError, "options of Beam", ["--temp_location=x"], naming="--runner"
+    ):
         record(
             str(tmp_path / "in"),
             str(tmp_path / "none"),
@@ -267,8 +271,7 @@ def test_a_runner_of_beam_is_taken_as_asked(tmp_path: Path) -> None:
 def test_a_dead_worker_ends_the_run_and_the_next_one_continues(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in")
     places = str(tmp_path / "in"), str(tmp_path / "out")
-    started = time.monotonic()
-    with pytest.raises(WorkerDied, match="SIGKILL") as raised:
+    with raises(WorkerDied, naming="SIGKILL"):
         record(
             *places,
             win_len=500,
@@ -276,8 +279,7 @@ def test_a_dead_worker_ends_the_run_and_the_next_one_continues(tmp_path: Path) -
             workers=2,
             features={"x": "tests.sounds:die"},
         )
-    assert time.monotonic() - started < 15
-    assert "again to continue" in str(raised.value)
+
     assert not (tmp_path / "out" / "metadata.json").exists()
 
 
@@ -316,7 +318,7 @@ def test_finished_shards_are_not_written_again(tmp_path: Path) -> None:
         "features": {"x": "tests.sounds:fail_on_loud"},
     }
     places = str(tmp_path / "in"), str(tmp_path / "out")
-    with pytest.raises(TooManyRejected, match="--max-rejected 1"):
+    with raises(TooManyRejected, naming=["--max-rejected", "1"]):
         record(*places, **options)
     assert rejected(tmp_path / "out")[0]["path"] == "cat/cat_9.wav"
     assert "too loud" in rejected(tmp_path / "out")[0]["reason"]
@@ -449,30 +451,29 @@ def bad_folder(tmp_path: Path, content: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "error", "words"),
+    ("content", "error", "facts"),
     [
-        ("empty file", "UnreadableAudio", ""),
-        ("text", "UnreadableAudio", "not readable as audio"),
-        ("no frames", "EmptyAudio", ""),
-        ("truncated", "TruncatedAudio", "4000"),
-        ("short", "ShortClip", "999 frames, but a window has 1000"),
-        ("nan", "NonFiniteAudio", "1234"),
-        ("video", "UnreadableAudio", "not readable as audio"),
+        ("empty file", "UnreadableAudio", []),
+        ("text", "UnreadableAudio", []),
+        ("no frames", "EmptyAudio", []),
+        ("truncated", "TruncatedAudio", [4000]),
+        ("short", "ShortClip", [999, 1000]),
+        ("nan", "NonFiniteAudio", [1234]),
+        ("video", "UnreadableAudio", []),
     ],
 )
 def test_bad_files_are_named_with_the_reason(
-    tmp_path: Path, content: str, error: str, words: str
+    tmp_path: Path, content: str, error: str, facts: list
 ) -> None:
     folder = bad_folder(tmp_path, content)
-    with pytest.raises(TooManyRejected, match="a/bad") as raised:
+    with raises(TooManyRejected, naming=["1", "2", "a/bad"]):
         record(folder, str(tmp_path / "out"), win_len=1000)
-    assert "1 of 2 clips" in str(raised.value)
     assert not (tmp_path / "out" / "metadata.json").exists()
     metadata = record(folder, str(tmp_path / "out"), win_len=1000, max_rejected="50%")
     (line,) = rejected(tmp_path / "out")
     assert line["path"].startswith("a/bad")
     assert (line["error"], line["stage"]) == (error, "probe")
-    assert words in line["reason"]
+    assert_names(line["reason"], *facts)
     assert metadata.splits["records"].examples == 2
 
 
@@ -484,45 +485,64 @@ def test_truncated_and_not_finite_files_are_taken_if_allowed(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("transform", "words"),
+    ("transform", "facts"),
     [
         ("fail_on_sound", "ZeroDivisionError: a bug of one's own"),
-        ("grow_on_sound", r"returned float32 \(2, 999\)"),
-        ("widen_on_sound", "returned float64"),
+        ("grow_on_sound", "float32 (2, 999)"),
+        ("widen_on_sound", "float64"),
     ],
 )
 def test_a_transform_that_fails_on_a_clip_names_both(
-    tmp_path: Path, transform: str, words: str
+    tmp_path: Path, transform: str, facts: object
 ) -> None:
     folder = bad_folder(tmp_path, "none")
-    with pytest.raises(TooManyRejected, match=words) as raised:
+    with raises(TooManyRejected, naming=["a/good.wav", "feature mine", facts]):
         record(
             folder,
             str(tmp_path / "out"),
             win_len=1000,
             features={"mine": f"tests.sounds:{transform}"},
         )
-    assert "a/good.wav: feature mine" in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "field", "value", "facts"),
     [
-        ({"win_len": 1000, "hop": 0}, "hop"),
-        ({}, "win_len or win_seconds"),
-        ({"win_len": 100, "features": {"m": "log_mel(n_fft=1024)"}}, "n_fft"),
-        ({"win_len": 1000, "features": {"m": "log_mle()"}}, "log_mel"),
-        ({"win_len": 1000, "features": {"m": "tests.sounds:always_fail"}}, "one's own"),
-        ({"win_len": 1000, "features": {"class": "identity()"}}, "taken"),
-        ({"win_len": 1000, "max_rejected": "lots"}, "max_rejected"),
-        ({"win_len": 1000, "wrokers": 2}, "wrokers"),
+        ({"win_len": 1000, "hop": 0}, "hop", 0, ()),
+        ({}, "win_len or win_seconds", None, ()),
+        (
+            {"win_len": 100, "features": {"m": "log_mel(n_fft=1024)"}},
+            "feature m: log_mel: n_fft",
+            1024,
+            (),
+        ),
+        (
+            {"win_len": 1000, "features": {"m": "log_mle()"}},
+            "feature m",
+            "log_mle()",
+            "log_mel",
+        ),
+        (
+            {"win_len": 1000, "features": {"m": "tests.sounds:always_fail"}},
+            "feature m",
+            "tests.sounds:always_fail",
+            "a bug of one's own",
+        ),
+        (
+            {"win_len": 1000, "features": {"class": "identity()"}},
+            "features",
+            "class",
+            (),
+        ),
+        ({"win_len": 1000, "max_rejected": "lots"}, "max_rejected", "lots", ()),
+        ({"win_len": 1000, "wrokers": 2}, "record", "wrokers", ()),
     ],
 )
 def test_an_impossible_recipe_fails_before_anything_is_written(
-    tmp_path: Path, options: dict, words: str
+    tmp_path: Path, options: dict, field: str, value: object, facts: object
 ) -> None:
     folder = bad_folder(tmp_path, "none")
-    with pytest.raises(RecipeError, match=words):
+    with raises(RecipeError, field, value, naming=facts):
         record(folder, str(tmp_path / "out"), **options)
     assert not (tmp_path / "out").exists()
 
@@ -532,11 +552,10 @@ def test_mixed_rates_where_one_is_needed(tmp_path: Path) -> None:
     write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
     features = {"m": "log_mel(n_fft=256,hop=128,n_mels=8)"}
     places = str(tmp_path / "in"), str(tmp_path / "out")
-    with pytest.raises(
-        RecipeError, match=r"1 of 8000 Hz \(such as a/1.wav\), 1 of 160"
-    ):
+    facts = ["8000", "a/1.wav", "16000", "a/2.wav"]
+    with raises(RecipeError, "feature m", naming=facts):
         record(*places, win_len=1000, features=features)
-    with pytest.raises(RecipeError, match="--sample-rate"):
+    with raises(RecipeError, "sample_rate", naming=[*facts, "--sample-rate"]):
         record(*places, win_seconds=0.5, overwrite=True)
     metadata = record(
         *places, win_len=1000, features=features, sample_rate=8000, overwrite=True
@@ -547,13 +566,13 @@ def test_mixed_rates_where_one_is_needed(tmp_path: Path) -> None:
 def test_inputs_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").touch()
-    with pytest.raises(InputError, match="no audio file"):
+    with raises(InputError, naming=[tmp_path / "empty", "--input"]):
         record(str(tmp_path / "empty"), str(tmp_path / "out"), win_len=1000)
-    with pytest.raises(InputError, match="no such file"):
+    with raises(InputError, naming=[tmp_path / "nowhere", "--input"]):
         record(str(tmp_path / "nowhere"), str(tmp_path / "out"), win_len=1000)
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "x.wav").write_text("no sound")
-    with pytest.raises(TooManyRejected, match=r"Not one of 1 clips.*\n.*x.wav"):
+    with raises(TooManyRejected, naming=["1", "x.wav"]):
         record(str(tmp_path / "bad"), str(tmp_path / "out"), win_len=1000)
     assert (tmp_path / "out" / "rejected.jsonl").exists()
     # Nothing came of it, so that nothing is in the way of another.
@@ -568,12 +587,12 @@ def test_a_run_that_lost_every_clip_is_in_nobodys_way(tmp_path: Path) -> None:
     table = tmp_path / "all.csv"
     table.write_text(f"path,frames,sample_rate_hz\n{name},300000,8000\n")
     out, options = tmp_path / "out", {"win_len": 500, "label_from": "none"}
-    with pytest.raises(TooManyRejected, match="Not one of 1 clips"):
+    with raises(TooManyRejected, naming=["1", name]):
         record(table, out, **options)
     record(tmp_path / "in", out, **options)
 
     work = {"work_dir": tmp_path / "work"}
-    with pytest.raises(TooManyRejected, match="Not one of 1 clips"):
+    with raises(TooManyRejected, naming=["1", name]):
         record(table, tmp_path / "other", **options, **work)
     record(tmp_path / "in", tmp_path / "other", **options, **work)
 
@@ -584,12 +603,12 @@ def test_what_was_there_before_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("five years of work")
     for overwrite in (False, True):
-        with pytest.raises(OutputError, match=r"thesis\.txt"):
+        with raises(OutputError, naming="thesis.txt"):
             record(*places, win_len=500, overwrite=overwrite)
     (tmp_path / "out" / "thesis.txt").unlink()
     record(*places, win_len=500)
     before = digests(tmp_path / "out")
-    with pytest.raises(OutputError, match="--overwrite"):
+    with raises(OutputError, naming=[places[1], "--overwrite"]):
         record(*places, win_len=501)
     assert digests(tmp_path / "out") == before
     with pytest.raises(RecipeError):
@@ -597,7 +616,7 @@ def test_what_was_there_before_is_not_touched(tmp_path: Path) -> None:
     assert digests(tmp_path / "out") == before
     metadata = record(*places, win_len=250, elements_per_file=10, overwrite=True)
     assert list(find_problems(str(tmp_path / "out"), metadata)) == []
-    with pytest.raises(OutputError, match="inside --input"):
+    with raises(OutputError, naming="--input"):
         record(str(tmp_path / "in"), str(tmp_path / "in" / "out"), win_len=500)
 
 
@@ -606,7 +625,7 @@ def test_an_unfinished_run_is_not_mixed_with_another(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     with pytest.raises(TooManyRejected):
         record(folder, out, win_len=1000)
-    with pytest.raises(OutputError, match="unfinished run"):
+    with raises(OutputError, naming=[out, "--overwrite", "--output"]):
         record(folder, out, win_len=500, max_rejected=1)
     record(folder, out, win_len=500, max_rejected=1, overwrite=True)
 
@@ -672,16 +691,14 @@ def test_a_data_set_repeats_itself(tmp_path: Path) -> None:
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
 
 
-def test_errors_are_all_of_one_family() -> None:
-    assert issubclass(WorkerDied, AudioTFRecordsError)
-
-
 class TestWorkFolder:
     """Nothing of the user's is deleted with it."""
 
-    def refused(self, tmp_path: Path, work: Path, match: str, out: str = "out") -> None:
+    def refused(
+        self, tmp_path: Path, work: Path, facts: list, out: str = "out"
+    ) -> None:
         before = digests(tmp_path)
-        with pytest.raises(OutputError, match=match):
+        with raises(OutputError, naming=["--work-dir", work, *facts]):
             record(tmp_path / "in", tmp_path / out, win_len=500, work_dir=work)
         assert digests(tmp_path) == before
 
@@ -689,14 +706,14 @@ class TestWorkFolder:
         write_corpus(tmp_path / "in", clips=1)
         (tmp_path / "precious" / "deep").mkdir(parents=True)
         (tmp_path / "precious" / "deep" / "thesis.txt").write_text("years")
-        self.refused(tmp_path, tmp_path / "precious", r"such as deep/thesis\.txt")
+        self.refused(tmp_path, tmp_path / "precious", ["deep/thesis.txt"])
 
     def test_in_or_around_the_data_it_is_refused(self, tmp_path: Path) -> None:
         write_corpus(tmp_path / "in", clips=1)
         for work in ("in", "in/work", "."):
-            self.refused(tmp_path, tmp_path / work, "--input .* one in the other|--out")
+            self.refused(tmp_path, tmp_path / work, [])
         for work in ("a/out", "a/out/work", "a"):
-            self.refused(tmp_path, tmp_path / work, "--output .* one in", out="a/out")
+            self.refused(tmp_path, tmp_path / work, ["--output"], out="a/out")
 
     def test_an_empty_one_is_used_and_gone(self, tmp_path: Path) -> None:
         write_corpus(tmp_path / "in", clips=1)
@@ -719,7 +736,7 @@ def test_a_second_run_into_the_same_folder_is_kept_out(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in", clips=1)
     with (
         locked(str(tmp_path / "out" / "_work")),
-        pytest.raises(OutputError, match="Another run on this machine"),
+        raises(OutputError, naming=[tmp_path / "out", "--output"]),
     ):
         record(tmp_path / "in", tmp_path / "out", win_len=500)
     assert not (tmp_path / "out").exists()
@@ -732,7 +749,7 @@ def test_a_lock_is_gone_when_it_is_released(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with locked("somewhere"):
         assert len(list(tmp_path.glob("*.lock"))) == 1
-        with pytest.raises(OutputError, match="Another run"), locked("somewhere"):
+        with raises(OutputError, naming="somewhere"), locked("somewhere"):
             pass
         assert len(list(tmp_path.glob("*.lock"))) == 1
     assert list(tmp_path.iterdir()) == []
@@ -779,7 +796,9 @@ def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
     write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
     before = digests(tmp_path), sorted(tmp_path.rglob("*"))
     work_dir = {} if work is None else {"work_dir": tmp_path / work}
-    with pytest.raises(RecipeError, match="sample rate"):
+    with raises(
+        RecipeError, "sample_rate", naming=["8000", "a/1.wav", "16000", "a/2.wav"]
+    ):
         record(
             tmp_path / "in",
             tmp_path / "deep" / "out",
@@ -830,7 +849,7 @@ def test_a_changed_transform_does_not_continue_what_it_was(
     with pytest.raises(WorkerDied):
         record(*places, **options)
     code.write_text("def f(windows):\n    return 3 * windows\n")
-    with pytest.raises(OutputError, match="other code of a transform"):
+    with raises(OutputError, naming=[places[1], "--overwrite"]):
         record(*places, **options)
 
 
@@ -847,7 +866,7 @@ def test_a_file_that_changes_during_the_run_is_not_recorded(tmp_path: Path) -> N
     assert metadata.rejected == 4
     lines = rejected(tmp_path / "out")
     assert {line["path"] for line in lines} == {f"cat/cat_{i}.wav" for i in range(4)}
-    assert all("was changed since it was probed" in line["reason"] for line in lines)
+    assert {line["error"] for line in lines} == {"UnreadableAudio"}
     assert len(sounds) == 12
 
 
@@ -859,9 +878,9 @@ def change_cats(work, folder):
 
 def test_empty_names_are_not_the_current_folder(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in", clips=1)
-    with pytest.raises(InputError, match="--input is empty"):
+    with raises(InputError, naming="--input"):
         record("", tmp_path / "out", win_len=500)
-    with pytest.raises(InputError, match="--output is empty"):
+    with raises(InputError, naming="--output"):
         record(tmp_path / "in", "", win_len=500)
 
 
@@ -872,7 +891,7 @@ def test_empty_names_are_not_the_current_folder(tmp_path: Path) -> None:
 def test_values_of_a_wrong_kind_are_named(
     tmp_path: Path, name: str, value: object
 ) -> None:
-    with pytest.raises(RecipeError, match=name):
+    with raises(RecipeError, name, value):
         record(tmp_path / "in", tmp_path / "out", win_len=500, **{name: value})
 
 
@@ -881,7 +900,7 @@ def test_a_damaged_work_folder_is_no_dead_end(tmp_path: Path) -> None:
     work = tmp_path / "out" / "_work"
     work.mkdir(parents=True)
     (work / "job.json").touch()
-    with pytest.raises(OutputError, match="--overwrite to replace it"):
+    with raises(OutputError, naming="--overwrite"):
         record(tmp_path / "in", tmp_path / "out", win_len=500)
     record(tmp_path / "in", tmp_path / "out", win_len=500, overwrite=True)
 

@@ -1,5 +1,6 @@
 """gs:// and s3:// against a server on loopback, through a proxy that can fail."""
 
+import errno
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from beam_pipeline.errors import InputError, OutputError, StoreError, TooManyRej
 from beam_pipeline.storage import credentials, files, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader
 from tests.loopback import free_port, point_at
+from tests.raising import assert_names, raises
 from tests.sounds import write_corpus, write_sound
 
 SCHEMES = ("s3", "gs")
@@ -110,12 +112,12 @@ def test_deleting_a_folder_leaves_its_neighbours(bucket):
 
 
 def test_a_bucket_must_be_named():
-    with pytest.raises(InputError, match="names no bucket"):
+    with raises(InputError, naming="s3://"):
         files.size("s3://")
 
 
 def test_an_object_that_is_not_there_is_an_error_of_a_file(bucket):
-    with pytest.raises(FileNotFoundError, match="no such object") as raised:
+    with raises(FileNotFoundError, naming=f"gs://{bucket}/none.wav") as raised:
         files.read_bytes(f"gs://{bucket}/none.wav")
     assert raised.value.filename == f"gs://{bucket}/none.wav"
 
@@ -135,7 +137,7 @@ def test_a_store_that_never_answers_is_not_the_file_s_fault(bucket, proxy, monke
     monkeypatch.setitem(object_store._RETRIES, "max_retries", 1)
     object_store._client.cache_clear()
     proxy.refuse = 10**9
-    with pytest.raises(StoreError, match=r"a\.wav.*503.*Check the address"):
+    with raises(StoreError, naming=["a.wav", "503"]):
         files.read_bytes(f"s3://{bucket}/in/a.wav")
     proxy.refuse = 0
 
@@ -154,18 +156,17 @@ def test_without_credentials_nobody_waits(store_port, proxy, bucket, monkeypatch
     monkeypatch.setenv("HOME", "/nowhere")
     object_store._client.cache_clear()
     credentials._machine_has_role.cache_clear()
-    started = time.monotonic()
     assert files.size(f"s3://{bucket}/public") == 1
     assert files.read_bytes(f"gs://{bucket}/public") == b"x"
-    with pytest.raises(StoreError, match=r"AWS_ACCESS_KEY_ID.*there are none"):
+    with raises(StoreError, naming=["AWS_ACCESS_KEY_ID", f"s3://{bucket}/private"]):
         files.read_bytes(f"s3://{bucket}/private")
-    assert time.monotonic() - started < 5
 
 
 def lines_of(capsys):
     return capsys.readouterr().err.splitlines()
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("denied", ["", "/in/cat", "/in/cat/cat_1.wav"])
 def test_no_access_ends_the_run_and_rejects_no_clip(
@@ -179,13 +180,13 @@ def test_no_access_ends_the_run_and_rejects_no_clip(
     flags = ["--input", remote, "--output", str(out), "--win-len", "500"]
     assert main(["record", *flags, "--max-rejected", "100%"]) == 1
     (line,) = lines_of(capsys)
-    assert f"refuses access to the bucket '{bucket}'" in line
+    assert_names(line, bucket)
     assert ("AWS_ACCESS_KEY_ID" if scheme == "s3" else "GOOGLE_APPLICATION") in line
-    assert "what is there does not suffice" in line
-    assert "same command again" not in line
+
     assert not (out / "rejected.jsonl").exists()
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_missing_object_is_a_reject(bucket, tmp_path, scheme):
     write_corpus(tmp_path / "in", ("cat",), clips=2)
@@ -197,6 +198,7 @@ def test_a_missing_object_is_a_reject(bucket, tmp_path, scheme):
     assert (metadata.clips, metadata.rejected) == (2, 1)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_bucket_that_is_not_there_is_told(bucket, tmp_path, capsys, scheme):
     write_corpus(tmp_path / "in", ("cat",), clips=1)
@@ -212,10 +214,11 @@ def test_a_bucket_that_is_not_there_is_told(bucket, tmp_path, capsys, scheme):
     ):
         assert main(arguments) == 2
         (line,) = lines_of(capsys)
-        assert f"there is no bucket 'no-{bucket}'" in line
+        assert_names(line, f"no-{bucket}")
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.runs
 def test_a_dead_store_gives_the_advice_that_fits(monkeypatch, capsys):
     point_at(free_port(), monkeypatch)
     monkeypatch.setitem(object_store._RETRIES, "max_retries", 1)
@@ -223,8 +226,7 @@ def test_a_dead_store_gives_the_advice_that_fits(monkeypatch, capsys):
     for command in ("status", "verify", "show"):
         assert main([command, "s3://bucket/records"]) == 1
         (line,) = lines_of(capsys)
-        assert "Connection refused" in line
-        assert "Check the address" in line
+        assert_names(line, os.strerror(errno.ECONNREFUSED), "s3://bucket/records")
     object_store._client.cache_clear()
 
 
@@ -282,21 +284,20 @@ def test_reading_in_a_row_takes_few_requests(bucket, proxy):
     assert len(proxy.requests) < 14
 
 
+@pytest.mark.runs
 def test_short_clips_do_not_wait_for_each_other(bucket, proxy, tmp_path):
     write_corpus(tmp_path / "in", ("a",), clips=60)
     upload_folder(tmp_path / "in", f"s3://{bucket}/in")
     proxy.reset()
     proxy.delay_s = 0.05
-    started = time.monotonic()
     record(f"s3://{bucket}/in", str(tmp_path / "out"), win_len=500, num_shards=1)
-    seconds = time.monotonic() - started
     # One request for the header of each clip and one for its samples.
     reads = proxy.count("GET")
     assert reads < 2.5 * 60
     assert proxy.at_once > 8
-    assert seconds < reads * proxy.delay_s
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(("scheme", "workers"), [("s3", 1), ("gs", 2)])
 def test_a_recording_in_a_store_has_the_bytes_of_a_local_one(
     bucket, proxy, tmp_path, scheme, workers
@@ -320,6 +321,7 @@ def test_a_recording_in_a_store_has_the_bytes_of_a_local_one(
     assert all("_work" not in path for path in shards)
 
 
+@pytest.mark.runs
 def test_inputs_of_every_kind_lie_in_a_store(bucket, tmp_path):
     write_corpus(tmp_path / "in", clips=2)
     root = f"s3://{bucket}/in"
@@ -331,10 +333,11 @@ def test_inputs_of_every_kind_lie_in_a_store(bucket, tmp_path):
         clips[name] = record(root + name, out, win_len=500).clips
     assert clips == {"": 6, "/*/*_0.wav": 3, "/**/cat*": 2, "/cat/cat_0.wav": 1,
                      "/some.txt": 2}  # fmt: skip
-    with pytest.raises(InputError, match="no such file or folder"):
+    with raises(InputError, naming=[f"{root}/none", "--input"]):
         record(f"{root}/none", str(tmp_path / "none"), win_len=500)
 
 
+@pytest.mark.runs
 def test_a_run_in_a_store_is_continued(bucket, proxy, tmp_path, monkeypatch):
     write_corpus(tmp_path / "in")
     options = {"win_len": 500, "num_shards": 4, "workers": 1}
@@ -355,7 +358,7 @@ def test_a_run_in_a_store_is_continued(bucket, proxy, tmp_path, monkeypatch):
     drafts = tmp_path / "drafts"
     drafts.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(drafts))
-    with pytest.raises(StoreError, match="same command again"):
+    with raises(StoreError, naming=[f"{remote}/records-", "503"]):
         record(str(tmp_path / "in"), remote, **options)
     assert not list(drafts.glob("*records-*"))
     proxy.refuse = 0
@@ -416,6 +419,7 @@ def test_what_was_changed_in_the_store_is_read_again(bucket, tmp_path):
     assert prober.probe(row).modified_ns > clip.modified_ns
 
 
+@pytest.mark.runs
 def test_job_files_hold_no_secret(bucket, tmp_path, monkeypatch):
     write_corpus(tmp_path / "in", clips=1)
     remote = f"s3://{bucket}/out"

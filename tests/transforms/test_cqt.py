@@ -2,7 +2,6 @@
 
 import functools
 import math
-import re
 import tracemalloc
 
 import librosa
@@ -16,6 +15,7 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import cqt, mel
 from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.cqt import Chroma, Cqt, half_band_taps, halve
+from tests.raising import raises
 from tests.transform_checks import check_channels, check_contract, noise
 
 RATE = 16000
@@ -421,46 +421,46 @@ def test_time_frames_are_librosas(frames):
 
 
 @pytest.mark.parametrize(
-    ("transform", "parameters", "message"),
+    ("transform", "parameters", "field", "value", "facts"),
     [
-        (Cqt, {"f_min": 0}, "f_min: must be positive"),
-        (Cqt, {"f_min": math.nan}, "f_min: must be finite"),
-        (Cqt, {"bins_per_octave": 0}, "bins_per_octave: must be at least 1"),
-        (Cqt, {"n_bins": 1.5}, "n_bins: must be a whole number"),
-        (Cqt, {"n_bins": 5000}, "n_bins: must not exceed 4096"),
-        (Cqt, {"hop": True}, "hop: must be a whole number"),
-        (Cqt, {"filter_scale": 0}, "filter_scale: must lie between 0.01 and 100"),
-        (Cqt, {"kind": "phase"}, "kind: must be one of magnitude, power, db, complex"),
-        (Cqt, {"floor": 0}, "floor: must lie between"),
-        (Chroma, {"bins_per_octave": 10}, "bins_per_octave: must be a multiple of 12"),
-        (Chroma, {"n_octaves": 0}, "n_octaves: must be at least 1"),
-        (Chroma, {"n_octaves": 21}, "n_octaves: must not exceed 20"),
-        (Chroma, {"f_min": -1}, "f_min: must be positive"),
-        (Chroma, {"norm": "l1"}, "norm: must be one of max, none"),
+        (Cqt, {"f_min": 0}, "f_min", 0.0, ()),
+        (Cqt, {"f_min": math.nan}, "f_min", float("nan"), ()),
+        (Cqt, {"bins_per_octave": 0}, "bins_per_octave", 0, ()),
+        (Cqt, {"n_bins": 1.5}, "n_bins", 1.5, ()),
+        (Cqt, {"n_bins": 5000}, "n_bins", 5000, "4096"),
+        (Cqt, {"hop": True}, "hop", True, ()),
+        (Cqt, {"filter_scale": 0}, "filter_scale", 0.0, ["0.01", "100"]),
+        (Cqt, {"kind": "phase"}, "kind", "phase", ()),
+        (Cqt, {"floor": 0}, "floor", 0.0, ()),
+        (Chroma, {"bins_per_octave": 10}, "bins_per_octave", 10, ()),
+        (Chroma, {"n_octaves": 0}, "n_octaves", 0, ()),
+        (Chroma, {"n_octaves": 21}, "n_octaves", 21, "20"),
+        (Chroma, {"f_min": -1}, "f_min", -1.0, ()),
+        (Chroma, {"norm": "l1"}, "norm", "l1", ()),
     ],
 )
-def test_wrong_parameters(transform, parameters, message):
-    with pytest.raises(RecipeError, match=re.escape(message)):
+def test_wrong_parameters(transform, parameters, field, value, facts):
+    with raises(RecipeError, field, value, naming=facts):
         transform(**parameters)
 
 
 @pytest.mark.parametrize(
-    ("transform", "rate", "message"),
+    ("transform", "rate", "value", "facts"),
     [
-        (Cqt(), 8000, "84 bins at 3951.04 Hz, and the end of its band above half"),
-        (Cqt(bins_per_octave=1, n_bins=4096), RATE, "4096 bins at inf Hz"),
-        (Chroma(), 8000, "use fewer bins, or a lower one"),
-        (Cqt(f_min=0.1, n_bins=12, hop=1), 48000, "use a higher one, fewer bins per"),
-        (Cqt(f_min=1e-300, n_bins=1), 48000, "a multiple of a higher power of 2"),
+        (Cqt(), 8000, 32.703, ["84", "3951.04"]),
+        (Cqt(bins_per_octave=1, n_bins=4096), RATE, 32.703, "4096"),
+        (Chroma(), 8000, 32.703, ()),
+        (Cqt(f_min=0.1, n_bins=12, hop=1), 48000, 0.1, ()),
+        (Cqt(f_min=1e-300, n_bins=1), 48000, 1e-300, ()),
     ],
 )
-def test_wrong_for_the_rate(transform, rate, message):
+def test_wrong_for_the_rate(transform, rate, value, facts):
     windows = np.zeros((1, 4000), np.float32)
     for call in (
         functools.partial(apply_transform, transform, windows, rate),
         functools.partial(transform.axes, rate, 4000),
     ):
-        with pytest.raises(RecipeError, match=rf"f_min: .*{re.escape(message)}"):
+        with raises(RecipeError, "f_min", value, naming=facts):
             call()
 
 

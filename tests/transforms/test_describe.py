@@ -12,6 +12,7 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.catalogue import BUILT_IN
 from beam_pipeline.transforms.describe import EXAMPLES, list_all, list_some, streamed
 from beam_pipeline.transforms.expressions import STEP_FIELDS, TRANSFORM, parse_stream
+from tests.raising import raises
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "transforms.md"
@@ -105,7 +106,7 @@ def test_what_does_not_suit_the_window_says_so():
 
 
 def test_a_name_that_does_not_exist():
-    with pytest.raises(RecipeError, match="there is no transform mell; did you mean"):
+    with raises(RecipeError, "feature", "mell", naming="mel"):
         list(list_some(["mell"], 16000, 8000))
 
 

@@ -1,7 +1,5 @@
 """Transforms as text, and back."""
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +12,7 @@ from beam_pipeline.transforms.describe import EXAMPLES
 from beam_pipeline.transforms.expressions import format_transform, parse_transform
 from beam_pipeline.transforms.levels import PeakGain, RmsGain
 from beam_pipeline.transforms.spectral import LogMel
+from tests.raising import assert_names, raises
 
 MODULE = '''
 import abc, dataclasses, enum, functools
@@ -206,54 +205,51 @@ def own_module(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("expression", "problem"),
+    ("expression", "facts"),
     [
-        ("", "must be steps like"),
-        ("peak_gain|", "must be steps like"),
-        ("|peak_gain", "must be steps like"),
-        ("1+1", "must be steps like"),
-        ("peak_gain rms_gain", "put | between steps, before 'rms_gain'"),
-        ("peak_gain()()", "put | between steps, before '()'"),
-        ("log_mell()", "there is no transform log_mell; did you mean log_mel? There "
-         "are analytic, "),
-        ("zzz", "there is no transform zzz; There are analytic"),
-        ("os.getcwd", "there is no transform os.getcwd"),
-        ("log_mel(nfft=512)", "log_mel has no parameter nfft, only n_fft, hop, n_mels"),
-        ("log_mel(hop=1,hop=2)", "hop is given twice"),
-        ("log_mel(512)", "name every argument of log_mel, like log_mel(x=1)"),
-        ("log_mel(**{'hop': 1})", "name every argument of log_mel"),
-        ("log_mel(*[1])", "name every argument of log_mel"),
-        ("log_mel(log=db)", "log=db is not a literal; text needs quotes"),
-        ("log_mel(hop=2**8)", "hop=2 ** 8 is not a literal"),
-        ("log_mel(hop=__import__('os').getpid())", "is not a literal"),
-        ("log_mel(hop=256", "cannot read the arguments of log_mel"),
-        ("log_mel(hop=)", "cannot read the arguments of log_mel"),
-        ("log_mel(hop='\0')", "cannot read the arguments of log_mel"),
-        ("no_such_module:f", "cannot import no_such_module (ModuleNotFoundError: No"),
-        ("own_broken:f", "cannot import own_broken (RuntimeError: no licence)"),
-        ("own_transforms:nothing", "own_transforms has no nothing"),
-        ("own_transforms:Scale.Outer", "own_transforms has no Scale.Outer"),
-        ("own_transforms:NUMBER", "own_transforms:NUMBER is of type int, which cannot"),
-        ("own_transforms:Mute", "own_transforms:Mute is of type Mute, which"),
-        ("own_transforms:Mute(x=1)", "own_transforms:Mute has no parameter x, none"),
-        ("own_transforms:Abstract()", "cannot make own_transforms:Abstract (TypeError"),
-        ("own_transforms:Scale(by=0)", "cannot make own_transforms:Scale (ValueError"),
-        ("own_transforms:Scale(made=4)", "has no parameter made, only by, name, sizes"),
-        ("own_transforms:double()", "own_transforms:double is not a class, so it"),
-        ("builtins:int", "builtins:int is of type int, which cannot be called on"),
+        ("", []),
+        ("peak_gain|", []),
+        ("|peak_gain", []),
+        ("1+1", []),
+        ("peak_gain rms_gain", ["|", "'rms_gain'"]),
+        ("peak_gain()()", ["|", "'()'"]),
+        ("log_mell()", ["log_mell", "log_mel", "analytic"]),
+        ("zzz", ["zzz", "analytic"]),
+        ("os.getcwd", ["os.getcwd"]),
+        ("log_mel(nfft=512)", ["log_mel", "nfft", "n_fft", "hop", "n_mels"]),
+        ("log_mel(hop=1,hop=2)", ["hop"]),
+        ("log_mel(512)", ["log_mel"]),
+        ("log_mel(**{'hop': 1})", ["log_mel"]),
+        ("log_mel(*[1])", ["log_mel"]),
+        ("log_mel(log=db)", ["log=db"]),
+        ("log_mel(hop=2**8)", ["hop=2 ** 8"]),
+        ("log_mel(hop=__import__('os').getpid())", ["hop=__import__('os').getpid()"]),
+        ("log_mel(hop=256", ["log_mel"]),
+        ("log_mel(hop=)", ["log_mel"]),
+        ("log_mel(hop='\0')", ["log_mel"]),
+        ("no_such_module:f", ["no_such_module", "ModuleNotFoundError"]),
+        ("own_broken:f", ["own_broken", "RuntimeError: no licence"]),
+        ("own_transforms:nothing", ["own_transforms", "nothing"]),
+        ("own_transforms:Scale.Outer", ["own_transforms", "Scale.Outer"]),
+        ("own_transforms:NUMBER", ["own_transforms:NUMBER", "int"]),
+        ("own_transforms:Mute", ["own_transforms:Mute", "Mute"]),
+        ("own_transforms:Mute(x=1)", ["own_transforms:Mute", "x"]),
+        ("own_transforms:Abstract()", ["own_transforms:Abstract", "TypeError"]),
+        ("own_transforms:Scale(by=0)", ["own_transforms:Scale", "ValueError"]),
+        ("own_transforms:Scale(made=4)", ["made", "by", "name", "sizes"]),
+        ("own_transforms:double()", ["own_transforms:double"]),
+        ("builtins:int", ["builtins:int", "int"]),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("own")
-def test_expressions_that_are_refused(expression, problem):
-    with pytest.raises(RecipeError) as caught:
+def test_expressions_that_are_refused(expression, facts):
+    with raises(RecipeError, "feature", expression) as caught:
         parse_transform(expression)
-    assert caught.value.args[0] == "feature"
-    assert problem in caught.value.args[1]
-    assert caught.value.args[2] == expression
+    assert_names(caught.value.args[1], *facts)
 
 
 def test_a_bad_value_is_named_by_its_field():
-    with pytest.raises(RecipeError, match=r"^feature: log_mel: hop: must be at le"):
+    with raises(RecipeError, "feature: log_mel: hop", 0):
         parse_transform("peak_gain|log_mel(hop=0)")
 
 
@@ -271,7 +267,7 @@ def test_a_bad_value_is_named_by_its_field():
     ],
 )
 def test_samples_cannot_be_had_again(expression):
-    with pytest.raises(RecipeError, match=r"takes samples, which .* no longer gives"):
+    with raises(RecipeError, "feature", expression):
         parse_transform(expression)
 
 
@@ -291,7 +287,7 @@ def test_every_signal_step_gives_samples():
 
 
 def test_a_missing_parameter_is_named():
-    with pytest.raises(RecipeError, match=r"^feature: band_pass needs low_hz and high"):
+    with raises(RecipeError, "feature", "band_pass", naming=["low_hz", "high_hz"]):
         parse_transform("band_pass")
 
 
@@ -303,40 +299,37 @@ def test_nothing_is_evaluated(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "problem"),
+    ("make", "facts"),
     [
-        (lambda own: lambda windows: windows, "is a lambda or a local object; use a"),
-        (lambda own: own.small, "is a lambda or a local object; use a function"),
-        (lambda own: own.make_local(), "is a lambda or a local object"),
-        (lambda own: own.PARTIAL, "has no name; use a function or a frozen dataclass"),
-        (lambda own: own.Scale, "is a class; make an instance, Scale()"),
-        (lambda own: own.HALF.__call__, "is now another object"),
-        (lambda own: own.Scale(sizes={1, 2}), "sizes={1, 2} (set) cannot be written"),
-        (lambda own: own.Scale(by=own.Level(1.0)), "by=1.0 (Level) cannot be written"),
-        (lambda own: own.Scale(by=float("nan")), "by=nan (float) cannot be written"),
+        (lambda own: lambda windows: windows, "<lambda>"),
+        (lambda own: own.small, "<lambda>"),
+        (lambda own: own.make_local(), "<locals>"),
+        (lambda own: own.PARTIAL, "functools.partial"),
+        (lambda own: own.Scale, "Scale()"),
+        (lambda own: own.HALF.__call__, "Scale.__call__"),
+        (lambda own: own.Scale(sizes={1, 2}), "sizes={1, 2}"),
+        (lambda own: own.Scale(by=own.Level(1.0)), ["by=1.0", "Level"]),
+        (lambda own: own.Scale(by=float("nan")), "by=nan"),
         (
             lambda own: own.Scale(by=own.Colour.RED),
-            "by=<Colour.RED: 1> (Colour) cannot",
+            "by=<Colour.RED: 1>",
         ),
-        (lambda own: own.Scale(sizes=object), "cannot be written down; use numbers"),
+        (lambda own: own.Scale(sizes=object), "sizes=<class 'object'>"),
     ],
 )
-def test_transforms_that_have_no_text(own, make, problem):
-    with pytest.raises(RecipeError, match=re.escape(problem)):
+def test_transforms_that_have_no_text(own, make, facts):
+    with raises(RecipeError, "feature", naming=facts):
         format_transform(make(own))
 
 
 def test_what_the_script_defines_has_no_text(own, monkeypatch):
     monkeypatch.setattr(own.double, "__module__", "__main__")
-    message = "double is defined in the script that runs, where workers cannot find it"
-    with pytest.raises(RecipeError, match=message):
+    with raises(RecipeError, "feature", naming="double"):
         format_transform(own.double)
 
 
 def test_a_replaced_function_has_no_text(own, monkeypatch):
     old = own.double
     monkeypatch.setattr(own, "double", lambda windows: windows)
-    with pytest.raises(
-        RecipeError, match="own_transforms:double is now another object"
-    ):
+    with raises(RecipeError, "feature", naming="own_transforms:double"):
         format_transform(old)

@@ -22,6 +22,7 @@ from beam_pipeline.transforms.shape import (
     ZeroCrossingRate,
     bandwidth_bins,
 )
+from tests.raising import raises
 from tests.transform_checks import check_channels, check_contract, noise
 
 RATE = 16000
@@ -408,21 +409,22 @@ def test_values_out_of_range(cls, parameters, field):
 @pytest.mark.parametrize("transform", ALL, ids=names)
 def test_a_frame_must_fit(transform):
     windows = noise(1, 499)
-    with pytest.raises(RecipeError, match="must not exceed the window's 499 frames"):
+    field = "n_fft" if hasattr(transform, "n_fft") else "frame"
+    with raises(RecipeError, field, naming="499"):
         apply_transform(transform, windows, RATE)
-    with pytest.raises(RecipeError, match="must not exceed the window's 499 frames"):
+    with raises(RecipeError, field, naming="499"):
         transform.axes(RATE, 499)
 
 
-@pytest.mark.parametrize(("parameters", "rate", "message"), [
-    ({}, 8000, "bands: must leave the last octave, from 6400 Hz, below half"),
-    ({"n_fft": 64}, 16000, "n_fft: leaves the band from 0 Hz without a bin"),
-    ({"n_fft": 512, "f_min": 31.0}, 16000, "n_fft: leaves the band from 0 Hz"),
-    ({"n_fft": 15, "f_min": 7990.0, "bands": 1}, 16000, "the band from 7990 Hz"),
+@pytest.mark.parametrize(("parameters", "rate", "field", "value", "facts"), [
+    ({}, 8000, "bands", 6, "6400"),
+    ({"n_fft": 64}, 16000, "n_fft", 64, ()),
+    ({"n_fft": 512, "f_min": 31.0}, 16000, "n_fft", 512, ()),
+    ({"n_fft": 15, "f_min": 7990.0, "bands": 1}, 16000, "n_fft", 15, "7990"),
 ])  # fmt: skip
-def test_contrast_of_empty_bands(parameters, rate, message):
+def test_contrast_of_empty_bands(parameters, rate, field, value, facts):
     transform = SpectralContrast(**parameters)
-    with pytest.raises(RecipeError, match=message):
+    with raises(RecipeError, field, value, naming=facts):
         transform(noise(1, 2000), rate)
-    with pytest.raises(RecipeError, match=message):
+    with raises(RecipeError, field, value, naming=facts):
         transform.axes(rate, 2000)

@@ -16,6 +16,7 @@ from beam_pipeline.transforms.fourier import PAD_MODES, TAPERS, Fft, Stft, frame
 from beam_pipeline.transforms.kaldi import KaldiFbank
 from beam_pipeline.transforms.mel import mel_filter_bank
 from beam_pipeline.transforms.spectral import LogMel, Mel
+from tests.raising import raises
 from tests.transform_checks import check_channels, check_contract, noise
 
 RATE = 16000
@@ -142,21 +143,21 @@ def test_fft_of_an_impulse_and_a_tone():
 
 
 @pytest.mark.parametrize(
-    ("values", "problem"),
+    ("values", "field", "value", "facts"),
     [
-        ({"kind": "db"}, "kind: must be one of complex, magnitude, power"),
-        ({"n_fft": 1}, "n_fft: must lie between 2 and"),
-        ({"n_fft": 2**25}, "n_fft: must lie between 2 and"),
-        ({"n_fft": 8.0}, "n_fft: must be a whole number"),
+        ({"kind": "db"}, "kind", "db", ()),
+        ({"n_fft": 1}, "n_fft", 1, ()),
+        ({"n_fft": 2**25}, "n_fft", 33554432, ()),
+        ({"n_fft": 8.0}, "n_fft", 8.0, ()),
     ],
 )
-def test_fft_values(values, problem):
-    with pytest.raises(RecipeError, match=problem):
+def test_fft_values(values, field, value, facts):
+    with raises(RecipeError, field, value, naming=facts):
         Fft(**values)
 
 
 def test_fft_that_is_shorter_than_the_window():
-    with pytest.raises(RecipeError, match="n_fft: must be at least the window's 100"):
+    with raises(RecipeError, "n_fft", 99, naming="100"):
         Fft(n_fft=99)(noise(1, 100))
 
 
@@ -198,11 +199,11 @@ def test_stft_of_any_layout(frames, n_fft, hop, short, pad_mode, center):
         n_fft=n_fft, hop=hop, win_length=length, center=center, pad_mode=pad_mode
     )
     if not center and frames < n_fft:
-        with pytest.raises(RecipeError, match=f"must not exceed the window's {frames}"):
+        with raises(RecipeError, "n_fft", naming=frames):
             made(windows)
         return
     if center and pad_mode == "reflect" and n_fft // 2 >= frames:
-        with pytest.raises(RecipeError, match="pad_mode: reflects"):
+        with raises(RecipeError, "pad_mode", "reflect"):
             made(windows)
         return
     padded = windows.astype(np.float64)
@@ -240,9 +241,9 @@ def test_stft_axes():
 def test_axes_refuse_a_reflection_that_is_too_long(transform):
     made = transform(n_fft=1024, center=True, pad_mode="reflect")
     assert made.axes(RATE, 513)[0]["size"] == 3
-    with pytest.raises(RecipeError, match="pad_mode: reflects 512 frames at each end"):
+    with raises(RecipeError, "pad_mode", "reflect", naming="512"):
         made.axes(RATE, 512)
-    with pytest.raises(RecipeError, match="pad_mode: reflects 512 frames at each end"):
+    with raises(RecipeError, "pad_mode", "reflect", naming="512"):
         apply_transform(made, np.zeros((0, 512), np.float32), RATE)
 
 
@@ -252,21 +253,21 @@ def test_silence_is_exactly_the_floor():
 
 
 @pytest.mark.parametrize(
-    ("values", "problem"),
+    ("values", "field", "value", "facts"),
     [
-        ({"n_fft": 0}, "n_fft: must be at least 1"),
-        ({"n_fft": 2**30}, "n_fft: must lie between 2 and"),
-        ({"hop": 0}, "hop: must be at least 1"),
-        ({"win_length": 2000}, "win_length: must not exceed n_fft, 1024"),
-        ({"window": "gauss"}, "window: must be one of hann"),
-        ({"center": 1}, "center: must be True or False"),
-        ({"pad_mode": "wrap"}, "pad_mode: must be one of constant"),
-        ({"kind": "phase"}, "kind: must be one of complex"),
-        ({"floor": 0.0}, "floor: must be positive"),
+        ({"n_fft": 0}, "n_fft", 0, ()),
+        ({"n_fft": 2**30}, "n_fft", 1073741824, ()),
+        ({"hop": 0}, "hop", 0, ()),
+        ({"win_length": 2000}, "win_length", 2000, ["n_fft", "1024"]),
+        ({"window": "gauss"}, "window", "gauss", ()),
+        ({"center": 1}, "center", 1, ()),
+        ({"pad_mode": "wrap"}, "pad_mode", "wrap", ()),
+        ({"kind": "phase"}, "kind", "phase", ()),
+        ({"floor": 0.0}, "floor", 0.0, ()),
     ],
 )
-def test_stft_values(values, problem):
-    with pytest.raises(RecipeError, match=problem):
+def test_stft_values(values, field, value, facts):
+    with raises(RecipeError, field, value, naming=facts):
         Stft(**values)
 
 
@@ -326,22 +327,22 @@ def test_bands_of_the_other_scale_are_elsewhere():
 
 
 @pytest.mark.parametrize(
-    ("values", "problem"),
+    ("values", "field", "value", "facts"),
     [
-        ({"n_mels": 4097}, "n_mels: must be at most 4096"),
-        ({"center": "yes"}, "center: must be True or False"),
-        ({"mel_scale": "bark"}, "mel_scale: must be one of slaney, htk"),
-        ({"norm": "l2"}, "norm: must be one of slaney, none"),
+        ({"n_mels": 4097}, "n_mels", 4097, "4096"),
+        ({"center": "yes"}, "center", "yes", ()),
+        ({"mel_scale": "bark"}, "mel_scale", "bark", ()),
+        ({"norm": "l2"}, "norm", "l2", ()),
     ],
 )
-def test_mel_values(values, problem):
+def test_mel_values(values, field, value, facts):
     for transform in (Mel, LogMel):
-        with pytest.raises(RecipeError, match=problem):
+        with raises(RecipeError, field, value, naming=facts):
             transform(**values)
 
 
 @pytest.mark.parametrize("transform", [Mel, LogMel])
 def test_a_bank_that_would_fill_the_memory(transform):
     made = transform(n_fft=10**9, center=True)
-    with pytest.raises(RecipeError, match="n_mels: makes a bank of more than 10000000"):
+    with raises(RecipeError, "n_mels", 64, naming="10000000"):
         made(noise(1, 4000), RATE)

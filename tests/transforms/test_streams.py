@@ -23,6 +23,7 @@ from beam_pipeline.transforms.streams import (
     measure_factors,
     with_factors,
 )
+from tests.raising import raises
 
 RATE = 8000
 HIGH_PASS = "high_pass(cutoff_hz=100)"
@@ -169,20 +170,20 @@ def test_silence_stays_silence():
 def test_nan_has_no_level():
     samples = noise(1000)
     samples[500] = np.nan
-    with pytest.raises(NonFiniteAudio, match=r"^a.wav: has a .* at frame 500, so no"):
+    with raises(NonFiniteAudio, path="a.wav", naming="500"):
         factors_of(samples, "clip_gain()")
 
 
 @pytest.mark.parametrize(
-    ("values", "problem"),
+    ("values", "field", "value", "facts"),
     [
-        ({"kind": "loud"}, "kind: must be one of peak, rms, lufs"),
-        ({"level_db": 201.0}, "level_db: must lie within 200 dB"),
-        ({"level_db": "0"}, "level_db: must be a number"),
+        ({"kind": "loud"}, "kind", "loud", ()),
+        ({"level_db": 201.0}, "level_db", 201.0, "200"),
+        ({"level_db": "0"}, "level_db", "0", ()),
     ],
 )
-def test_gains_that_cannot_be(values, problem):
-    with pytest.raises(RecipeError, match=problem):
+def test_gains_that_cannot_be(values, field, value, facts):
+    with raises(RecipeError, field, value, naming=facts):
         ClipGain(**values)
 
 
@@ -206,6 +207,7 @@ def signals_of(folder):
     ]
 
 
+@pytest.mark.runs
 def test_shards_and_blocks_do_not_change_a_sample(corpus, tmp_path, monkeypatch):
     options = {"win_len": 3000, "hop": 1700, "order": "listed",
                "stream": f"{HIGH_PASS}|clip_gain(level_db=-3)"}  # fmt: skip
@@ -222,6 +224,7 @@ def test_shards_and_blocks_do_not_change_a_sample(corpus, tmp_path, monkeypatch)
     assert list(peaks.values()) == pytest.approx([10 ** (-3 / 20)] * 3, rel=1e-3)
 
 
+@pytest.mark.runs
 def test_kept_channels_go_through_one_by_one(tmp_path):
     samples = noise(5000, 2)
     (tmp_path / "in").mkdir()
@@ -234,5 +237,5 @@ def test_kept_channels_go_through_one_by_one(tmp_path):
 
 
 def test_a_step_that_does_not_work_at_the_rate_is_named():
-    with pytest.raises(RecipeError, match=r"^stream: high_pass: cutoff_hz: must lie"):
+    with raises(RecipeError, "stream: high_pass: cutoff_hz", 9000.0):
         stream_steps("pre_emphasis()|high_pass(cutoff_hz=9000)", 8000)

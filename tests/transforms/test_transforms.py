@@ -4,7 +4,6 @@ import concurrent.futures
 import dataclasses
 import math
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from beam_pipeline.transforms.base import (
 from beam_pipeline.transforms.levels import PeakGain, RmsGain, _rms
 from beam_pipeline.transforms.mel import mel_filter_bank
 from beam_pipeline.transforms.spectral import LogMel
+from tests.raising import raises
 
 RATE = 16000
 
@@ -91,7 +91,7 @@ def test_int16_rounds_to_even_and_clips():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_int16_refuses_what_is_not_finite(value):
-    with pytest.raises(RecipeError, match=r"dtype: cannot hold NaN.*use float32"):
+    with raises(RecipeError, "dtype", "int16", naming="float32"):
         Identity("int16")(np.array([[0, value]] * 40, np.float32))
 
 
@@ -393,70 +393,62 @@ def test_pickles_after_use(transform):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "field", "value"),
     [
-        (lambda: Identity("int8"), "dtype: must be one of float32, int16; got 'int8'"),
-        (lambda: PeakGain(math.nan), "level_db: must be finite; got nan"),
-        (lambda: PeakGain("0"), "level_db: must be a number; got '0'"),
-        (lambda: RmsGain(-300), "level_db: must lie within 200 dB of full scale; "
-         "got -300.0"),
-        (lambda: LogMel(n_fft=0), "n_fft: must be at least 1; got 0"),
-        (lambda: LogMel(hop=0), "hop: must be at least 1; got 0"),
-        (lambda: LogMel(n_mels=-1), "n_mels: must be at least 1; got -1"),
-        (lambda: LogMel(n_mels=6.0), "n_mels: must be a whole number; got 6.0"),
-        (lambda: LogMel(hop=True), "hop: must be a whole number; got True"),
-        (lambda: LogMel(f_min=-1), "f_min: must not be negative; got -1.0"),
-        (lambda: LogMel(f_min=None), "f_min: must be a number; got None"),
-        (lambda: LogMel(f_min=9, f_max=9), "f_max: must be above f_min, 9 Hz; got 9.0"),
-        (lambda: LogMel(f_max=math.inf), "f_max: must be finite; got inf"),
-        (lambda: LogMel(floor=0), "floor: must be positive; got 0.0"),
-        (lambda: LogMel(log="log2"), "log: must be one of ln, db; got 'log2'"),
-        (lambda: Chain((Identity(),)), "steps: must be two or more; got (Identity("),
-        (lambda: Chain((Identity(), 3)), "steps: must be callables; got 3"),
+        (lambda: Identity("int8"), "dtype", "int8"),
+        (lambda: PeakGain(math.nan), "level_db", math.nan),
+        (lambda: PeakGain("0"), "level_db", "0"),
+        (lambda: RmsGain(-300), "level_db", -300.0),
+        (lambda: LogMel(n_fft=0), "n_fft", 0),
+        (lambda: LogMel(hop=0), "hop", 0),
+        (lambda: LogMel(n_mels=-1), "n_mels", -1),
+        (lambda: LogMel(n_mels=6.0), "n_mels", 6.0),
+        (lambda: LogMel(hop=True), "hop", True),
+        (lambda: LogMel(f_min=-1), "f_min", -1.0),
+        (lambda: LogMel(f_min=None), "f_min", None),
+        (lambda: LogMel(f_min=9, f_max=9), "f_max", 9.0),
+        (lambda: LogMel(f_max=math.inf), "f_max", math.inf),
+        (lambda: LogMel(floor=0), "floor", 0.0),
+        (lambda: LogMel(log="log2"), "log", "log2"),
+        (lambda: Chain((Identity(),)), "steps", (Identity(),)),
+        (lambda: Chain((Identity(), 3)), "steps", 3),
     ],
 )  # fmt: skip
-def test_refused_when_made(make, message):
-    with pytest.raises(RecipeError, match="^" + re.escape(message)):
+def test_refused_when_made(make, field, value):
+    with raises(RecipeError, field, value):
         make()
 
 
 @pytest.mark.parametrize(
-    ("transform", "frames", "message"),
+    ("transform", "frames", "field", "value", "facts"),
     [
-        (LogMel(n_fft=1024), 1023, "n_fft: must not exceed the window's 1023 frames; "
-         "got 1024"),
-        (LogMel(f_max=8001), 2000, "f_max: must not exceed 8000 Hz, half the sample "
-         "rate 16000 Hz; got 8001.0"),
-        (LogMel(f_min=8000), 2000, "f_min: must lie between 0 and 8000 Hz; got 8000.0"),
-        (LogMel(n_fft=64, n_mels=64), 2000, "n_mels: leaves "),
+        (LogMel(n_fft=1024), 1023, "n_fft", 1024, "1023"),
+        (LogMel(f_max=8001), 2000, "f_max", 8001.0, ["8000", "16000"]),
+        (LogMel(f_min=8000), 2000, "f_min", 8000.0, ()),
+        (LogMel(n_fft=64, n_mels=64), 2000, "n_mels", 64, ()),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("n", [0, 2])
-def test_refused_when_called(transform, frames, message, n):
-    with pytest.raises(RecipeError, match="^" + re.escape(message)):
+def test_refused_when_called(transform, frames, field, value, facts, n):
+    with raises(RecipeError, field, value, naming=facts):
         transform(np.zeros((n, frames), np.float32), RATE)
 
 
 def test_axes_refuse_what_a_call_refuses():
-    with pytest.raises(RecipeError, match="n_fft: must not exceed the window's 10"):
+    with raises(RecipeError, "n_fft", 1024, naming=10):
         LogMel().axes(RATE, 10)
 
 
 def test_an_empty_band_is_named_with_a_way_out():
     empty = (slow_filter_bank(RATE, 64, 40, 0, 8000) == 0).all(axis=1).sum()
     assert empty > 0
-    message = (
-        rf"^n_mels: leaves {empty} bands without a bin of the FFT, "
-        r"the first from \d+\.\d to \d+\.\d Hz, where n_fft=64 at 16000 Hz has a bin "
-        r"every 250\.0 Hz; use fewer bands or a larger n_fft; got 40"
-    )
-    with pytest.raises(RecipeError, match=message):
+    with raises(RecipeError, "n_mels", 40, naming=[empty, "n_fft", 64, 16000, "250.0"]):
         mel_filter_bank(RATE, 64, 40, 0.0, 8000.0)
 
 
 @pytest.mark.parametrize("transform", [Identity(), PeakGain(), RmsGain(), LogMel()])
 def test_integers_are_refused(transform):
-    with pytest.raises(RecipeError, match=r"can only be the last step.*got 'int16'"):
+    with raises(RecipeError, "feature", "int16"):
         apply_transform(transform, np.zeros((1, 2000), np.int16), RATE)
 
 
