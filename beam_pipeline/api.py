@@ -22,7 +22,7 @@ from beam_pipeline.errors import InputError, OptionError, OutputError, StoreErro
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary
-from beam_pipeline.recipe.canonical import split_options
+from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.dry_run import check_transforms
@@ -33,9 +33,13 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from beam_pipeline.pipeline.job import Job
+    from beam_pipeline.recipe.keywords import RecordKeywords
 
 
+@list_keywords
 def record(
     input: Source,
     output: PathLike,
@@ -44,7 +48,7 @@ def record(
     watch: Callable[..., Any] | None = None,
     counted: Callable[[Mapping[str, int]], Any] | None = None,
     found: Callable[[Metadata], Any] | None = None,
-    **options: Any,
+    **options: Unpack[RecordKeywords],
 ) -> Metadata:
     """Records audio as sharded GZIP TFRecords of ``tf.train.Example``.
 
@@ -74,8 +78,10 @@ def record(
     found : callable, optional
         Called with the metadata if the output holds just this data set already.
     **options
-        Fields of :class:`Recipe`, where values of ``features`` may also be transforms,
-        and ``label_from`` a mapping from paths to classes; and of :class:`RunOptions`.
+        The options of :class:`Recipe` and of a run, as ``audio-tfrecords record
+        --help`` explains them: ``win_seconds=1.0`` is ``--win-seconds 1``. Names may be
+        lists, ``splits`` a mapping to shares, transforms objects, and ``label_from`` a
+        mapping from paths to classes.
 
     Returns
     -------
@@ -95,8 +101,8 @@ def record(
     """
     from beam_pipeline.run.local import run_local
 
-    input, options = with_labels(input, options)
-    recipe, run = split_options(recipe, options)
+    input, given = with_labels(input, options)
+    recipe, run = split_options(recipe, given)
     if run.is_template():
         raise OptionError(
             "--template_location", "records nothing; see write_template", run.beam_args
@@ -119,12 +125,13 @@ def record(
         return Metadata.load(job.output)
 
 
+@list_keywords
 def write_template(
     input: Source,
     output: PathLike,
     *,
     recipe: Recipe | None = None,
-    **options: Any,
+    **options: Unpack[RecordKeywords],
 ) -> None:
     """Describes the job of :func:`record` in a file, for a service to start it later.
 
@@ -135,8 +142,8 @@ def write_template(
 
     from beam_pipeline.pipeline.graph import build_pipeline
 
-    input, options = with_labels(input, options)
-    recipe, run = split_options(recipe, options)
+    input, given = with_labels(input, options)
+    recipe, run = split_options(recipe, given)
     check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
         if job is None:
@@ -207,11 +214,12 @@ def continuing() -> Iterator[None]:
         raise StoreError(*error.args, advice) from error
 
 
+@list_keywords
 def plan(
     input: Source,
     *,
     recipe: Recipe | None = None,
-    **options: Any,
+    **options: Unpack[RecordKeywords],
 ) -> tuple[PlanSummary, list[Reject]]:
     """What :func:`record` would do, from headers alone; writes nothing.
 
@@ -225,8 +233,8 @@ def plan(
     from beam_pipeline.pipeline.job import Job
     from beam_pipeline.run.local import plan_local
 
-    input, options = with_labels(input, options)
-    recipe, run = split_options(recipe, options)
+    input, given = with_labels(input, options)
+    recipe, run = split_options(recipe, given)
     # A fingerprint decodes a clip, and decides nothing of what is planned.
     recipe = recipe.replace(fingerprint=False)
     with resolved(input, recipe) as inputs:

@@ -34,7 +34,7 @@ import pytest
 import soundfile
 
 import beam_pipeline
-from beam_pipeline.cli.main import main
+from beam_pipeline.cli import main
 from launch.synthesise import write_clips
 
 ROOT = Path(__file__).parent.parent

@@ -12,7 +12,7 @@ from isal import isal_zlib
 from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
-from beam_pipeline.recipe.sections import Audio
+from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.storage import files
 
 _MANIFEST_FIELDS = {

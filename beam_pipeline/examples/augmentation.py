@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError, TransformError
 from beam_pipeline.hashing import clip_key, hash64
-from beam_pipeline.recipe.sections import Augmentation
+from beam_pipeline.recipe.example_sections import Augmentation
 from beam_pipeline.transforms.expressions import (
     STEP_FIELDS,
     naming_step,

@@ -18,7 +18,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
 )
 from beam_pipeline.inputs.event_files import Event, EventTable
-from beam_pipeline.recipe.sections import EVENT_MASK, Events
+from beam_pipeline.recipe.clip_sections import EVENT_MASK, Events
 
 
 def check_any_event(

@@ -23,8 +23,8 @@ from beam_pipeline.examples.spec import (
     dtype_name,
     encoding_of,
 )
+from beam_pipeline.recipe.example_sections import Features
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import Features
 from beam_pipeline.transforms.base import (
     Chain,
     Identity,

@@ -11,8 +11,8 @@ from typing import Any
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.labels import reads_names
 from beam_pipeline.inputs.tables import Row, is_number
+from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import LABEL_SOURCES
 from beam_pipeline.recipe.values import RESERVED_NAMES
 
 # Names that the path's column may have where the recipe gives none.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from beam_pipeline.errors import InputError, UnusableEntry
-from beam_pipeline.recipe.sections import Events
+from beam_pipeline.recipe.clip_sections import Events
 from beam_pipeline.storage import files
 
 # Column names that are taken, in lower case, the best first.

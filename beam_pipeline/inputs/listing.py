@@ -122,25 +122,19 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
     RecipeError
         If the recipe names a column that is not there.
     """
-    splits = recipe.splits
-    ways = {
-        "splits": splits.shares,
-        "folds": splits.folds,
-        "split_column": splits.column,
-    }
+    way = recipe.splits.decided_by()
     named = any(entry.split for entry in inputs)
-    for way, value in ((n, v) for n, v in ways.items() if v is not None):
-        if named:
-            raise RecipeError(
-                way, "decides splits, and so does --input SPLIT=INPUT; give one",
-                value,
-            )  # fmt: skip
-    decided = named or any(value is not None for value in ways.values())
-    if splits.group_by and not decided:
+    if way is not None and named:
+        raise RecipeError(
+            way,
+            "decides splits, and so does `input` as SPLIT=INPUT; give one of the two",
+            recipe.to_json()[way],
+        )
+    if recipe.splits.group_by and way is None and not named:
         raise RecipeError(
             "group_by",
-            "needs --splits, --folds, --split-column or an input for each split",
-            splits.group_by,
+            "needs `splits`, `folds`, `split_column` or an input for each split",
+            recipe.splits.group_by,
         )
     surveyed = []
     for entry in inputs:

@@ -16,6 +16,7 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.pipeline.job import Job
+from beam_pipeline.pipeline.placing import AssignSplits, IndexClips
 from beam_pipeline.pipeline.sink import WriteToTFRecord
 from beam_pipeline.pipeline.stages import (
     FINISHED,
@@ -23,11 +24,9 @@ from beam_pipeline.pipeline.stages import (
     OBSERVED,
     REJECTS,
     ApplyTransforms,
-    AssignSplits,
     CutWindows,
     DecodeAudio,
     EncodeExamples,
-    IndexClips,
     ListSources,
     MergeObservations,
     ProbeAudio,

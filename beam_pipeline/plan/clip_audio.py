@@ -16,7 +16,7 @@ from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.fingerprint import CHUNK_FRAMES, fingerprint_audio
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.recipe.sections import Audio
+from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.expressions import STREAM, naming_step, parse_stream
 from beam_pipeline.transforms.streams import (

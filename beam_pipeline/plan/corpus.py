@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from beam_pipeline.examples.event_targets import named_no_event
 from beam_pipeline.examples.format import Corpus
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.recipe.sections import Events, Labels
+from beam_pipeline.recipe.clip_sections import Events, Labels
 
 
 def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Corpus:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.recipe.sections import Shards
+from beam_pipeline.recipe.example_sections import Shards
 
 # With 256 buckets ten million clips are some 40 000 in a bucket, about 20 MB.
 BUCKET_BITS = 8

@@ -13,7 +13,7 @@ from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.copies import check_copies
 from beam_pipeline.plan.order import BucketKey
-from beam_pipeline.recipe.sections import Shards
+from beam_pipeline.recipe.example_sections import Shards
 
 DEFAULT_SHARD_BYTES = 128 << 20
 _SHARD_NAME = re.compile(

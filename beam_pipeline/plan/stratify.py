@@ -14,8 +14,8 @@ from beam_pipeline.inputs.splits import (
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import with_split
+from beam_pipeline.recipe.clip_sections import Splits
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import Splits
 
 
 def stratifies(splits: Splits) -> bool:

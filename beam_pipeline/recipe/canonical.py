@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from beam_pipeline.errors import unknown_option
+from beam_pipeline.recipe.keywords import RecordKeywords
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.transforms.expressions import (
@@ -16,6 +18,28 @@ from beam_pipeline.transforms.expressions import (
     naming_feature,
     parse_transform,
 )
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def list_keywords(function: _Function) -> _Function:
+    """Lets ``help()`` and notebooks list the keywords, as type checkers know them."""
+    defaults = {name: option.default for name, (_, option) in recipe_options().items()}
+    defaults.update((field.name, field.default) for field in fields(RunOptions))
+    signature = inspect.signature(function)
+    *named, _ = signature.parameters.values()
+    listed = (
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults[name],
+            annotation=getattr(kind, "__forward_arg__", kind),
+        )
+        for name, kind in RecordKeywords.__annotations__.items()
+    )
+    changed = signature.replace(parameters=[*named, *listed])
+    function.__signature__ = changed  # type: ignore[attr-defined]
+    return function
 
 
 def split_options(

@@ -91,8 +91,8 @@ def _shares_value(name: str, text: Any) -> dict[str, float]:
 
 
 def _seconds(name: str, given: Any) -> Any:
-    # One value has one JSON: 1 second is 1.0.
-    return float(given) if is_real(given) else given
+    # One value has one JSON: 1 second is 1.0. What is refused is shown as it was given.
+    return float(given) if is_real(given) and given > 0 else given
 
 
 def _steps_json(name: str, given: Any) -> Any:

@@ -1,6 +1,6 @@
 """Keywords of ``record``, ``plan`` and ``Recipe``, for type checkers and editors.
 
-The options are declared in :mod:`.sections` and :mod:`.options`; a test compares them.
+The options are declared in :mod:`.clip_sections`, :mod:`.example_sections` and :mod:`.options`; a test compares them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from beam_pipeline.transforms.augment import Augmentation
     from beam_pipeline.transforms.base import Transform
     from beam_pipeline.transforms.selection import Selection
-    from beam_pipeline.transforms.streams import StreamStep
+    from beam_pipeline.transforms.streams import ClipGain, StreamStep
 
 # Text with commas, or a list.
 Names = str | Sequence[str]
@@ -45,7 +45,7 @@ class RecipeKeywords(TypedDict, total=False):
     sample_rate: int | None
     channels: int | Literal["mix", "keep"]
     dtype: Literal["float32", "int16"]
-    stream: str | StreamStep | Sequence[StreamStep]
+    stream: str | StreamStep | ClipGain | Sequence[StreamStep | ClipGain]
     win_len: int | None
     win_seconds: float | None
     hop: int | None

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import FrozenInstanceError
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.errors import RecipeError, unknown_option
 from beam_pipeline.hashing import json_sha256
-from beam_pipeline.recipe.fields import Option, options_of, with_values
-from beam_pipeline.recipe.sections import (
+from beam_pipeline.recipe.clip_sections import (
     EVENT_MASK,
     EVENT_TARGETS,
-    Audio,
-    Augmentation,
     Columns,
     Events,
-    Features,
     Labels,
-    Shards,
     Splits,
+)
+from beam_pipeline.recipe.example_sections import (
+    Audio,
+    Augmentation,
+    Features,
+    Shards,
     Windows,
 )
+from beam_pipeline.recipe.fields import Option, options_of, with_values
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -76,7 +79,7 @@ class Recipe:
     Attributes
     ----------
     labels, events, columns, splits, audio, windows, augmentation, features, shards
-        The sections, see :mod:`beam_pipeline.recipe.sections`.
+        The sections, see :mod:`.clip_sections` and :mod:`.example_sections`.
 
     Raises
     ------
@@ -140,7 +143,7 @@ class Recipe:
         return f"Recipe({', '.join(changed)})"
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a recipe is frozen; use replace({name}=...)")
+        raise FrozenInstanceError(f"a recipe is frozen; use replace({name}=...)")
 
 
 def check_names(values: Mapping[str, Any]) -> dict[str, Any]:

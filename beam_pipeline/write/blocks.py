@@ -34,8 +34,8 @@ from beam_pipeline.plan.clip_audio import open_clip, step_clip
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import Integers, Segment, ShardWork, locate_examples
 from beam_pipeline.plan.shards import Shard
+from beam_pipeline.recipe.example_sections import Audio, Windows
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import Audio, Windows
 from beam_pipeline.storage import files
 
 # Sixteen one-second windows at 16 kHz: what the transforms run fastest on.

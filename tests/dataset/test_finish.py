@@ -18,7 +18,7 @@ from beam_pipeline.dataset.rejects import (
     check_any_accepted,
     check_rejects,
 )
-from beam_pipeline.errors import IncompleteRun, RecipeError, TooManyRejected
+from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Reject
@@ -74,13 +74,13 @@ def test_a_share_is_exact_in_tenths_of_percents(clips, tenths):
     ],
 )  # fmt: skip
 def test_what_is_no_number_of_rejects_is_refused_before_the_clips_are_known(text):
-    with raises(RecipeError, "max_rejected", text):
+    with raises(OptionError, "max_rejected", text):
         allowed_rejects(text, 0)
 
 
 @pytest.mark.parametrize("text", ["-50%", pytest.param("inf%")])
 def test_what_is_no_share_of_rejects_is_refused_after_too(text):
-    with raises(RecipeError, "max_rejected", text):
+    with raises(OptionError, "max_rejected", text):
         allowed_rejects(text, 100)
 
 

@@ -13,7 +13,7 @@ import soundfile
 
 from beam_pipeline import record
 from beam_pipeline.api import plan
-from beam_pipeline.cli.main import main
+from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRejected
 from beam_pipeline.inputs.listing import list_sources, survey

@@ -16,7 +16,7 @@ from beam_pipeline.inputs.splits import (
     group_key,
     tally_salts,
 )
-from beam_pipeline.recipe.sections import Splits
+from beam_pipeline.recipe.clip_sections import Splits
 from beam_pipeline.recipe.values import parse_shares
 from tests.raising import raises
 

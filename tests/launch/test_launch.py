@@ -34,8 +34,8 @@ from packaging.requirements import Requirement
 
 from beam_pipeline import Metadata
 from beam_pipeline.cli import keywords
+from beam_pipeline.cli import main as cli_main
 from beam_pipeline.cli import parser as cli_parser
-from beam_pipeline.cli.main import main as cli_main
 from launch.dataflow import cost
 from launch.dataflow.main import OF_BEAM, RECOMMENDED, REPEATED, to_command
 from tests.fake_dataflow import Ending, run_staged

@@ -20,7 +20,8 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import ListingSummary, list_sources
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.pipeline import stages
+from beam_pipeline.pipeline import placing, stages
+from beam_pipeline.pipeline.placing import IndexClips
 from beam_pipeline.pipeline.sink import PlacedRecords, WriteToTFRecord, find_finished
 from beam_pipeline.pipeline.stages import (
     FINISHED,
@@ -31,7 +32,6 @@ from beam_pipeline.pipeline.stages import (
     CutWindows,
     DecodeAudio,
     EncodeExamples,
-    IndexClips,
     ListSources,
     ProbeAudio,
     SkipFinished,
@@ -238,7 +238,7 @@ def test_shuffled_clips_are_indexed_as_by_one_process(count):
 @pytest.mark.runs
 @pytest.mark.parametrize("held", [1, 7, 8, 100])
 def test_buckets_are_whole_however_few_clips_wait(monkeypatch, held):
-    monkeypatch.setattr(stages, "CLIPS_HELD", held)
+    monkeypatch.setattr(placing, "CLIPS_HELD", held)
     index(some_clips(50, ("eval", "train")), Recipe(win_len=100, seed=5))
 
 
@@ -246,10 +246,10 @@ def test_buckets_are_whole_however_few_clips_wait(monkeypatch, held):
 def test_clips_of_a_bucket_cross_the_shuffle_together(monkeypatch):
     clips = some_clips(60)
     recipe = Recipe(win_len=100, order="listed")  # all in one bucket
-    monkeypatch.setattr(stages, "CLIPS_HELD", 21)
+    monkeypatch.setattr(placing, "CLIPS_HELD", 21)
 
     def build(blocks):
-        keyed = blocks | beam.ParDo(stages.KeyByBucket(recipe.shards))
+        keyed = blocks | beam.ParDo(placing.KeyByBucket(recipe.shards))
         wanted = [
             (("records", 0), Batch(clips[at : at + 21])) for at in range(0, 60, 21)
         ]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import beam_pipeline
 from beam_pipeline import record
 from beam_pipeline.api import plan
-from beam_pipeline.cli.main import main
+from beam_pipeline.cli import main
 from beam_pipeline.dataset.manifest import manifest_fields
 from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
 from beam_pipeline.plan import clip_audio

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from beam_pipeline import record
-from beam_pipeline.cli.main import main
+from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.encoding import ExampleEncoder
@@ -474,16 +474,16 @@ class TestErrors:
     def test_missing_shard_is_named(self, shard):
         shard.unlink()
         with raises(InputError, naming=shard):
-            replay(str(shard.parents[2]))
+            replay(str(shard.parents[1]))
 
     def test_truncated_shard_is_named(self, shard):
         shard.write_bytes(shard.read_bytes()[:-1])
         with raises(InputError, naming=shard):
-            replay(str(shard.parents[2]))
+            replay(str(shard.parents[1]))
 
     def test_shard_of_another_trainer_is_not_needed(self, shard):
         shard.unlink()
-        ds = replay(str(shard.parents[2]), shard=(0, 2))
+        ds = replay(str(shard.parents[1]), shard=(0, 2))
         assert numbers(ds) == [*range(100)]
 
     @pytest.mark.parametrize("shuffle", [False, True])
@@ -492,14 +492,14 @@ class TestErrors:
         data[len(data) // 2] ^= 0xFF
         shard.write_bytes(data)
         with pytest.raises(tf.errors.DataLossError):
-            list(replay(str(shard.parents[2]), shuffle=shuffle, batch_size=8))
+            list(replay(str(shard.parents[1]), shuffle=shuffle, batch_size=8))
 
     @pytest.mark.parametrize("batch_size", [None, 8])
     def test_fewer_records_than_the_metadata_say(self, shard, batch_size):
-        path = shard.parents[2] / "metadata.json"
+        path = shard.parents[1] / "metadata.json"
         path.write_text(path.read_text().replace('"examples": 100', '"examples": 101'))
         with raises(tf.errors.FailedPreconditionError, naming="202"):
-            list(replay(str(shard.parents[2]), batch_size=batch_size))
+            list(replay(str(shard.parents[1]), batch_size=batch_size))
 
 
 @pytest.mark.runs

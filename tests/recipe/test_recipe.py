@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError, UnknownOption
+from beam_pipeline.recipe.example_sections import DTYPES, MAX_RATE_HZ, ORDERS, TAILS
 from beam_pipeline.recipe.recipe import Recipe, check_names, recipe_options
-from beam_pipeline.recipe.sections import DTYPES, MAX_RATE_HZ, ORDERS, TAILS
 from beam_pipeline.recipe.values import (
     CLIP_FEATURES,
     RESERVED_NAMES,
@@ -61,7 +61,7 @@ def test_lengths_and_counts_are_whole_numbers(name, value):
 
 @pytest.mark.parametrize("seed", [0, -1, 2**63, -(10**30)])
 def test_any_whole_number_is_a_seed(seed):
-    assert Recipe(win_len=1, seed=seed).seed == seed
+    assert Recipe(win_len=1, seed=seed).shards.seed == seed
 
 
 @pytest.mark.parametrize("value", [0, 0.0, -0.5, math.inf, -math.inf])
@@ -102,11 +102,17 @@ def test_values_of_a_wrong_type_are_refused(name, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "choices"), [("tail", TAILS), ("order", ORDERS), ("dtype", DTYPES)]
+    ("section", "name", "choices"),
+    [
+        ("windows", "tail", TAILS),
+        ("shards", "order", ORDERS),
+        ("audio", "dtype", DTYPES),
+    ],
 )
-def test_choices(name, choices):
+def test_choices(section, name, choices):
     for choice in choices:
-        assert getattr(Recipe(win_len=1, **{name: choice}), name) == choice
+        recipe = Recipe(win_len=1, **{name: choice})
+        assert getattr(getattr(recipe, section), name) == choice
     for value in ("", "Drop", choices[0] + " ", None, 3):
         expect_error(name, value, choices, win_len=1, **{name: value})
 
@@ -118,7 +124,7 @@ def test_channels_that_are_none(value):
 
 @pytest.mark.parametrize("value", ["mix", "keep", 0, 1, 63])
 def test_channels(value):
-    assert Recipe(win_len=1, channels=value).channels == value
+    assert Recipe(win_len=1, channels=value).audio.channels == value
 
 
 # Values together
@@ -136,7 +142,7 @@ def test_channels(value):
     ],
 )
 def test_only_one_of_several_is_given(names):
-    given_ = dict.fromkeys(names, 2)
+    given_ = {name: 2.0 if "seconds" in name else 2 for name in names}
     base = {} if names[0].startswith("win") else {"win_len": 2}
     field = " and ".join(names)
     expect_error(field, given_, **base, **given_)
@@ -152,7 +158,7 @@ def test_a_window_has_a_length():
 
 @pytest.mark.parametrize("text", ["folder", "name", "none", r"(?P<class>\d)_"])
 def test_label_from(text):
-    assert Recipe(win_len=1, label_from=text).label_from == text
+    assert Recipe(win_len=1, label_from=text).labels.label_from == text
 
 
 @pytest.mark.parametrize("text", ["(", "(?P<class>", "", r"(\d)", r"(?P<klass>\d)"])
@@ -176,7 +182,8 @@ def test_names_that_are_no_identifiers(name):
 
 @pytest.mark.parametrize("name", ["a", "_", "A9", "signal", "Class"])
 def test_names_that_are(name):
-    assert Recipe(win_len=1, features={name: "f()"}).features == {name: "f()"}
+    recipe = Recipe(win_len=1, features={name: "f()"})
+    assert recipe.features.expressions == {name: "f()"}
 
 
 def test_features_are_a_copy():

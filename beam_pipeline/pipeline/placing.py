@@ -1,0 +1,117 @@
+"""Transforms that place clips: their splits, and the numbers of their examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import AsDict, AsSingleton
+
+from beam_pipeline.inputs.splits import add_tallies
+from beam_pipeline.pipeline.sink import (
+    at_the_end,
+)
+from beam_pipeline.plan.batch import Batch
+from beam_pipeline.plan.clips import Clip
+from beam_pipeline.plan.order import (
+    BucketKey,
+    bucket_of,
+    count_bucket,
+    place_bucket,
+)
+from beam_pipeline.plan.stratify import (
+    assign_splits,
+    choose_split_salt,
+    stratifies,
+    tally_clips,
+)
+from beam_pipeline.recipe.example_sections import Shards
+from beam_pipeline.recipe.recipe import Recipe
+
+# So many clips wait for others of their buckets, some 30 MB.
+CLIPS_HELD = 1 << 16
+
+
+@dataclass(eq=False)
+class AssignSplits(beam.PTransform):  # type: ignore[misc]
+    """[Clip] -> [Clip], all of them with a split.
+
+    Returns the clips, and the salt that decided: the recipe's, or, where it stratifies,
+    one that is chosen by what the splits would hold; no worker holds more than the sums
+    of that. Elsewhere clips have their splits already.
+    """
+
+    recipe: Recipe
+
+    def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
+        if not stratifies(self.recipe.splits):
+            given = beam.Create([self.recipe.splits.salt], reshuffle=False)
+            return clips, clips.pipeline | "GivenSalt" >> given
+        salt = (
+            clips
+            | "TallySalts"
+            >> beam.Map(tally_clips, self.recipe.splits, self.recipe.shards.seed)
+            | "AddTallies" >> beam.CombineGlobally(add_tallies)
+            | "ChooseSalt" >> beam.Map(choose_split_salt, self.recipe.splits)
+        )
+        assigned = clips | "AssignSplits" >> beam.Map(
+            assign_splits, AsSingleton(salt), self.recipe
+        )
+        return assigned, salt
+
+
+@dataclass(eq=False)
+class IndexClips(beam.PTransform):  # type: ignore[misc]
+    """[Clip] -> PlacedClips: a prefix sum over buckets that no worker holds whole.
+
+    Returns the placed clips, and the windows of each bucket.
+    """
+
+    shards: Shards
+
+    def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
+        keyed = clips | "KeyByBucket" >> beam.ParDo(KeyByBucket(self.shards))
+        # Before the shuffle: what comes out of it is then read only once.
+        counts = (
+            keyed
+            | "CountWindows" >> beam.MapTuple(count_bucket)
+            | "CountBuckets" >> beam.CombinePerKey(sum)
+        )
+        placed = (
+            keyed
+            | "GroupBuckets" >> beam.GroupByKey()
+            | "PlaceBuckets" >> beam.Map(place_bucket, AsDict(counts), self.shards)
+        )
+        return placed, counts
+
+
+@dataclass(eq=False)
+class KeyByBucket(beam.DoFn):  # type: ignore[misc]
+    """[Clip] -> (bucket, [Clip]).
+
+    A block has a clip or two for each bucket, and crossing a shuffle alone would cost
+    them more than all else, so those of several blocks go together.
+    """
+
+    shards: Shards
+
+    def start_bundle(self) -> None:
+        self._buckets: dict[BucketKey, list[Clip]] = {}
+        self._held = 0
+
+    def process(self, clips: Sequence[Clip]) -> Iterator[tuple[BucketKey, Any]]:
+        for clip in clips:
+            key = clip.split, bucket_of(clip, self.shards)
+            self._buckets.setdefault(key, []).append(clip)
+        self._held += len(clips)
+        if self._held >= CLIPS_HELD:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return map(at_the_end, self._flush())
+
+    def _flush(self) -> Iterator[tuple[BucketKey, Any]]:
+        buckets, self._buckets, self._held = self._buckets, {}, 0
+        return ((key, Batch(clips)) for key, clips in buckets.items())
