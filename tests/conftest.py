@@ -13,6 +13,11 @@ from hypothesis import settings
 from beam_pipeline.storage import object_store
 from tests import loopback
 
+# Two processes that write one cache of compiled code damage it.
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
+_CACHE = Path(__file__).parents[1] / ".pytest_cache" / f"numba-{_WORKER}"
+os.environ.setdefault("NUMBA_CACHE_DIR", str(_CACHE))
+
 # The same examples in every run, and as much time for each as a busy machine needs.
 settings.register_profile("tests", derandomize=True, deadline=None)
 settings.load_profile("tests")

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import itertools
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +22,31 @@ SECONDS_BETWEEN_LOOKS = 2.0
 
 
 def complain(message: str) -> None:
-    """Says on standard error what went wrong, after the program's name."""
-    print(f"{PROGRAM}: {message}", file=sys.stderr)
+    """Prints to standard error what went wrong, after the program's name."""
+    print(f"{PROGRAM}: {as_flags(message)}", file=sys.stderr)
+
+
+def as_flags(message: str) -> str:
+    """A message with the options in it spelled as flags.
+
+    Messages name an option in backticks, or begin with the one that is wrong:
+    ``win_len: needs `sample_rate``` is ``--win-len: needs --sample-rate`` here.
+    """
+    from beam_pipeline.recipe.keywords import RecordKeywords
+
+    known = {*RecordKeywords.__annotations__, "input", "output", "recipe"}
+
+    def flag(name: str) -> str:
+        return "--feature" if name == "features" else "--" + name.replace("_", "-")
+
+    def spelled(found: re.Match[str]) -> str:
+        return flag(found[1]) if found[1] in known else found[0]
+
+    start, colon, rest = message.partition(": ")
+    words = start.split(" ")
+    if colon and all(word in {*known, "and", "or"} for word in words):
+        start = " ".join(flag(word) if word in known else word for word in words)
+    return re.sub(r"`(\w+)`", spelled, start + colon + rest)
 
 
 def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:

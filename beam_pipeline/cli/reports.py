@@ -47,10 +47,10 @@ def describe_plan(
 
     Counts are at most what will be recorded where only the audio tells what is kept.
     """
-    form = summary.form
-    if form is None:
+    example_format = summary.example_format
+    if example_format is None:
         raise ValueError("a plan without clips")
-    size = example_bytes(form.features)
+    size = example_bytes(example_format.features)
     kept = {name: summary.kept(name) for name in summary.layouts}
     seconds = {name: some for name, (_, some) in kept.items()}
     shares = _shares(seconds, recipe)
@@ -69,15 +69,15 @@ def describe_plan(
                 _bytes(examples * size),
             )
         )
-    at_most = _at_most(form)
+    at_most = _at_most(example_format)
     header = (
         "split", f"examples{at_most}", "clips", f"hours{at_most}", *shares[""],
         "shards", f"before GZIP{at_most}",
     )  # fmt: skip
     parts = [_table(header, rows)]
-    if form.classes:
-        parts.append(_describe_classes(summary, form))
-    parts.append(_describe_features(form.features.specs))
+    if example_format.classes:
+        parts.append(_describe_classes(summary, example_format))
+    parts.append(_describe_features(example_format.features.specs))
     rejected = len({reject.row for reject in rejects})
     listing = summary.listing
     parts.append(_inputs(listing.clips, rejected, listing.ignored))
@@ -108,31 +108,34 @@ def _shares(seconds: Mapping[str, float], recipe: Recipe) -> dict[str, list[str]
     return cells
 
 
-def _describe_classes(summary: PlanSummary, form: ExampleFormat) -> str:
+def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> str:
     splits = list(summary.layouts)
     tally = summary.by_class()
     windows = [(key, n) for key, (_, n) in tally.items()]
     clips = [(key, n) for key, (n, _) in tally.items()]
-    counts, numbers = split_by_class(form, windows), split_by_class(form, clips)
+    counts, numbers = (
+        split_by_class(example_format, windows),
+        split_by_class(example_format, clips),
+    )
 
     def cell(label: str, split: str) -> str:
-        hours = seconds_of(form, counts[label], split) / 3600
+        hours = seconds_of(example_format, counts[label], split) / 3600
         windows = _in_split(split, counts[label])
         return f"{windows:,} / {_in_split(split, numbers[label]):,} / {hours:.2f}"
 
     rows = []
-    for label in form.classes[:CLASSES_SHOWN]:
+    for label in example_format.classes[:CLASSES_SHOWN]:
         rows.append((label, *(cell(label, split) for split in splits)))
-    if len(form.classes) > CLASSES_SHOWN:
-        more = f"... and {len(form.classes) - CLASSES_SHOWN} more"
+    if len(example_format.classes) > CLASSES_SHOWN:
+        more = f"... and {len(example_format.classes) - CLASSES_SHOWN} more"
         rows.append((more, *[""] * len(splits)))
     titles = (f"{split} examples / clips / hours{_at_most(form)}" for split in splits)
     return _table(("class", *titles), rows)
 
 
-def _at_most(form: ExampleFormat) -> str:
+def _at_most(example_format: ExampleFormat) -> str:
     """What is said of numbers from which --keep will take some."""
-    return ", at most" if form.treatment.selections else ""
+    return ", at most" if example_format.treatment.selections else ""
 
 
 def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:
@@ -141,11 +144,11 @@ def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:
 
 def missing_in_plan(summary: PlanSummary) -> list[str]:
     """A warning for each split that has nothing, or lacks classes."""
-    form = summary.form
-    if form is None:
+    example_format = summary.example_format
+    if example_format is None:
         return []
     windows = [(key, n) for key, (_, n) in summary.by_class().items()]
-    counts = split_by_class(form, windows)
+    counts = split_by_class(example_format, windows)
     return _empty(summary.empty) + _missing(
         {
             split: {label: _in_split(split, some) for label, some in counts.items()}

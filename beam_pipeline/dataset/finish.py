@@ -76,7 +76,7 @@ def check_complete(
     lost: Counter[str] = Counter()
     for reject in rejects:
         if reject.shard is not None:
-            lost[reject.shard] += reject.windows
+            lost[reject.shard] += reject.examples
     written = Counter(info.shard.name for info in infos)
     filled = {info.shard.name: info.examples + info.left_out for info in infos}
     problems = []
@@ -109,8 +109,8 @@ def assemble_metadata(
     recipe: Recipe,
 ) -> Metadata:
     """The metadata of what was written; counts are the true ones."""
-    form = summary.form
-    if form is None:
+    example_format = summary.example_format
+    if example_format is None:
         raise ValueError("a data set without clips has no metadata")
     clips = Counter({key: n for key, (n, _) in summary.tally.items()})
     windows = Counter({key: n for key, (_, n) in summary.tally.items()})
@@ -118,7 +118,7 @@ def assemble_metadata(
     for reject in {reject.row: reject for reject in late}.values():
         clips[_tally_key(reject)] -= 1
     for reject in late:
-        windows[_tally_key(reject)] -= reject.windows
+        windows[_tally_key(reject)] -= reject.examples
     for seen in observed.values():
         windows.subtract(seen.left_out)
     splits = {}
@@ -131,24 +131,27 @@ def assemble_metadata(
         if recipe.events.source is not None:  # each window has classes of its own
             labelled = observed[split].classes if split in observed else {}
             counted = [((split, *key), n) for key, n in labelled.items()]
-        by_class = split_by_class(form, counted)
+        by_class = split_by_class(example_format, counted)
         splits[split] = SplitEntry(
             sum(info.examples for info in shards),
             sum(n for key, n in clips.items() if key[0] == split),
-            seconds_of(form, windows.items(), split),
+            seconds_of(example_format, windows.items(), split),
             sum(info.left_out for info in shards),
             {
                 label: sum(n for key, n in some if key[0] == split)
                 for label, some in by_class.items()
             },
-            {label: seconds_of(form, some, split) for label, some in by_class.items()},
+            {
+                label: seconds_of(example_format, some, split)
+                for label, some in by_class.items()
+            },
             observed[split].statistics.to_json() if split in observed else {},
             tuple(shard_entry(info) for info in shards),
         )
     return Metadata(
         recipe,
-        form.features.specs,
-        form.classes,
+        example_format.features.specs,
+        example_format.classes,
         splits,
         summary.listing.clips,
         len({reject.row for reject in rejects}),

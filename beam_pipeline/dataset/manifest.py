@@ -96,12 +96,12 @@ def manifest_part(
                 clip.format,
                 clip.subtype,
                 index,
-                max(0, min(clip.windows, layout.total - index)),
+                max(0, min(clip.examples, layout.total - index)),
                 *prints,
                 *clip.columns,
             )
         )
-        index += clip.windows
+        index += clip.examples
     return isal_zlib.compress(json.dumps(rows).encode())
 
 

@@ -31,9 +31,9 @@ def check_rejects(
 
 def check_any_accepted(summary: PlanSummary, rejects: Sequence[Reject]) -> None:
     """Raises TooManyRejected if every clip was, however many may be."""
-    lost = sum(reject.windows for reject in rejects)
+    lost = sum(reject.examples for reject in rejects)
     planned = sum(layout.total for layout in summary.layouts.values())
-    if summary.form is None or lost >= planned:
+    if summary.example_format is None or lost >= planned:
         raise TooManyRejected(
             f"Not one of {summary.listing.clips} clips can be recorded:\n"
             f"{name_some(rejects)}"

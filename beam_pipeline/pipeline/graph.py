@@ -30,8 +30,8 @@ from beam_pipeline.pipeline.stages import (
     ListSources,
     MergeObservations,
     ProbeAudio,
+    SelectAndAugment,
     SkipFinished,
-    TreatWindows,
     announce_plan,
     make_manifest_part,
     resolve_format,
@@ -59,7 +59,7 @@ class Placed(NamedTuple):
 
     clips: beam.PCollection  # PlacedClips
     layouts: beam.PCollection  # one {split: ShardLayout}
-    form: beam.PCollection  # one ExampleFormat
+    example_format: beam.PCollection  # one ExampleFormat
 
 
 class Planned(NamedTuple):
@@ -126,26 +126,26 @@ def place_clips(found: Found, job: Job) -> Placed:
         | "DescribeClips" >> beam.Map(describe_clips, recipe.labels, recipe.events)
         | "MergeCorpora" >> beam.CombineGlobally(merge_corpora)  # one Corpus
     )
-    form = found.once | "ResolveFormat" >> beam.Map(
+    example_format = found.once | "ResolveFormat" >> beam.Map(
         resolve_format, AsIter(corpora), recipe, job.work_folder,
         AsSingleton(found.listing), columns,
     )  # ExampleFormat
     layouts = found.once | "LayOutShards" >> beam.Map(
-        lay_out, AsDict(counts), AsSingleton(form), recipe.shards,
+        lay_out, AsDict(counts), AsSingleton(example_format), recipe.shards,
         recipe.augmentation.copies,
     )  # {split: ShardLayout}
-    return Placed(placed, layouts, form)
+    return Placed(placed, layouts, example_format)
 
 
 def plan_shards(found: Found, placed: Placed, job: Job) -> Planned:
     """Gathers what each shard takes of which clips: the only shuffle of plans."""
     recipe = job.recipe
-    layouts, form = AsSingleton(placed.layouts), AsSingleton(placed.form)
+    layouts, example_format = AsSingleton(placed.layouts), AsSingleton(placed.example_format)
     work = (
         placed.clips
         | "CutShards" >> beam.FlatMap(cut_shards, layouts, recipe)  # name, pieces
         | "GroupShards" >> beam.GroupByKey()  # name, [pieces]
-        | "MakeTasks" >> beam.Map(make_task, form, recipe.sha256())  # ShardWork
+        | "MakeTasks" >> beam.Map(make_task, example_format, recipe.sha256())  # ShardWork
     )
     manifest = (
         placed.clips
@@ -156,15 +156,15 @@ def plan_shards(found: Found, placed: Placed, job: Job) -> Planned:
 
 def sum_up(found: Found, placed: Placed, job: Job) -> beam.PCollection:
     """The plan in a few numbers, for people and for the end of the job."""
-    layouts, form = AsSingleton(placed.layouts), AsSingleton(placed.form)
+    layouts, example_format = AsSingleton(placed.layouts), AsSingleton(placed.example_format)
     tallies = (
         placed.clips
-        | "TallyBuckets" >> beam.Map(tally_bucket, layouts, form, job.recipe)  # counts
+        | "TallyBuckets" >> beam.Map(tally_bucket, layouts, example_format, job.recipe)  # counts
     )
     return (
         found.once
         | "Summarise" >> beam.Map(
-            summarise, AsSingleton(found.listing), form, layouts, AsIter(tallies),
+            summarise, AsSingleton(found.listing), example_format, layouts, AsIter(tallies),
             AsSingleton(found.salt), job.recipe.splits.hashed_shares(),
         )  # PlanSummary
         | "AnnouncePlan" >> beam.Map(announce_plan, job.work_folder)  # PlanSummary
@@ -186,7 +186,7 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
         checked.work
         | "DecodeAudio" >> beam.ParDo(DecodeAudio(job.inputs, job.recipe))  # FrameBlock
         | "CutWindows" >> beam.ParDo(CutWindows())  # WindowBlock
-        | "TreatWindows" >> beam.ParDo(TreatWindows())  # WindowBlock
+        | "TreatWindows" >> beam.ParDo(SelectAndAugment())  # WindowBlock
         | "ApplyTransforms" >> beam.ParDo(ApplyTransforms())  # FeatureBlock
         | "EncodeExamples" >> encode_examples.with_outputs(REJECTS, main="records")
     )  # PlacedRecords; Reject

@@ -50,8 +50,8 @@ from beam_pipeline.write.blocks import (
     decode_blocks,
     encode_block,
     keep_freed_memory,
+    select_and_augment,
     transform_block,
-    treat_block,
 )
 from beam_pipeline.write.counters import ProcessCounter
 from beam_pipeline.write.observations import Observations, merge_seen
@@ -223,11 +223,11 @@ class CutWindows(beam.DoFn):  # type: ignore[misc]
         yield block if isinstance(block, Lost) else cut_block(block)
 
 
-class TreatWindows(beam.DoFn):  # type: ignore[misc]
+class SelectAndAugment(beam.DoFn):  # type: ignore[misc]
     """WindowBlock -> WindowBlock, some left out, copies augmented."""
 
     def process(self, block: WindowBlock | Lost) -> Iterator[WindowBlock | Lost]:
-        yield block if isinstance(block, Lost) else treat_block(block)
+        yield block if isinstance(block, Lost) else select_and_augment(block)
 
 
 class ApplyTransforms(beam.DoFn):  # type: ignore[misc]
@@ -250,15 +250,17 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         self._end: tuple[Shard, int] | None = None  # where the block before ended
 
     def process(self, block: FeatureBlock | Lost) -> Iterator[Any]:
-        place = block.place
-        if self._end != (place.shard, place.position):
+        slot = block.slot
+        if self._end != (slot.shard, slot.position):
             yield from self._observations()
-        if place.form is not self._form:
-            self._form = place.form
-            self._encoder = ExampleEncoder(place.form.features.specs.values())
-            self._targets = {label: i for i, label in enumerate(place.form.classes)}
+        if slot.example_format is not self._form:
+            self._form = slot.example_format
+            self._encoder = ExampleEncoder(slot.example_format.features.specs.values())
+            self._targets = {
+                label: i for i, label in enumerate(slot.example_format.classes)
+            }
         if self._observed is None:
-            features = place.form.features
+            features = slot.example_format.features
             self._observed = Observations.of(
                 features.specs[name] for name in features.transforms
             )
@@ -268,15 +270,15 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
             yield _rejected(block.reject)
         else:
             records = encode_block(block, self._encoder, self._targets)
-            left_out = place.windows - len(records)
+            left_out = slot.examples - len(records)
             self._observed.add(block)
             self._count(block, left_out)
-        self._end = place.shard, place.position + place.windows
+        self._end = slot.shard, slot.position + slot.examples
         seen = None
-        if self._end[1] == place.shard.examples:
+        if self._end[1] == slot.shard.examples:
             seen, self._observed = self._observed.state(), None
         yield PlacedRecords(
-            place.shard, place.position, place.windows, records, left_out, seen
+            slot.shard, slot.position, slot.examples, records, left_out, seen
         )
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -290,13 +292,15 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         self._observed = None
 
     def _count(self, block: FeatureBlock, left_out: int) -> None:
-        place = block.place
-        seconds = len(block.starts) * place.form.win_len / place.clip.sample_rate_hz
+        slot = block.slot
+        seconds = (
+            len(block.starts) * slot.example_format.win_len / slot.clip.sample_rate_hz
+        )
         _counter("windows").inc(len(block.starts))
         if left_out:
             _counter("windows_left_out").inc(left_out)
         _counter("audio_microseconds").inc(round(1e6 * seconds))
-        ProcessCounter.add(place.windows, seconds)
+        ProcessCounter.add(slot.examples, seconds)
 
 
 def split_info(info: ShardInfo) -> Iterator[Any]:

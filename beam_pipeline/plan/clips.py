@@ -22,8 +22,8 @@ class Clip(NamedTuple):
         What its file holds.
     sample_rate_hz, frames : int
         What is recorded of it: the output rate, and its length at that rate.
-    windows : int
-        How many examples it gives, at least one: its windows and their copies.
+    examples : int
+        How many it gives, at least one: its windows and their copies.
     modified_ns : int
         When its file was last changed, so that a run that continues does not take
         shards of what the file was before.
@@ -57,7 +57,7 @@ class Clip(NamedTuple):
     subtype: str
     sample_rate_hz: int
     frames: int
-    windows: int
+    examples: int
     modified_ns: int = 0
     factors: tuple[float, ...] = ()
     group: str = ""
@@ -73,7 +73,7 @@ class Clip(NamedTuple):
 class Reject(NamedTuple):
     """A clip, or part of one, that did not become examples.
 
-    ``windows`` of it that the plan had counted are missing in ``shard``.
+    ``examples`` of it that the plan counted are missing in ``shard``.
     """
 
     row: int
@@ -84,5 +84,5 @@ class Reject(NamedTuple):
     label: str | None = None
     shard: str | None = None
     split: str | None = None
-    windows: int = 0
+    examples: int = 0
     sample_rate_hz: int = 0

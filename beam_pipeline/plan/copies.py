@@ -29,8 +29,8 @@ def examples_of(windows: int, split: str, copies: int) -> int:
 
 def with_split(clip: Clip, split: str, copies: int) -> Clip:
     """The clip, which had none, in a split."""
-    windows = examples_of(clip.windows, split, copies)
-    return clip._replace(split=split, windows=windows)
+    examples = examples_of(clip.examples, split, copies)
+    return clip._replace(split=split, examples=examples)
 
 
 def check_copies(copies: int, splits: Iterable[str]) -> None:

@@ -58,7 +58,7 @@ def sort_bucket(clips: Iterable[Clip], shards: Shards) -> list[Clip]:
 
 def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]:
     """How many windows some clips of a bucket have."""
-    return key, sum(clip.windows for clip in clips)
+    return key, sum(clip.examples for clip in clips)
 
 
 def place_bucket(

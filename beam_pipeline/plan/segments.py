@@ -32,12 +32,28 @@ Integers = npt.NDArray[np.int64]
 
 
 class Segment(NamedTuple):
-    """``windows`` windows of a clip from ``first`` on, at ``position`` of a shard."""
+    """``examples`` of a clip from number ``first`` on, at ``position`` of a shard."""
 
     clip: Clip
     first: int
-    windows: int
+    examples: int
     position: int
+
+
+# The digest of a shard is of a text with these names, so that a run may continue what
+# another version began.
+_NAMES_IN_DIGEST = {"examples": "windows"}
+
+
+def _digested(value: Any) -> str:
+    """The text of a segment or a clip that goes into the digest of a shard."""
+    if not isinstance(value, Segment | Clip):
+        return repr(value)
+    fields = (
+        f"{_NAMES_IN_DIGEST.get(name, name)}={_digested(field)}"
+        for name, field in value._asdict().items()
+    )
+    return f"{type(value).__name__}({', '.join(fields)})"
 
 
 class ShardTask(NamedTuple):
@@ -50,7 +66,7 @@ class ShardTask(NamedTuple):
     def of(cls, shard: Shard, segments: Iterable[Segment], salt: str) -> ShardTask:
         """Sorts the segments and takes their digest; ``salt`` stands for the recipe."""
         ordered = Batch(sorted(segments, key=lambda segment: segment.position))
-        text = "\n".join([salt, repr(shard), *map(repr, ordered)])
+        text = "\n".join([salt, repr(shard), *map(_digested, ordered)])
         digest = hashlib.sha256(text.encode()).hexdigest()
         return cls(shard._replace(digest=digest), ordered)
 
@@ -62,7 +78,7 @@ def cut_segments(
     index = placed.first_window
     high = 0  # of no shard yet
     for clip in placed.clips:
-        end = min(index + clip.windows, layout.total)
+        end = min(index + clip.examples, layout.total)
         first, at = 0, index
         while at < end:
             if at >= high:
@@ -71,7 +87,7 @@ def cut_segments(
             count = min(end, high) - at
             yield shard, Segment(clip, first, count, at - low)
             first, at = first + count, at + count
-        index += clip.windows
+        index += clip.examples
 
 
 class ShardWork(NamedTuple):
@@ -82,7 +98,7 @@ class ShardWork(NamedTuple):
     """
 
     task: ShardTask
-    form: ExampleFormat
+    example_format: ExampleFormat
 
 
 def locate_examples(segment: Segment, recipe: Recipe) -> tuple[Integers, Integers]:
@@ -90,7 +106,7 @@ def locate_examples(segment: Segment, recipe: Recipe) -> tuple[Integers, Integer
     clip = segment.clip
     windows, copies = example_numbers(
         segment.first,
-        segment.windows,
+        segment.examples,
         copies_in(recipe.augmentation.copies, clip.split),
     )
     first = int(windows[0])
@@ -119,17 +135,17 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
 
 
 def count_events(
-    clip: Clip, examples: int, form: ExampleFormat, recipe: Recipe
+    clip: Clip, examples: int, example_format: ExampleFormat, recipe: Recipe
 ) -> tuple[dict[str, int], int]:
     """What a clip's first examples come to by its events.
 
     How many count for each class, and how many are left out for want of an event.
     """
-    rule, rate = form.features.events, clip.sample_rate_hz
+    rule, rate = example_format.features.events, clip.sample_rate_hz
     if rule is None:
         return {}, 0
     starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
-    windows = clip.events, (clip.start + starts) / rate, form.win_len / rate
+    windows = clip.events, (clip.start + starts) / rate, example_format.win_len / rate
     return rule.counts(*windows), int((~rule.kept(*windows)).sum())
 
 
@@ -146,10 +162,10 @@ def cut_shards(
 
 def make_task(
     keyed: tuple[str, Iterable[tuple[Shard, Sequence[Segment]]]],
-    form: ExampleFormat,
+    example_format: ExampleFormat,
     salt: str,
 ) -> Any:
     """All of a shard's segments -> the work to be done."""
     pieces = list(keyed[1])
     segments = chain.from_iterable(some for _, some in pieces)
-    return ShardWork(ShardTask.of(pieces[0][0], segments, salt), form)
+    return ShardWork(ShardTask.of(pieces[0][0], segments, salt), example_format)

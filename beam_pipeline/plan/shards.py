@@ -123,18 +123,18 @@ class ShardLayout:
 def lay_out(
     _: Any,
     counts: Mapping[BucketKey, int],
-    form: ExampleFormat | None,
+    example_format: ExampleFormat | None,
     asked: Shards,
     copies: int,
 ) -> dict[str, ShardLayout]:
     """How each split is cut into shards."""
-    if form is None:
+    if example_format is None:
         return {}
     windows: Counter[str] = Counter()
     for (split, _bucket), count in counts.items():
         windows[split] += count
     check_copies(copies, windows)
-    size = example_bytes(form.features)
+    size = example_bytes(example_format.features)
     return {
         split: ShardLayout.of(split, total, size, asked)
         for split, total in sorted(windows.items())

@@ -29,7 +29,7 @@ def tally_clips(clips: Sequence[Clip], splits: Splits, seed: int) -> Any:
         splits.hashed_shares() or {},
         [group_key(seed, clip.group) for clip in clips],
         [clip.label for clip in clips],
-        [clip.windows for clip in clips],
+        [clip.examples for clip in clips],
     )
 
 

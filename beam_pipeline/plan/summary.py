@@ -25,13 +25,13 @@ class PlanSummary:
     """The plan in a few numbers, whatever the size of the corpus.
 
     ``tally`` holds (clips, windows), ``by_event`` those by the classes of events in
-    windows; ``form`` is None where no clip was accepted; ``salt`` is what splits were
+    windows; ``example_format`` is None where no clip was accepted; ``salt`` is what splits were
     decided with; ``empty`` are splits that have a share, and no clip; ``dropped`` are
     windows that will be left out for want of an event, which the others count as well.
     """
 
     listing: ListingSummary
-    form: ExampleFormat | None
+    example_format: ExampleFormat | None
     layouts: Mapping[str, ShardLayout]
     tally: Tally
     by_event: Tally = field(default_factory=dict)
@@ -41,44 +41,51 @@ class PlanSummary:
 
     def by_class(self) -> Tally:
         """What counts for classes: those of clips, or of events."""
-        has_events = self.form is not None and self.form.features.events is not None
+        has_events = (
+            self.example_format is not None
+            and self.example_format.features.events is not None
+        )
         return self.by_event if has_events else self.tally
 
     def seconds(self, split: str) -> float:
         """Seconds of audio in a split's windows."""
         return seconds_of(
-            self.form, [(k, n) for k, (_, n) in self.tally.items()], split
+            self.example_format, [(k, n) for k, (_, n) in self.tally.items()], split
         )
 
     def kept(self, split: str) -> tuple[int, float]:
         """A split's examples, and their seconds, without what is dropped."""
         lost = sum(n for key, n in self.dropped.items() if key[0] == split)
-        lost_s = seconds_of(self.form, self.dropped.items(), split)
+        lost_s = seconds_of(self.example_format, self.dropped.items(), split)
         return self.layouts[split].total - lost, self.seconds(split) - lost_s
 
 
 def seconds_of(
-    form: ExampleFormat | None, windows: Iterable[tuple[TallyKey, int]], split: str
+    example_format: ExampleFormat | None,
+    windows: Iterable[tuple[TallyKey, int]],
+    split: str,
 ) -> float:
     """Seconds of audio in a split's windows, of those that are counted."""
-    if form is None:
+    if example_format is None:
         return 0.0
     by_rate: Counter[int] = Counter()
     for key, n in windows:
         if key[0] == split:
             by_rate[key[2]] += n
-    return sum(n * form.win_len / r for r, n in sorted(by_rate.items()))
+    return sum(n * example_format.win_len / r for r, n in sorted(by_rate.items()))
 
 
 def split_by_class(
-    form: ExampleFormat, windows: Iterable[tuple[TallyKey, int]]
+    example_format: ExampleFormat, windows: Iterable[tuple[TallyKey, int]]
 ) -> dict[str, list[tuple[TallyKey, int]]]:
     """What counts for each class; a clip with several classes counts for each."""
-    found: dict[str, list[tuple[TallyKey, int]]] = {name: [] for name in form.classes}
-    separator = form.features.separator
+    found: dict[str, list[tuple[TallyKey, int]]] = {
+        name: [] for name in example_format.classes
+    }
+    separator = example_format.features.separator
     for key, n in windows:
         labels = [key[1]] if separator is None else key[1].split(separator)
-        for label in labels if form.classes else ():
+        for label in labels if example_format.classes else ():
             found[label].append((key, n))
     return found
 
@@ -86,7 +93,7 @@ def split_by_class(
 def tally_bucket(
     placed: PlacedClips,
     layouts: Mapping[str, ShardLayout],
-    form: ExampleFormat | None,
+    example_format: ExampleFormat | None,
     recipe: Recipe,
 ) -> tuple[Tally, Tally, Mapping[TallyKey, int]]:
     """Counts (clips, windows) of a bucket by split, class and sample rate.
@@ -100,13 +107,13 @@ def tally_bucket(
     dropped = Counter[TallyKey]()
     index = placed.first_window
     for clip in placed.clips:
-        kept = min(clip.windows, max(0, total - index))
+        kept = min(clip.examples, max(0, total - index))
         key = (clip.split, clip.label or "", clip.sample_rate_hz)
         clips[key] += kept > 0
         windows[key] += kept
-        index += clip.windows
-        if recipe.events.source is not None and form is not None and kept:
-            by_label, without = count_events(clip, kept, form, recipe)
+        index += clip.examples
+        if recipe.events.source is not None and example_format is not None and kept:
+            by_label, without = count_events(clip, kept, example_format, recipe)
             dropped[key] += without
             for label, n in by_label.items():
                 key = (clip.split, label, clip.sample_rate_hz)
@@ -122,7 +129,7 @@ def tally_bucket(
 def summarise(
     _: Any,
     listing: ListingSummary,
-    form: ExampleFormat | None,
+    example_format: ExampleFormat | None,
     layouts: Mapping[str, ShardLayout],
     tallies: Iterable[tuple[Tally, Tally, Mapping[TallyKey, int]]],
     salt: int | None,
@@ -137,7 +144,7 @@ def summarise(
         dropped.update(some)
     empty = tuple(name for name in shares or () if name not in layouts)
     return PlanSummary(
-        listing, form, dict(layouts), tally, by_event, salt, empty, dropped
+        listing, example_format, dict(layouts), tally, by_event, salt, empty, dropped
     )
 
 

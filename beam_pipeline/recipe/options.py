@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.errors import OptionError
 from beam_pipeline.recipe.values import allowed_rejects, is_whole
-from beam_pipeline.storage.files import PathLike
+
+if TYPE_CHECKING:
+    from beam_pipeline.storage.files import PathLike
 
 _SECRET = re.compile("secret|password|token|access_key", re.IGNORECASE)
 

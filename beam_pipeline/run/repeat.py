@@ -249,7 +249,7 @@ def first_places(task: ShardTask, examples: int) -> ShardTask:
     """The same shard as if it ended after so many places."""
     examples = min(examples, task.shard.examples)
     segments = Batch(
-        segment._replace(windows=min(segment.windows, examples - segment.position))
+        segment._replace(examples=min(segment.examples, examples - segment.position))
         for segment in task.segments
         if segment.position < examples
     )

@@ -52,15 +52,15 @@ _KEPT_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Which examples a block holds, and where and in which form they go."""
+class Slot:
+    """Which examples a block holds, and which positions of which shard they get."""
 
-    form: ExampleFormat
+    example_format: ExampleFormat
     shard: Shard
     position: int
     clip: Clip
     first: int
-    windows: int
+    examples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class FrameBlock:
     ``starts`` and ``copies`` tell each example's window and which copy it is of it.
     """
 
-    place: Place
+    slot: Slot
     starts: Integers
     copies: Integers
     offset: int
@@ -84,7 +84,7 @@ class WindowBlock:
     ``n`` is less than the place has where windows were left out.
     """
 
-    place: Place
+    slot: Slot
     starts: Integers
     copies: Integers
     windows: npt.NDArray[np.float32]
@@ -94,7 +94,7 @@ class WindowBlock:
 class FeatureBlock:
     """Every feature of some windows, each of shape ``(n, ...)``, and the windows."""
 
-    place: Place
+    slot: Slot
     starts: Integers
     copies: Integers
     values: Mapping[str, npt.NDArray[Any]]
@@ -105,7 +105,7 @@ class FeatureBlock:
 class Lost:
     """Windows that the plan counted and that cannot be made, and why."""
 
-    place: Place
+    slot: Slot
     reject: Reject
 
 
@@ -158,9 +158,9 @@ def _decode_segment(
     budget = max(plan.length, BLOCK_BYTES // (4 * channels))
     done = 0
 
-    def place(until: int) -> Place:
-        return Place(
-            work.form,
+    def slot(until: int) -> Slot:
+        return Slot(
+            work.example_format,
             work.task.shard,
             segment.position + done,
             clip,
@@ -186,12 +186,10 @@ def _decode_segment(
                 block = starts[done:until]
                 stop = min(int(block[-1]) + plan.length, clip.frames)
                 frames = reader.read(offset, stop)
-                yield FrameBlock(
-                    place(until), block, copies[done:until], offset, frames
-                )
+                yield FrameBlock(slot(until), block, copies[done:until], offset, frames)
                 done = until
     except ClipError as error:
-        yield lose(place(len(starts)), "decode", error)
+        yield lose(slot(len(starts)), "decode", error)
 
 
 def keep_freed_memory() -> None:
@@ -206,12 +204,12 @@ def keep_freed_memory() -> None:
         ctypes.CDLL("libc.so.6").mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
 
 
-def lose(place: Place, stage: str, error: ClipError) -> Lost:
+def lose(slot: Slot, stage: str, error: ClipError) -> Lost:
     """Marks windows as lost, with the reason as a reject of their clip."""
-    clip, first, n = place.clip, place.first, place.windows
+    clip, first, n = slot.clip, slot.first, slot.examples
     reason = (
-        f"{error.reason}; windows {first} to {first + n - 1} of {clip.windows} are not "
-        f"in {place.shard.name}"
+        f"{error.reason}; windows {first} to {first + n - 1} of {clip.examples} are not "
+        f"in {slot.shard.name}"
     )
     reject = Reject(
         clip.row,
@@ -220,29 +218,29 @@ def lose(place: Place, stage: str, error: ClipError) -> Lost:
         type(error).__name__,
         reason,
         clip.label,
-        place.shard.name,
-        place.shard.split,
+        slot.shard.name,
+        slot.shard.split,
         n,
         clip.sample_rate_hz,
     )
-    return Lost(place, reject)
+    return Lost(slot, reject)
 
 
 def cut_block(block: FrameBlock) -> WindowBlock:
     """Cuts a block's windows out of its frames."""
-    win_len = block.place.form.win_len
+    win_len = block.slot.example_format.win_len
     windows = cut_windows(block.frames, block.offset, block.starts, win_len)
-    return WindowBlock(block.place, block.starts, block.copies, windows)
+    return WindowBlock(block.slot, block.starts, block.copies, windows)
 
 
-def treat_block(block: WindowBlock) -> WindowBlock | Lost:
+def select_and_augment(block: WindowBlock) -> WindowBlock | Lost:
     """Leaves windows out and augments copies, as the recipe says."""
-    treatment, clip = block.place.form.treatment, block.place.clip
+    treatment, clip = block.slot.example_format.treatment, block.slot.clip
     starts, copies, windows = block.starts, block.copies, block.windows
-    numbers = np.arange(block.place.first, block.place.first + len(starts))
+    numbers = np.arange(block.slot.first, block.slot.first + len(starts))
     rate = clip.sample_rate_hz
     try:
-        rule = block.place.form.features.events
+        rule = block.slot.example_format.features.events
         if treatment.selections or (rule is not None and rule.drops):
             kept = treatment.chosen(windows, starts, rate, clip.filepath)
             if rule is not None and rule.drops:
@@ -263,23 +261,23 @@ def treat_block(block: WindowBlock) -> WindowBlock | Lost:
             )
             windows.flags.writeable = False
     except ClipError as error:
-        return lose(block.place, "treat", error)
-    return WindowBlock(block.place, starts, copies, windows)
+        return lose(block.slot, "treat", error)
+    return WindowBlock(block.slot, starts, copies, windows)
 
 
 def timed(
     block: WindowBlock | FeatureBlock,
 ) -> tuple[Sequence[Event], npt.NDArray[np.float64], float]:
     """A clip's events; where windows start in its file, and how long they are, in s."""
-    clip, rate = block.place.clip, block.place.clip.sample_rate_hz
+    clip, rate = block.slot.clip, block.slot.clip.sample_rate_hz
     starts_s = (clip.start + block.starts) / rate
-    length_s = block.place.form.win_len / rate
+    length_s = block.slot.example_format.win_len / rate
     return near(clip.events, starts_s, length_s), starts_s, length_s
 
 
 def transform_block(block: WindowBlock) -> FeatureBlock | Lost:
     """Applies every transform to a block's windows."""
-    clip, features = block.place.clip, block.place.form.features
+    clip, features = block.slot.clip, block.slot.example_format.features
     values: dict[str, npt.NDArray[Any]] = {}
     try:
         if len(block.windows):
@@ -287,15 +285,15 @@ def transform_block(block: WindowBlock) -> FeatureBlock | Lost:
                 block.windows, clip.sample_rate_hz, clip.filepath, block.starts
             )
     except ClipError as error:
-        return lose(block.place, "transform", error)
-    return FeatureBlock(block.place, block.starts, block.copies, values, block.windows)
+        return lose(block.slot, "transform", error)
+    return FeatureBlock(block.slot, block.starts, block.copies, values, block.windows)
 
 
 def encode_block(
     block: FeatureBlock, encoder: ExampleEncoder, targets: Mapping[str, int]
 ) -> list[bytes]:
     """Serialises a block's examples."""
-    clip = block.place.clip
+    clip = block.slot.clip
     columns = {
         **block.values,
         "filepath": clip.filepath,
@@ -304,7 +302,7 @@ def encode_block(
         "win_start_idx": block.starts,
         "copy": block.copies,
     }
-    features = block.place.form.features
+    features = block.slot.example_format.features
     columns.update(features.of_clip(clip.label, clip.columns, targets))
     if features.events is not None:
         columns.update(features.events.columns(*timed(block)))

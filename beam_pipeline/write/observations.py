@@ -49,14 +49,14 @@ class Observations:
 
     def add(self, block: FeatureBlock) -> None:
         """Takes in a block."""
-        clip = block.place.clip
-        left_out = block.place.windows - len(block.starts)
+        clip = block.slot.clip
+        left_out = block.slot.examples - len(block.starts)
         if left_out:
             key = (clip.split, clip.label or "", clip.sample_rate_hz)
             self.left_out[key] += left_out
         if len(block.starts):
             self.statistics.add(block.values, block.windows)
-        rule = block.place.form.features.events
+        rule = block.slot.example_format.features.events
         if rule is not None:
             for label, n in rule.counts(*timed(block)).items():
                 self.classes[label, clip.sample_rate_hz] += n

@@ -91,10 +91,10 @@ def clips_by_ours(folder):
     (clips,) = probe.process((0, [rows]), ListingSummary(len(rows), 0))
     probe.teardown()
     assert all(isinstance(clip, Clip) for clip in clips)
-    form = blocks.Format.of(Corpus((), {RATE: 1}, {1: 1}), recipe)
+    example_format = blocks.Format.of(Corpus((), {RATE: 1}, {1: 1}), recipe)
     segments = [Segment(clip, 0, 1, at) for at, clip in enumerate(clips)]
     task = ShardTask.of(Shard("s", "records", 0, CLIPS), segments, "")
-    work = blocks.ShardWork(task, form)
+    work = blocks.ShardWork(task, example_format)
     found = [block.frames for block in blocks.decode_blocks(work, inputs, recipe)]
     return np.concatenate(found)
 

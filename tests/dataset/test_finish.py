@@ -95,8 +95,10 @@ def layouts_of(**sizes):
 
 
 def summary_of(tally=None, labels=("a", "b"), clips=20, **sizes):
-    form = ExampleFormat.of(Corpus(labels, {RATE: 1}, {1: 1}), RECIPE)
-    return PlanSummary(ListingSummary(clips, 3), form, layouts_of(**sizes), tally or {})
+    example_format = ExampleFormat.of(Corpus(labels, {RATE: 1}, {1: 1}), RECIPE)
+    return PlanSummary(
+        ListingSummary(clips, 3), example_format, layouts_of(**sizes), tally or {}
+    )
 
 
 def infos_of(summary, short=None):

@@ -383,7 +383,7 @@ def test_segments_beyond_their_file(tmp_path, offset, duration, facts):
     rows = [{"path": "x.wav", "offset_s": offset, "duration_s": duration}]
     path = write_csv(tmp_path / "m.csv", rows)
     summary, (reject,) = plan(str(path), win_len=100, label_from="none")
-    assert summary.form is None
+    assert summary.example_format is None
     assert_names(reject.reason, *facts, "row 2")
 
 
@@ -977,7 +977,7 @@ def test_classes_need_a_label(corpus, monkeypatch, places):
     summary, _ = plan(
         "a/1.wav", label_from="none", events=str(corpus / "events.json"), **options
     )
-    assert summary.form.classes == ("cat", "dog")
+    assert summary.example_format.classes == ("cat", "dog")
 
 
 @pytest.mark.runs

@@ -125,11 +125,37 @@ def test_probing_gives_clips_and_rejects(tmp_path):
     rows = [SourceRow(i, 0, f"{name}.wav", "a") for i, name in enumerate(names)]
     rows.append(SourceRow(8, 0, "good.wav", None, "has no class"))
     recipe = Recipe(win_len=100)
-    form = ("WAV", "PCM_16", RATE)
+    example_format = ("WAV", "PCM_16", RATE)
     good, fits = ((tmp_path / f"{n}.wav").stat().st_mtime_ns for n in ("good", "fits"))
     clips = [
-        Clip(0, 0, "good.wav", "a", "records", 1050, RATE, 2, *form, 1050, 10, good),
-        Clip(2, 0, "fits.wav", "a", "records", 100, RATE, 1, *form, 100, 1, fits),
+        Clip(
+            0,
+            0,
+            "good.wav",
+            "a",
+            "records",
+            1050,
+            RATE,
+            2,
+            *example_format,
+            1050,
+            10,
+            good,
+        ),
+        Clip(
+            2,
+            0,
+            "fits.wav",
+            "a",
+            "records",
+            100,
+            RATE,
+            1,
+            *example_format,
+            100,
+            1,
+            fits,
+        ),
     ]
     rejects = [
         (1, "short.wav", "probe", "ShortClip"),
@@ -292,13 +318,13 @@ def test_tasks_hold_every_window_once_in_order(per_file):
         ]
 
     def spell_out(work):
-        assert work.form == "its form"
+        assert work.example_format == "its form"
         task, at, windows = work.task, 0, []
         for segment in task.segments:
             assert segment.position == at
-            at += segment.windows
+            at += segment.examples
             windows += [
-                (segment.clip.row, segment.first + i) for i in range(segment.windows)
+                (segment.clip.row, segment.first + i) for i in range(segment.examples)
             ]
         assert at == task.shard.examples
         return task.shard.name.split("/")[1][:-9], windows
@@ -335,7 +361,7 @@ def test_tallies_count_what_segments_hold(sizes, first, total):
     windows, rows = Counter(), {}
     for _, segment in cut_segments(placed, layout):
         key = ("records", segment.clip.label, segment.clip.sample_rate_hz)
-        windows[key] += segment.windows
+        windows[key] += segment.examples
         rows.setdefault(key, set()).add(segment.clip.row)
     recipe = Recipe(win_len=1)
     found, by_event, dropped = plan_summary.tally_bucket(
@@ -354,9 +380,11 @@ def test_the_corpus_is_what_all_buckets_hold():
         corpus.describe_clips(some, recipe.labels, recipe.events)
         for some in (clips[:2], clips[2:])
     ]
-    form = stages.resolve_format(None, corpora, recipe, "unused", ListingSummary(3, 0))
-    assert form.classes == ("a", "b")
-    assert form.rates_hz == {RATE: 3}
+    example_format = stages.resolve_format(
+        None, corpora, recipe, "unused", ListingSummary(3, 0)
+    )
+    assert example_format.classes == ("a", "b")
+    assert example_format.rates_hz == {RATE: 3}
     assert (
         stages.resolve_format(None, [], recipe, "unused", ListingSummary(0, 0)) is None
     )
@@ -365,9 +393,11 @@ def test_the_corpus_is_what_all_buckets_hold():
 @pytest.mark.parametrize("splits", [(), ("records",), ("eval", "train")])
 def test_layouts_add_up_the_buckets_of_each_split(splits):
     recipe = Recipe(win_len=100, elements_per_file=4)
-    form = ExampleFormat.of(Corpus((), {RATE: 1}, {1: 1}), recipe) if splits else None
+    example_format = (
+        ExampleFormat.of(Corpus((), {RATE: 1}, {1: 1}), recipe) if splits else None
+    )
     counts = {(split, bucket): 5 for split in splits for bucket in range(3)}
-    found = plan_shards.lay_out(None, counts, form, recipe.shards, 0)
+    found = plan_shards.lay_out(None, counts, example_format, recipe.shards, 0)
     assert found == {split: ShardLayout(split, 15, 4, 4) for split in splits}
 
 
@@ -437,7 +467,7 @@ FRAMES = 700_000
 LENGTH, HOP = 90_000, 60_000
 
 
-def work_of(clips, form, first=0):
+def work_of(clips, example_format, first=0):
     """One shard with every window of the clips, from one window of the first on."""
     segments, at = [], 0
     for c in clips:
@@ -445,7 +475,7 @@ def work_of(clips, form, first=0):
         at += c.windows - first
         first = 0
     task = ShardTask.of(Shard("records-0", "records", 0, at), segments, "")
-    return ShardWork(task, form)
+    return ShardWork(task, example_format)
 
 
 def probed(folder, recipe):
@@ -473,8 +503,8 @@ def write_two(tmp_path, **options):
     }
     recipe = Recipe(win_len=LENGTH, hop=HOP, **options)
     inputs, clips = probed(tmp_path, recipe)
-    form = ExampleFormat.of(Corpus(("a", "b"), {RATE: 2}, {1: 2}), recipe)
-    return sounds, recipe, inputs, clips, form
+    example_format = ExampleFormat.of(Corpus(("a", "b"), {RATE: 2}, {1: 2}), recipe)
+    return sounds, recipe, inputs, clips, example_format
 
 
 def starts_of(samples, first=0):
@@ -483,25 +513,25 @@ def starts_of(samples, first=0):
 
 @pytest.mark.runs
 def test_blocks_hold_the_frames_of_their_windows(tmp_path):
-    sounds, recipe, inputs, clips, form = write_two(tmp_path)
-    work = work_of(clips, form, first=2)
+    sounds, recipe, inputs, clips, example_format = write_two(tmp_path)
+    work = work_of(clips, example_format, first=2)
 
     def spell_out(block):
-        samples = sounds[block.place.clip.filepath]
+        samples = sounds[block.slot.clip.filepath]
         stop = block.offset + len(block.frames)
         assert block.frames.nbytes <= 1 << 20
         assert stop == block.starts[-1] + LENGTH
         np.testing.assert_array_equal(block.frames, samples[block.offset : stop])
-        at = block.place.position
+        at = block.slot.position
         for i, start in enumerate(block.starts.tolist()):
-            yield at + i, block.place.clip.filepath, block.place.first + i, start
+            yield at + i, block.slot.clip.filepath, block.slot.first + i, start
 
     places = [
         (name, k, start)
         for name, first in [("a/long.wav", 2), ("b/short.wav", 0)]
         for k, start in enumerate(starts_of(sounds[name], first), first)
     ]
-    wanted = [(at, *place) for at, place in enumerate(places)]
+    wanted = [(at, *slot) for at, slot in enumerate(places)]
 
     def build(source):
         blocks = source | beam.ParDo(DecodeAudio(inputs, recipe))
@@ -513,7 +543,7 @@ def test_blocks_hold_the_frames_of_their_windows(tmp_path):
 
 @pytest.mark.runs
 def test_examples_are_the_windows_of_the_files(tmp_path):
-    sounds, recipe, inputs, clips, form = write_two(tmp_path)
+    sounds, recipe, inputs, clips, example_format = write_two(tmp_path)
     wanted = [
         (name, label, target, row, start, RATE, sounds[name][start : start + LENGTH])
         for row, (name, label, target) in enumerate(
@@ -523,7 +553,7 @@ def test_examples_are_the_windows_of_the_files(tmp_path):
     ]
 
     def compare(block):
-        examples = decode_examples(block.records, form.features.specs)
+        examples = decode_examples(block.records, example_format.features.specs)
         for example, window in zip(
             examples, wanted[block.position :][: block.span], strict=True
         ):
@@ -539,16 +569,16 @@ def test_examples_are_the_windows_of_the_files(tmp_path):
             (encoded[REJECTS], []),
         ]
 
-    counters = run([work_of(clips, form)], build)
+    counters = run([work_of(clips, example_format)], build)
     assert counters["windows"] == len(wanted) == 13
     assert counters["audio_microseconds"] == 1_000_000 * 13 * LENGTH // RATE
 
 
 @pytest.mark.runs
 def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
-    _, recipe, inputs, clips, form = write_two(tmp_path)
+    _, recipe, inputs, clips, example_format = write_two(tmp_path)
     (tmp_path / "a" / "long.wav").write_bytes(b"gone since the probe")
-    work = work_of(clips, form)
+    work = work_of(clips, example_format)
     lost = clips[0].windows
 
     def build(source):
@@ -570,11 +600,11 @@ def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
 @pytest.mark.runs
 def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
     features = {"x": "tests.sounds:fail_on_sound"}
-    _, recipe, inputs, clips, form = write_two(tmp_path, features=features)
+    _, recipe, inputs, clips, example_format = write_two(tmp_path, features=features)
     silent = np.zeros(LENGTH + HOP, np.int16)
     soundfile.write(tmp_path / "b" / "short.wav", silent, RATE)
     os.utime(tmp_path / "b" / "short.wav", ns=(0, clips[1].modified_ns))
-    work = work_of(clips, form)
+    work = work_of(clips, example_format)
 
     def build(source):
         encoded = encode(source, inputs, recipe)
@@ -604,12 +634,16 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
         _, counts = blocks | IndexClips(recipe.shards)
         once = blocks.pipeline | "Once" >> beam.Create([None], reshuffle=False)
         corpora = blocks | beam.Map(corpus.describe_clips, recipe.labels, recipe.events)
-        form = once | beam.Map(
+        example_format = once | beam.Map(
             stages.resolve_format, beam.pvalue.AsIter(corpora), recipe, "unused",
             ListingSummary(2, 0),
         )  # fmt: skip
         layouts = once | "LayOut" >> beam.Map(
-            plan_shards.lay_out, AsDict(counts), AsSingleton(form), recipe.shards, 0
+            plan_shards.lay_out,
+            AsDict(counts),
+            AsSingleton(example_format),
+            recipe.shards,
+            0,
         )
         size = ExampleFormat.of(Corpus(("a",), {RATE: 2}, {1: 2}), recipe)
         wanted = ShardLayout.of(

@@ -179,11 +179,11 @@ def test_segments_hold_every_window_once_at_its_place(counts, options, buckets):
         assert shard == layout.shard(shard.number)
         for _, segment in group:
             assert segment.position == position
-            assert segment.windows >= 1
-            position += segment.windows
+            assert segment.examples >= 1
+            position += segment.examples
             first = segment.first
             found += [
-                (segment.clip.row, k) for k in range(first, first + segment.windows)
+                (segment.clip.row, k) for k in range(first, first + segment.examples)
             ]
         assert position == shard.examples
     assert [shard.number for shard, _ in groupby(pieces, key=lambda p: p[0])] == list(

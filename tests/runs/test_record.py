@@ -227,7 +227,7 @@ def test_the_same_examples_where_steps_are_not_fused(
     expand = beam.ParDo.expand
     breaks = itertools.count()
 
-    broken = (stages.TreatWindows, stages.EncodeExamples, sink._WriteShards)
+    broken = (stages.SelectAndAugment, stages.EncodeExamples, sink._WriteShards)
 
     def broken_up(step: beam.ParDo, collection: Any) -> Any:
         if isinstance(step.fn, broken):
