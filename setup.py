@@ -20,7 +20,10 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["beam_pipeline*"]),
-    package_data={"": ["py.typed", "metadata.schema.json"]},
+    package_data={
+        "beam_pipeline": ["py.typed"],
+        "beam_pipeline.dataset": ["metadata.schema.json"],
+    },
     python_requires=">=3.10",
     install_requires=[
         "apache-beam>=2.77",  # the pipeline, its runners and file systems

@@ -129,7 +129,10 @@ def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> st
     if len(example_format.classes) > CLASSES_SHOWN:
         more = f"... and {len(example_format.classes) - CLASSES_SHOWN} more"
         rows.append((more, *[""] * len(splits)))
-    titles = (f"{split} examples / clips / hours{_at_most(example_format)}" for split in splits)
+    titles = (
+        f"{split} examples / clips / hours{_at_most(example_format)}"
+        for split in splits
+    )
     return _table(("class", *titles), rows)
 
 

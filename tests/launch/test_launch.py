@@ -529,12 +529,13 @@ def test_what_the_image_copies_is_there(dockerfile: list[Step]) -> None:
         elif step.name == "COPY":
             copied += step.words[:-1]
     package = {
-        f"beam_pipeline/{name}"
-        for name in call_in_setup("package_data")["beam_pipeline"]
+        f"{package.replace('.', '/')}/{name}"
+        for package, names in call_in_setup("package_data").items()
+        for name in names
     }
     package |= {
-        f"beam_pipeline/{path.name}"
-        for path in (REPOSITORY / "beam_pipeline").glob("*.py")
+        str(path.relative_to(REPOSITORY))
+        for path in (REPOSITORY / "beam_pipeline").rglob("*.py")
     }
     files = {name for name in copied if (REPOSITORY / name).is_file()} | package
     assert {name.partition("/")[0] for name in files} == {

@@ -477,10 +477,11 @@ def test_the_package_goes_along_with_its_schema(submitted: Submitted) -> None:
     with tarfile.open(folder / "staging" / "workflow.tar.gz") as tar:
         held = {name.partition("/")[2] for name in tar.getnames()}
     modules = {
-        f"beam_pipeline/{path.name}"
-        for path in (REPOSITORY / "beam_pipeline").glob("*.py")
+        str(path.relative_to(REPOSITORY))
+        for path in (REPOSITORY / "beam_pipeline").rglob("*.py")
     }
-    assert modules | {"beam_pipeline/metadata.schema.json", "setup.py"} <= held
+    assert len(modules) > 100
+    assert modules | {"beam_pipeline/dataset/metadata.schema.json", "setup.py"} <= held
     assert not {name for name in held if name.startswith(("launch", "tests"))}
 
 
