@@ -48,8 +48,7 @@ def loudness(windows):
 
 def simulate(clips):
     """Puts a folder of so many clips where the package looks for files."""
-    from beam_pipeline import api as recorder
-    from beam_pipeline.inputs import sources
+    from beam_pipeline.inputs import in_memory, sources
     from beam_pipeline.storage import files
 
     # One clip in a hundred is sixty times as long: shards must not feel it.
@@ -76,7 +75,7 @@ def simulate(clips):
     files.list_files = list_files
     files.begin_read = begin_read
     entry = sources.Input(sources.FOLDER, FOLDER, FOLDER)
-    recorder.resolve_inputs = lambda texts: [entry]
+    in_memory.resolve_inputs = lambda texts: [entry]
 
 
 def count_shuffled():
@@ -132,7 +131,7 @@ def measure(clips, workers):
     written = []
     planned = []
     # A fork takes what was simulated along; threads would forbid it.
-    local.threading.active_count = lambda: 1
+    threading.active_count = lambda: 1
     real = local.writer_processes
 
     def writer_processes(*arguments):

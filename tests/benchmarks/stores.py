@@ -73,12 +73,12 @@ def clips_by_beam(folder):
 
 
 def clips_by_ours(folder):
-    from beam_pipeline.examples.format import Corpus
+    from beam_pipeline.examples.format import Corpus, ExampleFormat
     from beam_pipeline.inputs.listing import ListingSummary, list_sources
     from beam_pipeline.inputs.sources import resolve_inputs
     from beam_pipeline.pipeline.stages import ProbeAudio
     from beam_pipeline.plan.clips import Clip
-    from beam_pipeline.plan.segments import Segment, ShardTask
+    from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
     from beam_pipeline.plan.shards import Shard
     from beam_pipeline.recipe.recipe import Recipe
     from beam_pipeline.write import blocks
@@ -91,10 +91,10 @@ def clips_by_ours(folder):
     (clips,) = probe.process((0, [rows]), ListingSummary(len(rows), 0))
     probe.teardown()
     assert all(isinstance(clip, Clip) for clip in clips)
-    example_format = blocks.Format.of(Corpus((), {RATE: 1}, {1: 1}), recipe)
+    example_format = ExampleFormat.of(Corpus((), {RATE: 1}, {1: 1}), recipe)
     segments = [Segment(clip, 0, 1, at) for at, clip in enumerate(clips)]
     task = ShardTask.of(Shard("s", "records", 0, CLIPS), segments, "")
-    work = blocks.ShardWork(task, example_format)
+    work = ShardWork(task, example_format)
     found = [block.frames for block in blocks.decode_blocks(work, inputs, recipe)]
     return np.concatenate(found)
 

@@ -21,7 +21,9 @@ FEATURES = {
 CODE = """
 import resource, sys, json
 import apache_beam
-from beam_pipeline import record, local, statistics
+from beam_pipeline import record
+from beam_pipeline.run import local
+from beam_pipeline.write import statistics
 corpus, output, features, plain = json.loads(sys.argv[1])
 if plain:
     statistics.DataStatistics.add = lambda self, values, windows: None
