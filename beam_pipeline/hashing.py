@@ -1,4 +1,4 @@
-"""Every stable hash: equal in any process, on any machine."""
+"""Stable hashes, which are equal in every process and on every machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def clip_key(seed: int, filepath: str, source: int = 0) -> int:
-    """64 bits that stand for a clip under a seed, the same in every process."""
+    """Returns a 64-bit hash of a clip's path and source under a seed."""
     return text_key(str(seed), f"{source}\0{filepath}")
 
 
 def text_key(salt: str, text: str) -> int:
-    """64 bits that stand for a text under a salt, the same in every process."""
+    """Returns a 64-bit hash of a text under a salt."""
     hasher = _salted(salt).copy()
     hasher.update(text.encode())
     return int.from_bytes(hasher.digest(), "big")
@@ -27,19 +27,24 @@ def text_key(salt: str, text: str) -> int:
 
 @cache
 def _salted(salt: str) -> Any:
-    # Taking a copy of it costs half as much as making it.
+    # Copying a hasher costs half as much as making one.
     return hashlib.blake2b(digest_size=8, key=salt.encode()[:64])
 
 
 def json_sha256(values: Mapping[str, Any]) -> str:
-    """SHA-256 of JSON values with sorted keys, in hexadecimal."""
+    """Returns the SHA-256 of JSON values with sorted keys, in hexadecimal."""
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def hash64(key: int, k: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """The k-th output of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) seeded by key."""
-    import numpy as np  # here: help and recipes do without it
+    """Returns the outputs with the numbers ``k`` of SplitMix64 with the seed ``key``.
+
+    References
+    ----------
+    Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014.
+    """
+    import numpy as np  # here: ``--help`` and recipes do without it
 
     z: npt.NDArray[np.uint64] = np.uint64(key) + (
         k.astype(np.uint64) + np.uint64(1)

@@ -1,4 +1,4 @@
-"""The one rule by which seconds become frames."""
+"""The conversion of seconds to frames, used everywhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def seconds_to_frames(seconds: float, sample_rate_hz: int) -> int:
-    """Seconds as a number of frames, halves rounded up.
+    """Converts seconds to a number of frames; halves are rounded up.
 
     ======== ======== ======
     seconds  rate     frames

@@ -1,7 +1,8 @@
-"""Audio files as samples.
+"""Reads audio files as samples.
 
-In: a file and its name. Out: its length, rate and channels (:mod:`.probe`), and ranges
-of its samples at any rate (:mod:`.clip_reader`). Read :mod:`.clip_reader` first.
+In: a file and its name. Out: its length, rate and channels (:mod:`.probe`), ranges of
+its samples at any rate (:mod:`.clip_reader`), and hashes that find equal and similar
+audio (:mod:`.fingerprint`). Read :mod:`.clip_reader` first.
 
 ::
 

@@ -1,7 +1,7 @@
 """A clip as a stream of float32 frames: channels mixed or picked, resampled by soxr.
 
-Whatever the source is, frames are read forward and in blocks, so memory does not grow
-with the length of a file.
+Frames are always read forward and in blocks, so memory does not grow with the length
+of a file.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from beam_pipeline.audio.probe import check_channel
 
 _RESAMPLE_BLOCK = 1 << 14  # frames at the higher of the two rates
 
-# soxr repeats its filter phases exactly up to this many; beyond it interpolates
-# between them and its clock drifts, so that a stream which starts later differs.
+# Up to this number, soxr repeats its filter phases exactly. Beyond it, soxr
+# interpolates between phases and its clock drifts, so that a stream that starts later
+# differs.
 _EXACT_PHASES = 2048
 _PRE_ROLL = 256  # frames of the lower rate; see resample_start
 
 
 def output_frames(frames: int, sample_rate_hz: int, to_hz: int | None) -> int:
-    """Number of frames that resampling makes of a whole clip.
+    """Returns the number of frames of a whole clip after resampling.
 
-    ``floor(frames / (sample_rate_hz / to_hz) + 1/2)`` in double precision: the
-    exact ratio would be one off from soxr for some clips that end half way between
-    two output frames (2 853 360 frames from 48000 to 44100 Hz give 2 621 524).
+    Computes ``floor(frames / (sample_rate_hz / to_hz) + 1/2)`` in double precision, as
+    soxr does. With the exact ratio, some clips that end half way between two output
+    frames would differ by one (2 853 360 frames from 48000 to 44100 Hz give 2 621 524).
 
     Examples
     --------
@@ -44,29 +45,29 @@ def output_frames(frames: int, sample_rate_hz: int, to_hz: int | None) -> int:
 
 
 def resample_start(first: int, from_hz: int, to_hz: int) -> tuple[int, int]:
-    """Where to start resampling so that output frame ``first`` comes out right.
+    """Returns where to start resampling to obtain output frame ``first``.
 
     Parameters
     ----------
     first
-        First output frame that is wanted.
+        First output frame to read.
     from_hz, to_hz
-        The two rates.
+        The native rate and the output rate.
 
     Returns
     -------
     input_frame, output_frame : int
-        A place where both grids meet, a multiple of ``from_hz / gcd`` and of
-        ``to_hz / gcd``, so that a fresh stream has the phases of one that started
-        at 0. It lies at least 256 frames of the lower rate before ``first`` or at 0.
+        Frames of equal time, multiples of ``from_hz / gcd`` and of ``to_hz / gcd``, so
+        that a new stream has the phases of one that started at 0. They are at least
+        256 frames of the lower rate before ``first``, or 0.
 
     Notes
     -----
-    A fresh soxr HQ stream that starts in the middle of white noise at full scale
+    A new soxr HQ stream that starts in the middle of white noise at full scale
     differs from the whole clip by more than 1e-5 for 73 to 91 frames of the lower
     rate, and by more than 1e-6 for at most 95 (17 ratios from 1/31 to 48); 256
-    leaves a margin. Rates that need more than 2048 filter phases have no such
-    place: soxr's clock drifts there, so they start at 0.
+    leaves a margin. Rates that need more than 2048 filter phases start at 0, because
+    soxr's clock drifts with them.
     """
     common = gcd(from_hz, to_hz)
     from_step, to_step = from_hz // common, to_hz // common
@@ -80,18 +81,18 @@ def resample_start(first: int, from_hz: int, to_hz: int) -> tuple[int, int]:
 class ClipReader:
     """Reads ranges of one clip, forward, at the output rate.
 
-    Memory is bounded by twice the range and a few blocks. Two readers given the
-    same reads return the same bytes; without resampling the samples do not depend
-    on how they are cut into ranges.
+    Memory holds at most twice the range and a few blocks. Two readers return the same
+    bytes for the same sequence of reads. Without resampling, samples do not depend on
+    how they are cut into ranges.
 
     Parameters
     ----------
     source
-        Local path, or open seekable binary file, which is not closed.
+        Local path, or open seekable binary file, which stays open.
     info
-        What `probe_audio` said about it.
+        Result of :func:`.probe.probe_audio` for the file.
     name
-        What errors call the file.
+        Name of the file in errors.
     sample_rate_hz
         Output rate; ``None`` keeps the native one.
     channels
@@ -100,7 +101,7 @@ class ClipReader:
     Raises
     ------
     UnreadableAudio
-        The file does not open, is not the one probed, or lacks the channel.
+        The file does not open, has changed since the probe, or lacks the channel.
     """
 
     def __init__(
@@ -126,30 +127,30 @@ class ClipReader:
         if to_hz != info.sample_rate_hz:
             self._signal = _ResampledFrames(native, info, to_hz, self._rows)
         self._start = 0  # of the last range
-        self._stop = 0  # of what was decoded so far
-        self._kept = np.empty((self._rows, 0), np.float32)  # ends at self._stop
+        self._stop = 0  # of the frames decoded so far
+        self._last = np.empty((self._rows, 0), np.float32)  # ends at self._stop
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Frames ``start`` to ``stop`` at the output rate.
+        """Returns frames ``start`` to ``stop`` at the output rate.
 
         Parameters
         ----------
         start, stop
-            ``start`` is not less than that of the read before; ranges may overlap
-            or leave gaps; ``stop`` is not beyond `output_frames`.
+            ``start`` must not be less than in the read before, and ``stop`` not more
+            than `output_frames`. Ranges may overlap or leave gaps.
 
         Returns
         -------
         np.ndarray, shape=(stop - start,) or (channels, stop - start), dtype=float32
-            In [-1, 1] as libsndfile scales it; not to be written to, because the
-            next range may overlap. Two dimensions for ``channels="keep"``.
+            Samples as libsndfile scales them, in [-1, 1]. The array is read-only,
+            because the next range may overlap. Two dimensions for ``channels="keep"``.
 
         Raises
         ------
         ValueError
-            The range breaks the rules above.
+            The range does not follow these rules.
         UnreadableAudio
-            Decoding fails or ends before ``stop``; the reason says at which frame.
+            Decoding fails or ends before ``stop``; the reason names the frame.
         """
         if not self._start <= start <= stop <= self._frames:
             raise ValueError(
@@ -160,18 +161,18 @@ class ClipReader:
         self._start = start
         known = max(0, min(stop, self._stop) - start)
         if known:
-            first = self._kept.shape[1] - (self._stop - start)
-            out[:, :known] = self._kept[:, first : first + known]
+            first = self._last.shape[1] - (self._stop - start)
+            out[:, :known] = self._last[:, first : first + known]
         if stop > max(start, self._stop):
             self._signal.read_into(start + known, out[:, known:])
             # The next range may begin anywhere in this one.
-            self._kept = out
+            self._last = out
             self._stop = stop
         out.flags.writeable = False
         return out if self._keeps_channels else out[0]
 
     def close(self) -> None:
-        """Close what was opened; a file object that was passed in stays open."""
+        """Closes the decoder and the local file; a file object stays open."""
         self._resources.close()
 
     def __enter__(self) -> ClipReader:
@@ -182,14 +183,14 @@ class ClipReader:
 
 
 class _NativeFrames:
-    """Frames at the native rate, mixed down or picked."""
+    """Frames at the native rate, with the channels mixed or picked."""
 
     def __init__(self, decoder: Decoder, channels: str | int) -> None:
         self._decoder = decoder
         self._channels = channels
 
     def read_into(self, first: int, out: np.ndarray) -> None:
-        """Fill ``out``, shape (rows, frames), with the frames from ``first``."""
+        """Fills ``out``, shape (rows, frames), with the frames from ``first``."""
         self._decoder.skip_to(first)
         if self._decoder.info.channels == 1:
             self._decoder.fill(out[0])
@@ -207,7 +208,7 @@ class _NativeFrames:
         elif self._channels == "keep":
             out[:] = block.T
         else:
-            # Column by column: numpy's mean over a short last axis is 10 times slower.
+            # By column, because numpy's mean over a short last axis is 10 times slower.
             np.add(block[:, 0], block[:, 1], out=out[0])
             for channel in range(2, block.shape[1]):
                 out[0] += block[:, channel]
@@ -215,7 +216,7 @@ class _NativeFrames:
 
 
 class _ResampledFrames:
-    """Frames at another rate, as if the whole clip went through soxr at once."""
+    """Frames at another rate, as if soxr resampled the whole clip at once."""
 
     def __init__(
         self, native: _NativeFrames, info: AudioInfo, to_hz: int, rows: int
@@ -227,11 +228,11 @@ class _ResampledFrames:
         self._block = max(1, _RESAMPLE_BLOCK * info.sample_rate_hz // max(self._rates))
         self._stream: Any = None
         self._next_input = 0
-        self._first_ready = 0  # output frame number of the first of self._ready
+        self._first_ready = 0  # number of the first output frame in self._ready
         self._ready = np.empty((0, rows), np.float32)
 
     def read_into(self, first: int, out: np.ndarray) -> None:
-        """Fill ``out``, shape (rows, frames), with the frames from ``first``."""
+        """Fills ``out``, shape (rows, frames), with the frames from ``first``."""
         input_frame, output_frame = resample_start(first, *self._rates)
         if self._stream is None or input_frame > self._next_input + SEEK_GAP:
             self._stream = soxr.ResampleStream(*self._rates, self._rows, "float32")
@@ -253,8 +254,8 @@ class _ResampledFrames:
         count = min(self._block, self._frames - self._next_input)
         assert count > 0, "a clip yielded fewer frames than output_frames"
         last = self._next_input + count == self._frames
-        # soxr flushes with silence and rounds the length by itself. A little silence
-        # of our own before that makes sure of the last frame wherever we started.
+        # soxr flushes with silence and rounds the length itself. Additional silence
+        # before the flush ensures that the last frame is returned for every start.
         silence = -(-self._rates[0] // self._rates[1]) if last else 0
         block = np.zeros((self._rows, count + silence), np.float32)
         self._native.read_into(self._next_input, block[:, :count])

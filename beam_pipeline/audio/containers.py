@@ -1,8 +1,8 @@
-"""How much audio a file declares and how much of it is there, read from its bytes.
+"""Reads from a file's bytes how much audio it declares, and how much is present.
 
-libsndfile shortens a truncated file to what is present and says nothing, so the
-declared size has to be read beside it. Nothing here decodes; a file that is not
-understood gives ``None``, and libsndfile has the word.
+libsndfile silently shortens a truncated file to the samples that are present, so this
+module reads the declared size itself. It does not decode. For a format that it does not
+know, the result is ``None``, and only libsndfile judges the file.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-# Programs that write to a pipe cannot go back to fill in the size; they leave the
-# largest number, signed or unsigned, or a little less (sox: 0x7FFFF000).
+# Programs that write to a pipe cannot go back to fill in the size. They leave the
+# largest number, signed or unsigned, or a slightly smaller one (sox: 0x7FFFF000).
 _STREAMED_32 = ((0x7FFFE000, 0x80000000 + 0x1000), (0xFFFFE000, 0xFFFFFFFF))
 _STREAMED_64 = ((2**63 - 0x2000, 2**64 - 1),)
 _LARGEST_OGG_PAGE = 27 + 255 + 255 * 255
@@ -22,7 +22,7 @@ _LARGEST_OGG_PAGE = 27 + 255 + 255 * 255
 
 @dataclass(frozen=True, slots=True)
 class DataSize:
-    """Bytes of sample data: ``declared`` by the header, ``present`` in the file."""
+    """Bytes of sample data that the header declares, and that the file holds."""
 
     declared: int
     present: int
@@ -34,7 +34,7 @@ class _ChunkFormat:
 
     header: struct.Struct
     first: int  # offset of the first chunk
-    align: int  # a chunk starts at a multiple of it, counted from ``first``
+    align: int  # chunks start at multiples of it, counted from ``first``
     data: bytes  # id of the chunk that holds the samples
     size_counts_header: bool = False
     lead: int = 0  # bytes of the data chunk before the samples
@@ -56,21 +56,21 @@ _W64 = _ChunkFormat(
 
 
 def find_data_size(file: BinaryIO, file_bytes: int) -> DataSize | None:
-    """Sizes of the sample data of a PCM container.
+    """Returns the declared and the present size of a PCM container's samples.
 
     Parameters
     ----------
     file
-        Open, seekable, binary; its position is moved.
+        Open, seekable and binary. The position changes.
     file_bytes
         Size of the file.
 
     Returns
     -------
     DataSize or None
-        ``None`` when the container is not one of WAV (RIFF, RIFX, RF64, BW64),
-        AIFF, AIFC, CAF, W64, AU and NIST SPHERE, when it has no data chunk, or
-        when its size is a placeholder that a streaming writer left.
+        ``None`` if the container is not one of WAV (RIFF, RIFX, RF64, BW64), AIFF,
+        AIFC, CAF, W64, AU and NIST SPHERE, if it has no data chunk, or if its size is
+        the placeholder of a streaming writer.
     """
     magic = read_at(file, 0, 16)
     if magic[:4] == b".snd":
@@ -96,10 +96,10 @@ def find_data_size(file: BinaryIO, file_bytes: int) -> DataSize | None:
 
 
 def ogg_ends_properly(file: BinaryIO, file_bytes: int) -> bool:
-    """Whether the last page of an Ogg file is whole and flagged as the last one.
+    """Whether the last page of an Ogg file is complete and flagged as the last one.
 
-    Ogg declares no length: what a cut file holds decodes without an error, and
-    only the missing end-of-stream flag tells that more was meant to follow.
+    Ogg declares no length. A cut file decodes without an error, and only the missing
+    end-of-stream flag shows that pages are missing.
     """
     tail = read_at(file, max(0, file_bytes - _LARGEST_OGG_PAGE), _LARGEST_OGG_PAGE)
     page = tail.rfind(b"OggS\0")
@@ -113,10 +113,10 @@ def ogg_ends_properly(file: BinaryIO, file_bytes: int) -> bool:
 
 
 def ogg_is_chained(file: BinaryIO, file_bytes: int) -> bool:
-    """Whether an Ogg file holds streams one after another.
+    """Whether an Ogg file holds several streams one after another.
 
-    All streams that run side by side begin before the first of them goes on, so the
-    last page of a file that is not chained is of a stream that begins there.
+    Parallel streams all begin at the start of the file. So in a file that is not
+    chained, the last page belongs to a stream that begins there.
     """
     serials = set()
     position = 0
@@ -133,12 +133,13 @@ def ogg_is_chained(file: BinaryIO, file_bytes: int) -> bool:
 
 
 def _chunk_format(magic: bytes) -> _ChunkFormat | None:
-    family, form = magic[:4], magic[8:12]
-    if form == b"WAVE" and family in (b"RIFF", b"RF64", b"BW64"):
+    """Returns the chunk format for a file's first bytes; None if it is unknown."""
+    family, kind = magic[:4], magic[8:12]
+    if kind == b"WAVE" and family in (b"RIFF", b"RF64", b"BW64"):
         return _RIFF
-    if form == b"WAVE" and family == b"RIFX":
+    if kind == b"WAVE" and family == b"RIFX":
         return _RIFX
-    if family == b"FORM" and form in (b"AIFF", b"AIFC"):
+    if family == b"FORM" and kind in (b"AIFF", b"AIFC"):
         return _AIFF
     if family == b"caff":
         return _CAF
@@ -150,7 +151,7 @@ def _chunk_format(magic: bytes) -> _ChunkFormat | None:
 def _walk(
     file: BinaryIO, file_bytes: int, chunks: _ChunkFormat
 ) -> Iterator[tuple[bytes, int, int]]:
-    """Id, offset of the body and declared size of the body of each chunk."""
+    """Yields each chunk's id, the offset of its body, and the body's declared size."""
     header_bytes = chunks.header.size
     position = chunks.first
     while position + header_bytes <= file_bytes:
@@ -186,10 +187,10 @@ def _find_sphere_data(file: BinaryIO, file_bytes: int) -> DataSize | None:
 
 
 def read_at(file: BinaryIO, position: int, count: int) -> bytes:
-    """``count`` bytes from ``position``, fewer only at the end of the file."""
+    """Reads ``count`` bytes from ``position``; fewer only at the end of the file."""
     file.seek(position)
     data = file.read(count)
-    while len(data) < count:  # an unbuffered file may return less than there is
+    while len(data) < count:  # an unbuffered file may return fewer bytes than it has
         more = file.read(count - len(data))
         if not more:
             break

@@ -1,4 +1,4 @@
-"""libsndfile on one open file, read forward: the only module that knows it."""
+"""Decodes one open file forward with libsndfile, which no other module uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from beam_pipeline.errors import UnreadableAudio
 _T = TypeVar("_T")
 
 Source = str | BinaryIO
-"""A local path, or an open seekable binary file (remote stores)."""
+"""A local path, or an open seekable binary file (for remote files)."""
 
 # Subtypes that store every sample in the same number of bytes.
 SAMPLE_BYTES = {
@@ -35,7 +35,7 @@ SAMPLE_BYTES = {
 }
 UNKNOWN_FRAMES = 1 << 62
 DecodingError: type[Exception] = soundfile.LibsndfileError
-SEEK_GAP = 1 << 14  # frames; shorter gaps are read and dropped
+SEEK_GAP = 1 << 14  # frames; shorter gaps are decoded and dropped
 
 _PCM_FORMATS = {"WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "NIST"}
 _INT16_SCALE = np.float32(1 / 32768)
@@ -45,18 +45,18 @@ _BLOCK_SAMPLES = 1 << 17  # of all channels; 512 KiB of float32
 
 @dataclass(frozen=True, slots=True)
 class AudioInfo:
-    """What the probe found out about a file.
+    """Properties of a file, as the probe found them.
 
     Attributes
     ----------
     frames
-        Frames that really decode, at the native rate.
+        Number of frames that decode, at the native rate.
     sample_rate_hz
         Native rate.
     channels
         Number of channels.
     format, subtype
-        libsndfile's names, such as ``"WAV"`` and ``"PCM_16"``.
+        libsndfile's names, e.g. ``"WAV"`` and ``"PCM_16"``.
     """
 
     frames: int
@@ -67,26 +67,27 @@ class AudioInfo:
 
 
 def is_pcm(info: AudioInfo) -> bool:
+    """Whether a file is a PCM container with samples of a fixed size."""
     return info.format in _PCM_FORMATS and info.subtype in SAMPLE_BYTES
 
 
 def has_exact_length(info: AudioInfo) -> bool:
-    """Whether a header tells how many frames there are, and not about how many."""
+    """Whether the header's number of frames is exact and not an estimate."""
     known = info.format in ("FLAC", "OGG") or is_pcm(info)
     return known and info.frames < UNKNOWN_FRAMES
 
 
 @contextlib.contextmanager
 def opened(source: Source, name: str) -> Iterator[BinaryIO]:
-    """The source as an open file; file objects are left open.
+    """Opens a source for the ``with`` block; leaves file objects open.
 
-    Local files come unbuffered, so that libsndfile can share their descriptor.
+    Local files are unbuffered, so that libsndfile can share their descriptor.
     """
     if not isinstance(source, str):
         yield source
         return
     try:
-        # Opening a pipe would wait for its writer.
+        # Opening a pipe would block until it has a writer.
         if not stat.S_ISREG(os.stat(source).st_mode):
             raise UnreadableAudio(name, "cannot be opened: not a regular file")
         file = open(source, "rb", buffering=0)  # noqa: SIM115
@@ -98,7 +99,7 @@ def opened(source: Source, name: str) -> Iterator[BinaryIO]:
 
 
 class Decoder:
-    """libsndfile on an open file, read forward from its first frame."""
+    """Decodes an open file with libsndfile, forward from its first frame."""
 
     def __init__(
         self, file: BinaryIO, name: str, probed: AudioInfo | None = None
@@ -121,23 +122,23 @@ class Decoder:
         if header.format == "FLAC" and self._flac is None:
             self.close()
             raise UnreadableAudio(name, "has FLAC metadata blocks that do not end")
-        if not self.info.format:  # a table said it, which knows no formats
+        if not self.info.format:  # from a manifest, which has no formats
             self.info = replace(self.info, format=header.format, subtype=header.subtype)
-            for what in ("sample_rate_hz", "channels", "frames"):
-                has, said = getattr(header, what), getattr(self.info, what)
-                if has != said and (what != "frames" or has_exact_length(header)):
+            for field in ("sample_rate_hz", "channels", "frames"):
+                found, listed = getattr(header, field), getattr(self.info, field)
+                if found != listed and (field != "frames" or has_exact_length(header)):
                     self.close()
                     raise UnreadableAudio(
-                        name, f"has {what} {has}, and its table says {said}"
+                        name, f"has {field} {found}, but its table says {listed}"
                     )
         if replace(header, frames=self.info.frames) != self.info:
             self.close()
             raise UnreadableAudio(
                 name, f"changed since it was probed: {self.info} is now {header}"
             )
-        # libFLAC cannot seek in a file of unknown length. A seek in MP3 or Vorbis
-        # gives other samples (Vorbis: 13 % of seeks, and still 2 % with a lead of
-        # 65536 frames), and Opus promises nothing: those are read from their start.
+        # libFLAC cannot seek in a file of unknown length. After a seek, MP3 and Vorbis
+        # give different samples (Vorbis: 13 % of seeks, and still 2 % with a lead of
+        # 65536 frames), and Opus guarantees nothing. These are read from the start.
         self._seeks = is_pcm(header) or (
             header.format == "FLAC" and header.frames < UNKNOWN_FRAMES
         )
@@ -146,14 +147,14 @@ class Decoder:
 
     @property
     def scratch(self) -> np.ndarray:
-        """A buffer for one block, shape (frames, channels), for anyone's use."""
+        """A buffer for one block, shape (frames, channels), that callers may use."""
         if self._scratch is None:
             frames = max(1, _BLOCK_SAMPLES // self.info.channels)
             self._scratch = np.empty((frames, self.info.channels), np.float32)
         return self._scratch
 
     def read_into(self, out: np.ndarray) -> int:
-        """Decode into C-ordered ``out``; fewer frames than asked mean the end."""
+        """Decodes into C-ordered ``out``; returns fewer frames only at the end."""
         stop = self.position + len(out)
         try:
             frames = self._call(
@@ -170,7 +171,7 @@ class Decoder:
     def _decode(self, out: np.ndarray) -> int:
         if self.info.subtype != "PCM_16":
             return len(self._sound.read(len(out), out=out))
-        # numpy scales 16-bit samples three times as fast as libsndfile, and both do it
+        # numpy scales 16-bit samples three times as fast as libsndfile; both scale
         # exactly.
         if self._raw is None:
             frames = max(1, _RAW_SAMPLES // self.info.channels)
@@ -186,7 +187,7 @@ class Decoder:
         return done
 
     def fill(self, out: np.ndarray) -> None:
-        """Decode into all of ``out`` or raise ``UnreadableAudio``."""
+        """Decodes into all of ``out``; raises ``UnreadableAudio`` if it cannot."""
         if self.read_into(out) < len(out):
             raise UnreadableAudio(
                 self.name,
@@ -194,7 +195,7 @@ class Decoder:
             )
 
     def skip_to(self, frame: int) -> None:
-        """Move forward to ``frame``."""
+        """Moves forward to ``frame``."""
         if self._seeks and frame - self.position > SEEK_GAP:
             try:
                 self._call(f"cannot seek to frame {frame}", self._sound.seek, frame)
@@ -205,7 +206,7 @@ class Decoder:
             self.fill(self.scratch[: frame - self.position])
 
     def holds_frame(self, frame: int) -> bool:
-        """Whether ``frame`` can be decoded; the decoder is of no more use then."""
+        """Whether ``frame`` can be decoded; the decoder must not be used afterwards."""
         try:
             self._sound.seek(frame)
             return len(self._sound.read(1, out=self.scratch[:1])) == 1
@@ -215,9 +216,9 @@ class Decoder:
             self.refuse_change()
 
     def refuse_change(self) -> None:
-        """Raise ``UnreadableAudio`` if a block that was read is of another stream.
+        """Raises ``UnreadableAudio`` if a FLAC stream changes in the bytes read.
 
-        Only FLAC has such blocks. All bytes that libsndfile had so far are searched.
+        Does nothing for other formats.
         """
         if self._flac is None or self._search is None:
             return
@@ -234,7 +235,7 @@ class Decoder:
     def _check_block(
         self, offset: int, header: flac.BlockHeader, stream: flac.StreamInfo
     ) -> None:
-        """Raise ``UnreadableAudio`` if this is a block, and no samples."""
+        """Raises ``UnreadableAudio`` if the header is real and changes the stream."""
         assert self._callbacks is not None
         file = self._callbacks.file
         position = file.tell()
@@ -243,10 +244,11 @@ class Decoder:
             change = flac.find_change(file, stream, _decodes)
             if change is not None:
                 raise UnreadableAudio(self.name, f"{change}; split it there") from None
-            self._flac = None  # all of the file was searched
+            self._flac = None  # the whole file was searched
         file.seek(position)
 
     def close(self) -> None:
+        """Closes libsndfile's handle; the file object stays open."""
         if self._sound is not None:
             self._sound.close()
 
@@ -268,7 +270,7 @@ class Decoder:
         return _ForwardSoundFile(self._callbacks)
 
     def _call(self, failed: str, function: Callable[..., _T], *args: object) -> _T:
-        """Call into libsndfile; ``failed`` begins the reason if that goes wrong."""
+        """Calls a function of libsndfile; ``failed`` begins the reason of an error."""
         failure: BaseException | None = None
         try:
             result = function(*args)
@@ -288,7 +290,7 @@ class Decoder:
 
 
 def _decodes(data: bytes, frames: int) -> bool:
-    """Whether an audio file of these bytes decodes to so many frames."""
+    """Whether the bytes of an audio file decode to this number of frames."""
     try:
         with _ForwardSoundFile(io.BytesIO(data)) as sound:
             return len(sound.read(frames, dtype="int32")) == frames
@@ -297,11 +299,11 @@ def _decodes(data: bytes, frames: int) -> bool:
 
 
 class _ForwardSoundFile(soundfile.SoundFile):  # type: ignore[misc]
-    """A SoundFile that does not seek around each read.
+    """A SoundFile that does not seek before and after each read.
 
-    SoundFile asks for the position before a read and seeks to it afterwards. In an
-    MP3 that seek changes the samples that follow; in FLAC it costs four times the
-    decoding for blocks of 1000 frames. It does neither for what cannot seek.
+    SoundFile asks for the position before a read and seeks afterwards. In MP3, the seek
+    changes the samples that follow. In FLAC, it takes four times as long as decoding
+    for blocks of 1000 frames. SoundFile does neither in files that are not seekable.
     """
 
     def seekable(self) -> bool:
@@ -309,10 +311,11 @@ class _ForwardSoundFile(soundfile.SoundFile):  # type: ignore[misc]
 
 
 class _Callbacks:
-    """A file object as libsndfile wants it: whole reads, and no exceptions.
+    """Wraps a file object for libsndfile: complete reads, and no exceptions.
 
-    cffi prints an exception of a callback and goes on as if it had returned 0, so
-    the first one is kept for the caller to raise. A search is given all that is read.
+    cffi prints an exception in a callback and continues as if it had returned 0. So the
+    first exception is stored in ``failure``, and the caller raises it. All bytes that
+    are read also go to ``search``.
     """
 
     def __init__(self, file: BinaryIO, search: flac.BlockSearch | None = None) -> None:
@@ -322,7 +325,8 @@ class _Callbacks:
         self._position = 0
 
     def read(self, count: int) -> bytes:
-        # A raw file may return less than it has, which libsndfile takes for the end.
+        # A raw file may return fewer bytes than it has; libsndfile would take that as
+        # the end.
         data = self._guard(b"", self.file.read, count)
         while 0 < len(data) < count:
             more = self._guard(b"", self.file.read, count - len(data))

@@ -1,23 +1,24 @@
-"""Fingerprints: by which equal and nearly equal audio is known again.
+"""Fingerprints, which identify equal and nearly equal audio.
 
-A clip's *content* is a hash: equal samples, equal hash, in whatever file they are. Its
-*sketch* is 512 bits of which few differ where one recording was encoded again, made
-louder, resampled, or lies below a little noise::
+A clip's *content* is a hash of its samples, independent of the file format. Its
+*sketch* has 512 bits. Few of them change if a recording is encoded again, made louder
+or resampled, or if a little noise is added::
 
     samples -> energy in 24 bands (mel, 100 to 3400 Hz) every 8 ms
             -> the part from 1 % to 99 % of all energy, in 24 equal lengths of time
             -> cube root, differences over time and over bands
             -> signs of 512 fixed random projections
 
-Energy sets the ends, so silence around a sound, such as codecs add, does not matter.
+The ends depend on energy, so silence before and after a sound, which codecs add, does
+not matter.
 
 Notes
 -----
 Measured on real recordings. Apart: of the 4.5 million pairs of the 3000 spoken digits
 of FSDD (8 kHz, 0.14 to 2.3 s; 50 takes of each word by each speaker), none is within
-``NEAR_BITS``, and the nearest two differ in 79 bits; of 280 stretches of 5 s of music,
-speech, birds and whales, the nearest two of different recordings differ in 187.
-Together: of changed clips, this share is within ``NEAR_BITS`` of the original:
+``NEAR_BITS``, and the nearest two differ in 79 bits. In 280 stretches of 5 s of music,
+speech, birds and whales, the nearest two of different recordings differ in 187 bits.
+Together: the share of changed clips that are within ``NEAR_BITS`` of the original:
 
 =============================== ============ ============
 change                          200 of FSDD  141 stretches
@@ -32,9 +33,10 @@ MP3, middle quality             0.79         0.98
 MP3, and noise at 30 dB SNR     0.76         0.93
 =============================== ============ ============
 
-The stretches that are missed are almost silent, or steady noise; the digits have
-8 kHz, at which codecs keep little. A reverberant copy counts as the same recording,
-and so may synthetic tones of one envelope. It costs a thousandth of real time.
+The stretches that are missed are almost silent, or steady noise. The digits have a rate
+of 8 kHz, at which codecs keep little. A reverberant copy counts as the same recording;
+synthetic tones with the same envelope may, too. Computing a fingerprint takes a
+thousandth of the clip's duration.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ Energies = npt.NDArray[np.float64]
 CONTENT_BYTES = 16
 SKETCH_BYTES = 64
 SKETCH_BITS = 8 * SKETCH_BYTES
-NEAR_BITS = 64  # sketches that differ in no more are of the same recording
+NEAR_BITS = 64  # sketches match if they differ in at most 64 bits
 CHUNK_FRAMES = 1 << 16
 
 _BANDS = _TIMES = 24
@@ -64,14 +66,14 @@ _HOP_SECONDS = 0.008
 _HOPS_PER_FRAME = 4
 _FRAMES_AT_ONCE = 1 << 10
 _CELLS = 1 << 12
-_QUIET_POWER = 1e-9  # -90 dB of full scale: rounding errors, and nothing else
+_QUIET_POWER = 1e-9  # -90 dB of full scale: only rounding errors
 _ENDS = (0.01, 0.99)  # of the energy
-# A steady tone or hum has no shape to know it by; spoken digits have 0.04 or more.
+# A steady tone or hum has no shape to identify it; spoken digits have 0.04 or more.
 _LEAST_SHAPE = 0.02
 
 
 class Fingerprint(NamedTuple):
-    """What a clip's audio is known by.
+    """Identifies the audio of a clip.
 
     Attributes
     ----------
@@ -79,7 +81,7 @@ class Fingerprint(NamedTuple):
         BLAKE2b with 128 bits of the number of channels (four bytes) and all samples,
         frame by frame, as little-endian float32.
     sketch : bytes
-        512 bits; empty where there is nothing to compare: silence, steady sounds.
+        512 bits; empty for silence and steady sounds, which cannot be compared.
     """
 
     content: bytes
@@ -89,13 +91,14 @@ class Fingerprint(NamedTuple):
 def fingerprint_audio(
     chunks: Iterable[FloatArray], sample_rate_hz: int, channels: int
 ) -> Fingerprint:
-    """The fingerprint of a clip, at its native rate.
+    """Returns the fingerprint of a clip, from its frames at the native rate.
 
     Parameters
     ----------
     chunks
-        Its frames in order, each of shape (channels, frames). The content does not
-        depend on where they are cut, nor does the sketch but for rounding.
+        The clip's frames in order; each chunk has the shape (channels, frames). The
+        content does not depend on where they are cut, and the sketch depends on it only
+        through rounding.
     """
     content = hashlib.blake2b(channels.to_bytes(4, "little"), digest_size=CONTENT_BYTES)
     energies = BandEnergies(sample_rate_hz)
@@ -109,8 +112,8 @@ def fingerprint_audio(
 class BandEnergies:
     """Adds up the energy in bands of frequency over time, in bounded memory.
 
-    Time is in at most 4096 cells. A cell is one hop, and twice as long whenever the
-    clip turns out to be longer than all of them.
+    At most 4096 cells cover the clip. A cell starts as one hop, and doubles in length
+    each time the clip exceeds all cells.
     """
 
     def __init__(self, sample_rate_hz: int):
@@ -127,18 +130,18 @@ class BandEnergies:
         self._power = 0.0
 
     def add(self, mono: FloatArray) -> None:
-        """The next samples."""
+        """Adds the next samples."""
         samples = mono.astype(np.float64)
         self._samples += len(samples)
         self._power += float(samples @ samples)
         self._add(samples)
 
     def is_quiet(self) -> bool:
-        """Whether there is nothing to hear, or not a number among the samples."""
+        """Whether the samples are silent, or contain NaN or infinity."""
         return not _QUIET_POWER * self._samples < self._power < np.inf
 
     def cells(self) -> Energies:
-        """The energies, shape (cells, bands); no more can be added afterwards."""
+        """Returns the energies, shape (cells, bands); ``add`` must not follow."""
         self._add(np.zeros(self._size - self._hop))
         return self._cells[: -(-self._frames // self._hops_in_cell)]
 
@@ -150,8 +153,8 @@ class BandEnergies:
         frames = np.lib.stride_tricks.sliding_window_view(self._tail, self._size)
         frames = frames[:: self._hop][:count]
         for first in range(0, count, _FRAMES_AT_ONCE):
-            some = frames[first : first + _FRAMES_AT_ONCE] * self._window
-            spectrum = np.fft.rfft(some, self._fft)
+            windowed = frames[first : first + _FRAMES_AT_ONCE] * self._window
+            spectrum = np.fft.rfft(windowed, self._fft)
             self._store((spectrum.real**2 + spectrum.imag**2) @ self._bank)
         self._tail = self._tail[count * self._hop :]
 
@@ -163,13 +166,13 @@ class BandEnergies:
             self._cells[: _CELLS // 2] = half
             self._cells[_CELLS // 2 :] = 0
             self._hops_in_cell *= 2
-        places, firsts = np.unique(numbers // self._hops_in_cell, return_index=True)
-        self._cells[places] += np.add.reduceat(energies, firsts, axis=0)
+        cells, firsts = np.unique(numbers // self._hops_in_cell, return_index=True)
+        self._cells[cells] += np.add.reduceat(energies, firsts, axis=0)
 
 
 @cache
 def _mel_bank(sample_rate_hz: int, n_fft: int) -> Energies:
-    """Triangles, evenly spaced in mel, shape (bins, bands); zero beyond Nyquist."""
+    """Returns triangles evenly spaced in mel, shape (bins, bands); 0 beyond Nyquist."""
     low, high = (2595 * np.log10(1 + hz / 700) for hz in (_LOW_HZ, _HIGH_HZ))
     mel = np.linspace(low, high, _BANDS + 2)
     edges = 700 * (10 ** (mel / 2595) - 1)
@@ -183,16 +186,16 @@ def _mel_bank(sample_rate_hz: int, n_fft: int) -> Energies:
 
 @cache
 def _projections() -> Energies:
-    """Random signs, the same everywhere."""
+    """Returns random signs, the same in every process, shape (differences, bits)."""
     size = (_TIMES - 1) * (_BANDS - 1)
     drawn = hash64(0, np.arange(size * SKETCH_BITS)) & np.uint64(1 << 40)
     return np.where(drawn, 1.0, -1.0).reshape(size, SKETCH_BITS)
 
 
 def sketch_of(cells: Energies) -> bytes:
-    """The sketch of band energies, shape (cells, bands); see the module.
+    """Returns the sketch of band energies, shape (cells, bands); see the module.
 
-    Empty where there is no energy, or the energies do not change.
+    The sketch is empty if there is no energy, or if the energies do not change.
     """
     before = np.concatenate([np.zeros((1, _BANDS)), np.cumsum(cells, axis=0)])
     energy = before.sum(axis=1)

@@ -1,11 +1,11 @@
-"""Where a FLAC stream changes its sample rate, channels or bit depth, from its bytes.
+"""Finds where a FLAC stream changes its sample rate, channels or bit depth.
 
-libsndfile decodes such a file as if nothing happened. Each FLAC frame repeats what the
-header of the stream says, so the frames' headers have to be read beside it. A frame
-does not tell its length: its end is where the next header is, and only checksums tell
-a header from samples that look like one. Nothing here decodes.
+libsndfile does not report these changes. Each FLAC frame repeats the values of the
+stream's header, so this module reads the frames' headers itself. A FLAC frame does not
+store its length: it ends where the next header begins, and only checksums distinguish a
+header from samples that look like one. This module does not decode.
 
-"Block" means a FLAC frame here; a frame is one sample of all channels.
+Here, "block" means a FLAC frame; a frame is one sample of all channels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NEIGHBOURS = 3  # headers before a change, of which one may be samples
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """What the header of a stream declares, and where its blocks begin."""
+    """The values in the header of a stream, and where its blocks begin."""
 
     sample_rate_hz: int
     channels: int
@@ -44,7 +44,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """What the header of a block declares."""
+    """The values in the header of a block."""
 
     sample_rate_hz: int
     channels: int
@@ -55,12 +55,12 @@ class BlockHeader:
 
 
 def read_stream_info(file: BinaryIO) -> StreamInfo | None:
-    """The header of a FLAC file; ``None`` when it is of another format.
+    """Returns the stream header of a FLAC file; ``None`` for other formats.
 
     Parameters
     ----------
     file
-        Open, seekable, binary; its position is moved.
+        Open, seekable and binary. The position changes.
     """
     position = 0
     magic = read_at(file, position, 10)
@@ -96,7 +96,7 @@ def read_stream_info(file: BinaryIO) -> StreamInfo | None:
 
 
 def parse_block_header(data: bytes, stream: StreamInfo) -> BlockHeader | None:
-    """The header that ``data`` begins with; ``None`` if it is none, or is not whole."""
+    """Parses the header that ``data`` starts with; ``None`` if it is not complete."""
     if len(data) < 6 or data[0] != 0xFF or data[1] & 0xFE != 0xF8:
         return None
     size_code, rate_code = data[2] >> 4, data[2] & 15
@@ -137,6 +137,7 @@ def parse_block_header(data: bytes, stream: StreamInfo) -> BlockHeader | None:
 
 
 def agrees(header: BlockHeader, stream: StreamInfo) -> bool:
+    """Whether a block has the rate, channels and bit depth of its stream."""
     return (header.sample_rate_hz, header.channels, header.bits) == (
         stream.sample_rate_hz,
         stream.channels,
@@ -147,12 +148,12 @@ def agrees(header: BlockHeader, stream: StreamInfo) -> bool:
 def find_disagreeing(
     data: bytes, stream: StreamInfo
 ) -> Iterator[tuple[int, BlockHeader]]:
-    """Offset and header of all in ``data`` that look like a block of another stream.
+    """Yields offset and header of each apparent block that differs from the stream.
 
-    Samples do so about once in 30 million bytes.
+    Samples look like such a block about once in 30 million bytes.
     """
     values, offsets = _find_syncs(data)
-    # Nearly all repeat the stream's header, and need no closer look.
+    # Nearly all headers repeat the stream's values and need not be parsed.
     plain_rate, plain_layout = _plain_codes(stream)
     plain = plain_rate[values[offsets + 2]] & plain_layout[values[offsets + 3]]
     for offset in offsets[~plain].tolist():
@@ -162,9 +163,9 @@ def find_disagreeing(
 
 
 class BlockSearch:
-    """Searches what a decoder reads for blocks of another stream, as it reads.
+    """Searches the bytes that a decoder reads for blocks that differ from the stream.
 
-    Few bytes are kept, however many the decoder reads at once.
+    Holds only the most recent bytes, for any size of reads.
     """
 
     def __init__(self, stream: StreamInfo) -> None:
@@ -175,7 +176,7 @@ class BlockSearch:
         self._stop = 0
 
     def add(self, position: int, data: bytes) -> None:
-        """Takes the bytes that were read at a position of the file."""
+        """Adds the bytes that were read at a position of the file."""
         if position != self._stop:
             self._search()
             self._parts, self._start = [], position
@@ -185,7 +186,7 @@ class BlockSearch:
             self._search()
 
     def take(self) -> list[tuple[int, BlockHeader]]:
-        """Offset in the file and content of what looks like such a block's header."""
+        """Returns offset and header of each apparent block since the last call."""
         self._search()
         found, self._found = self._found, []
         return found
@@ -195,7 +196,7 @@ class BlockSearch:
         skipped = max(0, self._stream.first_block - self._start)
         for offset, header in find_disagreeing(data[skipped:], self._stream):
             self._found.append((self._start + skipped + offset, header))
-        # A header may begin in the last bytes and go on in those to come.
+        # A header may begin in the last bytes and end in the next ones.
         tail = data[1 - HEADER_BYTES :]
         self._parts, self._start = [tail], self._stop - len(tail)
 
@@ -203,17 +204,17 @@ class BlockSearch:
 def lone_block(
     file: BinaryIO, offset: int, header: BlockHeader, stream: StreamInfo
 ) -> bytes:
-    """A FLAC file that holds nothing but the block at ``offset``.
+    """Returns a FLAC file that holds only the block at ``offset``.
 
-    A decoder that reads all ``header.frames`` of it has found the block's checksum
-    right: samples that look like a header do not pass.
+    A decoder reads all ``header.frames`` of it only if the block's checksum is right.
+    Samples that look like a header fail this test.
     """
-    # Rate and depth decide nothing here, unless the block leaves the depth out.
+    # The rate does not matter. The depth matters only if the block does not store it.
     packed = 44100 << 44 | header.channels - 1 << 41
     packed |= stream.bits - 1 << 36 | header.frames
     info = bytes.fromhex("0010ffff") + bytes(6) + packed.to_bytes(8, "big") + bytes(16)
     start = b"fLaC" + (0x80000000 | len(info)).to_bytes(4, "big") + info
-    # Twice what the samples take uncompressed: no encoder comes near that.
+    # Twice the size of the uncompressed samples, which no encoder reaches.
     size = header.channels * (header.frames * (header.bits + 1) // 8 + 64)
     return start + read_at(file, offset, 2 * size)
 
@@ -221,27 +222,28 @@ def lone_block(
 def find_change(
     file: BinaryIO, stream: StreamInfo, decodes: Callable[[bytes, int], bool]
 ) -> str | None:
-    """What changes in a FLAC stream and where first, by reading all of it.
+    """Reads a whole FLAC stream and describes its first change.
 
     Parameters
     ----------
     file
-        Open, seekable, binary; its position is moved.
+        Open, seekable and binary. The position changes.
     stream
-        What `read_stream_info` says about it.
+        Result of `read_stream_info` for the file.
     decodes
-        Whether a file's bytes decode to so many frames.
+        Whether the bytes of a file decode to a given number of frames.
 
     Returns
     -------
     str or None
-        The end of the sentence "The file ...".
+        The end of a sentence that starts with "The file ..."; ``None`` without a
+        change.
 
     Notes
     -----
-    A header with a right checksum that says another thing than the stream's is
-    believed if its block decodes alone and starts where a block before it ends, by
-    that block's own checksum. Samples pass all three once in 10^16 bytes.
+    A differing header counts as a change if its checksum is right, if its block decodes
+    alone, and if it starts where, by checksum, an earlier block ends. Samples pass
+    these three tests once in 10^16 bytes.
     """
     before: deque[tuple[int, BlockHeader]] = deque(maxlen=_NEIGHBOURS)
     frames = 0
@@ -262,7 +264,7 @@ def find_change(
 
 
 def _was_samples(before: Sequence[tuple[int, BlockHeader]], next_: BlockHeader) -> bool:
-    """Whether the last one of ``before`` only looked like a header within a block."""
+    """Whether the last header in ``before`` was samples within a block."""
     if len(before) < 2:
         return False
     expected = before[-2][1].next_number
@@ -271,8 +273,8 @@ def _was_samples(before: Sequence[tuple[int, BlockHeader]], next_: BlockHeader) 
 
 def _describe(stream: StreamInfo, header: BlockHeader, frame: int) -> str:
     changes = [
-        f"{what} from {declared} to {found}{unit}"
-        for what, declared, found, unit in (
+        f"{name} from {declared} to {found}{unit}"
+        for name, declared, found, unit in (
             ("sample rate", stream.sample_rate_hz, header.sample_rate_hz, " Hz"),
             ("number of channels", stream.channels, header.channels, ""),
             ("bit depth", stream.bits, header.bits, ""),
@@ -286,7 +288,7 @@ def _describe(stream: StreamInfo, header: BlockHeader, frame: int) -> str:
 def _block_headers(
     file: BinaryIO, stream: StreamInfo
 ) -> Iterator[tuple[int, BlockHeader]]:
-    """Offset in the file and content of all that looks like a block's header."""
+    """Yields offset in the file and values of each apparent block header."""
     position = stream.first_block
     while True:
         data = read_at(file, position, _SCAN_BYTES + HEADER_BYTES)
@@ -302,7 +304,7 @@ def _block_headers(
 
 
 def _find_syncs(data: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
-    """The bytes as an array, and where a header may begin in them."""
+    """Returns the bytes as an array, and the offsets where a header may begin."""
     values = np.frombuffer(data, np.uint8)
     offsets = np.flatnonzero(values[:-3] == 0xFF)
     return values, offsets[values[offsets + 1] & 0xFE == 0xF8]
@@ -312,7 +314,7 @@ def _find_syncs(data: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp
 def _plain_codes(
     stream: StreamInfo,
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which third and fourth bytes of a header say what the stream's header says."""
+    """Returns which third and fourth header bytes agree with the stream's header."""
     rates = [code in (0, 15) for code in range(16)]
     for code, rate in enumerate(_RATES_HZ[1:], 1):
         rates[code] = rate == stream.sample_rate_hz
@@ -326,7 +328,7 @@ def _plain_codes(
 
 
 def _coded_number(data: bytes) -> tuple[int, int]:
-    """The number of a block, coded as in UTF-8, and where it ends; 0 if it is none."""
+    """Returns a block's number, coded as in UTF-8, and its end; (0, 0) if invalid."""
     first = data[4]
     if first < 0x80:
         return first, 5
@@ -361,7 +363,7 @@ def _crc_8(data: bytes) -> int:
 
 
 def _crc_16(data: bytes) -> int:
-    """0 for any number of whole blocks: each ends with the checksum of its bytes."""
+    """Returns the CRC-16, which is 0 for whole blocks: each ends with its checksum."""
     crc = 0
     for byte in data:
         crc = (crc << 8 & 0xFFFF) ^ _CRC_16[crc >> 8 ^ byte]

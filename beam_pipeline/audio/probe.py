@@ -1,4 +1,4 @@
-"""Probe: what a file really holds, from its header wherever that can be trusted."""
+"""Finds out what a file holds, from its header if the header can be trusted."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from beam_pipeline.errors import (
     UnreadableAudio,
 )
 
-# No codec packs more frames into a byte of file than this (digital silence in FLAC
-# comes to 5 thousand): a header that claims more, as one of unknown length does
-# with its 2**63 - 1, is not believed.
+# No codec packs more frames into one byte of a file (digital silence in FLAC has 5
+# thousand). A header that claims more is not trusted; for an unknown length, it claims
+# 2**63 - 1.
 _FRAMES_PER_BYTE = 1 << 16
-_CUT_BLOCK = 1 << 12  # frames; how closely the end of a cut FLAC file is found
+_CUT_BLOCK = 1 << 12  # frames; precision with which the end of a cut FLAC file is found
 
 
 def probe_audio(
@@ -47,37 +47,40 @@ def probe_audio(
     allow_truncated: bool = False,
     allow_nonfinite: bool = False,
 ) -> AudioInfo:
-    """Find out what a file holds, from its header wherever that can be trusted.
+    """Finds out what a file holds, from its header if the header can be trusted.
 
-    PCM containers: the declared size is compared with the bytes present. FLAC: the
-    last frame is decoded, and must have the sample rate, channels and bit depth that
-    the header declares, as must all that is decoded later. Ogg: the last page must say
-    that it is the last, and be of a stream that begins with the file. All else (MP3,
-    whose header is an estimate; ADPCM; unknown lengths) is decoded once to count its
-    frames. Samples stored as floats are searched for NaN and infinity. Damage in the
-    middle of a file is found when it is decoded.
+    - PCM containers: the declared size is compared with the bytes present.
+    - FLAC: the last frame is decoded. It must have the sample rate, channels and bit
+      depth of the header, and so must all frames that are decoded later.
+    - Ogg: the last page must be flagged as the last one, and must belong to a stream
+      that begins at the start of the file.
+    - Other files (MP3, whose header is an estimate; ADPCM; unknown lengths) are decoded
+      once to count their frames.
+
+    Samples stored as floats are searched for NaN and infinity. The probe does not find
+    damage in the middle of a file; decoding does.
 
     Parameters
     ----------
     source
-        Local path, or open seekable binary file, which is not closed.
+        Local path, or open seekable binary file, which stays open.
     name
-        What errors call the file.
+        Name of the file in errors.
     allow_truncated
-        Accept a file that ends early, with the frames that are there.
+        Whether to accept a file that ends early, with the frames that are present.
     allow_nonfinite
-        Accept NaN and infinite samples.
+        Whether to accept NaN and infinite samples.
 
     Raises
     ------
     UnreadableAudio
-        The file cannot be read, is not audio, or fails to decode.
+        The file cannot be read, is not audio, or cannot be decoded.
     EmptyAudio
-        It holds no frames.
+        The file holds no frames.
     TruncatedAudio
-        It declares more frames than it holds.
+        The file declares more frames than it holds.
     NonFiniteAudio
-        It holds NaN or infinite samples, as float32.
+        The file holds samples that are NaN or infinite as float32.
     """
     with opened(source, name) as file:
         info, file_bytes, cut = _read_header(file, name)
@@ -93,31 +96,31 @@ def probe_audio(
 
 
 def check_channel(info: AudioInfo, channels: str | int, *, name: str) -> None:
-    """Raise ``UnreadableAudio`` if ``channels`` names one that the file lacks.
+    """Checks that the file has the channel that ``channels`` names.
 
     Raises
     ------
     ValueError
-        ``channels`` is not ``"mix"``, ``"keep"`` or a number from 0.
+        ``channels`` is not ``"mix"``, ``"keep"`` or an integer from 0.
     UnreadableAudio
-        It is a number and the file has no such channel.
+        ``channels`` is the number of a channel that the file does not have.
     """
     if channels in ("mix", "keep"):
         return
     if not isinstance(channels, int) or channels < 0:
         raise ValueError(
-            f"channels must be 'mix', 'keep' or a number from 0; got {channels!r}"
+            f"channels must be 'mix', 'keep' or an integer from 0; got {channels!r}"
         )
     if channels >= info.channels:
         raise UnreadableAudio(
             name,
-            f"has {info.channels} channels, channel {channels} was asked for "
+            f"has {info.channels} channels, but channel {channels} was requested "
             "(the first is 0)",
         )
 
 
 def _read_header(file: BinaryIO, name: str) -> tuple[AudioInfo, int, str | None]:
-    """The header's claims, the file's size, and how it ends early if it does."""
+    """Returns the header's values, the file's size, and how the file is cut, if so."""
     with _reading(name):
         file_bytes = file.seek(0, os.SEEK_END)
         data = find_data_size(file, file_bytes)
@@ -132,7 +135,7 @@ def _read_header(file: BinaryIO, name: str) -> tuple[AudioInfo, int, str | None]
     if data is not None and _lacks_frames(data, info):
         cut = (
             f"its header declares {data.declared} bytes of samples, "
-            f"{data.present} are there ({info.frames} frames)"
+            f"{data.present} are present ({info.frames} frames)"
         )
     elif lacks_last_frame:
         with Decoder(file, name) as decoder:
@@ -145,17 +148,17 @@ def _read_header(file: BinaryIO, name: str) -> tuple[AudioInfo, int, str | None]
             if ogg_is_chained(file, file_bytes):
                 raise UnreadableAudio(
                     name,
-                    "holds several Ogg streams one after another, of which only the "
-                    f"first ({info.frames} frames) would be read; split it",
+                    "holds several Ogg streams one after another, but only the first "
+                    f"({info.frames} frames) would be read; split it",
                 )
             if not ogg_ends_properly(file, file_bytes):
-                cut = f"no page says it is the last; {info.frames} frames are there"
+                cut = f"no page is marked as the last; {info.frames} frames are present"
     elif info.frames == 0 and data is not None and data.present > 0:
-        # A recorder that was killed leaves this, and so does one that recorded
-        # nothing and wrote its notes behind; libsndfile takes it for the second.
+        # A recorder that was killed leaves such a file. So does one that recorded no
+        # samples and appended its notes, which is what libsndfile assumes.
         raise EmptyAudio(
             name,
-            "holds no frames: its header declares no samples, yet "
+            "holds no frames: its header declares no samples, but "
             f"{data.present} bytes follow (repair the header if they are samples)",
         )
     return info, file_bytes, cut
@@ -163,6 +166,7 @@ def _read_header(file: BinaryIO, name: str) -> tuple[AudioInfo, int, str | None]
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
+    """Turns OSError into ``UnreadableAudio``."""
     try:
         yield
     except OSError as error:
@@ -170,18 +174,18 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def _has_known_length(info: AudioInfo, file_bytes: int) -> bool:
-    """Whether the header's number of frames is more than an estimate."""
+    """Whether the header's number of frames is exact and plausible."""
     return has_exact_length(info) and info.frames <= file_bytes * _FRAMES_PER_BYTE
 
 
 def _lacks_frames(data: DataSize, info: AudioInfo) -> bool:
-    """Whether more is missing than a part of a frame or a padding byte."""
+    """Whether more than a part of a frame or a padding byte is missing."""
     frame_bytes = SAMPLE_BYTES.get(info.subtype, 1) * info.channels
     return data.declared - data.present > max(1, frame_bytes - 1)
 
 
 def _count_frames(decoder: Decoder, *, finite: bool) -> int:
-    """Number of frames that decode; raises ``NonFiniteAudio`` when asked to."""
+    """Counts the frames; if ``finite``, raises ``NonFiniteAudio`` for other samples."""
     while True:
         frames = decoder.read_into(decoder.scratch)
         block = decoder.scratch[:frames]
@@ -196,7 +200,7 @@ def _count_frames(decoder: Decoder, *, finite: bool) -> int:
 
 
 def _count_until_error(decoder: Decoder) -> int:
-    """Number of frames that decode before the first error, in whole blocks."""
+    """Counts the frames that decode before the first error, in whole blocks."""
     block = decoder.scratch[:_CUT_BLOCK]
     try:
         while decoder.position < decoder.info.frames:
@@ -205,5 +209,5 @@ def _count_until_error(decoder: Decoder) -> int:
                 break
     except UnreadableAudio as error:
         if not isinstance(error.__cause__, DecodingError):
-            raise  # the store failed, which says nothing about the file
+            raise  # the store failed, not the file
     return decoder.position

@@ -1,8 +1,7 @@
-"""Bytes in and out, wherever they are: on this machine, in an object store, or on a
-file system of Beam.
+"""Reads and writes bytes on this machine, in object stores and on Beam's file systems.
 
-In: paths and bytes. Out: files, listings and TFRecord files. Read :mod:`.files` first: it
-alone is called from other packages, and chooses between the disk, :mod:`.object_store`
-(``gs://``, ``s3://``) and :mod:`.beam_filesystem`. :mod:`.tfrecord` frames records and
-writes GZIP.
+In: paths and bytes. Out: files, listings and TFRecord files. Read :mod:`.files` first.
+For each path it chooses between the local disk, :mod:`.object_store` (``gs://``,
+``s3://``) and :mod:`.beam_filesystem`. :mod:`.tfrecord` frames records and writes GZIP.
+:mod:`.credentials` finds the access rights to object stores.
 """

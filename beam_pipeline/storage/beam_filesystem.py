@@ -1,4 +1,4 @@
-"""Beam's file systems, for what is neither local nor in an object store (HDFS)."""
+"""Files on Beam's file systems: neither local nor in an object store (e.g. HDFS)."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any, BinaryIO, cast
 
 from beam_pipeline.errors import InputError
 
-_SERVED_ELSEWHERE = ("gs", "s3")
+_STORE_SCHEMES = ("gs", "s3")  # served by object_store
 
 
 def _file_systems(path: str = "/") -> Any:
-    """Beam's entrance to its file systems, if it has one for the path.
+    """Returns Beam's ``FileSystems``, after a check that it can serve the path.
 
     Raises
     ------
     InputError
-        If nobody serves its scheme, or the file system lacks an option.
+        No file system serves the path's scheme, or the file system lacks an option.
     """
     from apache_beam.io.filesystem import BeamIOError
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    # Workers that were not started by Beam's own scripts are not told the options.
+    # Only Beam's own scripts set the options when they start a worker.
     if FileSystems._pipeline_options is None:
         FileSystems.set_options(PipelineOptions([]))
     scheme = FileSystems.get_scheme(path)
     if scheme is not None and scheme not in _schemes():
-        known = sorted({*_SERVED_ELSEWHERE, *_schemes()})
+        known = sorted({*_STORE_SCHEMES, *_schemes()})
         raise InputError(
-            f"{path}: the scheme {scheme}:// is not supported, only paths on this "
-            f"machine and {', '.join(f'{name}://' for name in known)}. Others need a "
-            "file system for Beam that is installed where this runs."
+            f"{path}: the scheme {scheme}:// is not supported. Use a path on this "
+            f"machine or one of {', '.join(f'{name}://' for name in known)}. For "
+            f"{scheme}://, install a Beam file system where this command runs."
         )
     try:
         FileSystems.get_filesystem(path)
@@ -43,14 +43,14 @@ def _file_systems(path: str = "/") -> Any:
         reason = "; ".join(str(detail) for detail in details.values())
         raise InputError(
             f"{path}: Beam's file system for {scheme}:// cannot be used: {reason}. "
-            "Install what it needs, or give its options after a lone --, with a "
-            "--runner."
+            "Install the packages that it needs, or give --runner and, after a "
+            "separate --, the options of the file system."
         ) from error
     return FileSystems
 
 
 def _schemes() -> set[str]:
-    """The schemes that the file systems known to Beam here serve."""
+    """The schemes of the Beam file systems that are installed here."""
     from apache_beam.io.filesystem import FileSystem
 
     return {s.scheme() for s in FileSystem.get_all_subclasses() if s.scheme()}
@@ -63,7 +63,7 @@ def _uncompressed() -> str:
 
 
 def open_read(path: str) -> BinaryIO:
-    """Opens a file for reading bytes."""
+    """Opens a file for reading in binary mode."""
     if size(path) < 0:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
     return cast(
@@ -91,29 +91,29 @@ def upload(local_path: str, path: str) -> None:
 
 
 def size(path: str) -> int:
-    """A file's length in bytes, or -1 where there is none."""
-    found = _match(path)
-    return int(found[0].size_in_bytes) if found else -1
+    """Returns a file's length in bytes, or -1 if it does not exist."""
+    matches = _match(path)
+    return int(matches[0].size_in_bytes) if matches else -1
 
 
 def modified_ns(path: str) -> int:
-    """When a file was last changed; 0 where the file system does not tell."""
-    found = _match(path)
-    if not found:
+    """Returns when a file was last modified; 0 if the file system does not say."""
+    matches = _match(path)
+    if not matches:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
-    return int((found[0].last_updated_in_seconds or 0) * 1e9)
+    return int((matches[0].last_updated_in_seconds or 0) * 1e9)
 
 
 def list_files(folder: str) -> Iterator[str]:
-    """The names of all files below a folder, relative to it, in order."""
-    _file_systems(folder)  # so that an error names the folder as it was given
+    """Yields the names of all files below a folder, relative to it, sorted."""
+    _file_systems(folder)  # checked first, so that errors name the folder as given
     root = folder.rstrip("/") + "/"
-    names = (found.path[len(root) :] for found in _match(root + "**"))
+    names = (match.path[len(root) :] for match in _match(root + "**"))
     yield from sorted(name for name in names if name)
 
 
 def delete(paths: Sequence[str]) -> None:
-    """Deletes files; what is not there is no error, though some systems say so."""
+    """Deletes files; ignores files that do not exist, even if Beam reports them."""
     from apache_beam.io.filesystem import BeamIOError
 
     try:
@@ -124,7 +124,7 @@ def delete(paths: Sequence[str]) -> None:
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:
-    """A glob as Beam understands it: ``*`` stops at ``/``, ``**`` does not."""
+    """Returns Beam's regex for a glob: ``**`` matches ``/``, and ``*`` does not."""
     return re.compile(_file_systems().get_filesystem("/").translate_pattern(pattern))
 
 

@@ -1,9 +1,8 @@
-"""Where access to object stores comes from: variables, files, the machine's role."""
+"""Finds credentials for object stores: variables, files, the machine's role."""
 
 from __future__ import annotations
 
 import functools
-import http.client
 import os
 from typing import Any
 
@@ -38,6 +37,10 @@ _GCLOUD_FILE = "~/.config/gcloud/application_default_credentials.json"
 
 
 def s3_access() -> dict[str, Any]:
+    """Returns the options of obstore's ``S3Store`` that its variables do not give.
+
+    Requests are unsigned if there are no credentials.
+    """
     access: dict[str, Any] = {}
     if not os.environ.get("AWS_REGION") and not os.environ.get("AWS_DEFAULT_REGION"):
         access["region"] = "us-east-1"
@@ -53,12 +56,14 @@ def s3_access() -> dict[str, Any]:
 
 
 def _boto3_access() -> dict[str, Any]:
+    """Reads the AWS configuration and credentials files with boto3."""
     try:
         import boto3
     except ImportError as error:
         raise InputError(
-            "The credentials in AWS's files are read by boto3, which is not installed: "
-            "pip install boto3, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            "Reading the credentials in AWS's files requires boto3, which is not "
+            "installed: pip install boto3, or set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY."
         ) from error
     from obstore.auth.boto3 import Boto3CredentialProvider
 
@@ -68,6 +73,10 @@ def _boto3_access() -> dict[str, Any]:
 
 
 def gcs_access() -> dict[str, Any]:
+    """Returns the options of obstore's ``GCSStore`` that its variables do not give.
+
+    Requests are unsigned if there are no credentials.
+    """
     access: dict[str, Any] = {}
     emulator = os.environ.get("STORAGE_EMULATOR_HOST")
     if emulator and not os.environ.get("GOOGLE_BASE_URL"):
@@ -87,7 +96,12 @@ def _has_file(path: str) -> bool:
 
 @functools.cache
 def _machine_has_role(method: str, path: str, header: str, value: str) -> bool:
-    """Whether a cloud's own machine would hand out credentials: asked once, quickly."""
+    """Whether the metadata server of a cloud machine offers credentials.
+
+    Sends one request per process and role, with a timeout of one second.
+    """
+    import http.client  # here: local files do without it
+
     host = os.environ.get("GCE_METADATA_HOST", _METADATA_SERVER)
     connection = http.client.HTTPConnection(host, timeout=_METADATA_SECONDS)
     try:

@@ -1,6 +1,6 @@
-"""Files wherever they are: on this machine, in an object store, or on Beam's systems.
+"""Files on this machine, in object stores and on Beam's file systems.
 
-Local paths import neither Beam nor a store's client.
+Operations on local paths import neither Beam nor the client of a store.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ def is_local(path: str) -> bool:
 
 
 def is_beams(path: str) -> bool:
-    """Whether a path is on a file system of Beam's, if on any."""
+    """Whether a path belongs to Beam's file systems: not local, not in a store."""
     return not is_local(path) and not is_in_store(path)
 
 
 def _remote(path: str) -> Any:
-    """The module that knows a remote path's file system."""
+    """Returns the module that serves a remote path."""
     return object_store if is_in_store(path) else beam_filesystem
 
 
 def join(folder: str, *names: str) -> str:
-    """Joins path segments; an absolute name replaces what stands before it.
+    """Joins path segments like ``os.path.join``, also for remote paths.
 
-    As ``os.path.join``: an empty last one makes the path end in a separator.
+    An absolute segment replaces all segments before it. An empty last segment makes the
+    path end in a separator.
     """
     if is_local(folder) and all(map(is_local, names)):
         return os.path.join(folder, *names)
@@ -53,12 +54,12 @@ def join(folder: str, *names: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """The path with its working directory, so that every process means the same."""
+    """Makes a local path absolute, so that it is the same file in every process."""
     return os.path.abspath(os.path.expanduser(path)) if is_local(path) else path
 
 
 def open_read(path: str) -> BinaryIO:
-    """Opens a file for reading bytes; seekable on every file system."""
+    """Opens a file for reading in binary mode; seekable on every file system."""
     if is_local(path):
         return open(path, "rb")
     if is_in_store(path):
@@ -70,9 +71,9 @@ def open_read(path: str) -> BinaryIO:
 def open_parquet(path: str) -> Iterator[Any]:
     """Opens a Parquet file as ``pyarrow.parquet.ParquetFile``.
 
-    Read it with ``use_threads=False``. Without that, or with ``pre_buffer``, threads of
-    Arrow read the file and release its Python buffers, perhaps only when the
-    interpreter is already ending, and that aborts the process.
+    Read it with ``use_threads=False``. Otherwise, or with ``pre_buffer``, Arrow's
+    threads read the file and release its Python buffers. If that happens while the
+    interpreter shuts down, the process aborts.
     """
     import pyarrow.parquet as pq
 
@@ -83,16 +84,16 @@ def open_parquet(path: str) -> Iterator[Any]:
 def begin_read(
     path: str, expected_bytes: int = 0, share: float = 1.0
 ) -> str | BinaryIO:
-    """What a decoder takes: a local path as it is, a remote file opened.
+    """Returns a source for a decoder: a local path unchanged, a remote file opened.
 
-    In an object store the first request is sent, and its answer not waited for.
+    For an object store, this sends the first request and does not wait for its answer.
 
     Parameters
     ----------
     expected_bytes : int
-        About how much will be read without a gap, from the start.
+        Estimate of the bytes that will be read without a gap, from the start.
     share : float
-        How much of the file will be read, from its start.
+        Share of the file that will be read, from its start, between 0 and 1.
     """
     if not is_in_store(path):
         return path if is_local(path) else beam_filesystem.open_read(path)
@@ -104,7 +105,7 @@ def begin_read(
 
 @contextmanager
 def closing(source: str | BinaryIO) -> Iterator[str | BinaryIO]:
-    """What :func:`begin_read` returned; at the end of the block it is closed."""
+    """Closes a source from :func:`begin_read` at the end of the ``with`` block."""
     try:
         yield source
     finally:
@@ -113,48 +114,48 @@ def closing(source: str | BinaryIO) -> Iterator[str | BinaryIO]:
 
 
 def modified_ns(source: str | BinaryIO) -> int:
-    """When what :func:`begin_read` returned was last changed; 0 where nobody knows."""
+    """Returns when a source from :func:`begin_read` was modified; 0 if unknown."""
     if isinstance(source, str):
         return os.stat(source).st_mtime_ns
     return int(getattr(source, "modified_ns", 0))
 
 
 def modified_ns_of(path: str) -> int:
-    """When the file at a path was last written; 0 where nobody knows.
+    """Returns when the file at a path was last modified; 0 if unknown.
 
     Raises
     ------
     FileNotFoundError
-        If there is none.
+        The file does not exist.
     """
     return modified_ns(path) if is_local(path) else int(_remote(path).modified_ns(path))
 
 
 def changed_ns(path: str) -> int:
-    """When the file at a path was last written or put there; 0 where nobody knows.
+    """Returns when the file at a path was last modified or replaced; 0 if unknown.
 
-    A file that is moved or copied to its place may keep the time when it was written,
-    but not that of its change, which only local file systems tell.
+    A file that is moved or copied to a path may keep its modification time, but its
+    change time is new. Only local file systems provide change times.
 
     Raises
     ------
     FileNotFoundError
-        If there is none.
+        The file does not exist.
     """
     if not is_local(path):
         return modified_ns_of(path)
-    times = os.stat(path), os.lstat(path)  # of a link, and of what it leads to
-    return max(max(found.st_mtime_ns, found.st_ctime_ns) for found in times)
+    stats = os.stat(path), os.lstat(path)  # a link's target, and the link itself
+    return max(max(stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats)
 
 
 def read_bytes(path: str) -> bytes:
-    """A whole small file."""
+    """Reads a whole file into memory."""
     with open_read(path) as file:
         return file.read()
 
 
 def write_bytes(path: str, content: bytes) -> None:
-    """Writes a whole file: all or nothing."""
+    """Writes a whole file atomically, replacing an existing one."""
     if not is_local(path):
         _remote(path).write(path, content)
         return
@@ -166,11 +167,11 @@ def write_bytes(path: str, content: bytes) -> None:
 
 
 def draft_path(folder: str, name: str) -> str:
-    """A local path to write a new file at, which :func:`move` then gives its name.
+    """Returns a local path for a new file, which :func:`move` later renames.
 
-    In the folder itself where that is local, so that moving costs nothing; else it is
-    this machine's temporary one, and moving uploads the file once, under its last name:
-    most object stores cannot rename.
+    For a local folder, the path is in that folder, so that moving copies no bytes. For
+    a remote folder, it is in this machine's temporary folder. Moving then uploads the
+    file once, under its final name, because most object stores cannot rename.
     """
     if is_local(folder):
         os.makedirs(folder, exist_ok=True)
@@ -179,10 +180,10 @@ def draft_path(folder: str, name: str) -> str:
 
 
 def move(draft: str, target: str) -> None:
-    """Gives a local file its name, over an existing one, wherever that is.
+    """Moves a local file to its final path, local or remote; replaces an existing file.
 
-    Where it is uploaded, nothing of it stays on this machine, even if that fails:
-    whoever tries again writes it again.
+    After an upload, even a failed one, the local file is deleted. A retry must write it
+    again.
     """
     if not is_local(target):
         try:
@@ -193,14 +194,14 @@ def move(draft: str, target: str) -> None:
     os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
     try:
         os.replace(draft, target)
-    except OSError:  # another device: copy beside the target, then rename
+    except OSError:  # another device: copy next to the target, then rename
         shutil.copyfile(draft, f"{target}.tmp")
         os.replace(f"{target}.tmp", target)
         os.remove(draft)
 
 
 def concatenate(paths: Iterable[str], draft: str) -> tuple[int, str]:
-    """Writes files one after the other; returns the bytes and their SHA-256."""
+    """Writes files one after the other; returns the size in bytes and the SHA-256."""
     sha256 = hashlib.sha256()
     size = 0
     with open(draft, "wb") as writer:
@@ -214,26 +215,26 @@ def concatenate(paths: Iterable[str], draft: str) -> tuple[int, str]:
 
 
 def exists(path: str) -> bool:
-    """Whether a file is there; locally also a folder."""
+    """Whether a file exists; for local paths, also whether a folder exists."""
     return os.path.exists(path) if is_local(path) else _remote(path).size(path) >= 0
 
 
 def size(path: str) -> int:
-    """A file's length in bytes, or -1 where there is none."""
+    """Returns a file's length in bytes, or -1 if it does not exist."""
     if is_local(path):
         return os.path.getsize(path) if os.path.isfile(path) else -1
     return int(_remote(path).size(path))
 
 
 def is_folder(path: str) -> bool:
-    """Whether a path is a folder; remotely, whether files lie below it."""
+    """Whether a path is a folder; for remote paths, whether files are below it."""
     if is_local(path):
         return os.path.isdir(path)
     return next(list_files(path), None) is not None
 
 
 def delete(paths: Iterable[str]) -> None:
-    """Deletes files; what is not there is no error."""
+    """Deletes files; ignores files that do not exist."""
     remote = []
     for path in paths:
         if not is_local(path):
@@ -254,12 +255,11 @@ def delete_below(folder: str) -> None:
 
 
 def list_files(folder: str) -> Iterator[str]:
-    """Every file below a folder, as ``/``-separated names relative to it, sorted.
+    """Yields the files below a folder as ``/``-separated names relative to it, sorted.
 
-    In the order of the names as text, which is the order of object stores, so that the
-    same files come in the same order wherever they are; one folder in memory at a time.
-    Links to folders are followed, but never back into a folder that the walk is
-    already inside.
+    Names are sorted as text, as object stores do, so that the order is the same on
+    every file system. Memory holds the entries of one folder per level. Links to
+    folders are followed, except links to a folder that the walk is already inside.
     """
     if is_local(folder):
         return _walk(folder, "", ())
@@ -272,13 +272,13 @@ def _walk(folder: str, prefix: str, inside: tuple[str, ...]) -> Iterator[str]:
         return
     try:
         with os.scandir(folder) as entries:
-            found = [(f"{e.name}/" if e.is_dir() else e.name, e.path) for e in entries]
+            names = [(f"{e.name}/" if e.is_dir() else e.name, e.path) for e in entries]
     except OSError as error:
         raise InputError(
-            f"{error.filename} cannot be listed: {error.strerror}. Nothing below it "
-            "can be read; change its permissions, or move it away."
+            f"{error.filename} cannot be listed: {error.strerror}. Change its "
+            "permissions, or move it out of the input."
         ) from error
-    for name, path in sorted(found):
+    for name, path in sorted(names):
         if name.endswith("/"):
             yield from _walk(path, prefix + name, (*inside, real))
         else:

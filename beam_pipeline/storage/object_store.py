@@ -1,16 +1,16 @@
-"""``gs://`` and ``s3://`` by one client, with one pool of connections a bucket.
+"""Objects in ``gs://`` and ``s3://``, with one client and connection pool per bucket.
 
 Beam's own file systems read at least 16 MiB for the first byte, make a new client for
-every operation on S3, and wait twenty seconds for credentials that are not there.
-Here a read fetches what it needs and a little ahead, failed requests are repeated with
-growing pauses, and an upload is there whole or not at all.
+every operation on S3, and wait twenty seconds for missing credentials. Here, a read
+fetches the bytes that it needs and a little ahead, failed requests are repeated with
+growing pauses, and uploads are atomic.
 
-Credentials are those of the environment, as Amazon's and Google's own tools take them:
+Credentials come from the environment, as for Amazon's and Google's own tools:
 ``AWS_*`` variables, the files of the AWS command line (with boto3 installed), web
 identities, the role of the machine; ``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's
-default credentials, the service account of the machine. Without any, requests go
-unsigned, which public buckets allow. ``AWS_ENDPOINT_URL``, ``GOOGLE_BASE_URL`` and
-``STORAGE_EMULATOR_HOST`` name another server.
+default credentials, the service account of the machine. Without credentials, requests
+are unsigned, which public buckets allow. ``AWS_ENDPOINT_URL``, ``GOOGLE_BASE_URL`` and
+``STORAGE_EMULATOR_HOST`` select another server.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from beam_pipeline.storage.credentials import gcs_access, s3_access
 
 SCHEMES = ("gs", "s3")
 
-# The first request also tells the size; the headers of nearly all files end before.
+# The first request also returns the size. Nearly all file headers fit into it.
 FIRST_BYTES = 64 << 10
-# Each further request in a row fetches twice as much as the one before, up to this.
+# Each request in a sequential read is twice as long as the one before, up to this.
 MOST_BYTES = 4 << 20
 REQUESTS_AT_ONCE = 32
 
@@ -48,8 +48,8 @@ _RETRIES = {
     "retry_timeout": timedelta(minutes=3),
 }
 
-# For errors: whose buckets a scheme means, what names another server, and what is asked
-# for credentials.
+# For errors: the owner of a scheme's buckets, the variables that select another server,
+# and the sources of credentials.
 _OWNERS = {"s3": "Amazon", "gs": "Google"}
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL",),
@@ -67,12 +67,12 @@ _NO_KEY = "audio-tfrecords/no-such-folder"
 
 
 def is_in_store(path: str) -> bool:
-    """Whether a path belongs to a store that this module serves."""
+    """Whether a path has the scheme of a store that this module serves."""
     return path.partition("://")[0] in SCHEMES
 
 
 def _split(path: str) -> tuple[Any, str]:
-    """The client of a path's bucket, and the object's name."""
+    """Returns the client of a path's bucket, and the object's key."""
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
     if not bucket:
@@ -87,7 +87,7 @@ def _client(scheme: str, bucket: str) -> Any:
     options: dict[str, Any] = {
         "retry_config": _RETRIES,
         "client_options": {
-            # Anything but a test server is spoken to by HTTPS, as its address says.
+            # For test servers; the stores' own addresses are HTTPS.
             "allow_http": True,
             "connect_timeout": timedelta(seconds=10),
             "timeout": timedelta(seconds=120),
@@ -100,10 +100,11 @@ def _client(scheme: str, bucket: str) -> Any:
 
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Turns the client's errors into those of a file system, or into errors of ours.
+    """Turns the client's errors into OSError, InputError or StoreError.
 
-    That one object is not there is an OSError: without that file the rest goes on. All
-    else (no answer, an answer of 500, no access, no bucket) is not the file's fault.
+    A missing object is a FileNotFoundError, so that a run can go on without that file.
+    Other failures (no answer, status 500, no access, no bucket) are not the file's
+    fault: they end the run.
     """
     from obstore import exceptions
 
@@ -114,6 +115,7 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def _explain(path: str, error: Exception) -> Exception:
+    """Returns the error to raise instead of the client's ``error``."""
     from obstore import exceptions
 
     text = str(error)
@@ -122,22 +124,22 @@ def _explain(path: str, error: Exception) -> Exception:
     bucket = rest.partition("/")[0]
     if "<Code>NoSuchBucket</Code>" in text:
         return InputError(
-            f"{path}: there is no bucket {bucket!r}. Check its name; where it is not "
-            f"{_OWNERS[scheme]}'s, {' or '.join(_ENDPOINTS[scheme])} must give the "
-            "address of the store."
+            f"{path}: there is no bucket {bucket!r}. Check its name. If the store is "
+            f"not {_OWNERS[scheme]}'s, set {' or '.join(_ENDPOINTS[scheme])} to its "
+            "address."
         )
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, "there is no such object", path)
     refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError
     if isinstance(error, refusals) or _LISTING_REFUSED.search(first):
         unsigned = _split(path)[0].config.get("skip_signature")
-        found = "there are none" if unsigned else "what is there does not suffice"
+        found = "none were found" if unsigned else "those found are not sufficient"
         return StoreError(
             path,
             f"the store refuses access to the bucket {bucket!r}, or to this part of it",
             f"Credentials are looked for in {_CREDENTIALS[scheme]}: {found}. They must "
-            "allow to list, to read and, for an output, to write (who may not list is "
-            "refused what is not there, too).",
+            "allow listing, reading and, for an output, writing (without the right to "
+            "list, the store also refuses access to missing objects).",
         )
     message = _MESSAGE.search(text)
     return StoreError(path, first + (f" ({message[1]})" if message else ""))
@@ -145,37 +147,37 @@ def _explain(path: str, error: Exception) -> Exception:
 
 @functools.lru_cache(maxsize=64)
 def _require_bucket(scheme: str, bucket: str) -> None:
-    """Raises InputError for a bucket that is not there, which HEAD does not tell."""
+    """Raises InputError if a bucket does not exist, which HEAD does not report."""
     import obstore
 
     try:
         with _explained(f"{scheme}://{bucket}"):
             next(iter(obstore.list(_client(scheme, bucket), prefix=_NO_KEY)), None)
     except StoreError:
-        return  # who may not list it may read in it all the same
+        return  # reading may be allowed where listing is not
 
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    """The threads that wait for answers; as good as idle."""
+    """Returns the pool of threads that wait for answers."""
     return ThreadPoolExecutor(REQUESTS_AT_ONCE, "store")
 
 
 class StoreReader(io.RawIOBase):
     """An object as a seekable file that fetches ranges of bytes.
 
-    Keeps the first range for good, because decoders come back to the header, and one
-    further range; fetches the next one ahead once reading goes on in a row.
+    Keeps the first range, because decoders return to the header, and the current range.
+    Fetches the next range ahead when the reads are sequential.
 
     Parameters
     ----------
     path : str
         ``gs://bucket/key`` or ``s3://bucket/key``.
     first_bytes : int
-        How much the first request fetches.
+        Number of bytes that the first request fetches.
     share : float
-        How much of the object will be read, counted from its start. Not more than this
-        is fetched ahead; reading beyond is allowed.
+        Share of the object that will be read, from its start, between 0 and 1. Bytes
+        beyond it are not fetched ahead, but can be read.
     """
 
     def __init__(self, path: str, first_bytes: int = FIRST_BYTES, share: float = 1.0):
@@ -202,7 +204,7 @@ class StoreReader(io.RawIOBase):
 
     @property
     def modified_ns(self) -> int:
-        """When the object was last changed."""
+        """When the object was last modified, in nanoseconds since 1970."""
         self._ensure_open()
         return self._modified_ns
 
@@ -234,15 +236,15 @@ class StoreReader(io.RawIOBase):
         return count
 
     def _block_with(self, position: int, wanted: int) -> tuple[int, bytes]:
-        """A range of bytes that holds the one at ``position``."""
+        """Returns a range that holds the byte at ``position``, and where it starts."""
         assert self._head is not None
         if position < len(self._head):
             return 0, self._head
         end = self._block_start + len(self._block)
         if self._block_start <= position < end:
             return self._block_start, self._block
-        in_a_row = position in (len(self._head), end)
-        self._step = min(2 * self._step, MOST_BYTES) if in_a_row else FIRST_BYTES
+        sequential = position in (len(self._head), end)
+        self._step = min(2 * self._step, MOST_BYTES) if sequential else FIRST_BYTES
         if self._ahead is not None and self._ahead[0] == position:
             self._block = self._ahead[1].result()
         else:
@@ -252,7 +254,7 @@ class StoreReader(io.RawIOBase):
         self._block_start = position
         self._ahead = None
         end = position + len(self._block)
-        if in_a_row and end < self._expected_end():
+        if sequential and end < self._expected_end():
             later = min(end + min(2 * self._step, MOST_BYTES), self._expected_end())
             self._ahead = end, _pool().submit(self._fetch, end, later)
         return self._block_start, self._block
@@ -272,13 +274,13 @@ class StoreReader(io.RawIOBase):
 
         with _explained(self._path):
             try:
-                found = obstore.get(
+                answer = obstore.get(
                     self._store, self._key, options={"range": (0, self._first_bytes)}
                 )
-                head = bytes(found.bytes())
-                meta = found.meta
+                head = bytes(answer.bytes())
+                meta = answer.meta
             except obstore.exceptions.BaseError:
-                # A range of an empty object is refused.
+                # Stores refuse to return a range of an empty object.
                 meta = obstore.head(self._store, self._key)
                 if meta["size"] > 0:
                     raise
@@ -300,7 +302,7 @@ def write(path: str, content: bytes) -> None:
 
 
 def upload(local_path: str, path: str) -> None:
-    """Writes a local file as an object; large ones in parts, several at once."""
+    """Uploads a local file; a large one in several parts in parallel."""
     with open(local_path, "rb") as file:
         _put(path, file)
 
@@ -314,7 +316,7 @@ def _put(path: str, content: Any) -> None:
 
 
 def size(path: str) -> int:
-    """An object's length in bytes, or -1 where there is none."""
+    """Returns an object's length in bytes, or -1 if it does not exist."""
     import obstore
 
     store, key = _split(path)
@@ -330,7 +332,7 @@ def size(path: str) -> int:
 
 
 def modified_ns(path: str) -> int:
-    """When an object was last changed."""
+    """Returns when an object was last modified, in nanoseconds since 1970."""
     import obstore
 
     store, key = _split(path)
@@ -339,12 +341,12 @@ def modified_ns(path: str) -> int:
 
 
 def list_files(folder: str) -> Iterator[str]:
-    """The names of all objects below a folder, relative to it, in order.
+    """Yields the names of all objects below a folder, relative to it, sorted.
 
     Raises
     ------
     StoreError
-        If the store lists them in another order, as S3's directory buckets do.
+        The store does not list in sorted order, as S3's directory buckets do not.
     """
     import obstore
 
@@ -356,18 +358,19 @@ def list_files(folder: str) -> Iterator[str]:
                 name = entry["path"][len(key) :]
                 if name < previous:
                     if entry["size"] == 0 and f"{name}/" >= previous:
-                        continue  # what stands for a folder, its last "/" dropped
+                        continue  # a folder marker, without its final "/"
                     raise StoreError(
                         folder,
-                        f"it lists {name!r} after {previous!r}; only stores that list "
-                        "in order can be read by folder. Give a .txt list of paths",
+                        f"it lists {name!r} after {previous!r}, but folders can be "
+                        "read only from stores that list in sorted order. Give a .txt "
+                        "list of paths",
                     )
                 previous = name
                 yield name
 
 
 def delete(paths: Sequence[str]) -> None:
-    """Deletes objects; what is not there is no error."""
+    """Deletes objects; ignores objects that do not exist."""
     import obstore
 
     by_store: dict[int, tuple[Any, list[str]]] = {}

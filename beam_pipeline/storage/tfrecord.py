@@ -1,6 +1,6 @@
 """The TFRecord format and its GZIP stream, without Beam or TensorFlow.
 
-A record is ``length u64le | crc(length) u32le | data | crc(data) u32le``, where crc is
+A record is ``length u64le | crc(length) u32le | data | crc(data) u32le``. Here, crc is
 CRC-32C, rotated right by 15 bits plus a constant, as TensorFlow defines it.
 """
 
@@ -18,9 +18,9 @@ from isal import igzip_lib, isal_zlib
 
 SUFFIX = ".tfrecord.gz"
 
-# Of ISA-L's levels this one compresses float audio and spectra as well as the others,
-# to 1-4 %, and up to twice as fast. And its bytes are the same on processors with and
-# without AVX-512, where those of level 3 differ.
+# This level of ISA-L compresses float audio and spectra as well as the other levels,
+# within 1-4 %, and up to twice as fast. Its bytes are the same on processors with and
+# without AVX-512; those of level 3 differ.
 GZIP_LEVEL = 1
 _GZIP_WBITS = 31
 _MEMORY_LEVEL = 9
@@ -32,7 +32,7 @@ _IsalError: Any = igzip_lib.IsalError
 if google_crc32c.implementation != "c":
     warnings.warn(
         "google-crc32c runs as pure Python here, which makes writing records hundreds "
-        "of times slower: install a build with its C extension "
+        "of times slower. Install a build with its C extension "
         "(pip install --force-reinstall google-crc32c).",
         RuntimeWarning,
         stacklevel=2,
@@ -40,23 +40,23 @@ if google_crc32c.implementation != "c":
 
 
 def masked_crc32c(data: bytes) -> int:
-    """The checksum that TFRecord stores for ``data``."""
+    """Returns the checksum that TFRecord stores for ``data``."""
     crc: int = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def frame_record(data: bytes) -> bytes:
-    """One record as it stands in a file."""
+    """Returns ``data`` as one record, framed with its length and checksums."""
     length = struct.pack("<Q", len(data))
     header = length + struct.pack("<I", masked_crc32c(length))
     return b"".join((header, data, struct.pack("<I", masked_crc32c(data))))
 
 
 class GzipWriter:
-    """A GZIP member whose bytes depend on what is written alone.
+    """Writes a GZIP member whose bytes depend only on its content.
 
-    Its header holds no time and no name. Counts and hashes what goes into ``file``.
-    Closing it finishes the member and closes ``file``.
+    The header holds no time and no name. The writer counts and hashes the bytes
+    that it writes to ``file``. Closing it finishes the member and closes ``file``.
     """
 
     def __init__(self, file: BinaryIO, level: int = GZIP_LEVEL):
@@ -73,15 +73,15 @@ class GzipWriter:
         return len(data)
 
     def flush(self) -> None:
-        """Does nothing: a flush in the middle would change the bytes."""
+        """Does nothing, because a flush before the end would change the bytes."""
 
     def close(self) -> None:
-        """Finishes the member."""
+        """Finishes the member and closes ``file``."""
         self._put(self._deflate.flush())
         self._file.close()
 
     def sha256(self) -> str:
-        """SHA-256 of all that went into ``file``, in hexadecimal."""
+        """Returns the SHA-256 of the bytes written to ``file``, in hexadecimal."""
         return self._sha256.hexdigest()
 
     def _put(self, compressed: bytes) -> None:
@@ -92,12 +92,17 @@ class GzipWriter:
 
 
 def inflate(file: BinaryIO, sha256: hashlib._Hash | None = None) -> Iterator[bytes]:
-    """The content of a GZIP file of any number of members, piece by piece.
+    """Yields the decompressed content of a GZIP file with any number of members.
+
+    Parameters
+    ----------
+    sha256 : hash object, optional
+        Updated with the compressed bytes of the file.
 
     Raises
     ------
     ValueError
-        If it is no GZIP, its checksum is wrong, or it ends early.
+        The file is not GZIP, has a wrong checksum, or ends early.
     """
     member = None
     while block := file.read(_BLOCK):
@@ -115,29 +120,30 @@ def inflate(file: BinaryIO, sha256: hashlib._Hash | None = None) -> Iterator[byt
             if member.eof:
                 block, member = member.unused_data, None
     if member is not None:
-        raise ValueError("not readable as GZIP: the file ends in the middle")
+        raise ValueError("not readable as GZIP: the file ends early")
 
 
 def read_records(
     file: BinaryIO, sha256: hashlib._Hash | None = None
 ) -> Iterator[bytes]:
-    """The records of a GZIP TFRecord file, with both checksums of each tested.
+    """Yields the records of a GZIP TFRecord file and checks both checksums of each.
 
     Parameters
     ----------
     sha256 : hash object, optional
-        Is fed the file's own bytes along the way.
+        Updated with the compressed bytes of the file.
 
     Raises
     ------
     ValueError
-        Naming the record at which the file is not what it should be.
+        The file is not GZIP, or a record is damaged; the message then names it.
     """
     pieces = inflate(file, sha256)
     buffer = bytearray()
     number = 0
 
     def have(size: int) -> bool:
+        """Fills the buffer to ``size`` bytes; False if the file ends before."""
         while len(buffer) < size:
             piece = next(pieces, None)
             if piece is None:

@@ -1,4 +1,4 @@
-"""Probe, decoder and clip reader against whole decoding, edited headers, real files."""
+"""Tests the probe, decoder and clip reader with edited headers and real files."""
 
 import csv
 import errno
@@ -48,7 +48,7 @@ def noise(frames, channels=1, seed=0):
 
 
 def encode(samples, rate=8000, **kwargs):
-    """The bytes of an audio file."""
+    """Returns the bytes of an audio file."""
     file = io.BytesIO()
     soundfile.write(file, samples, rate, **{"format": "WAV", **kwargs})
     return file.getvalue()
@@ -64,7 +64,7 @@ def reader(data, **kwargs):
 
 
 def decode(data):
-    """All samples, shape (frames, channels), by one read of libsndfile."""
+    """Returns all samples, shape (frames, channels), from one read of libsndfile."""
     with soundfile.SoundFile(io.BytesIO(data)) as file:
         return file.read(dtype="float32", always_2d=True)
 
@@ -96,7 +96,7 @@ def put(data, offset, fmt, value):
         ("OGG", "VORBIS"),
     ],
 )
-def test_probe_counts_what_decodes_and_names_what_is_cut(container, subtype):
+def test_probe_counts_the_frames_that_decode_and_finds_cuts(container, subtype):
     data = encode(noise(30_001, 2), 16000, format=container, subtype=subtype)
     info = probe(data)
     expected = AudioInfo(30_001, 16000, 2, container, subtype)
@@ -109,8 +109,8 @@ def test_probe_counts_what_decodes_and_names_what_is_cut(container, subtype):
     info = probe(cut, allow_truncated=True)
     assert 0 < info.frames < 30_000
     with ClipReader(io.BytesIO(cut), info, name="clip", channels="keep") as clip:
-        kept = clip.read(0, info.frames)
-    np.testing.assert_array_equal(kept.T, decode(data)[: info.frames])
+        samples = clip.read(0, info.frames)
+    np.testing.assert_array_equal(samples.T, decode(data)[: info.frames])
 
 
 def test_byte_order_rifx():
@@ -147,7 +147,7 @@ def test_size_left_by_a_streaming_writer_is_unknown_length(size, riff_size):
     assert probe(data).frames == 1000
 
 
-def test_declared_size_zero_before_samples_is_empty_and_says_so():
+def test_declared_size_zero_before_samples_is_an_error_with_their_size():
     data = put(encode(noise(1000), subtype="PCM_16"), 40, "<I", 0)
     with raises(EmptyAudio, naming="2000"):
         probe(data)
@@ -206,7 +206,7 @@ def test_file_that_shrinks_after_the_probe_is_unreadable():
         clip.read(500, 1000)
 
 
-def test_file_that_is_another_after_the_probe_is_unreadable():
+def test_file_that_changes_after_the_probe_is_unreadable():
     other = encode(noise(1000, 2))
     with raises(UnreadableAudio, path="clip", naming=["channels=1", "channels=2"]):
         ClipReader(io.BytesIO(other), probe(encode(noise(1000))), name="clip")
@@ -236,7 +236,7 @@ def test_double_beyond_float32_is_not_finite():
         probe(encode(np.array([0.0, 1e300]), subtype="DOUBLE"))
 
 
-def test_what_is_not_a_readable_file_is_unreadable(tmp_path):
+def test_unreadable_files_are_errors(tmp_path):
     (tmp_path / "text.wav").write_text("no audio in here" * 9)
     (tmp_path / "empty.wav").touch()
     (tmp_path / "headless.raw").write_bytes(bytes(100))
@@ -266,7 +266,7 @@ def test_forbidden_file_is_unreadable(tmp_path):
 
 
 class Failing(io.BytesIO):
-    """Raises once the first ``good`` bytes are past."""
+    """Raises when a read goes beyond the first ``good`` bytes."""
 
     def __init__(self, data, good, error):
         super().__init__(data)
@@ -286,7 +286,7 @@ def test_error_of_a_remote_file_is_its_reason():
     clip = ClipReader(Failing(data, 60_000, lost), probe(data), name="clip")
     with clip, raises(UnreadableAudio, naming=["0", "connection lost"]):
         clip.read(0, 100_000)
-    flac = CLIPS["FLAC"]  # its end is looked at before its middle
+    flac = CLIPS["FLAC"]  # the probe reads its end before its middle
     with raises(UnreadableAudio, path="clip", naming="connection lost"):
         probe_audio(Failing(flac, len(flac) // 2, lost), name="clip")
     with raises(KeyError, naming="ours"):
@@ -317,7 +317,7 @@ def test_keep_has_an_axis_for_one_channel():
 
 
 @pytest.mark.parametrize("channels", [-1, "left", 1.0, None])
-def test_channels_that_mean_nothing(channels):
+def test_invalid_channels_are_an_error(channels):
     info = AudioInfo(1, 8000, 2, "WAV", "PCM_16")
     with raises(ValueError, naming=repr(channels)):
         check_channel(info, channels, name="clip")
@@ -328,7 +328,7 @@ def test_channels_that_mean_nothing(channels):
 
 @st.composite
 def ranges(draw, frames):
-    """Ranges whose starts never decrease: overlapping, nested, with gaps, empty."""
+    """Draws ranges whose starts never decrease; they may overlap or leave gaps."""
     starts = sorted(draw(st.lists(st.integers(0, frames), max_size=8)))
     lengths = st.sampled_from([0, 1, 2, 100, 5000, frames])
     return [(start, min(frames, start + draw(lengths))) for start in starts]
@@ -357,7 +357,7 @@ def test_ranges_equal_slices_of_the_whole(kind, data):
 
 
 def _whole(kind):
-    # Not decode(): for MP3 the length that the header claims is not read in one go.
+    # Not decode(), which does not read the whole length of an MP3 in one call.
     with soundfile.SoundFile(io.BytesIO(CLIPS[kind])) as file:
         return file.read(file.frames, dtype="float32", always_2d=True)
 
@@ -428,15 +428,15 @@ def test_raw_file_with_short_reads():
         lambda rates: 1 / 50 < rates[0] / rates[1] < 50
     ),
 )
-def test_output_frames_is_what_soxr_makes(frames, rates):
-    made = soxr.resample(np.zeros(frames, np.float32), *rates)
-    assert output_frames(frames, *rates) == len(made)
+def test_output_frames_equals_the_length_from_soxr(frames, rates):
+    resampled = soxr.resample(np.zeros(frames, np.float32), *rates)
+    assert output_frames(frames, *rates) == len(resampled)
 
 
 @pytest.mark.parametrize("frames", [0, 1, 2, 69_040, 1_005_360])
 def test_output_frames_of_clips_that_end_half_way(frames):
-    made = soxr.resample(np.zeros(frames, np.float32), 48000, 44100)
-    assert output_frames(frames, 48000, 44100) == len(made)
+    resampled = soxr.resample(np.zeros(frames, np.float32), 48000, 44100)
+    assert output_frames(frames, 48000, 44100) == len(resampled)
 
 
 def test_output_frames_without_resampling():
@@ -527,7 +527,7 @@ def _expected(row):
 
 
 @needs_corpora
-def test_real_files_probe_as_the_inventory_says():
+def test_real_files_probe_as_in_the_inventory():
     found, expected = {}, {}
     for row in _inventory():
         path = row["path"]
@@ -541,7 +541,7 @@ def test_real_files_probe_as_the_inventory_says():
 
 
 @needs_corpora
-def test_real_files_read_in_pieces_as_in_one():
+def test_real_files_read_in_pieces_as_in_one_read():
     formats = set()
     for row in _inventory()[::5] + _inventory()[3000:]:
         if not isinstance(_expected(row), int) or int(row["bytes"]) > 400_000:

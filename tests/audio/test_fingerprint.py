@@ -1,4 +1,4 @@
-"""fingerprints.py: equal audio, nearly equal audio, and different audio."""
+"""Tests fingerprints of equal audio, nearly equal audio and different audio."""
 
 import hashlib
 import io
@@ -22,7 +22,7 @@ RATE = 16000
 
 
 def melody(seed, seconds=2.0, rate=RATE):
-    """Notes of random pitch, length and loudness, with harmonics; float32."""
+    """Returns notes of random pitch, length and loudness, with harmonics; float32."""
     rng = np.random.default_rng(seed)
     parts, left = [], round(seconds * rate)
     while left > 0:
@@ -143,7 +143,7 @@ def test_other_sounds_are_far():
     ],
     ids=["no", "one", "zeros", "offset", "dither", "tone", "nan", "inf", "impulse"],
 )
-def test_what_has_nothing_to_compare_has_no_sketch(samples):
+def test_silence_and_steady_sounds_have_no_sketch(samples):
     with np.errstate(all="raise", invalid="ignore"):
         found = fingerprint_audio([samples.astype(np.float32)[None]], RATE, 1)
     assert found.sketch == b""
@@ -151,7 +151,7 @@ def test_what_has_nothing_to_compare_has_no_sketch(samples):
 
 
 @pytest.mark.parametrize("rate", [1, 100, 1000, 384_000])
-def test_odd_rates_do_no_harm(rate):
+def test_unusual_rates_give_a_sketch_or_none(rate):
     samples = np.random.default_rng(0).uniform(-1, 1, 20_000).astype(np.float32)
     assert len(sketch(samples, rate)) in (0, SKETCH_BYTES)
 
@@ -184,7 +184,7 @@ def test_a_long_clip_is_near_its_copy():
 
 
 def test_takes_of_one_word_are_far(corpora):
-    """Fifty takes of a word by each of two speakers."""
+    """Tests fifty takes of one word by each of two speakers."""
     found = []
     for speaker in ("george", "nicolas"):
         for take in range(50):

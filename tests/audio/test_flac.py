@@ -1,4 +1,4 @@
-"""FLAC streams that change in the middle, and those that only look as if they did."""
+"""Tests FLAC streams that change in the middle, or only appear to change."""
 
 import io
 import json
@@ -26,7 +26,7 @@ CORPORA = os.environ.get("AUDIO_CORPORA")
 TOOL = shutil.which("flac")
 BITS = {"PCM_S8": 8, "PCM_16": 16, "PCM_24": 24}
 FIRST = (16000, 1, "PCM_16")
-BLOCK = 4096  # frames that libsndfile puts into one
+BLOCK = 4096  # frames per block, as libsndfile writes them
 
 
 def encode(frames, rate=16000, channels=1, subtype="PCM_16", seed=0, loudness=0.5):
@@ -42,21 +42,21 @@ def first_block(data):
 
 
 def declare(data, frames):
-    """The file with another number of frames in its header, and no hash of them."""
+    """Returns the file with another number of frames in its header, and no MD5."""
     fields = int.from_bytes(data[18:26], "big") >> 36 << 36 | frames
     return data[:18] + fields.to_bytes(8, "big") + bytes(16) + data[42:]
 
 
 def joined(*files, frames):
-    """The first file, with the blocks of all: a stream that changes."""
+    """Returns the first file with the blocks of all files: a stream that changes."""
     blocks = b"".join(file[first_block(file) :] for file in files)
     return declare(files[0][: first_block(files[0])] + blocks, frames)
 
 
 def renumbered(*files):
-    """The same with blocks that count on; each file is of whole blocks.
+    """Joins files of whole blocks and numbers the blocks consecutively.
 
-    A seek finds its way in such a stream, and its last block where it should be.
+    In the result, libsndfile can seek, also to the last block.
     """
     blocks = []
     for file in files:
@@ -88,7 +88,7 @@ def change_in(data):
 
 
 def decode(data, info=None, block=5000):
-    """Decodes all of a file, a block at a time, past the probe."""
+    """Decodes a whole file block by block, without the probe."""
     out = np.empty(block, np.float32)
     with Decoder(io.BytesIO(data), "clip", info) as decoder:
         out = np.empty((block, decoder.info.channels), np.float32)
@@ -135,7 +135,7 @@ def test_probe_names_a_change_to_less(first):
 
 
 @pytest.mark.parametrize(("second", "change"), SECOND)
-def test_change_that_is_taken_back_is_found_when_decoding(second, change):
+def test_change_that_is_reverted_is_found_when_decoding(second, change):
     middle = encode(5 * BLOCK, *second, seed=1)
     data = renumbered(encode(70 * BLOCK), middle, encode(70 * BLOCK, seed=2))
     info = AudioInfo(145 * BLOCK, *FIRST[:2], "FLAC", FIRST[2])
@@ -152,7 +152,7 @@ def test_change_that_is_taken_back_is_found_when_decoding(second, change):
 
 
 @pytest.mark.parametrize("block", range(70, 75))
-def test_block_that_a_seek_leads_to_is_looked_at(block):
+def test_block_after_a_seek_is_checked(block):
     middle = encode(5 * BLOCK, 8000, seed=1)
     data = renumbered(encode(70 * BLOCK), middle, encode(70 * BLOCK, seed=2))
     info = AudioInfo(145 * BLOCK, *FIRST[:2], "FLAC", FIRST[2])
@@ -163,13 +163,13 @@ def test_block_that_a_seek_leads_to_is_looked_at(block):
         clip.read(block * BLOCK + 7, block * BLOCK + 8)
 
 
-def test_probe_looks_at_the_last_block():
+def test_probe_checks_the_last_block():
     data = renumbered(encode(70 * BLOCK), encode(BLOCK, 8000, seed=1))
     with pytest.raises(UnreadableAudio, match=f"at frame {70 * BLOCK};"):
         probe(data)
 
 
-def test_whole_file_that_is_not_what_its_header_says():
+def test_whole_file_that_differs_from_its_header():
     data = bytearray(encode(20_000, 16000))
     fields = int.from_bytes(data[18:26], "big") ^ (16000 ^ 44100) << 44
     data[18:26] = fields.to_bytes(8, "big")
@@ -178,7 +178,7 @@ def test_whole_file_that_is_not_what_its_header_says():
         probe(bytes(data))
 
 
-def test_local_file_is_looked_at_as_well(tmp_path):
+def test_local_file_is_checked_as_well(tmp_path):
     path = tmp_path / "clip.flac"
     parts = encode(20 * BLOCK), encode(BLOCK, 8000), encode(20 * BLOCK)
     path.write_bytes(renumbered(*parts))
@@ -213,7 +213,7 @@ def test_samples_that_are_another_flac_file_are_no_change():
     data = file.getvalue()
     stream = flac.read_stream_info(io.BytesIO(data))
     blocks = list(flac.find_disagreeing(data, stream))
-    assert len(blocks) > 50  # stored as they are: noise does not shrink
+    assert len(blocks) > 50  # noise is stored without compression
     assert any(
         _decodes(flac.lone_block(file, offset, header, stream), header.frames)
         for offset, header in blocks
@@ -226,7 +226,7 @@ def test_samples_that_are_another_flac_file_are_no_change():
 
 
 def with_blocks(data, *blocks):
-    """The file with metadata blocks, (type, content), behind its first."""
+    """Returns the file with metadata blocks, (type, content), after its first."""
     extra = b"".join(
         bytes([kind]) + len(content).to_bytes(3, "big") + content
         for kind, content in blocks
@@ -261,7 +261,7 @@ def test_search_finds_headers_however_they_are_read(step):
     wanted = [
         (at, header)
         for at, header in flac.find_disagreeing(data, stream)
-        if at >= stream.first_block  # and not those in the metadata
+        if at >= stream.first_block  # without those in the metadata
     ]
     assert len(wanted) == 5
     search = flac.BlockSearch(stream)
@@ -273,7 +273,7 @@ def test_search_finds_headers_however_they_are_read(step):
     assert list(dict.fromkeys(found + search.take())) == wanted
 
 
-def test_search_does_not_join_what_a_seek_parts():
+def test_search_does_not_join_bytes_across_a_seek():
     data = encode(BLOCK, 8000)
     stream = replace(flac.read_stream_info(io.BytesIO(data)), sample_rate_hz=16000)
     at = stream.first_block
@@ -379,7 +379,7 @@ def test_files_of_the_reference_encoder(options, tmp_path):
         probe(both)
 
 
-@pytest.mark.skipif(not CORPORA, reason="AUDIO_CORPORA names no folder")
+@pytest.mark.skipif(not CORPORA, reason="AUDIO_CORPORA does not name a folder")
 def test_real_files_do_not_change():
     paths = sorted(Path(CORPORA).rglob("*.flac"))
     assert paths
@@ -407,7 +407,7 @@ def test_chained_ogg_is_refused(rate, channels, subtype):
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_run_rejects_the_changing_file(tmp_path, back):
+def test_run_rejects_a_file_that_changes(tmp_path, back):
     sounds = tmp_path / "in" / "cat"
     sounds.mkdir(parents=True)
     (sounds / "good.flac").write_bytes(encode(32_000))
@@ -421,7 +421,7 @@ def test_run_rejects_the_changing_file(tmp_path, back):
     (line,) = map(json.loads, (out / "rejected.jsonl").read_text().splitlines())
     assert metadata.rejected == 1
     assert (line["path"], line["error"]) == ("cat/bad.flac", "UnreadableAudio")
-    # A seek to the last block may or may not come across a change in the middle.
+    # A seek to the last block may or may not find a change in the middle.
     assert line["stage"] in (("probe", "decode") if back else ("probe",))
     change = "changes its sample rate from 16000 to 8000 Hz at frame 81920"
     assert line["reason"].startswith(change)

@@ -1,9 +1,11 @@
-"""gs:// and s3:// against a server on loopback, through a proxy that can fail."""
+"""Reads and writes gs:// and s3:// on loopback, through a proxy that can fail."""
 
 import errno
 import io
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -29,7 +31,7 @@ SCHEMES = ("s3", "gs")
 NOISE = np.random.default_rng(0).bytes(5 * FIRST_BYTES + 17)
 
 
-def digests(folder, names):
+def contents(folder, names):
     return {name: files.read_bytes(files.join(folder, name)) for name in names}
 
 
@@ -45,7 +47,7 @@ def upload_folder(local: Path, remote: str) -> None:
 @pytest.mark.parametrize(
     "size", [0, 1, FIRST_BYTES - 1, FIRST_BYTES, FIRST_BYTES + 1, len(NOISE)]
 )
-def test_what_was_written_is_read(bucket, scheme, size):
+def test_written_bytes_are_read_back(bucket, scheme, size):
     path = f"{scheme}://{bucket}/folder/ü b%*?.bin"
     assert files.size(path) == -1
     files.write_bytes(path, NOISE[:size])
@@ -70,7 +72,7 @@ def test_what_was_written_is_read(bucket, scheme, size):
         max_size=8,
     ),
 )
-def test_reading_anywhere_is_as_in_memory(bucket, share, first, moves):
+def test_random_reads_equal_reads_in_memory(bucket, share, first, moves):
     path = f"s3://{bucket}/noise"
     if files.size(path) < 0:
         files.write_bytes(path, NOISE)
@@ -86,7 +88,7 @@ def test_reading_anywhere_is_as_in_memory(bucket, share, first, moves):
         assert reader.tell() == memory.tell() or reader.tell() == len(NOISE)
 
 
-def test_names_come_in_the_order_of_a_local_folder(bucket, tmp_path):
+def test_names_are_listed_in_the_order_of_a_local_folder(bucket, tmp_path):
     names = ["b/2.wav", "b.wav", "a/z/1.wav", "a.wav", "a/b.wav", "a-b.wav", "B/1", "ä"]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -111,12 +113,23 @@ def test_deleting_a_folder_leaves_its_neighbours(bucket):
     assert list(files.list_files(f"s3://{bucket}")) == ["ab/1"]
 
 
+def test_local_files_load_no_client_of_a_store():
+    script = (
+        "import sys; from beam_pipeline.storage import files; files.exists('/');"
+        "print(*{'http.client', 'boto3', 'obstore'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
+
+
 def test_a_bucket_must_be_named():
     with raises(InputError, naming="s3://"):
         files.size("s3://")
 
 
-def test_an_object_that_is_not_there_is_an_error_of_a_file(bucket):
+def test_a_missing_object_is_a_file_not_found_error(bucket):
     with raises(FileNotFoundError, naming=f"gs://{bucket}/none.wav") as raised:
         files.read_bytes(f"gs://{bucket}/none.wav")
     assert raised.value.filename == f"gs://{bucket}/none.wav"
@@ -132,7 +145,7 @@ def test_failed_requests_are_repeated(bucket, proxy):
     assert proxy.refuse == proxy.cut == 0
 
 
-def test_a_store_that_never_answers_is_not_the_file_s_fault(bucket, proxy, monkeypatch):
+def test_a_store_that_never_answers_is_a_store_error(bucket, proxy, monkeypatch):
     files.write_bytes(f"s3://{bucket}/in/a.wav", b"x")
     monkeypatch.setitem(object_store._RETRIES, "max_retries", 1)
     object_store._client.cache_clear()
@@ -142,7 +155,7 @@ def test_a_store_that_never_answers_is_not_the_file_s_fault(bucket, proxy, monke
     proxy.refuse = 0
 
 
-def test_without_credentials_nobody_waits(store_port, proxy, bucket, monkeypatch):
+def test_missing_credentials_cost_no_waiting(store_port, proxy, bucket, monkeypatch):
     files.write_bytes(f"s3://{bucket}/private", b"x")
     files.write_bytes(f"s3://{bucket}/public", b"x")
     owner = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{store_port}")
@@ -200,7 +213,7 @@ def test_a_missing_object_is_a_reject(bucket, tmp_path, scheme):
 
 @pytest.mark.runs
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_bucket_that_is_not_there_is_told(bucket, tmp_path, capsys, scheme):
+def test_a_missing_bucket_is_an_error(bucket, tmp_path, capsys, scheme):
     write_corpus(tmp_path / "in", ("cat",), clips=1)
     missing, local = f"{scheme}://no-{bucket}/x", str(tmp_path / "in")
     window = ["--win-len", "500"]
@@ -219,7 +232,7 @@ def test_a_bucket_that_is_not_there_is_told(bucket, tmp_path, capsys, scheme):
 
 
 @pytest.mark.runs
-def test_a_dead_store_gives_the_advice_that_fits(monkeypatch, capsys):
+def test_a_dead_store_is_named_with_the_cause(monkeypatch, capsys):
     point_at(free_port(), monkeypatch)
     monkeypatch.setitem(object_store._RETRIES, "max_retries", 1)
     object_store._client.cache_clear()
@@ -241,7 +254,7 @@ def long_sound(path, seconds, rate=8000, **kind):
     ("suffix", "kind"),
     [(".wav", {"subtype": "PCM_16"}), (".flac", {"subtype": "PCM_16"})],
 )
-def test_a_stretch_of_a_long_file_costs_little_more(
+def test_a_stretch_of_a_long_file_needs_few_bytes(
     bucket, proxy, tmp_path, suffix, kind
 ):
     path = tmp_path / f"long{suffix}"
@@ -270,7 +283,7 @@ def test_a_stretch_of_a_long_file_costs_little_more(
     assert proxy.bytes_sent < whole / 50
 
 
-def test_reading_in_a_row_takes_few_requests(bucket, proxy):
+def test_sequential_reads_take_few_requests(bucket, proxy):
     path = f"s3://{bucket}/large"
     content = bytes(20 << 20)
     files.write_bytes(path, content)
@@ -299,7 +312,7 @@ def test_short_clips_do_not_wait_for_each_other(bucket, proxy, tmp_path):
 
 @pytest.mark.runs
 @pytest.mark.parametrize(("scheme", "workers"), [("s3", 1), ("gs", 2)])
-def test_a_recording_in_a_store_has_the_bytes_of_a_local_one(
+def test_a_data_set_in_a_store_has_the_bytes_of_a_local_one(
     bucket, proxy, tmp_path, scheme, workers
 ):
     write_corpus(tmp_path / "in")
@@ -314,7 +327,7 @@ def test_a_recording_in_a_store_has_the_bytes_of_a_local_one(
     record(remote_in, remote, workers=workers, **options)
     names = list(files.list_files(local))
     assert list(files.list_files(remote)) == names
-    assert digests(remote, names) == digests(local, names)
+    assert contents(remote, names) == contents(local, names)
     shards = [path for method, path, _ in proxy.requests
               if method == "PUT" and "tfrecord.gz" in path]  # fmt: skip
     assert len(shards) == 5, "each shard is sent once, under its last name"
@@ -322,7 +335,7 @@ def test_a_recording_in_a_store_has_the_bytes_of_a_local_one(
 
 
 @pytest.mark.runs
-def test_inputs_of_every_kind_lie_in_a_store(bucket, tmp_path):
+def test_inputs_of_every_kind_are_read_from_a_store(bucket, tmp_path):
     write_corpus(tmp_path / "in", clips=2)
     root = f"s3://{bucket}/in"
     upload_folder(tmp_path / "in", root)
@@ -370,10 +383,10 @@ def test_a_run_in_a_store_is_continued(bucket, proxy, tmp_path, monkeypatch):
     record(str(tmp_path / "in"), remote, **options)
     assert len([path for path in uploads if path.endswith(".gz")]) == 2
     names = list(files.list_files(str(tmp_path / "out")))
-    assert digests(remote, names) == digests(str(tmp_path / "out"), names)
+    assert contents(remote, names) == contents(str(tmp_path / "out"), names)
 
 
-def test_shards_of_an_earlier_plan_go_from_a_store(bucket, tmp_path):
+def test_shards_of_an_earlier_plan_are_deleted_from_a_store(bucket, tmp_path):
     write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
     remote, options = f"s3://{bucket}/out", {"win_len": 500, "elements_per_file": 15}
@@ -386,22 +399,22 @@ def test_shards_of_an_earlier_plan_go_from_a_store(bucket, tmp_path):
     assert len(found) == 6
 
 
-def test_a_finished_data_set_in_a_store_is_known_again(bucket, tmp_path):
+def test_a_finished_data_set_in_a_store_is_recognised(bucket, tmp_path):
     write_corpus(tmp_path / "in", clips=2)
-    places = f"s3://{bucket}/in", f"s3://{bucket}/out"
-    upload_folder(tmp_path / "in", places[0])
+    paths = f"s3://{bucket}/in", f"s3://{bucket}/out"
+    upload_folder(tmp_path / "in", paths[0])
     time.sleep(1.1)  # the store's times are in seconds
     found = []
-    metadata = record(*places, win_len=500)
-    assert record(*places, win_len=500, found=found.append) == metadata
+    metadata = record(*paths, win_len=500)
+    assert record(*paths, win_len=500, found=found.append) == metadata
     assert found == [metadata]
     time.sleep(1.1)
-    upload_folder(tmp_path / "in", places[0])
+    upload_folder(tmp_path / "in", paths[0])
     with pytest.raises(OutputError, match=r"wav may have been changed"):
-        record(*places, win_len=500)
+        record(*paths, win_len=500)
 
 
-def test_what_was_changed_in_the_store_is_read_again(bucket, tmp_path):
+def test_objects_changed_in_the_store_are_probed_again(bucket, tmp_path):
     write_corpus(tmp_path / "in", clips=2)
     remote = f"s3://{bucket}/in"
     upload_folder(tmp_path / "in", remote)

@@ -1,4 +1,4 @@
-"""tfrecord.py against Beam's framing, Python's gzip and damage at every byte."""
+"""Tests tfrecord.py against Beam's framing, Python's gzip and damage at every byte."""
 
 import gzip
 import hashlib
@@ -24,7 +24,7 @@ from tests.raising import raises
 RECORDS = [b"", b"a", b"cat" * 5, bytes(range(256))]
 
 
-class Kept(io.BytesIO):
+class ReadableWhenClosed(io.BytesIO):
     """A file whose bytes can be read after it was closed."""
 
     content = b""
@@ -36,8 +36,8 @@ class Kept(io.BytesIO):
 
 
 def compress(records):
-    """The bytes of a member with these records."""
-    writer = GzipWriter(Kept())
+    """Returns the bytes of a GZIP member with these records."""
+    writer = GzipWriter(ReadableWhenClosed())
     for record in records:
         writer.write(frame_record(record))
     writer.close()
@@ -101,7 +101,7 @@ def test_the_same_records_are_the_same_bytes():
 
 
 def test_flushing_changes_nothing():
-    flushed = GzipWriter(Kept())
+    flushed = GzipWriter(ReadableWhenClosed())
     for record in RECORDS:
         assert flushed.write(frame_record(record)) == len(record) + 16
         flushed.flush()
@@ -111,7 +111,7 @@ def test_flushing_changes_nothing():
 
 @pytest.mark.parametrize("records", [[], RECORDS, [some_bytes(3 << 20)]])
 def test_the_writer_counts_and_hashes_what_it_wrote(records):
-    file = Kept()
+    file = ReadableWhenClosed()
     writer = GzipWriter(file)
     for record in records:
         writer.write(frame_record(record))
@@ -152,7 +152,7 @@ def test_records_larger_than_a_block(size):
 
 @pytest.mark.parametrize("pad", range(0, 40, 3))
 def test_a_member_may_end_with_a_block(pad):
-    """Members whose ends lie around the bounds of the blocks that are read."""
+    """Tests members that end near the end of a block that is read."""
     first = compress([some_bytes((1 << 20) - 58 + pad)])
     assert read(first + compress([b"next"]))[1:] == [b"next"]
 
@@ -198,19 +198,19 @@ def test_content_cut_anywhere_is_an_error_but_between_records():
 def test_a_flipped_bit_anywhere_is_found(bit):
     data = compress(RECORDS[:3])
     wanted = read(data)
-    unseen = set()
-    for place in range(len(data)):
+    unnoticed = set()
+    for position in range(len(data)):
         damaged = bytearray(data)
-        damaged[place] ^= 1 << bit
+        damaged[position] ^= 1 << bit
         try:
             assert read(bytes(damaged)) == wanted
-            unseen.add(place)
+            unnoticed.add(position)
         except ValueError:
             pass
     # No checksum covers the flags, the time, the level and the system in the header,
-    # nor the bits that fill up the last byte before the checksum and the length. None
-    # of them says anything about the records; SHA-256 sees them.
-    assert unseen <= {3, 4, 5, 6, 7, 8, 9, len(data) - 9}
+    # nor the bits that pad the last byte before the checksum. None of them changes the
+    # records; the SHA-256 of the file covers them.
+    assert unnoticed <= {3, 4, 5, 6, 7, 8, 9, len(data) - 9}
 
 
 @pytest.mark.parametrize("bit", range(8))
@@ -218,9 +218,9 @@ def test_a_flipped_bit_in_the_content_is_found_with_its_record(bit):
     frames = [frame_record(record) for record in RECORDS[:3]]
     content = b"".join(frames)
     owners = [n for n, frame in enumerate(frames) for _ in frame]
-    for place, owner in enumerate(owners):
+    for position, owner in enumerate(owners):
         damaged = bytearray(content)
-        damaged[place] ^= 1 << bit
+        damaged[position] ^= 1 << bit
         with raises(ValueError, naming=f"record {owner}"):
             read(gzip.compress(damaged))
 
@@ -231,12 +231,12 @@ def test_a_flipped_bit_in_the_content_is_found_with_its_record(bit):
     ids=["byte", "zeros", "text", "not compressed"],
 )
 @pytest.mark.parametrize("before", [b"", compress(RECORDS)], ids=["alone", "behind"])
-def test_what_is_no_gzip_is_an_error(before, data):
+def test_other_data_than_gzip_is_an_error(before, data):
     with raises(ValueError, naming="GZIP"):
         read(before + data)
 
 
-def test_records_before_the_damage_are_given():
+def test_records_before_the_damage_are_returned():
     records = read_records(io.BytesIO(compress([b"first"]) + b"rubbish here"))
     assert next(records) == b"first"
     with raises(ValueError, naming="GZIP"):
