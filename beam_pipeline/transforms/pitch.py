@@ -175,7 +175,7 @@ class Yin(_Periods):
     Attributes
     ----------
     frame, hop : int
-        Length of a frame, and from one to the next, in frames of the signal. Two
+        Length of a frame and step to the next one, in frames of the signal. Two
         periods of ``f_min`` must fit into one.
     f_min, f_max : float
         Range of the frequency in Hz.
@@ -291,7 +291,7 @@ class Pyin(_Periods):
     Attributes
     ----------
     frame, hop : int
-        Length of a frame, and from one to the next, in frames of the signal. Two
+        Length of a frame and step to the next one, in frames of the signal. Two
         periods of ``f_min`` must fit into one.
     f_min, f_max : float
         Range of the frequency in Hz.

@@ -94,7 +94,7 @@ class SpectralCentroid(_Frequency):
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
 
     Raises
     ------
@@ -133,7 +133,7 @@ class SpectralBandwidth(_Frequency):
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
 
     Raises
     ------
@@ -174,7 +174,7 @@ class SpectralFlatness(SpectrumFrames):
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
     floor : float
         The least power of a bin, 1e-30 to 1e30.
 
@@ -227,7 +227,7 @@ class SpectralRolloff(_Frequency):
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
     share : float
         Above 0 and below 1.
 
@@ -285,7 +285,7 @@ class SpectralContrast(SpectrumFrames):
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
     bands : int
         Number of octaves from ``f_min``, at most 64. The last begins below half the
         rate.
@@ -416,7 +416,7 @@ class ZeroCrossingRate(_Level):
     Attributes
     ----------
     frame, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
 
     Raises
     ------
@@ -458,7 +458,7 @@ class Rms(_Level):
     Attributes
     ----------
     frame, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
 
     Raises
     ------
@@ -502,7 +502,7 @@ class OnsetStrength(MelFrames):
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
     n_mels : int
         Number of bands.
     f_min, f_max : float
