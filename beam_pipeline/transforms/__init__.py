@@ -10,9 +10,10 @@ cut (:mod:`.streams`). Read :mod:`.base` first: it defines what a transform is.
     text -> expressions -> catalogue, selection, augment, streams
                                |
         signals, filters, levels, loudness      samples -> samples, or a level
-        fourier, spectral, kaldi, cqt, ar       samples -> spectra
-        shape, pitch                            samples -> a few numbers a frame
-        cepstral                                mel spectra -> cepstra, pcen, slopes
+        fourier, spectral, kaldi, cqt           samples -> spectra
+        ar                                      samples -> models, and their spectra
+        shape, pitch                            samples -> a few numbers per frame
+        cepstral                                mel spectra -> cepstra, PCEN, slopes
 """
 
 from beam_pipeline.transforms.ar import ArSpectrum, LinearPrediction

@@ -33,7 +33,7 @@ from beam_pipeline.transforms.quiet import quiet
 
 Signals = npt.NDArray[np.floating[Any]]
 Float64Array = npt.NDArray[np.float64]
-# Coefficients, reflection, variance, power.
+# The values of a Model: coefficients, reflection, variance, power.
 Recursion = tuple[Float64Array, Float64Array, Float64Array, Float64Array]
 
 # At this order, the largest coefficient of a stable filter, binomial(128, 64) = 2e37,
@@ -78,7 +78,7 @@ TOLERANCE = 2.0**-25
 
 
 class Model(NamedTuple):
-    """Models of signals, one for each.
+    """Models of signals, one for each signal.
 
     Attributes
     ----------
@@ -592,7 +592,7 @@ class ArSpectrum(ArParameters):
 
 
 def _rows(signals: Signals, order: int, least: int) -> Signals:
-    """The signals as (n, N)."""
+    """The signals as (n, N), checked for the least length."""
     frames = signals.shape[-1]
     if frames < least:
         raise RecipeError(

@@ -1,4 +1,4 @@
-"""Augmentations: random changes of windows before features are made of them.
+"""Augmentations: random changes of windows, before features are computed.
 
 Each window has a random key of 64 bits. All random values come from that key by integer
 arithmetic (SplitMix64). So they are the same on every machine, with any version of
@@ -117,10 +117,9 @@ class RandomGain:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomPolarity:
-    """Inverts every other window, at random.
+    """Inverts each window with a probability of one half.
 
-    ``y = -x`` or ``y = x``, with equal probability. The channels of a window share the
-    sign.
+    ``y = -x`` or ``y = x``. The channels of a window share the sign.
 
     Examples
     --------
@@ -377,7 +376,7 @@ def _white(key: int, start: int, stop: int) -> FloatArray:
     """Samples ``start .. stop - 1`` of a key's white noise: integers with mean 0."""
     words = hash64(key, np.arange(start, stop, dtype=np.int64))
     parts = words.astype("<u8", copy=False).view("<u2").reshape(-1, 4)
-    # At most 18 bits, which float32 holds exactly.
+    # Sums have 18 bits at most, which float32 stores exactly.
     total = parts[:, 0].astype(np.float32)
     for part in parts.T[1:]:
         total += part

@@ -254,7 +254,7 @@ class Pcen(MelFrames):
 
 @dataclass(frozen=True, kw_only=True)
 class Delta:
-    """Slopes of features in time: a step after one that gives (time_frames, bins).
+    """Slopes of features in time, for features of shape (time_frames, bins).
 
     ::
 

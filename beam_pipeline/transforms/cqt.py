@@ -29,7 +29,7 @@ ComplexArray = npt.NDArray[np.complex64]
 SEGMENT_SAMPLES = 2**18
 
 # The most multiplications and time frames of a matrix product. OpenBLAS does not share
-# such small products among threads, and larger ones would not be faster.
+# products of this size among threads, and larger ones would not be faster.
 MOST_PRODUCTS = 2**18
 MOST_FRAMES = 32
 
@@ -339,7 +339,7 @@ class Chroma:
     def _fold(self, octave: FloatArray) -> FloatArray:
         """Sums the bins of an octave by class, on the last axis."""
         each = self.bins_per_octave // 12
-        # The last bins of an octave are nearer to the first note of the next.
+        # The last bins of an octave are closest to the first note of the next octave.
         by_note = np.roll(octave, each // 2, axis=-1).reshape(
             *octave.shape[:-1], 12, each
         )
@@ -425,7 +425,7 @@ def _check_highest(
 
 
 def _halvings(highest: float, cycles: float, sample_rate_hz: int, hop: int) -> int:
-    """How often the signal may be halved for filters up to a frequency."""
+    """How often the rate may be halved for filters up to a frequency."""
     rates = PASS_BAND * sample_rate_hz / (highest * (1 + SIDE_LOBES / cycles))
     halvings = 0
     while hop % 2 ** (halvings + 1) == 0 and rates >= 2 ** (halvings + 1):

@@ -103,7 +103,7 @@ def list_some(
 
 
 def _kind_of(text: str) -> Kind:
-    """The first kind that has all the steps of an expression."""
+    """The first kind whose table has all steps of an expression; else transforms."""
     names = re.findall(r"(?:^|\|)\s*(\w+)", text)
     return next(
         (kind for kind in KINDS if all(name in kind.table for name in names)), TRANSFORM
@@ -195,7 +195,7 @@ def _seconds(run: Callable[[FloatArray], Any], windows: FloatArray) -> float:
 
 
 def _call_of(name: str, cls: type[Any]) -> str:
-    """``name(parameter=default,...)``; ``parameter=?`` where there is no default."""
+    """``name(parameter=default,...)``; ``parameter=?`` if there is no default."""
     parameters = [
         f"{f.name}={'?' if f.default is MISSING else repr(f.default)}"
         for f in fields(cls)

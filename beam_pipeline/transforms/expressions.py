@@ -328,7 +328,7 @@ def _split_call(
             return tree.body, text[closing.end() :]
     raise RecipeError(
         kind.field,
-        f"has arguments of {name} that cannot be read; write them like "
+        f"the arguments of {name} cannot be read; write them like "
         f"{name}(x=1, y='text')",
         expression,
     ) from problem

@@ -273,7 +273,7 @@ def _hz(mels: DoubleArray) -> DoubleArray:
 
 
 def _band_edges(n_mels: int, f_min: float, f_max: float) -> DoubleArray:
-    """The bands' edges in mel; band m spans three of them, m to m + 2."""
+    """The edges of the bands in mel; band m has edges m to m + 2."""
     return np.linspace(_mel(f_min), _mel(f_max), n_mels + 2)
 
 

@@ -194,7 +194,7 @@ class Normalize:
     Raises
     ------
     RecipeError
-        If there is no such kind.
+        If the kind is unknown.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def _sum(
         float(function(np.subtract(row[piece], offset, dtype=np.float64)).sum())
         for piece in pieces(row)
     ]
-    # math.fsum raises where infinities of both signs meet.
+    # math.fsum raises if there are infinities of both signs.
     return math.fsum(sums) if math.isfinite(sum(sums)) else math.nan
 
 

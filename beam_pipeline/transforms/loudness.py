@@ -214,7 +214,7 @@ class ClipMeter:
     Raises
     ------
     RecipeError
-        If there is no such kind, or the rate is below 4000 Hz for ``lufs``.
+        If the kind is unknown, or the rate is below 4000 Hz for ``lufs``.
 
     Examples
     --------

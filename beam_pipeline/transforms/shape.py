@@ -48,7 +48,7 @@ _MAX_BANDS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class _Frequency(SpectrumFrames):
-    """A frequency of each frame's spectrum, in Hz."""
+    """Computes a frequency of each frame's spectrum, in Hz."""
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -217,7 +217,7 @@ class SpectralFlatness(SpectrumFrames):
 
 @dataclass(frozen=True, kw_only=True)
 class SpectralRolloff(_Frequency):
-    """The frequency below which a share of each frame's magnitude lies, in Hz.
+    """The frequency up to which a share of each frame's magnitude is found, in Hz.
 
     ``y[t] = min f[k] with sum_(i <= k) S[t, i] >= share * sum_i S[t, i]``. Windows
     (n, frames) give (n, time_frames), windows (n, channels, frames) give

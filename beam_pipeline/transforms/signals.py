@@ -247,7 +247,7 @@ def _cut_padded(row: FloatArray, start: int, out: FloatArray) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Resample:
-    """Each window at another sample rate.
+    """Resamples each window to another sample rate.
 
     ::
 
@@ -257,8 +257,8 @@ class Resample:
     with ``h`` a sinc times a Kaiser window, 64 zero crossings on each side: flat within
     0.001 dB up to 0.9 of half the lower rate, attenuated by 100 dB from half the lower
     rate on. Frame 0 keeps its time. The window is surrounded by zeros, which affect up
-    to 64 frames of the lower rate at each end. The recipe's ``sample_rate`` has no such
-    effect, because it resamples a clip before windows are cut.
+    to 64 frames of the lower rate at each end. The recipe's ``sample_rate`` avoids this,
+    because it resamples a clip before windows are cut.
 
     Windows (n, [channels,] frames) give (n, [channels,] ceil(frames * up / down)), in
     float32. Silence stays silence. Later steps receive the new rate.
@@ -320,7 +320,7 @@ class Resample:
 
 @dataclass(frozen=True, kw_only=True)
 class Downsample:
-    """Each window at a whole part of its sample rate.
+    """Divides the sample rate of each window by a whole number.
 
     ``Downsample(ratio=4)`` is :class:`Resample` to a quarter of any sample rate, with
     the same filter against aliases.

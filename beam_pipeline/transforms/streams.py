@@ -65,7 +65,7 @@ class ClipGain:
     Raises
     ------
     RecipeError
-        If there is no such kind, or the level is out of its range.
+        If the kind is unknown, or the level is out of its range.
     """
 
     KINDS: ClassVar[tuple[str, ...]] = ("peak", "rms", "lufs")
