@@ -1,7 +1,19 @@
-"""Transforms: what turns a block of windows into a block of features.
+"""From windows of samples to features; no files, no Beam.
 
-Beside them, what chooses windows (:mod:`selection`) and what augments them
-(:mod:`augment`).
+In: expressions, and windows (float32) with their sample rate. Out: one array for each
+window, the same bytes in any block. Other steps choose windows (:mod:`.selection`),
+change copies of them (:mod:`.augment`), or change a clip's samples before windows are
+cut (:mod:`.streams`). Read :mod:`.base` first: it defines what a transform is.
+
+::
+
+    text -> expressions -> catalogue, selection, augment, streams
+                               |
+        signals, filters, levels, loudness      samples -> samples, or a level
+        fourier, spectral, kaldi, cqt           samples -> spectra
+        ar                                      samples -> models, and their spectra
+        shape, pitch                            samples -> a few numbers per frame
+        cepstral                                mel spectra -> cepstra, PCEN, slopes
 """
 
 from beam_pipeline.transforms.ar import ArSpectrum, LinearPrediction

@@ -4,8 +4,8 @@ A model of order p predicts each sample from the p before it::
 
     e[t] = x[t] + a[1] x[t - 1] + ... + a[p] x[t - p]
 
-so that ``x`` is what the filter ``1 / A(z)``, ``A(z) = sum_i a[i] z**-i``, makes of
-the error ``e``. Everything is computed in float64.
+so that the filter ``1 / A(z)``, ``A(z) = sum_i a[i] z**-i``, turns the error ``e`` back
+into ``x``. All computations are in float64.
 """
 
 from __future__ import annotations
@@ -33,52 +33,52 @@ from beam_pipeline.transforms.quiet import quiet
 
 Signals = npt.NDArray[np.floating[Any]]
 Float64Array = npt.NDArray[np.float64]
-# Coefficients, reflection, variance, power.
+# The values of a Model: coefficients, reflection, variance, power.
 Recursion = tuple[Float64Array, Float64Array, Float64Array, Float64Array]
 
-# The largest coefficient of a stable filter of this order, binomial(128, 64) = 2e37,
-# is still a float32; and Burg's matrices, of order**2 values, stay small.
+# At this order, the largest coefficient of a stable filter, binomial(128, 64) = 2e37,
+# still fits float32, and Burg's matrices of order**2 values stay small.
 MAX_ORDER = 128
 MAX_N_FFT = 2**16
 
-# What a model takes beside its frame, however short that is: so many values.
+# Values that a model needs in memory beside its frame, however short the frame.
 FRAME_VALUES = 1024
 
-# Samples are laid out in rows of LANES, whose products are summed SEGMENT_ROWS at a
-# time: quick for small orders, in the cache, and so small a product for BLAS that it
-# uses one thread. Its bytes are then the same however many there are.
+# Samples are laid out in rows of LANES, and products are summed over SEGMENT_ROWS rows:
+# fast for small orders, within the cache, and small enough that BLAS uses one thread.
+# The bytes are then the same for any number of threads.
 LANES = 8
 SEGMENT_ROWS = 2048
-# Short sums lose fewer digits. Least squares need them: what rounding leaves in the
-# normal equations of pure tones is a seventh then of what is added to their diagonal.
+# Short sums lose fewer digits, which least squares need: for pure tones, the rounding
+# error in the normal equations is then a seventh of the addition to their diagonal.
 EXACT_ROWS = 64
 
-# Longer rows are summed in pieces: numpy cuts those beyond its buffers of 8192 values
-# itself, but not where a row stands alone.
+# Longer rows are summed in pieces. numpy itself cuts rows longer than its buffers of
+# 8192 values, but not if there is a single row.
 PIECE = 4096
 
-# Reflection coefficients are held within this, so that every filter is stable. A
-# residual below 2**-48 of the signal's amplitude is rounding: nothing can predict it.
+# Reflection coefficients are clipped to this, so every filter is stable. A residual
+# below 2**-48 of the signal's amplitude is rounding error and cannot be predicted.
 REFLECTION_LIMIT = 1 - 2.0**-50
 LEAST_RESIDUAL = 2.0**-96
-# The same for sums of products that themselves are rounded, and for what is added to
-# the diagonal of the normal equations.
+# The same limit for sums of rounded products; also the share that is added to the
+# diagonal of the normal equations.
 LEAST_ERROR = 2.0**-46
-# White noise that is added to the autocorrelation: without it rounding decides where
-# tones are in models of high order.
+# White noise that is added to the autocorrelation. Without it, rounding decides where
+# models of high order have their tones.
 WHITE_NOISE = 2.0**-38
 LEAST_RESPONSE = 2.0**-120
-# The bins of a spectrum have this share of the signal's power, as far as this share of
-# it as the error's variance suffices.
+# The bins of a spectrum show at least SHOWN_POWER of the signal's power, but the
+# variance of the error is raised to SHOWN_VARIANCE of that power at most.
 SHOWN_POWER = 2.0**-4
 SHOWN_VARIANCE = 2.0**-16
-# Burg's recursion on autocorrelations loses digits where a prediction is very good.
-# It counts up to this estimated error, with which most float32 stay the same.
+# Burg's recursion on autocorrelations loses digits if a prediction is very good. Its
+# result is used up to this estimated error, which leaves most float32 values unchanged.
 TOLERANCE = 2.0**-25
 
 
 class Model(NamedTuple):
-    """Models of signals, one for each.
+    """Models of signals, one for each signal.
 
     Attributes
     ----------
@@ -86,11 +86,11 @@ class Model(NamedTuple):
         ``a``, with ``a[0] = 1``.
     reflection : numpy.ndarray, shape (..., order), or None
         ``k[p]``, the last coefficient of the model of order p; None for the covariance
-        method, whose models of lower order are not part of it.
+        method, which has no models of lower order.
     variance : numpy.ndarray, shape (...)
         Mean square of the prediction error.
     power : numpy.ndarray, shape (...)
-        Mean square of the signal, over what the variance is of.
+        Mean square of the signal, over the same samples as the variance.
     """
 
     coefficients: Float64Array
@@ -100,7 +100,7 @@ class Model(NamedTuple):
 
 
 def burg(signals: Signals, order: int) -> Model:
-    """Models that minimise the errors of prediction forwards and backwards.
+    """Models that minimise the forward and backward prediction errors.
 
     ::
 
@@ -109,11 +109,11 @@ def burg(signals: Signals, order: int) -> Model:
         a[i] = a[i] + k[p] a[p - i]
 
     for p = 1 .. order, from ``f = b = x``. The variance is
-    ``mean(x**2) prod_p (1 - k[p]**2)``. The sums are not taken over ``f`` and ``b``:
-    they are forms in the coefficients and the covariances of ``x``, which are summed
-    once. Where that would lose digits that float32 has, by an estimate, the recursion
-    runs on the signal itself. That is so from some 50 dB between the signal and the
-    error of its prediction, and takes some fifteen times as long.
+    ``mean(x**2) prod_p (1 - k[p]**2)``. The sums over ``f`` and ``b`` are computed as
+    quadratic forms in the coefficients and the covariances of ``x``, which are summed
+    once. If an estimate says that this loses digits of float32, the recursion runs on
+    the signal itself. That happens if the prediction error is about 50 dB or more below
+    the signal, and takes about fifteen times as long.
 
     Parameters
     ----------
@@ -129,8 +129,8 @@ def burg(signals: Signals, order: int) -> Model:
     References
     ----------
     J. P. Burg, Maximum Entropy Spectral Analysis, PhD thesis, Stanford University,
-    1975. K. Vos, A Fast Implementation of Burg's Method, 2013, which has the idea of
-    the sums.
+    1975. K. Vos, A Fast Implementation of Burg's Method, 2013, is the source of the
+    quadratic forms.
 
     Examples
     --------
@@ -148,17 +148,17 @@ def burg(signals: Signals, order: int) -> Model:
 
 
 def yule_walker(signals: Signals, order: int) -> Model:
-    """Models that have the autocorrelation of the signals, taken as zero outside.
+    """Models with the autocorrelation of the signals, which are zero outside.
 
     ::
 
         sum_i a[i] r[|j - i|] = 0,  j = 1 .. order
         r[l] = sum_t x[t] x[t + l] / N
 
-    by Levinson's recursion, with 2**-38 of r[0] added to it: white noise at -114 dB,
+    by Levinson's recursion. 2**-38 of r[0] is added to r[0]: white noise at -114 dB,
     without which rounding decides where pure tones are. This is the autocorrelation
-    method of speech coding. It wants a taper: the signal's ends are taken as steps down
-    to zero. The variance is ``sum_i a[i] r[i]``.
+    method of speech coding. It needs a taper, because otherwise the signal ends with
+    steps down to zero. The variance is ``sum_i a[i] r[i]``.
 
     Parameters
     ----------
@@ -200,16 +200,16 @@ def yule_walker(signals: Signals, order: int) -> Model:
 
 
 def covariance(signals: Signals, order: int) -> Model:
-    """Models of least squares: nothing is taken for what is outside of the signals.
+    """Least-squares models, which assume nothing outside of the signals.
 
     ::
 
         minimise sum_t (x[t] + sum_i a[i] x[t - i])**2,  t = order .. N - 1
 
-    by the normal equations, with 2**-46 of their mean diagonal added to it. That
-    decides where several models are as good, as for pure tones. The variance is that
-    sum divided by ``N - order``; under 1e-14 of the signal's mean square, it is
-    rounding.
+    by the normal equations. 2**-46 of their mean diagonal is added to the diagonal,
+    which decides between equally good models, as of pure tones. The variance is the sum
+    above divided by ``N - order``; below 1e-14 of the signal's mean square, it is
+    rounding error.
 
     Parameters
     ----------
@@ -220,8 +220,8 @@ def covariance(signals: Signals, order: int) -> Model:
     Returns
     -------
     Model
-        Exact where a recursion of this order made the signal, but it may be an
-        unstable filter. Silence has coefficients of zero.
+        Exact if a recursion of this order generated the signal, but the filter may be
+        unstable. Silence has coefficients of zero.
 
     References
     ----------
@@ -241,7 +241,7 @@ def covariance(signals: Signals, order: int) -> Model:
     diagonal = np.einsum("nii->ni", normal)  # a view
     energy = diagonal.mean(axis=-1)
     diagonal += np.where(energy > 0, LEAST_ERROR * energy, 1.0)[:, np.newaxis]
-    # LAPACK solves one system after the other: none depends on those beside it.
+    # LAPACK solves the systems one by one, so none depends on its neighbours.
     coefficients[:, 1:] -= np.linalg.solve(normal, products[:, 1:, :1])[:, :, 0]
     square = np.maximum(_dot(_product(products, coefficients), coefficients), 0)
     terms = rows.shape[-1] - order
@@ -260,7 +260,7 @@ OUTPUTS = ("coefficients", "reflection", "gain")
 
 @dataclass(frozen=True, kw_only=True)
 class ArParameters:
-    """Which model, of which frames: what the transforms here have in common."""
+    """The model and the frames: parameters that both transforms share."""
 
     order: int = 16
     method: str = "burg"
@@ -276,7 +276,7 @@ class ArParameters:
         check_choice("taper", self.taper, TAPERS)
         if (self.frame is None) != (self.hop is None):
             raise RecipeError(
-                "hop", "goes with frame: give both, or neither for whole windows",
+                "hop", "goes with frame; set both, or neither for whole windows",
                 self.hop,
             )  # fmt: skip
         for name in ("frame", "hop"):
@@ -290,13 +290,13 @@ class ArParameters:
         if frames < least:
             raise RecipeError(
                 "order",
-                f"needs at least {least} frames with method={self.method!r}, and the "
+                f"needs at least {least} frames with method={self.method!r}, but the "
                 f"{what} has {frames}",
                 self.order,
             )
 
     def _framing(self, frames: int) -> tuple[int, int, int]:
-        """Length of a frame, from one to the next, and how many."""
+        """Length of a frame, step to the next one, and number of frames."""
         self._check_length("window", frames)
         if self.frame is None or self.hop is None:
             return frames, 1, 1
@@ -306,7 +306,7 @@ class ArParameters:
     def _each_frame(
         self, windows: FloatArray, size: int, features: Callable[[Model], Float64Array]
     ) -> FloatArray:
-        """The features, ``size`` of them, of every frame: (..., time_frames, size)."""
+        """``size`` features of every frame: (..., time_frames, size)."""
         length, hop, count = self._framing(windows.shape[-1])
         flat = signals_of(windows)
         framed = frames_of(flat, length, hop)
@@ -326,7 +326,7 @@ class ArParameters:
             signals = signals * taper
             energy = float(np.square(taper).sum() / frames)
         model = METHODS[self.method](signals, self.order)
-        # A taper takes energy from the noise; the variance is that of all of it.
+        # A taper removes energy; variance and power are those without a taper.
         return model._replace(
             variance=model.variance / energy, power=model.power / energy
         )
@@ -346,50 +346,52 @@ class LinearPrediction(ArParameters):
 
         e[t] = x[t] + a[1] x[t - 1] + ... + a[order] x[t - order]
 
-    with ``a`` that makes the prediction error ``e`` small. Windows (n, frames) give
-    (n, order), and (n, time_frames, order) if ``frame`` is given: frames lie whole
-    within the window, so that ``time_frames = 1 + (frames - frame) // hop``. The gain
-    has no last axis. Results are float32, computed in float64.
+    where ``a`` makes the prediction error ``e`` small. Windows (n, frames) give
+    (n, order), or (n, time_frames, order) if ``frame`` is given. Frames are entirely
+    within the window, so ``time_frames = 1 + (frames - frame) // hop``. The gain has no
+    last axis. Results are float32, computed in float64.
 
     The signs are those of ``librosa.lpc``, ``scipy.signal.lfilter`` and MATLAB: a
     predictor's weights are ``-a``. Reflection coefficients are ``k[p]``, the last
-    coefficient of the model of order p; what others call PARCOR may be ``-k``. The 1
-    before ``a`` is left out, as it would be a feature that is constant.
+    coefficient of the model of order p; PARCOR elsewhere may be ``-k``. The 1 before
+    ``a`` is left out, because it would be a constant feature.
 
-    Silence gives zeros; a frame that holds NaN or infinity gives NaN. With ``burg``, a
-    constant leaves an error of 2**-24 of its root
-    mean square instead of none, so that the filter is stable.
+    Silence gives zeros; a frame that contains NaN or infinity gives NaN. With ``burg``,
+    a constant leaves an error of 2**-24 of its root mean square instead of none, so
+    that the filter is stable.
 
-    With ``burg`` the definition is that of ``librosa.lpc``. From its results of float64
-    samples, the coefficients of order 16 of noise and a vowel differ by at most 5e-8 of
-    the largest, the last bit of float32. For float32 samples it computes in float32,
-    and has no digit right for the vowel. Of a pure tone many filters are as good, and
-    rounding chooses one: there the two agree in what they predict alone.
+    With ``burg``, the definition is that of ``librosa.lpc``. For float64 samples of
+    noise and a vowel, librosa's coefficients of order 16 differ by at most 5e-8 of the
+    largest, the last bit of float32. For float32 samples, librosa computes in float32,
+    and none of its digits is right for the vowel. Many filters predict a pure tone
+    equally well, and rounding chooses one: the two then agree only in their
+    predictions.
 
     Attributes
     ----------
     order : int
         Number of coefficients, 1 to 128.
     method : str
-        ``burg`` (the errors forwards and backwards are least; stable), ``yule_walker``
-        (has the autocorrelation of the signal with zeros around it; stable, and wants
-        a taper), or ``covariance`` (least squares; may be unstable). See the
-        functions of these names.
+        ``burg`` (smallest forward and backward errors; stable), ``yule_walker``
+        (autocorrelation of the signal with zeros around it; stable, needs a taper), or
+        ``covariance`` (least squares; may be unstable). See the functions of these
+        names.
     output : str
         ``coefficients``, ``a[1] .. a[order]``; ``reflection``, ``k[1] .. k[order]``,
-        within -1 and 1, not for ``covariance``; or ``gain``, the root mean square
-        of ``e`` (of the untapered signal's), in the unit of the samples.
+        between -1 and 1, not for ``covariance``; or ``gain``, the root mean square of
+        ``e`` for the untapered signal, in the unit of the samples.
     frame, hop : int
-        Length of a frame, and from one to the next, in frames of the signal. None: the
+        Length of a frame and step to the next one, in frames of the signal. None: the
         whole window.
     taper : str
-        ``none``, or what frames are multiplied by: ``hann``, ``hamming`` (periodic).
+        ``none``, or a periodic window that multiplies each frame: ``hann``,
+        ``hamming``.
 
     Raises
     ------
     RecipeError
-        If a value is out of its range, ``reflection`` is asked of ``covariance``, or
-        one of ``frame`` and ``hop`` lacks the other; in a call, if the frame is longer
+        If a value is out of its range, ``reflection`` is combined with ``covariance``,
+        or only one of ``frame`` and ``hop`` is given; in a call, if the frame is longer
         than the window, or too short for the order.
 
     References
@@ -415,8 +417,8 @@ class LinearPrediction(ArParameters):
         if self.output == "reflection" and self.method == "covariance":
             raise RecipeError(
                 "output",
-                "is not defined for method='covariance', which has no lower orders; "
-                "use burg",
+                "is not defined for method='covariance', which has no models of lower "
+                "order; use burg or yule_walker",
                 self.output,
             )
 
@@ -427,7 +429,7 @@ class LinearPrediction(ArParameters):
         return self._each_frame(windows, self.order, self._features)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last axes mean: time, if there are frames, and the coefficient.
+        """Describes the last axes: time, if there are frames, and the coefficient.
 
         Examples
         --------
@@ -453,7 +455,7 @@ class LinearPrediction(ArParameters):
         if self.output == "coefficients":
             return model.coefficients[..., 1:]
         assert model.reflection is not None
-        # The last float32 before 1: lattices and log area ratios need less than 1.
+        # The largest float32 below 1: lattices and log area ratios need less than 1.
         limit = 1 - 2.0**-24
         return np.clip(model.reflection, -limit, limit)
 
@@ -468,39 +470,41 @@ class ArSpectrum(ArParameters):
         P[k] = 2 v / (sample_rate_hz |A[k]|**2)
         y[k] = 10 log10(max(P[k], floor))    or    ln(max(P[k], floor))
 
-    and half of P at 0 Hz and at half the rate: one-sided, as the periodogram of
-    ``scipy.signal``. The sum of P over the bins, by ``sample_rate_hz / n_fft``, is the
-    mean square of the signal, where the peaks are wide enough for ``n_fft``. Windows
-    (n, frames) give (n, n_fft // 2 + 1), and (n, time_frames, n_fft // 2 + 1) if
-    ``frame`` is given, in float32, computed in float64.
+    P is halved at 0 Hz and at half the rate: the density is one-sided, like the
+    periodogram of ``scipy.signal``. The sum of P over the bins, times
+    ``sample_rate_hz / n_fft``, is the mean square of the signal, if the peaks are wide
+    enough for ``n_fft``. Windows (n, frames) give (n, n_fft // 2 + 1), or
+    (n, time_frames, n_fft // 2 + 1) if ``frame`` is given. Results are float32,
+    computed in float64.
 
-    ``v`` is the variance of the prediction error. Only where pure tones leave next to
-    none, and peaks lie between the bins, it is more::
+    ``v`` is the variance of the prediction error. It is raised only for pure tones,
+    whose variance is close to 0 and whose peaks may be between the bins::
 
         v = max(variance, min(2**-16 m, m / (16 mean_k 1 / |A[k]|**2)))
 
-    with the mean square ``m`` of the signal and the mean around the whole circle: up to
-    -48 dB of the signal, until the bins have a sixteenth of its power. Rounding would
-    decide otherwise whether a tone shows at all, most of all with ``covariance``. The
-    place of a pure tone's peak tells something; its height does not, and with
-    ``covariance``, whose filters need not be stable, one on a bin may hide another.
+    where ``m`` is the mean square of the signal, and the mean goes around the whole
+    circle. This raises ``v`` until the bins have a sixteenth of the signal's power, but
+    not above -48 dB of the signal. Otherwise, rounding would decide whether a tone is
+    visible, above all with ``covariance``. The position of a pure tone's peak is
+    meaningful; its height is not. With ``covariance``, whose filters may be unstable, a
+    tone exactly on a bin may hide another tone.
 
     Attributes
     ----------
     order, method, frame, hop, taper
-        Which model, of what, as in :class:`LinearPrediction`.
+        The model and the frames, as in :class:`LinearPrediction`.
     n_fft : int
         Number of frequencies around the circle, more than the order, at most 65536.
     floor : float
-        The least power density, in 1/Hz for samples with full scale at 1; silence
-        gives exactly the logarithm of it.
+        The least power density, in 1/Hz for samples with full scale at 1. Silence gives
+        exactly its logarithm.
     log : str
         ``db`` or ``ln`` (nepers of power).
 
     Raises
     ------
     RecipeError
-        As in :class:`LinearPrediction`, and if ``n_fft`` is not more than the order.
+        As for :class:`LinearPrediction`; also if ``n_fft`` does not exceed the order.
 
     References
     ----------
@@ -523,7 +527,7 @@ class ArSpectrum(ArParameters):
         if not self.order < self.n_fft <= MAX_N_FFT:
             raise RecipeError(
                 "n_fft",
-                f"must exceed the order, {self.order}, and be at most {MAX_N_FFT}",
+                f"must exceed order ({self.order}) and be at most {MAX_N_FFT}",
                 self.n_fft,
             )
         object.__setattr__(self, "floor", real("floor", self.floor))
@@ -537,7 +541,7 @@ class ArSpectrum(ArParameters):
         return self._each_frame(windows, self.n_fft // 2 + 1, features)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last axes mean: time, if there are frames, and the frequency.
+        """Describes the last axes: time, if there are frames, and the frequency.
 
         Examples
         --------
@@ -556,7 +560,7 @@ class ArSpectrum(ArParameters):
     def _features(self, sample_rate_hz: int, model: Model) -> Float64Array:
         response = scipy.fft.rfft(model.coefficients, self.n_fft)
         power: Float64Array = response.real**2 + response.imag**2
-        # At a pole on the unit circle it is rounding, and may be zero.
+        # At a pole on the unit circle, the power is rounding error and may be zero.
         np.maximum(power, LEAST_RESPONSE, out=power)
         variance = self._shown_variance(model, power)
         density = variance[..., np.newaxis] * (2 / sample_rate_hz)
@@ -571,12 +575,12 @@ class ArSpectrum(ArParameters):
         return power
 
     def _shown_variance(self, model: Model, response: Float64Array) -> Float64Array:
-        """``v`` of the class, with ``|A|**2`` as the response."""
+        """``v`` of :class:`ArSpectrum`; ``response`` is ``|A|**2``."""
         variance = model.variance
         faint = variance < SHOWN_VARIANCE * model.power
         if faint.any():
             inverse = 1 / response[faint]
-            # All but 0 Hz and half the rate are there twice around the circle.
+            # All bins except 0 Hz and half the rate occur twice around the circle.
             around = 2 * inverse.sum(axis=-1) - inverse[:, 0]
             if self.n_fft % 2 == 0:
                 around -= inverse[:, -1]
@@ -588,11 +592,11 @@ class ArSpectrum(ArParameters):
 
 
 def _rows(signals: Signals, order: int, least: int) -> Signals:
-    """The signals as (n, N)."""
+    """The signals as (n, N), checked for the least length."""
     frames = signals.shape[-1]
     if frames < least:
         raise RecipeError(
-            "order", f"needs at least {least} frames, and there are {frames}", order
+            "order", f"needs at least {least} frames, but there are {frames}", order
         )
     return signals.reshape(math.prod(signals.shape[:-1]), frames)
 
@@ -604,9 +608,9 @@ def _shaped(
     power: Float64Array,
     signals: Signals,
 ) -> Model:
-    """The models of rows, in the shape of the signals that they were."""
+    """The models of all rows, in the shape of the signals."""
     shape = signals.shape[:-1]
-    # Infinity in a row's sums would be more than any error, and leave zeros.
+    # Infinite sums exceed any limit, which would make the coefficients zeros.
     broken = ~np.isfinite(power)
     if broken.any():
         for values in (coefficients, reflection, variance):
@@ -632,9 +636,9 @@ def _autocorrelation(
 ) -> Float64Array:
     """``r[l] = sum_t x[t] x[t + l]`` for l = 0 .. order: (n, order + 1).
 
-    With LANES samples in a row, the product of the rows' transpose with the rows that
-    lie some rows later has the sums of each lane by each lane; the diagonals of these
-    matrices, side by side, are the sums over all lanes of each lag.
+    With LANES samples in a row, the transposed rows times the rows some rows later are
+    the sums of each lane times each lane. Sums along the diagonals of these matrices,
+    side by side, are the sums of each lag over all lanes.
     """
     n, frames = rows.shape
     depth = -(-frames // LANES)
@@ -661,10 +665,11 @@ def _autocorrelation(
 def _covariances(rows: Signals, order: int) -> Float64Array:
     """``C[i, j] = sum_t x[t - i] x[t - j]``, t = order .. N - 1, for i, j = 0 .. order.
 
-    The first row is the autocorrelation but for the sums' beginnings; from one row to
-    the next the sums move on by a sample, which leaves at the end and comes in front.
-    What has moved since the first row is small, and summed by itself: in all sums on a
-    diagonal the first one's rounding is then the same, and pure tones stay predictable.
+    The first row is the autocorrelation without the first terms of its sums. From one
+    row to the next, the sums move by one sample: a product enters at the front, another
+    leaves at the end. These changes since the first row are small and have a separate
+    sum. So all sums on a diagonal have the same rounding error, and pure tones stay
+    predictable.
     """
     first = rows[:, :order].astype(np.float64)[:, ::-1]
     last = rows[:, ::-1][:, :order].astype(np.float64)
@@ -684,11 +689,12 @@ def _covariances(rows: Signals, order: int) -> Float64Array:
 def _burg_by_sums(rows: Signals, order: int) -> tuple[Recursion, npt.NDArray[np.bool_]]:
     """Burg's models, and which of them are as exact as float32.
 
-    With ``C`` as in ``_covariances``, of order p, and the filters of both errors,
-    ``v = (a[0] .. a[p - 1], 0)`` and its reverse ``w``, the sums that k[p] takes are
-    ``w C v`` and ``v C v + w C w``. Of C only the ``forms`` (C v; C w reversed) and the
-    ``edges`` (the first row; the last reversed) are carried along. In both pairs the
-    second is the first of the reversed signal, so that they are computed as one.
+    ``C`` is that of ``_covariances``, for order p. The filters of both errors are
+    ``v = (a[0] .. a[p - 1], 0)`` and its reverse ``w``. Then k[p] needs the sums
+    ``w C v`` and ``v C v + w C w``. The recursion stores only two parts of C: the
+    ``forms`` (C v; C w reversed) and the ``edges`` (the first row; the last row
+    reversed). In both pairs, the second is the first for the reversed signal, so one
+    expression computes both.
     """
     n = len(rows)
     lags = _autocorrelation(rows, order)
@@ -710,7 +716,7 @@ def _burg_by_sums(rows: Signals, order: int) -> tuple[Recursion, npt.NDArray[np.
         grown += k[:, np.newaxis, np.newaxis] * grown[:, ::-1, ::-1]
         np.minimum(least, square, out=least)
 
-    # What was added up, against what was left of it.
+    # The size of the terms in the sums, compared with the smallest sum.
     size = lags[:, 0] * np.square(np.abs(coefficients).sum(axis=-1))
     trusted = order * np.finfo(np.float64).eps * size <= TOLERANCE * least
     power = lags[:, 0] / rows.shape[-1]
@@ -724,10 +730,10 @@ def _raise_order(
     leaving: Float64Array,
     coefficients: Float64Array,
 ) -> None:
-    """Takes forms and edges to C of the next order p, in place.
+    """Updates forms and edges in place, to C of the next order p.
 
-    Its sums begin a sample later, so that products of the samples ``leaving`` go; and
-    it has a row more, which is the last edge's.
+    Its sums begin one sample later, so products of the samples ``leaving`` are
+    subtracted. It has one more row, that of the last edge.
     """
     p = leaving.shape[-1]
     edges[..., :p] -= leaving[..., :1] * leaving
@@ -736,7 +742,7 @@ def _raise_order(
 
 
 def _burg_by_samples(rows: Float64Array, order: int) -> Recursion:
-    """Burg's models by the errors themselves, which loses no digits."""
+    """Burg's models from the prediction errors themselves, which loses no digits."""
     energy = _dot(rows, rows)
     coefficients = np.ones((len(rows), 1))
     reflection = np.empty((len(rows), order))
@@ -766,15 +772,15 @@ def _step_up(coefficients: Float64Array, k: Float64Array) -> Float64Array:
 def _ratio(
     numerator: Float64Array, denominator: Float64Array, least: Float64Array | float
 ) -> Float64Array:
-    """A reflection coefficient, within its limit; 0 where nothing is left."""
+    """A reflection coefficient, within its limit; 0 if no error is left."""
     k = np.zeros_like(numerator)
-    # What is not a number is not to become 0.
+    # NaN must not become 0.
     np.divide(numerator, denominator, out=k, where=~(denominator <= least))
     return np.clip(k, -REFLECTION_LIMIT, REFLECTION_LIMIT, out=k)
 
 
-# einsum adds up each row by itself, in an order that depends on its length alone, as
-# long as that is within numpy's buffers.
+# einsum sums each row by itself. The order depends only on the row's length, if that
+# fits numpy's buffers.
 
 
 def _dot(left: Float64Array, right: Float64Array) -> Float64Array:

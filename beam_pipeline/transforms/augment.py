@@ -1,8 +1,8 @@
-"""Augmentations: random changes of windows before features are made of them.
+"""Augmentations: random changes of windows, before features are computed.
 
-Each window comes with a random key of 64 bits, and everything random about it is
-arithmetic on that key, SplitMix64 in whole numbers: the same on every machine, with any
-version of numpy, and whichever windows are beside it.
+Each window has a random key of 64 bits. All random values come from that key by integer
+arithmetic (SplitMix64). So they are the same on every machine, with any version of
+numpy, and in any block.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ Keys = npt.NDArray[np.uint64]
 
 MAX_DB = 100.0
 
-# Samples that are made at a time; what they are made of stays in the cache.
+# Samples that are computed together; intermediate values stay in the cache.
 _PIECE = 2**16
 
-# Pink noise is a sum of so many octaves; below the last it is flat.
+# Number of octaves whose sum is pink noise; below the last, the spectrum is flat.
 _OCTAVES = 12
 
 # Speeds are whole multiples of 1 / _GRID.
 _GRID = 100
 _MIN_SPEED, _MAX_SPEED = 0.5, 2.0
 
-# A Kaiser window with 48 zero crossings of the sinc on each side and this beta is
-# 67 dB down from 0.044 above the cutoff on (Kaiser, 1974), in half the sample rate.
+# A Kaiser window with this beta, over 48 zero crossings of the sinc on each side,
+# attenuates by 67 dB from 0.044 above the cutoff on (Kaiser, 1974). The unit is half
+# the sample rate.
 _CROSSINGS = 48
 _BETA = 6.4
 _CUTOFF = 1 - 0.044
 
 
 class Augmentation(Protocol):
-    """``augmentation.augment(windows, keys, sample_rate_hz)`` gives changed windows.
+    """``augmentation.augment(windows, keys, sample_rate_hz)`` returns changed windows.
 
-    ``windows`` is float32 of shape (n, frames), or (n, channels, frames), and
-    read-only; ``keys`` is uint64 of shape (n,), a random number for each window. The
-    result is float32 of the same shape. A window's result may depend on nothing but
-    that window and its key. A frozen dataclass at the top level of a module can be
-    named in a recipe.
+    ``windows`` is read-only float32 of shape (n, frames) or (n, channels, frames).
+    ``keys`` is uint64 of shape (n,), a random number for each window. The result is
+    float32 of the same shape as ``windows``. Each result may depend only on its own
+    window and key. Recipes can name frozen dataclasses at the top level of a module.
     """
 
     def augment(
@@ -80,8 +80,9 @@ def uniforms(keys: Keys) -> npt.NDArray[np.float64]:
 class RandomGain:
     """Scales each window by a random gain.
 
-    ``y = x * 10**(gain_db / 20)``, ``gain_db`` uniform from ``low_db`` to ``high_db``.
-    Channels of a window share it. Silence stays silence; nothing is clipped.
+    ``y = x * 10**(gain_db / 20)``, with ``gain_db`` uniform from ``low_db`` to
+    ``high_db``. The channels of a window share the gain. Silence stays silence; nothing
+    is clipped.
 
     Attributes
     ----------
@@ -116,9 +117,9 @@ class RandomGain:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomPolarity:
-    """Inverts every other window, at random.
+    """Inverts each window with a probability of one half.
 
-    ``y = -x`` or ``y = x``, each as likely. Channels of a window share it.
+    ``y = -x`` or ``y = x``. The channels of a window share the sign.
 
     Examples
     --------
@@ -138,15 +139,16 @@ class RandomPolarity:
 class TimeShift:
     """Shifts each window by a random time, forward or backward.
 
-    ``y[t] = x[t - shift]``, ``shift`` a whole number of frames, each as likely from
-    ``-max_s`` to ``max_s``. Zeros come in, or with ``wrap`` what went out at the other
-    end. Channels of a window share it. Silence stays silence.
+    ``y[t] = x[t - shift]``, where ``shift`` is a whole number of frames, uniform from
+    ``-max_s`` to ``max_s``. Zeros fill the gap, or with ``wrap`` the frames that leave
+    at the other end. The channels of a window share the shift. Silence stays silence.
 
     Attributes
     ----------
     max_s : float
-        Seconds; rounded to frames, halves up.
+        Largest shift in seconds; rounded to frames, halves up.
     wrap : bool
+        Whether frames that leave at one end enter at the other.
 
     Raises
     ------
@@ -203,17 +205,17 @@ class Noise:
 
         y = x + n * rms(x) / rms(n) * 10**(-snr_db / 20)
 
-    with ``rms`` over all the window's frames and channels, and ``snr_db`` uniform from
-    ``low_snr_db`` to ``high_snr_db``. Channels of a window share the ratio and the
-    noise's level, and each has noise of its own. Silence stays silence.
+    with ``rms`` over all frames and channels of the window, and ``snr_db`` uniform from
+    ``low_snr_db`` to ``high_snr_db``. The channels of a window share the ratio and the
+    level of the noise; each channel has different noise. Silence stays silence.
 
-    A white sample is the sum of the four 16-bit parts of a word of SplitMix64: whole
-    numbers, so exact on every machine, which a logarithm and a cosine are not. Its
-    density is nearly normal (kurtosis 2.7, a normal one's is 3) and ends at 3.46
-    standard deviations. A pink sample is a sum of 12 such numbers, of which the one of
-    octave ``k = 0 .. 11`` is held for ``2**k`` frames (Voss and Clarke). The density of
-    its power is within 1 dB of a constant over ``f`` from a 1000th to half of the
-    sample rate, and flat below a 10 000th.
+    A white sample is the sum of the four 16-bit parts of a word of SplitMix64. Sums of
+    integers are exact on every machine; a logarithm and a cosine are not. The density
+    is nearly normal (kurtosis 2.7 instead of 3) and ends at 3.46 standard deviations. A
+    pink sample is the sum of 12 white samples; the sample of octave ``k = 0 .. 11`` is
+    held for ``2**k`` frames (Voss and Clarke). The power density of pink noise is
+    proportional to ``1 / f`` within 1 dB, for ``f`` from a 1000th to half of the sample
+    rate, and flat below a 10 000th.
 
     Attributes
     ----------
@@ -257,7 +259,7 @@ class Noise:
         for window, noisy, key, ratio in zip(windows, out, keys, ratios, strict=True):
             _fill_noise(noisy, int(key), _COLORS[self.color])
             power = mean_square(noisy)
-            # A single sample may happen to be zero.
+            # Noise of a single sample can be zero.
             gain = ratio * (mean_square(window) / power) ** 0.5 if power else 0.0
             noisy *= np.float32(gain)
             noisy += window
@@ -268,15 +270,15 @@ class Noise:
 class Speed:
     """Plays each window faster or slower, which changes its pitch and its tempo.
 
-    ``y(t) = x(speed * t)``, ``speed`` a whole number of hundredths, each as likely
-    from ``low`` to ``high``. The length stays: a faster window is followed by zeros,
-    and of a slower one the middle is kept. Channels of a window share it. Silence
-    stays silence, and at speed 1 a window stays as it is.
+    ``y(t) = x(speed * t)``, where ``speed`` is a whole number of hundredths, uniform
+    from ``low`` to ``high``. The length stays the same: zeros follow a faster window,
+    and a slower window keeps its middle. The channels of a window share the speed.
+    Silence stays silence, and a window at speed 1 does not change.
 
-    The signal between the samples is that of a sinc with a Kaiser window, 48 zero
-    crossings on each side. It is flat within 0.01 dB up to 0.91 of half the sample
-    rate (of ``1 / speed`` of that, if faster), and what would alias, or is an image, is
-    more than 60 dB down. Beyond its ends a window is taken for zero.
+    A sinc with a Kaiser window, 48 zero crossings on each side, interpolates between
+    the samples. It is flat within 0.01 dB up to 0.91 of half the sample rate (of
+    ``1 / speed`` of that for faster windows). Aliases and images are attenuated by more
+    than 60 dB. Beyond its ends, a window counts as zero.
 
     Attributes
     ----------
@@ -311,7 +313,9 @@ class Speed:
             hundredths = getattr(self, name) * _GRID
             if abs(hundredths - round(hundredths)) > 1e-9:
                 raise RecipeError(
-                    name, "must be a whole number of hundredths", getattr(self, name)
+                    name,
+                    "must be a whole number of hundredths, like 0.95",
+                    getattr(self, name),
                 )
 
     def augment(
@@ -349,11 +353,11 @@ def _check_range(
     for name in (low_name, high_name):
         value = real(name, getattr(augmentation, name))
         if not least <= value <= most:
-            raise RecipeError(name, f"must lie between {least:g} and {most:g}", value)
+            raise RecipeError(name, f"must be between {least:g} and {most:g}", value)
         object.__setattr__(augmentation, name, value)
     low, high = getattr(augmentation, low_name), getattr(augmentation, high_name)
     if high < low:
-        raise RecipeError(high_name, f"must not be below {low_name}, {low:g}", high)
+        raise RecipeError(high_name, f"must not be below {low_name} ({low:g})", high)
 
 
 def _between(low: float, high: float, keys: Keys) -> npt.NDArray[np.float64]:
@@ -363,17 +367,16 @@ def _between(low: float, high: float, keys: Keys) -> npt.NDArray[np.float64]:
 def _per_window(factors: npt.NDArray[Any], windows: FloatArray) -> FloatArray:
     """Factors in the shape that multiplies windows.
 
-    In float32, which hides the last bit of a power that another machine may round in
-    another way.
+    The last bit of a power differs between machines; float32 rounds it away.
     """
     return factors.astype(np.float32).reshape(-1, *[1] * (windows.ndim - 1))
 
 
 def _white(key: int, start: int, stop: int) -> FloatArray:
-    """Samples ``start .. stop - 1`` of a key's white noise, whole numbers of mean 0."""
+    """Samples ``start .. stop - 1`` of a key's white noise: integers with mean 0."""
     words = hash64(key, np.arange(start, stop, dtype=np.int64))
     parts = words.astype("<u8", copy=False).view("<u2").reshape(-1, 4)
-    # At most 18 bits, which float32 holds exactly.
+    # Sums have 18 bits at most, which float32 stores exactly.
     total = parts[:, 0].astype(np.float32)
     for part in parts.T[1:]:
         total += part
@@ -382,11 +385,11 @@ def _white(key: int, start: int, stop: int) -> FloatArray:
 
 
 def _pink(key: int, start: int, stop: int) -> FloatArray:
-    """Samples ``start .. stop - 1`` of a key's pink noise, whole numbers of mean 0.
+    """Samples ``start .. stop - 1`` of a key's pink noise: integers with mean 0.
 
-    From the longest octave down, each value is that of its octave plus that of the
-    octave above, which lasts twice as long. A random offset keeps the places where
-    many octaves change at once from lying at the start of every window.
+    From the longest octave down, each value is its octave's sample plus the sum of the
+    octaves above, which is held twice as long. Many octaves change at the same time at
+    some frames; a random offset keeps these from the start of every window.
     """
     keys = hash64(key, np.arange(_OCTAVES + 1, dtype=np.int64)).tolist()
     offset = keys[_OCTAVES] % 2 ** (_OCTAVES - 1)
@@ -396,7 +399,7 @@ def _pink(key: int, start: int, stop: int) -> FloatArray:
     for octave in reversed(range(top)):
         low, high = first >> octave, last >> octave
         held = np.repeat(total, 2)[low & 1 :][: high - low + 1]
-        # Sums of 22 bits at most, exact in float32 too.
+        # Sums have 22 bits at most, so float32 is exact here, too.
         total = _white(keys[octave], low, high + 1)
         total += held
     return total
@@ -411,7 +414,7 @@ _COLORS: dict[str, Callable[[int, int, int], FloatArray]] = {
 def _fill_noise(
     out: FloatArray, key: int, color: Callable[[int, int, int], FloatArray]
 ) -> None:
-    """Fills (frames,) or (channels, frames) with a key's noise, each channel's own."""
+    """Fills (frames,) or (channels, frames) with a key's noise; channels differ."""
     frames = out.shape[-1]
     channels = out.reshape(-1, frames)
     keys = hash64(key, np.arange(len(channels), dtype=np.int64)).tolist()
@@ -424,10 +427,10 @@ def _fill_noise(
 def _resample(signal: FloatArray, step: int, out: FloatArray) -> None:
     """Fills ``out`` with the signal at every ``step / _GRID``-th frame.
 
-    Every ``_GRID`` samples of the result begin ``step`` frames later, and are the same
-    sums of the frames from there. So rows of frames ``step`` apart, times a banded
-    matrix, are the result. Weights and samples are float32 and their products exact in
-    float64, so that sums are rounded alike whether a machine fuses them or not.
+    Each group of ``_GRID`` results uses the same weights, on frames that begin ``step``
+    later than those of the group before. So the result is a banded matrix times rows of
+    frames that are ``step`` apart. Weights and samples are float32, so their products
+    are exact in float64 and rounding is the same with or without fused multiply-add.
     """
     frames = len(signal)
     bank, before = _sinc_bank(step)
@@ -449,13 +452,13 @@ def _resample(signal: FloatArray, step: int, out: FloatArray) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _sinc_bank(step: int) -> tuple[Any, int]:
-    """Weights of ``_GRID`` samples over the frames, and how many frames lie before 0.
+    """Weights of ``_GRID`` samples over the frames, and the number of frames before 0.
 
-    Each sample's weights add up to 1, so that a constant stays one. They are rounded
-    to float32, which hides the last bit of another machine's sine.
+    Each sample's weights add up to 1, so a constant signal stays constant. The last bit
+    of a sine differs between machines; float32 rounds it away.
     """
-    # Distances in hundredths of a frame, whole numbers: the window ends with a step,
-    # and rounding must not decide what lies within.
+    # Distances are integers, in hundredths of a frame: the window ends with a step, and
+    # rounding must not decide which frames are inside.
     half = _CROSSINGS * max(_GRID, step)
     reach = -(-half // _GRID)
     positions = np.arange(_GRID) * step

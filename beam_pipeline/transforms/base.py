@@ -1,8 +1,8 @@
-"""Transforms: what turns a block of windows into a block of features.
+"""What a transform is: it turns a block of windows into a block of features.
 
 A transform is any callable ``windows -> features`` that treats each window by itself.
-A feature that depends on how windows are grouped into calls would change with the
-shard boundaries, so everything here gives a window the same bytes in any block.
+Otherwise, features would change with the shard boundaries, which decide how windows are
+grouped into calls. Every transform here gives a window the same bytes in any block.
 """
 
 from __future__ import annotations
@@ -30,29 +30,30 @@ INT16_SCALE = 32768
 class Transform(Protocol):
     """``transform(windows)`` or ``transform(windows, sample_rate_hz=rate)``.
 
-    ``windows`` is float32 of shape (n, frames), or (n, channels, frames); the result
-    has shape (n, ...) with any dtype and any shape per window, the same for all. The
-    rate goes to those that have a parameter ``sample_rate_hz``. Functions and frozen
-    dataclasses at the top level of a module can be named in a recipe. A method
-    ``axes(sample_rate_hz, frames)`` may tell what the last axes mean, as
-    ``LogMel.axes`` does, and ``rate_after(sample_rate_hz)`` at which rate the result
-    is, where that is another.
+    ``windows`` is float32 of shape (n, frames) or (n, channels, frames). The result has
+    shape (n, ...); all windows have the same dtype and shape. A transform receives the
+    sample rate if it has a parameter ``sample_rate_hz``. Recipes can name functions and
+    frozen dataclasses at the top level of a module.
+
+    Two methods are optional. ``axes(sample_rate_hz, frames)`` describes the last axes,
+    as ``LogMel.axes`` does. ``rate_after(sample_rate_hz)`` returns the sample rate of
+    the result, if the transform changes it.
     """
 
     def __call__(self, windows: Any, /, *args: Any, **kwargs: Any) -> Array: ...
 
 
 def needs_sample_rate(transform: Transform) -> bool:
-    """Whether the transform, or a step of the chain, takes ``sample_rate_hz``."""
+    """Whether the transform, or a step of its chain, takes ``sample_rate_hz``."""
     if isinstance(transform, Chain):
         return any(needs_sample_rate(step) for step in transform.steps)
     for call in (type(transform).__call__, transform):
         if isinstance(call, FunctionType):
             return _takes_rate(call)
-    return _takes_rate.__wrapped__(transform)  # may have no hash
+    return _takes_rate.__wrapped__(transform)  # may be unhashable
 
 
-# Asked for each block: looking at a signature takes as long as a small transform.
+# Called for each block; inspecting a signature takes as long as a small transform.
 @functools.lru_cache(maxsize=256)
 def _takes_rate(call: Callable[..., Any]) -> bool:
     try:
@@ -64,7 +65,7 @@ def _takes_rate(call: Callable[..., Any]) -> bool:
 def apply_transform(
     transform: Transform, windows: FloatArray, sample_rate_hz: int
 ) -> Array:
-    """The transform's features, with the rate passed to those that take it.
+    """Calls a transform, with the sample rate if it takes one.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def apply_transform(
 
 
 def per_window(function: Callable[..., Any]) -> Callable[..., Array]:
-    """Makes a transform of a function, or a method, that takes a single window.
+    """Makes a transform from a function, or a method, that takes a single window.
 
     ::
 
@@ -96,9 +97,9 @@ def per_window(function: Callable[..., Any]) -> Callable[..., Array]:
         def crest(window):                # float32, (frames,) or (channels, frames)
             return np.abs(window).max() / np.sqrt(np.mean(window**2))
 
-    It may take ``sample_rate_hz`` as well. What it returns is stacked, so it must have
-    one shape for all windows. A transform that takes many windows at once is faster
-    where numpy does its work.
+    The function may also take ``sample_rate_hz``. Its results are stacked, so they must
+    have the same shape for all windows. A numpy transform that takes many windows in
+    one call is faster.
 
     Examples
     --------
@@ -118,13 +119,13 @@ def per_window(function: Callable[..., Any]) -> Callable[..., Array]:
 class Identity:
     """The samples themselves, as float32 or as int16.
 
-    ``y = clip(round(32768 x), -32768, 32767)`` for int16, halves to even: what
-    libsndfile divided when it read 16-bit PCM, so those sources come back exactly.
+    For int16, ``y = clip(round(32768 x), -32768, 32767)``, and halves round to even.
+    libsndfile divides 16-bit PCM by 32768, so int16 restores these samples exactly.
 
     Raises
     ------
     RecipeError
-        If the dtype is another, or int16 is asked of NaN or infinity.
+        If the dtype is neither; in a call with int16, if a sample is NaN or infinite.
 
     Examples
     --------
@@ -144,7 +145,7 @@ class Identity:
         if not np.isfinite(windows).all():
             raise RecipeError(
                 "dtype",
-                "cannot hold NaN or infinity, as some windows do; use float32",
+                "cannot hold NaN or infinity, which some windows contain; use float32",
                 "int16",
             )
         scaled: FloatArray = np.rint(windows * np.float32(INT16_SCALE))
@@ -154,7 +155,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Chain:
-    """Transforms applied from left to right; chains within it are spliced in.
+    """Transforms applied from left to right; inner chains are flattened.
 
     Raises
     ------
@@ -173,10 +174,10 @@ class Chain:
         steps: list[Transform] = []
         for step in self.steps:
             if not callable(step):
-                raise RecipeError("steps", "must be callables", step)
+                raise RecipeError("steps", "must all be callable", step)
             steps += step.steps if isinstance(step, Chain) else (step,)
         if len(steps) < 2:
-            raise RecipeError("steps", "must be two or more", tuple(steps))
+            raise RecipeError("steps", "must have two or more steps", tuple(steps))
         object.__setattr__(self, "steps", tuple(steps))
 
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> Array:
@@ -186,10 +187,10 @@ class Chain:
         return windows
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """The axes of the last step that tells them; an empty list if none does.
+        """The axes from the last step that has ``axes``; an empty list if none has.
 
-        Steps after that one are taken to keep the axes, and steps before it to keep
-        the number of frames, but for those that change the rate.
+        Later steps are assumed to keep the axes. Earlier steps are assumed to keep the
+        number of frames, unless they change the rate.
         """
         found: list[dict[str, Any]] = []
         for step in self.steps:
@@ -204,12 +205,13 @@ class Chain:
 
 
 def rate_after(step: Transform, sample_rate_hz: int) -> int:
-    """The sample rate of what a step makes of windows at a rate."""
+    """The sample rate of a step's result, for windows at a sample rate."""
     change = getattr(step, "rate_after", None)
     return sample_rate_hz if change is None else int(change(sample_rate_hz))
 
 
 def as_float32(windows: Array) -> FloatArray:
+    """Windows as float32, checked to be real floating-point numbers with frames."""
     windows = np.asarray(windows)
     if windows.dtype.kind != "f":
         hint = {
@@ -217,12 +219,13 @@ def as_float32(windows: Array) -> FloatArray:
             "c": "; take the magnitude or power of complex values first",
         }.get(windows.dtype.kind, "")
         raise RecipeError(
-            "feature", f"takes real numbers as floating point{hint}", str(windows.dtype)
+            "feature", f"needs real floating-point input{hint}", str(windows.dtype)
         )
     if windows.ndim < 2:
         raise RecipeError(
             "feature",
-            "takes windows, (n, frames) or (n, channels, frames), not a value for each",
+            "needs windows of shape (n, frames) or (n, channels, frames), not one "
+            "value for each window",
             windows.shape,
         )
     return windows.astype(np.float32, copy=False)

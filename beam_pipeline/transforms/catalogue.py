@@ -1,4 +1,4 @@
-"""Every transform that comes with the package, by the name that recipes use."""
+"""The built-in transforms, by the names that recipes use."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ BUILT_IN: dict[str, type[Any]] = {
     "zero_crossing_rate": ZeroCrossingRate,
 }
 
-# Those that give samples for samples, so that any other can follow them, ...
+# From samples to samples: any transform can follow these.
 SIGNAL_TO_SIGNAL = frozenset({
     "band_pass", "downsample", "high_pass", "identity", "low_pass", "lufs_gain",
     "normalize", "peak_gain", "pre_emphasis", "resample", "rms_gain",
 })  # fmt: skip
 
-# ... and those that take whatever was made, and keep its shape.
+# These take any feature and keep its shape.
 ON_FEATURES = frozenset({"delta", "gain"})

@@ -1,4 +1,4 @@
-"""Cepstra, and what else is made of mel spectra as they go on in time."""
+"""Transforms of mel spectra over time: cepstra, PCEN, and slopes of features."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class Mfcc(MelFrames):
     with the mel power ``M`` of :class:`LogMel`: the orthonormal DCT-II of its levels.
     Windows (n, frames) give (n, time_frames, n_mfcc), windows (n, channels, frames)
     give (n, channels, time_frames, n_mfcc), in float32. Silence gives
-    ``10 log10(floor) * sqrt(n_mels)`` in coefficient 0, and 0 in the others but for
+    ``10 log10(floor) * sqrt(n_mels)`` in coefficient 0, and 0 in the others, except for
     rounding.
 
-    As librosa's ``mfcc(S=10 * log10(maximum(M, floor)))`` (largest difference found:
-    1e-6 of the largest coefficient; of recordings with bands that hold next to nothing
-    5e-5, and 3e-4 of a pure tone). Given a signal instead, librosa raises levels
-    80 dB below the loudest of the whole array to that. Kaldi and HTK take the natural
-    logarithm, other bands, and another lifter.
+    The result agrees with librosa's ``mfcc(S=10 * log10(maximum(M, floor)))``. The
+    largest difference found is 1e-6 of the largest coefficient; 5e-5 for recordings
+    with almost empty bands, and 3e-4 for a pure tone. Given a signal instead, librosa
+    raises all levels to at least 80 dB below the loudest of the whole array. Kaldi and
+    HTK use the natural logarithm, other bands, and another lifter.
 
     Attributes
     ----------
     n_mfcc : int
         Number of coefficients, from 0 on; at most ``n_mels``.
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
     n_mels : int
         Number of bands.
     f_min, f_max : float
@@ -62,12 +62,12 @@ class Mfcc(MelFrames):
     floor : float
         The least power.
     lifter : float
-        Length of the sine that weights the coefficients, as HTK's; 0: none.
+        Length of the sine that weights the coefficients, as in HTK; 0: none.
 
     Raises
     ------
     RecipeError
-        If a value is out of its range, and as :class:`LogMel` does.
+        If a value is out of its range; also as for :class:`LogMel`.
 
     References
     ----------
@@ -91,7 +91,7 @@ class Mfcc(MelFrames):
         object.__setattr__(self, "lifter", real("lifter", self.lifter))
         if self.n_mfcc > self.n_mels:
             raise RecipeError(
-                "n_mfcc", f"must not exceed n_mels, {self.n_mels}", self.n_mfcc
+                "n_mfcc", f"must not exceed n_mels ({self.n_mels})", self.n_mfcc
             )
         if self.lifter < 0:
             raise RecipeError("lifter", "must not be negative", self.lifter)
@@ -104,12 +104,12 @@ class Mfcc(MelFrames):
         cosines = _cosines(self.n_mfcc, self.n_mels, self.lifter)
         out = np.empty((len(flat), count, self.n_mfcc), np.float32)
         for slices, samples in stretches(flat, count, self.n_fft, self.hop):
-            # One product for each window: its shape is that of a window.
+            # One product for each window: its rounding depends on the shape alone.
             np.matmul(log_mel(samples, sample_rate_hz), cosines, out=out[slices])
         return out.reshape(*windows.shape[:-1], count, self.n_mfcc)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last two axes mean; time as ``LogMel.axes`` tells it."""
+        """Describes the last two axes: time, as in ``LogMel.axes``, and coefficient."""
         coefficients = {
             "name": "cepstral_coefficient",
             "unit": "1",
@@ -131,43 +131,43 @@ class Pcen(MelFrames):
         y[t, m] = (E[t, m] / (eps + A[t, m])**gain + bias)**power - bias**power
         b = (sqrt(1 + 4 T**2) - 1) / (2 T**2),   T = time_constant_s * rate / hop
 
-    with the mel power ``M`` of :class:`LogMel`. Each window begins anew. Windows
-    (n, frames) give (n, time_frames, n_mels), windows (n, channels, frames) give
-    (n, channels, time_frames, n_mels), in float32. Silence gives 0.
+    with the mel power ``M`` of :class:`LogMel`. ``A`` starts again in each window.
+    Windows (n, frames) give (n, time_frames, n_mels), windows (n, channels, frames)
+    give (n, channels, time_frames, n_mels), in float32. Silence gives 0.
 
-    As librosa's ``pcen(scale * M)``, in ``b`` and in the first ``A`` as well (largest
-    difference found: 1e-7 relative). With librosa's own ``M``, whose FFT is in float64,
-    the largest one is 3e-4 in bands of at least 1e-8 of the frame's loudest. Fainter
-    ones have ever less to do with the sound: what rounding has left in them is brought
-    up as any level is, to 1e-2 of the largest value beside a tone without any noise,
-    where they are 1e-14 of it. The defaults are librosa's. They
-    suit power of a large scale: its documentation takes this one for samples within 1.
+    The result agrees with librosa's ``pcen(scale * M)``, including ``b`` and the first
+    ``A`` (largest difference found: 1e-7 relative). librosa's own ``M`` comes from a
+    float64 FFT; with it, the largest difference is 3e-4 in bands of at least 1e-8 of
+    the frame's loudest band. Fainter bands are mostly rounding error, which PCEN
+    amplifies like any other level: beside a tone without noise, from 1e-14 of the
+    largest power to 1e-2 of the largest value. The defaults are librosa's. They suit
+    large powers: librosa's documentation uses this scale for samples within 1.
 
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
     n_mels : int
         Number of bands.
     f_min, f_max : float
         Edges of the lowest and of the highest band, in Hz; None: half the rate.
     scale : float
-        Factor of the power, above 0 and at most 1e30.
+        Factor of the power, 1e-30 to 1e30.
     gain : float
-        Exponent of the smooth level that divides, 0 (none) to 1 (all of it).
+        Exponent of the smooth level that divides the power, 0 (no division) to 1.
     bias : float
-        What is added before the root, 0 to 1e30.
+        Number that is added before the root, 0 to 1e30.
     power : float
-        Exponent of the root, above 0 and at most 1.
+        Exponent of the root, 0.001 to 1.
     time_constant_s : float
-        Of the smooth level, above 0.
+        Time constant of the smooth level, in seconds; 1e-6 to 1e6.
     eps : float
-        The least level that divides, 1e-30 to 1e30.
+        Number that is added to the smooth level, 1e-30 to 1e30.
 
     Raises
     ------
     RecipeError
-        If a value is out of its range, and as :class:`LogMel` does.
+        If a value is out of its range; also as for :class:`LogMel`.
 
     References
     ----------
@@ -202,7 +202,7 @@ class Pcen(MelFrames):
             value = real(name, getattr(self, name))
             if not least <= value <= most:
                 raise RecipeError(
-                    name, f"must lie between {least:g} and {most:g}", value
+                    name, f"must be between {least:g} and {most:g}", value
                 )
             object.__setattr__(self, name, value)
 
@@ -243,7 +243,7 @@ class Pcen(MelFrames):
         energy *= np.exp(level, out=level)
         if self.bias == 0:
             return np.power(energy, self.power, out=energy)
-        # Exact where the energy is far below the bias, too.
+        # This form is also exact if the energy is far below the bias.
         energy /= self.bias
         np.log1p(energy, out=energy)
         energy *= self.power
@@ -254,34 +254,35 @@ class Pcen(MelFrames):
 
 @dataclass(frozen=True, kw_only=True)
 class Delta:
-    """Slopes of features in time: a step after one that gives (time_frames, bins).
+    """Slopes of features in time, for features of shape (time_frames, bins).
 
     ::
 
         y[t] = sum_(k = 1 .. h) k (x[t + k] - x[t - k]) / (2 sum_(k = 1 .. h) k**2)
 
-    for ``order=1``, with ``h = (width - 1) / 2``: the slope, in units a frame, of the
-    line that is nearest to ``width`` frames in the sense of least squares. For a higher
-    order, it is that derivative of the polynomial of that degree. The first ``h``
-    frames and the last ``h`` have the value of the nearest frame that has ``h`` on both
-    sides. The shape (n, [channels,] time_frames, bins) stays as it is; float32. What is
-    constant in time gives 0, silence too.
+    for ``order=1``, with ``h = (width - 1) / 2``: the slope, per frame, of the line
+    that fits ``width`` frames best in the sense of least squares. A higher order gives
+    the derivative of that order of the polynomial of that degree. The first ``h`` and
+    the last ``h`` frames have the value of the nearest frame with ``h`` frames on both
+    sides. The shape (n, [channels,] time_frames, bins) does not change; the result is
+    float32. Features that are constant in time, like those of silence, give 0.
 
-    As librosa's ``delta(mode="interp")`` of float64 (largest difference found: 2e-7 of
-    the largest value; of float32, its own fit at the edges is 7e-6 off).
+    The result agrees with librosa's ``delta(mode="interp")`` for float64 (largest
+    difference found: 2e-7 of the largest value; for float32, librosa's fit at the edges
+    is 7e-6 off).
 
     Attributes
     ----------
     width : int
-        Number of frames, odd, 3 to 999, and not more than the features have.
+        Number of frames: odd, 3 to 999, at most the number of frames of the features.
     order : int
-        1 for slopes, 2 for how these change; up to 4, and below ``width``.
+        1 for slopes, 2 for the slopes of slopes; at most 4, and below ``width``.
 
     Raises
     ------
     RecipeError
-        If a value is out of its range; in a call, if the features have fewer frames, or
-        no axis of time and another one after it.
+        If a value is out of its range; in a call, if the features have fewer frames
+        than ``width``, or lack the axes (time_frames, bins).
 
     References
     ----------
@@ -317,7 +318,7 @@ class Delta:
         if features.ndim < 3:
             raise RecipeError(
                 "feature",
-                "delta must follow a step that gives spectra, like mfcc|delta",
+                "delta must follow a step that returns spectra, like mfcc|delta",
                 features.shape,
             )
         count, bins = features.shape[-2:]
@@ -341,14 +342,14 @@ class Delta:
 
 def smoothing_share(time_constant: float) -> float:
     """The share of a new frame in a smooth level, for a time constant in frames."""
-    # For small shares the difference in the numerator would lose its digits.
+    # Equal to (sqrt(1 + 4 T**2) - 1) / (2 T**2), which loses digits for small shares.
     return 2 / (1 + math.sqrt(1 + 4 * time_constant**2))
 
 
 def smooth(
     energy: npt.NDArray[np.float64], share: float, before: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """First-order recursive mean over time, of energy (n, time_frames, bins)."""
+    """First-order recursive mean of energy (n, time_frames, bins) over time."""
     level = energy * share
     for frame in level.swapaxes(0, 1):
         frame += before * (1 - share)
@@ -358,7 +359,7 @@ def smooth(
 
 @functools.lru_cache(maxsize=32)
 def _cosines(n_mfcc: int, n_mels: int, lifter: float) -> FloatArray:
-    """The DCT's matrix (n_mels, n_mfcc), lifted."""
+    """The matrix of the DCT, (n_mels, n_mfcc), with the lifter."""
     q = np.arange(n_mfcc)
     m = np.arange(n_mels)[:, np.newaxis]
     cosines = np.cos(np.pi * q * (2 * m + 1) / (2 * n_mels)) * math.sqrt(2 / n_mels)
@@ -370,12 +371,12 @@ def _cosines(n_mfcc: int, n_mels: int, lifter: float) -> FloatArray:
 
 @functools.lru_cache(maxsize=32)
 def _slope_weights(width: int, order: int) -> tuple[float, ...]:
-    """Weights of the frames 0 .. h after the one in the middle.
+    """Weights of the middle frame and of the ``h`` frames after it.
 
-    Those of the frames before it are the same, with the other sign for odd orders.
+    The frames before it have the same weights, with the opposite sign for odd orders.
     """
     half = width // 2
-    # Of powers of k / h, whose size stays within 1.
+    # Powers of k / h, not of k: they stay within 1.
     powers = np.vander(np.arange(-half, half + 1) / half, order + 1, increasing=True)
     weights = np.linalg.pinv(powers)[order] * (math.factorial(order) / half**order)
     return tuple(weights[half:].tolist())
@@ -384,7 +385,7 @@ def _slope_weights(width: int, order: int) -> tuple[float, ...]:
 def _slopes(
     around: npt.NDArray[np.float64], weights: tuple[float, ...], *, odd: bool
 ) -> npt.NDArray[np.float64]:
-    """Of (n, t + 2 h, bins), where t frames have h on both sides, to (n, t, bins)."""
+    """Slopes (n, t, bins) of (n, t + 2 h, bins): t frames have h on both sides."""
     half = len(weights) - 1
     count = around.shape[1] - 2 * half
     middle = around[:, half : half + count]

@@ -1,8 +1,8 @@
 """The constant-Q transform: bins at even steps of pitch, and pitch classes from it.
 
-The filters of an octave are half as long on a signal of half the rate. So the signal is
-halved as it goes down the octaves, each octave is a small matrix product at the lowest
-rate that holds it, and the deepest octave costs no more than the others.
+At half the sample rate, the filters of an octave are half as long. So the signal's rate
+is halved from octave to octave downwards. Each octave is a small matrix product at the
+lowest rate that contains it, and the lowest octave costs no more than the others.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from beam_pipeline.transforms.quiet import quiet
 
 ComplexArray = npt.NDArray[np.complex64]
 
-# Samples whose octaves are computed at a time. What is made of them is 1 MiB at most
-# and stays in the cache; more are slower, see ``mel.BLOCK_SAMPLES``.
+# Samples whose octaves are computed together. Intermediate arrays take 1 MiB at most
+# and stay in the cache; more samples are slower, see ``mel.BLOCK_SAMPLES``.
 SEGMENT_SAMPLES = 2**18
 
-# Multiplications, and time frames, of a matrix product at most. OpenBLAS does not share
-# so few among threads, and takes no longer for them than for more.
+# The most multiplications and time frames of a matrix product. OpenBLAS does not share
+# products of this size among threads, and larger ones would not be faster.
 MOST_PRODUCTS = 2**18
 MOST_FRAMES = 32
 
-# Complex weights of all filters, 64 MiB; those of 32 Hz at 44.1 kHz, an odd hop and 36
-# bins an octave are half as many.
+# The most complex weights of all filters together: 64 MiB. Bins from 32 Hz at 44.1 kHz,
+# an odd hop and 36 bins per octave need half of that.
 MAX_WEIGHTS = 2**23
 MAX_BINS = 4096
 MAX_OCTAVES = 20
 
-# A filter may lie on a signal of a lower rate if it is this many times its length's
-# reciprocal, in Hz, below the end of the pass band. The Hann window's spectrum, which
-# falls by the third power, is 1 / (pi 20**3) = 4e-5 of its peak there; what is lost
-# beyond alternates in sign, and comes to a tenth of that.
+# A filter may run at a lower rate if its frequency is below the end of the pass band by
+# this many times 1 / (its length in seconds). The spectrum of the Hann window falls
+# with the third power and is 1 / (pi 20**3) = 4e-5 of its peak there. The part that is
+# lost beyond alternates in sign, and its sum is a tenth of that.
 SIDE_LOBES = 20.0
-# The end of the pass band, as a share of the lower rate. It is a quarter, as the filter
-# rejects from three quarters on: what would alias onto it.
+# The end of the pass band, as a share of the lower rate. The filter rejects everything
+# from three quarters on, which would alias to a quarter and below.
 PASS_BAND = 0.25
-# Taps on each side of the middle one that are not zero, and the attenuation in dB that
-# they allow: 10**(-138 / 20) = 1.3e-7 is float32's own rounding.
+# Nonzero taps on each side of the middle one, and the attenuation in dB that they give:
+# 10**(-138 / 20) = 1.3e-7 is the rounding of float32.
 HALF_TAPS = 9
 ATTENUATION_DB = 138.0
 
@@ -66,49 +66,53 @@ class Cqt:
         C[t, k] = 2 sum_j w[k, j] x[t * hop + j] exp(-2i pi f[k] j / sample_rate_hz)
                   / sum_j w[k, j]
 
-    A tone ``a cos(2 pi f[k] n / sample_rate_hz + p)`` gives ``C = a exp(i p[t])``, the
-    phase being the tone's at the middle of frame t: a full-scale tone in the middle of
-    a bin has the magnitude 1, which is 0 dB. Time frames are centred on the first
-    sample and on every ``hop``-th from there, ``t = 0 .. frames // hop``. Around the
-    window are zeros, so that filters may be longer than it; one that reaches over an
-    end finds the less the less it sees. Windows (n, frames) give
-    (n, time_frames, n_bins), windows (n, channels, frames) give
-    (n, channels, time_frames, n_bins). Silence gives zeros, or the floor in dB. NaN and
-    infinity make NaN, or infinity, of what the longest filter of an octave reaches.
+    A tone ``a cos(2 pi f[k] n / sample_rate_hz + p)`` gives ``C = a exp(i p[t])``,
+    where ``p[t]`` is the tone's phase at the middle of frame t. A full-scale tone in
+    the middle of a bin has the magnitude 1, which is 0 dB. Time frames are centred on
+    the first sample and on every ``hop``-th sample after it,
+    ``t = 0 .. frames // hop``. Zeros surround the window, so filters may be longer than
+    the window; values are smaller where a filter reaches over an end. Windows
+    (n, frames) give (n, time_frames, n_bins), windows (n, channels, frames) give
+    (n, channels, time_frames, n_bins). Silence gives zeros, or the floor in dB. Where
+    the longest filter of an octave reaches NaN or infinity, the values of the octave
+    are NaN or infinite.
 
-    No value is further from the formula than 1e-5 of the window's peak. A hop that is
-    a multiple of a high power of 2 is fastest: the signal is halved for low octaves as
+    Values differ from the formula by at most 1e-5 of the window's peak. A hop that is
+    a multiple of a high power of 2 is fastest: the rate is halved for low octaves as
     long as frames stay on whole samples.
 
     Attributes
     ----------
     f_min : float
-        The lowest bin in Hz; C1 of equal temperament.
+        Frequency of the lowest bin, in Hz. Default: C1 of equal temperament.
     bins_per_octave, n_bins : int
+        Bins in an octave; number of all bins, at most 4096.
     hop : int
-        From a time frame to the next, in frames of the signal.
+        Step from a time frame to the next, in frames of the signal.
     filter_scale : float
         Factor of the filters' lengths, 0.01 to 100: below 1 for finer times, above 1
         for finer pitch.
     kind : str
-        ``magnitude`` is ``|C|`` in float32, ``power`` ``|C|**2``, ``db``
-        ``10 log10(max(|C|**2, floor))``, ``complex`` ``C`` in complex64.
+        ``magnitude``: ``|C|``; ``power``: ``|C|**2``; ``db``:
+        ``10 log10(max(|C|**2, floor))``, all in float32; ``complex``: ``C`` in
+        complex64.
     floor : float
         The least power for ``db``.
 
     Raises
     ------
     RecipeError
-        If a value is out of its range; in a call, if the highest band reaches over half
-        the rate, or the filters have too many weights.
+        If a value is out of its range; in a call, if the highest band exceeds half the
+        rate, or the filters have too many weights.
 
     Notes
     -----
-    ``librosa.cqt`` rounds lengths to whole samples, drops 1 % of its filters' spectra,
-    has ``Q = filter_scale / tanh(log(2) / bins_per_octave)``, 3 % longer for 12, and
-    its values are greater by ``sqrt(L[k]) / 2``. But for this factor, magnitudes of
-    noise correlate by 0.9995 with its own, and differ by 4 % of the largest at most;
-    with its ``filter_scale`` set to give the same lengths, by 0.9998 and 2.4 %.
+    ``librosa.cqt`` rounds lengths to whole samples and drops 1 % of its filters'
+    spectra. It has ``Q = filter_scale / tanh(log(2) / bins_per_octave)``, 3 % longer
+    for 12 bins per octave, and its values are greater by ``sqrt(L[k]) / 2``. Apart from
+    this factor, magnitudes of noise have a correlation of 0.9995 with librosa's and
+    differ by at most 4 % of the largest. With a ``filter_scale`` for the same lengths,
+    the correlation is 0.9998 and the difference 2.4 %.
 
     References
     ----------
@@ -142,7 +146,7 @@ class Cqt:
             raise RecipeError("f_min", "must be positive", self.f_min)
         if not 0.01 <= self.filter_scale <= 100:
             raise RecipeError(
-                "filter_scale", "must lie between 0.01 and 100", self.filter_scale
+                "filter_scale", "must be between 0.01 and 100", self.filter_scale
             )
         if self.n_bins > MAX_BINS:
             raise RecipeError("n_bins", f"must not exceed {MAX_BINS}", self.n_bins)
@@ -155,12 +159,12 @@ class Cqt:
         dtype = np.complex64 if self.kind == "complex" else np.float32
         out = np.empty((len(signals), count, self.n_bins), dtype)
         bank = self.bank(sample_rate_hz)
-        for place, octave, response in responses(signals, self.hop, bank):
-            self._measure(response, out[place][..., octave.bins])
+        for slices, octave, response in responses(signals, self.hop, bank):
+            self._measure(response, out[slices][..., octave.bins])
         return out.reshape(*windows.shape[:-1], count, self.n_bins)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last two axes mean, as JSON values.
+        """Describes the last two axes, as JSON values.
 
         The time of a frame is that of its middle, in seconds from the start of the
         window. The frequency of a bin is that of its middle.
@@ -203,7 +207,7 @@ class Cqt:
         if self.kind == "complex":
             out[...] = response
             return
-        # Unlike the root of a sum of squares this does not overflow on the way.
+        # Unlike the root of a sum of squares, np.abs does not overflow on the way.
         np.abs(response, out=out)
         if self.kind == "power":
             np.square(out, out=out)
@@ -224,27 +228,30 @@ class Chroma:
         S[t, c]  = sum of |C[t, k]| over the bins k with class[k] = c
         y[t, c]  = S[t, c] / max_c S[t, c]    or    S[t, c]
 
-    with :class:`Cqt`'s C and b bins per octave. Class 0 is C, class 9 is A, whose pitch
-    is 440 Hz in the fourth octave. Bins between two semitones belong to the nearer, and
-    those in the middle to the higher one. Windows (n, frames) give
+    with the C of :class:`Cqt` and b bins per octave. Class 0 is the note C; class 9 is
+    A, which is 440 Hz in the fourth octave. A bin between two semitones belongs to the
+    nearer one, and a bin in the middle to the higher one. Windows (n, frames) give
     (n, time_frames, 12), windows (n, channels, frames) give
     (n, channels, time_frames, 12), in float32. Silence gives zeros.
 
-    ``librosa.feature.chroma_cqt`` folds in the same way (to 1e-6). But its magnitudes
-    grow by sqrt(2) with each octave down, so that low notes decide; and it takes its
-    tuning from the signal unless it is told, where here it is a factor of ``f_min``.
+    ``librosa.feature.chroma_cqt`` sums bins in the same way (to 1e-6). But its
+    magnitudes grow by sqrt(2) with each octave down, so low notes dominate. And it
+    estimates the tuning from the signal unless a parameter sets it; here, the tuning is
+    a factor of ``f_min``.
 
     Attributes
     ----------
     f_min : float
-        The lowest bin in Hz, the middle of a semitone; C1 of equal temperament.
+        Frequency of the lowest bin in Hz, the middle of a semitone. Default: C1 of
+        equal temperament.
     bins_per_octave : int
         A multiple of 12.
     n_octaves : int
+        At most 20.
     hop : int
-        From a time frame to the next, in frames of the signal.
+        Step from a time frame to the next, in frames of the signal.
     norm : str
-        ``max``: each time frame's greatest value is 1; ``none``.
+        ``max``: the largest value of each time frame is 1; ``none``: no scaling.
 
     Raises
     ------
@@ -291,18 +298,18 @@ class Chroma:
         count = _time_frames(signals.shape[-1], self.hop)
         out = np.zeros((len(signals), count, 12), np.float32)
         bank = self.cqt().bank(sample_rate_hz)
-        for place, _, response in responses(signals, self.hop, bank):
-            out[place] += self._fold(np.abs(response))
+        for slices, _, response in responses(signals, self.hop, bank):
+            out[slices] += self._fold(np.abs(response))
         if self.norm == "max":
             for signal in out:
                 greatest = signal.max(axis=-1, keepdims=True)
-                # NaN stays; of infinity no class is a share that is a number.
+                # NaN stays NaN; shares of infinity are NaN, too.
                 greatest[np.isinf(greatest)] = np.nan
                 signal /= np.where(greatest == 0, 1, greatest)
         return out.reshape(*windows.shape[:-1], count, 12)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last two axes mean: time, as ``Cqt.axes`` tells it, and the class.
+        """Describes the last two axes: time, as in ``Cqt.axes``, and pitch class.
 
         Examples
         --------
@@ -330,9 +337,9 @@ class Chroma:
         )
 
     def _fold(self, octave: FloatArray) -> FloatArray:
-        """Sums by class of the bins of an octave, on the last axis."""
+        """Sums the bins of an octave by class, on the last axis."""
         each = self.bins_per_octave // 12
-        # The last bins of an octave are nearer to the first note of the next.
+        # The last bins of an octave are closest to the first note of the next octave.
         by_note = np.roll(octave, each // 2, axis=-1).reshape(
             *octave.shape[:-1], 12, each
         )
@@ -344,8 +351,8 @@ class Chroma:
 class Octave(NamedTuple):
     """Filters of some neighbouring bins.
 
-    ``halvings`` is how often the signal is halved before; ``weights`` has the shape
-    (length, 2 * bins), real and imaginary parts side by side.
+    ``halvings`` is how often the rate is halved before filtering. ``weights`` has the
+    shape (length, 2 * bins), real and imaginary parts side by side.
     """
 
     bins: slice
@@ -356,7 +363,7 @@ class Octave(NamedTuple):
 def bin_frequencies(
     f_min: float, bins_per_octave: int, n_bins: int
 ) -> npt.NDArray[np.float64]:
-    """The middle of each bin, in Hz; infinite where no number holds it."""
+    """The middle of each bin, in Hz; infinite if it overflows."""
     with np.errstate(over="ignore"):
         ratios: npt.NDArray[np.float64] = np.exp2(np.arange(n_bins) / bins_per_octave)
         return f_min * ratios
@@ -376,7 +383,7 @@ def filter_bank(
     Raises
     ------
     RecipeError
-        If the highest band reaches over half the rate, or there are too many weights.
+        If the highest band exceeds half the rate, or there are too many weights.
     """
     cycles = filter_scale / (2 ** (1 / bins_per_octave) - 1)
     hertz = bin_frequencies(f_min, bins_per_octave, n_bins)
@@ -392,9 +399,9 @@ def filter_bank(
     if total > MAX_WEIGHTS:
         raise RecipeError(
             "f_min",
-            f"makes filters of {total:.2g} weights together, more than {MAX_WEIGHTS}; "
-            "use a higher one, fewer bins per octave, or a hop that is a multiple of a "
-            "higher power of 2",
+            f"needs filters of {total:.2g} weights in all, more than {MAX_WEIGHTS}; "
+            "use a higher f_min, fewer bins per octave, or a hop that is a multiple of "
+            "a higher power of 2",
             f_min,
         )
     return tuple(
@@ -406,19 +413,19 @@ def filter_bank(
 def _check_highest(
     f_min: float, highest: float, n_bins: int, cycles: float, sample_rate_hz: int
 ) -> None:
-    # Where the Hann window's response is at half its peak.
+    # The end of the band is where the Hann window's response is half its peak.
     if highest * (1 + 1 / cycles) > sample_rate_hz / 2:
         raise RecipeError(
             "f_min",
             f"puts the highest of {n_bins} bins at {highest:.6g} Hz, and the end of "
-            f"its band above half the sample rate {sample_rate_hz} Hz; use fewer bins, "
-            "or a lower one",
+            f"its band above half the sample rate ({sample_rate_hz} Hz); use fewer "
+            "bins, or a lower f_min",
             f_min,
         )
 
 
 def _halvings(highest: float, cycles: float, sample_rate_hz: int, hop: int) -> int:
-    """How often the signal may be halved for filters up to a frequency."""
+    """How often the rate may be halved for filters up to a frequency."""
     rates = PASS_BAND * sample_rate_hz / (highest * (1 + SIDE_LOBES / cycles))
     halvings = 0
     while hop % 2 ** (halvings + 1) == 0 and rates >= 2 ** (halvings + 1):
@@ -427,7 +434,7 @@ def _halvings(highest: float, cycles: float, sample_rate_hz: int, hop: int) -> i
 
 
 def _weights(frequencies: npt.NDArray[np.float64], cycles: float) -> FloatArray:
-    """The filters at frequencies, in cycles per sample, as an octave has them."""
+    """The weights of an octave's filters, at frequencies in cycles per sample."""
     half = math.ceil(cycles / frequencies[0] / 2) - 1
     turns = np.arange(-half, half + 1)[:, np.newaxis] * frequencies
     hann = np.where(np.abs(turns) < cycles / 2, np.cos(np.pi / cycles * turns) ** 2, 0)
@@ -439,7 +446,7 @@ def _weights(frequencies: npt.NDArray[np.float64], cycles: float) -> FloatArray:
 def responses(
     signals: FloatArray, hop: int, bank: tuple[Octave, ...]
 ) -> Iterator[tuple[tuple[slice, slice], Octave, ComplexArray]]:
-    """The filters' responses to signals (n, frames), a piece at a time.
+    """Yields the filters' responses to signals (n, frames), piece by piece.
 
     Yields
     ------
@@ -450,7 +457,7 @@ def responses(
     """
     frames = signals.shape[-1]
     count = _time_frames(frames, hop)
-    # What a filter reaches on either side, and what the halvings before it do.
+    # The reach on either side of a filter and of the halvings before it.
     reach = max(
         (len(octave.weights) // 2 + 2 * HALF_TAPS) * 2**octave.halvings
         for octave in bank
@@ -471,13 +478,16 @@ def responses(
 def _segment_responses(
     part: FloatArray,
     middle: int,
-    place: tuple[int, int],
+    start: tuple[int, int],
     count: int,
     hop: int,
     bank: tuple[Octave, ...],
 ) -> Iterator[tuple[tuple[slice, slice], Octave, ComplexArray]]:
-    """Those of ``count`` time frames, the first of which is centred on ``middle``."""
-    signal, first = place
+    """Yields the responses of ``count`` time frames, the first centred on ``middle``.
+
+    ``start`` is the number of the first signal and that of the first time frame.
+    """
+    signal, first = start
     halvings = 0
     for octave in bank:
         for _ in range(octave.halvings - halvings):
@@ -503,8 +513,8 @@ def _segment_responses(
 def _product(frames: FloatArray, weights: FloatArray) -> FloatArray:
     """The matrix product of each signal's frames (n, count, length) and the weights.
 
-    BLAS is called for each signal with the same shapes, and with small ones: how it
-    rounds depends on the shape, and on the number of threads that share a large one.
+    BLAS is called with the same small shapes for each signal, because its rounding
+    depends on the shape, and for large shapes on the number of threads.
     """
     _, count, length = frames.shape
     columns = weights.shape[1]
@@ -520,17 +530,18 @@ def _product(frames: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def halve(signals: FloatArray, middle: int) -> tuple[FloatArray, int]:
-    """Signals at half the rate, zeros around them; and where sample ``middle`` is then.
+    """Signals at half the rate, surrounded by zeros; and the new index of ``middle``.
 
     ::
 
         y[m] = x[2 m] / 2 + sum_i h[i] (x[2 m + 2 i + 1] + x[2 m - 2 i - 1])
 
-    A half-band filter passes all below an eighth of the rate to within 3e-7, and stops
-    as much of all above three eighths. The result reaches as far as the filter does.
+    The half-band filter passes frequencies below an eighth of the rate to within 3e-7,
+    and attenuates those above three eighths to 3e-7. The result is longer by the reach
+    of the filter.
     """
     samples = signals.shape[-1]
-    # An output at every sample that the filter's taps reach from, middle among them.
+    # Outputs wherever the taps reach a sample, on a grid that includes ``middle``.
     left = 4 * HALF_TAPS - 2 + middle % 2
     size = (left + samples) // 2
     padded = np.zeros((len(signals), 2 * (size + 2 * HALF_TAPS)), np.float32)
@@ -554,13 +565,13 @@ def half_band_taps() -> FloatArray:
     beta = 0.1102 * (ATTENUATION_DB - 8.7)
     kaiser = np.i0(beta * np.sqrt(1 - (odd / (2 * HALF_TAPS)) ** 2))
     taps = np.sin(np.pi / 2 * odd) / odd * kaiser
-    # What is constant stays exactly so.
+    # The taps' sum is such that a constant signal stays the same.
     scaled: FloatArray = (taps / (4 * taps.sum())).astype(np.float32)
     return scaled
 
 
 def _cut_padded(signals: FloatArray, start: int, size: int) -> FloatArray:
-    """``size`` samples of each signal from ``start`` on, zeros where there are none."""
+    """``size`` samples of each signal from ``start`` on, with zeros beyond the ends."""
     out = np.zeros((len(signals), size), np.float32)
     begin, end = max(start, 0), min(start + size, signals.shape[-1])
     if begin < end:

@@ -1,4 +1,4 @@
-"""The list of transforms: parameters, what they give, and what they cost here."""
+"""The list of steps: their parameters, results, and cost on this machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEAST_S = 0.05
 
 KINDS = (TRANSFORM, *STEP_FIELDS.values())
 
-# What is tried of those that have a parameter without a default, or follow others.
+# What to run for steps that have a parameter without a default, or must follow others.
 EXAMPLES = {
     "band_pass": "band_pass(low_hz=300,high_hz=3000)",
     "delta": "log_mel()|delta()",
@@ -55,9 +55,9 @@ EXAMPLES = {
 class Entry(NamedTuple):
     """One entry of the list.
 
-    ``tried`` is the expression whose ``result``, a window's type and shape, and
-    ``cost_us``, microseconds for each window on one core, are told. Both are None
-    where it does not suit the window, and ``text`` says why.
+    ``tried`` is the expression that was run. ``result`` is the dtype and shape of one
+    window's result, and ``cost_us`` the microseconds for each window on one core. Both
+    are None if the expression does not suit the window; ``text`` then says why.
     """
 
     call: str
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
 
 
 def list_all(sample_rate_hz: int, frames: int) -> Iterator[tuple[Kind, Entry]]:
-    """Every step of every kind, with its defaults, tried and timed on noise."""
+    """Lists every step of every kind with its defaults, run and timed on noise."""
     for kind in KINDS:
         for name, cls in sorted(kind.table.items()):
             tried = EXAMPLES.get(name, f"{name}()")
@@ -82,19 +82,19 @@ def list_all(sample_rate_hz: int, frames: int) -> Iterator[tuple[Kind, Entry]]:
 def list_some(
     texts: Sequence[str], sample_rate_hz: int, frames: int
 ) -> Iterator[tuple[Kind, Entry]]:
-    """Names, with their whole documentation, or expressions, tried and timed on noise.
+    """Lists named steps, with their documentation, or expressions; times all on noise.
 
     Raises
     ------
     RecipeError
-        If there is no step of a name, or an expression cannot be read.
+        If no step has a name, or an expression cannot be read.
     """
     for text in texts:
         name = text.strip()
         kind = _kind_of(text)
         cls = kind.table.get(name)
         if cls is None:
-            _make(kind, text, sample_rate_hz)  # its errors are the caller's
+            _make(kind, text, sample_rate_hz)  # raises if the expression is wrong
             yield kind, _entry(kind, text, text, "", sample_rate_hz, frames)
         else:
             call, tried = _call_of(name, cls), EXAMPLES.get(name, f"{name}()")
@@ -103,7 +103,7 @@ def list_some(
 
 
 def _kind_of(text: str) -> Kind:
-    """The first kind that has all the steps of an expression."""
+    """The first kind whose table has all steps of an expression; else transforms."""
     names = re.findall(r"(?:^|\|)\s*(\w+)", text)
     return next(
         (kind for kind in KINDS if all(name in kind.table for name in names)), TRANSFORM
@@ -128,7 +128,7 @@ def _entry(
 def _make(
     kind: Kind, expression: str, sample_rate_hz: int
 ) -> Callable[[FloatArray], npt.NDArray[Any]]:
-    """What an expression of a kind does to windows."""
+    """The function of windows that an expression of a kind describes."""
     if kind is STREAM:
         on_stream = parse_stream(expression)
         return lambda windows: np.stack(
@@ -155,7 +155,7 @@ def _make(
 
 @dataclass(frozen=True)
 class _Clip:
-    """A window read as if it was a clip."""
+    """A window that is read like a clip."""
 
     samples: FloatArray
 
@@ -172,7 +172,7 @@ class _Clip:
 def streamed(
     steps: Sequence[Any], window: FloatArray, sample_rate_hz: int
 ) -> FloatArray:
-    """What the steps make of a window, as if it was a whole clip."""
+    """Applies the steps to a window as if it were a whole clip."""
     frames = window.size
     factors = measure_factors(
         steps, lambda: _Clip(window), frames, sample_rate_hz, "noise"
@@ -184,7 +184,7 @@ def streamed(
 
 
 def _seconds(run: Callable[[FloatArray], Any], windows: FloatArray) -> float:
-    """The least time of several runs, on one core as in a job."""
+    """The shortest time of several runs, on one core as in a job."""
     least, began = math.inf, time.perf_counter()
     with threadpool_limits(1):
         while time.perf_counter() - began < LEAST_S:
@@ -195,7 +195,7 @@ def _seconds(run: Callable[[FloatArray], Any], windows: FloatArray) -> float:
 
 
 def _call_of(name: str, cls: type[Any]) -> str:
-    """``name(parameter=default,...)``; ``parameter=?`` where there is no default."""
+    """``name(parameter=default,...)``; ``parameter=?`` if there is no default."""
     parameters = [
         f"{f.name}={'?' if f.default is MISSING else repr(f.default)}"
         for f in fields(cls)
@@ -205,12 +205,12 @@ def _call_of(name: str, cls: type[Any]) -> str:
 
 
 def _sentence(cls: type[Any]) -> str:
-    """The first sentence of its documentation."""
+    """The first sentence of a step's documentation."""
     return (cls.__doc__ or "").strip().partition("\n\n")[0].replace("\n    ", " ")
 
 
 def describe_steps(entries: Sequence[tuple[Kind, Entry]]) -> str:
-    """The list as people read it."""
+    """The list as text."""
     lines: list[str] = []
     before = TRANSFORM
     for kind, entry in entries:

@@ -5,10 +5,10 @@
     expression = step ("|" step)*
     step       = name ["(" [argument ("," argument)*] ")"]
     argument   = parameter "=" literal
-    name       = a built-in's, or package.module:qualified.name of your own
+    name       = a built-in step, or package.module:qualified.name for your own
 
-Text is never evaluated: arguments are Python literals, and names are looked up, those
-without a module in the table of their kind: transforms, augmentations, selections.
+Text is never evaluated. Arguments are Python literals. A name without a module is
+looked up in the table of its kind: transforms, augmentations, selections, stream steps.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Kind:
     Attributes
     ----------
     noun, field : str
-        What a step is called, and the recipe's field that errors name.
+        The word for a step in errors, and the recipe's field that errors name.
     table : mapping
-        The built-in ones, by name.
+        The built-in steps, by name.
     example : str
-        An expression, for those who wrote none.
+        An expression that errors show.
     method, lacks : str
-        What a step must have, and what is said of one that has not.
+        The method that a step must have, and what errors say if it is missing.
     own : str
-        What your own can be.
+        What a user-defined step can be.
     """
 
     noun: str
@@ -91,30 +91,32 @@ SELECTION = Kind(
     lacks="has no method keep(windows, sample_rate_hz)",
 )
 STREAM = Kind(
-    noun="step for streams",
+    noun="stream step",
     field="stream",
     table=STREAM_STEPS,
     example="high_pass(cutoff_hz=50)|clip_gain(kind='peak')",
     method="context",
-    lacks="lacks context(sample_rate_hz) and on_stream(frames, sample_rate_hz)",
+    lacks="has no methods context(sample_rate_hz) and "
+    "on_stream(frames, sample_rate_hz)",
 )
 
-# The recipe's fields that are steps in text.
+# The recipe's fields that hold expressions.
 STEP_FIELDS = {kind.field: kind for kind in (STREAM, SELECTION, AUGMENTATION)}
 
 
 def parse_transform(expression: str, dtype: str = "float32") -> Transform:
-    """The transform that an expression stands for.
+    """The transform that an expression describes.
 
-    Your own: ``package.module:name`` is a function or an instance,
-    ``package.module:Class(x=1)`` an instance made here. ``dtype`` is what a last
-    ``identity()`` stores if it does not say so itself.
+    User-defined: ``package.module:name`` is a function or an instance, and
+    ``package.module:Class(x=1)`` creates an instance. ``dtype`` is the dtype of a last
+    ``identity()`` that does not name one.
 
     Raises
     ------
     RecipeError
-        If it cannot be read, a name or a parameter does not exist, a module cannot be
-        imported, a class cannot be instantiated, or the result is not callable.
+        If the expression cannot be read, a name or a parameter does not exist, a module
+        cannot be imported, a class cannot be instantiated, or the result is not
+        callable.
 
     Examples
     --------
@@ -131,10 +133,10 @@ def parse_transform(expression: str, dtype: str = "float32") -> Transform:
 
 
 def check_order(steps: Sequence[Transform], expression: str) -> None:
-    """Raises RecipeError where a step that takes samples follows one that ends them.
+    """Raises RecipeError if a step needs samples and the step before returns none.
 
-    What your own transforms take and give is not known; nothing is said of them, nor of
-    the step after them.
+    The input and output of user-defined transforms are unknown. So neither they nor the
+    steps right after them are checked.
     """
     names = {cls: name for name, cls in BUILT_IN.items()}
     ended_by = None
@@ -145,7 +147,7 @@ def check_order(steps: Sequence[Transform], expression: str) -> None:
         elif ended_by is not None and name not in ON_FEATURES:
             raise RecipeError(
                 TRANSFORM.field,
-                f"{name} takes samples, which {ended_by} no longer gives; only "
+                f"{name} needs samples, but {ended_by} before it returns none; only "
                 f"{', '.join(sorted(ON_FEATURES))} or your own transform can follow it",
                 expression,
             )
@@ -156,14 +158,14 @@ def check_order(steps: Sequence[Transform], expression: str) -> None:
 def format_transform(transform: Transform | str) -> str:
     """The canonical expression: every parameter, in the order of the fields.
 
-    A default that changes in a later version cannot change what it stands for, and
-    ``parse_transform(format_transform(t)) == t``. An expression is made canonical.
+    It keeps its meaning if a default changes in a later version, and
+    ``parse_transform(format_transform(t)) == t``. An expression becomes canonical, too.
 
     Raises
     ------
     RecipeError
-        If the transform has no name that another process could find it by, or an
-        argument that is not a Python literal.
+        If another process could not find the transform by its name, or an argument is
+        not a Python literal.
 
     Examples
     --------
@@ -177,12 +179,12 @@ def format_transform(transform: Transform | str) -> str:
 
 
 def parse_augment(expression: str) -> tuple[Augmentation, ...]:
-    """The augmentations that an expression stands for, in their order.
+    """The augmentations that an expression describes, in their order.
 
     Raises
     ------
     RecipeError
-        As ``parse_transform``; your own must have a method ``augment``.
+        As for ``parse_transform``; user-defined steps need a method ``augment``.
 
     Examples
     --------
@@ -193,12 +195,12 @@ def parse_augment(expression: str) -> tuple[Augmentation, ...]:
 
 
 def parse_selection(expression: str) -> tuple[Selection, ...]:
-    """The selections that an expression stands for; a window must pass them all.
+    """The selections that an expression describes; a window must pass them all.
 
     Raises
     ------
     RecipeError
-        As ``parse_transform``; your own must have a method ``keep``.
+        As for ``parse_transform``; user-defined steps need a method ``keep``.
 
     Examples
     --------
@@ -210,18 +212,19 @@ def parse_selection(expression: str) -> tuple[Selection, ...]:
 
 @functools.cache
 def parse_stream(expression: str) -> tuple[Any, ...]:
-    """The steps on a clip's samples that an expression stands for.
+    """The steps on a clip's samples that an expression describes.
 
     Raises
     ------
     RecipeError
-        As ``parse_transform``; your own must have ``context`` and ``on_stream``.
+        As for ``parse_transform``; user-defined steps need methods ``context`` and
+        ``on_stream``.
     """
     return parse_steps(expression, STREAM)
 
 
 def parse_steps(expression: str, kind: Kind) -> tuple[Any, ...]:
-    """The steps that an expression stands for, each checked to be of the kind."""
+    """The steps that an expression describes, each checked to be of the kind."""
     return tuple(
         _make_step(name, arguments, expression, kind)
         for name, arguments in _split_steps(expression, kind)
@@ -243,7 +246,7 @@ def format_steps(steps: Iterable[Any] | str, kind: Kind) -> str:
 
 @contextlib.contextmanager
 def naming_step(step: Any, kind: Kind) -> Iterator[None]:
-    """Adds the kind and the name of a step to a RecipeError from the block."""
+    """Adds a step's field and name to a RecipeError from the ``with`` block."""
     try:
         yield
     except RecipeError as error:
@@ -259,7 +262,7 @@ def naming_step(step: Any, kind: Kind) -> Iterator[None]:
 def _format_step(step: Any, kind: Kind) -> str:
     if isinstance(step, type):
         raise RecipeError(
-            kind.field, f"is a class; make an instance, {step.__name__}()", step
+            kind.field, f"is a class; pass an instance, {step.__name__}()", step
         )
     if not dataclasses.is_dataclass(step):
         return _name_of(step, step, kind)
@@ -274,14 +277,14 @@ def _format_step(step: Any, kind: Kind) -> str:
 def _split_steps(
     expression: str, kind: Kind
 ) -> Iterator[tuple[str, list[ast.keyword] | None]]:
-    """Each step's name and arguments; None where it has no parentheses."""
+    """Each step's name and arguments; None for a step without parentheses."""
     rest = expression
     while True:
         match = _NAME.match(rest)
         if match is None:
             raise RecipeError(
                 kind.field,
-                f"must be steps like {kind.example}",
+                f"must be one or more steps, like {kind.example}",
                 expression,
             )
         rest = rest[match.end() :]
@@ -291,7 +294,7 @@ def _split_steps(
             if call.args or any(keyword.arg is None for keyword in call.keywords):
                 raise RecipeError(
                     kind.field,
-                    f"name every argument of {match[1]}, like {match[1]}(x=1)",
+                    f"must name every argument of {match[1]}, like {match[1]}(x=1)",
                     expression,
                 )
             arguments = call.keywords
@@ -301,7 +304,7 @@ def _split_steps(
             return
         if not rest.startswith("|"):
             raise RecipeError(
-                kind.field, f"put | between steps, before {rest!r}", expression
+                kind.field, f"must have | between steps, before {rest!r}", expression
             )
         rest = rest[1:]
 
@@ -311,8 +314,8 @@ def _split_call(
 ) -> tuple[ast.Call, str]:
     """Splits ``(x=1)|more`` after the shortest prefix that is a Python call.
 
-    Python's own parser decides where it ends, so that parentheses and bars within
-    strings and brackets need no rules here.
+    Python's parser decides where the call ends, so parentheses and bars within strings
+    and brackets need no rules here.
     """
     problem: Exception | None = None
     for closing in re.finditer(r"\)", text):
@@ -325,7 +328,8 @@ def _split_call(
             return tree.body, text[closing.end() :]
     raise RecipeError(
         kind.field,
-        f"cannot read the arguments of {name}; write them like {name}(x=1, y='text')",
+        f"the arguments of {name} cannot be read; write them like "
+        f"{name}(x=1, y='text')",
         expression,
     ) from problem
 
@@ -352,8 +356,8 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
         hint = f"did you mean {close}? " if close else ""
         raise RecipeError(
             kind.field,
-            f"there is no {kind.noun} {name}; {hint}There are {', '.join(kind.table)}; "
-            "your own are written package.module:name",
+            f"there is no {kind.noun} {name}; {hint}Available: "
+            f"{', '.join(kind.table)}; write your own as package.module:name",
             expression,
         )
     try:
@@ -385,7 +389,7 @@ def _instantiate(
     for keyword in arguments:
         parameter = str(keyword.arg)
         if parameter not in known:
-            has = f"only {', '.join(known)}" if known else "none at all"
+            has = f"only {', '.join(known)}" if known else "nor any other"
             raise RecipeError(
                 kind.field, f"{name} has no parameter {parameter}, {has}", expression
             )
@@ -396,9 +400,9 @@ def _instantiate(
         except (ValueError, TypeError) as error:
             raise RecipeError(
                 kind.field,
-                f"{parameter}={ast.unparse(keyword.value)} is not a literal; text "
-                "needs quotes, and only numbers, text, True, False, None and tuples or "
-                "lists of them are taken",
+                f"{parameter}={ast.unparse(keyword.value)} is not a literal; use "
+                "numbers, text in quotes, True, False, None, or tuples or lists of "
+                "these",
                 expression,
             ) from error
     missing = [
@@ -411,7 +415,7 @@ def _instantiate(
     if missing:
         raise RecipeError(
             kind.field,
-            f"{name} needs {' and '.join(missing)}, as in "
+            f"{name} needs values for {' and '.join(missing)}, as in "
             f"{name}({','.join(f'{p}=...' for p in missing)})",
             expression,
         )
@@ -423,7 +427,7 @@ def _instantiate(
     except Exception as error:  # the class's own code may raise anything
         raise RecipeError(
             kind.field,
-            f"cannot make {name} ({type(error).__name__}: {error})",
+            f"cannot create {name} ({type(error).__name__}: {error})",
             expression,
         ) from error
     return _check_step(step, name, expression, kind)
@@ -440,7 +444,7 @@ def _check_step(step: Any, name: str, expression: str, kind: Kind) -> Any:
 
 
 def _name_of(target: Any, step: Any, kind: Kind) -> str:
-    """``module:qualname``, checked to lead back to the same object."""
+    """``module:qualname``, checked to name the same object."""
     module = getattr(target, "__module__", None)
     qualified = getattr(target, "__qualname__", None)
     if module is None or qualified is None:
@@ -448,8 +452,8 @@ def _name_of(target: Any, step: Any, kind: Kind) -> str:
     if module == "__main__":
         raise RecipeError(
             kind.field,
-            f"{qualified} is defined in the script that runs, where workers cannot "
-            f"find it; {kind.advice}",
+            f"{qualified} is defined in the script that runs, which workers cannot "
+            f"import; {kind.advice}",
             step,
         )
     name = f"{module}:{qualified}"
@@ -459,19 +463,19 @@ def _name_of(target: Any, step: Any, kind: Kind) -> str:
         )
     if _find(name, name, kind) is not target:
         raise RecipeError(
-            kind.field, f"{name} is now another object; {kind.advice}", step
+            kind.field, f"{name} now names another object; {kind.advice}", step
         )
     return name
 
 
 def _literal(step: Any, parameter: str, kind: Kind) -> str:
-    """A parameter's value as text that gives the same value and type back."""
+    """A parameter's value as text that evaluates to the same value and type."""
     value = getattr(step, parameter)
     text = repr(value)
     try:
         tree = ast.parse(text, mode="eval")
         again = ast.literal_eval(tree)
-        # Sets are printed in another order in every process.
+        # The printed order of a set differs between processes.
         ordered = not any(isinstance(node, ast.Set) for node in ast.walk(tree))
         same = ordered and type(again) is type(value) and bool(again == value)
     except (SyntaxError, ValueError, TypeError):
@@ -479,8 +483,8 @@ def _literal(step: Any, parameter: str, kind: Kind) -> str:
     if not same:
         raise RecipeError(
             kind.field,
-            f"{parameter}={text} ({type(value).__name__}) cannot be written down; use "
-            "numbers, text, True, False, None, or tuples of them",
+            f"{parameter}={text} ({type(value).__name__}) cannot be stored in a "
+            "recipe; use numbers, text, True, False, None, or tuples of these",
             step,
         )
     return text
@@ -488,7 +492,7 @@ def _literal(step: Any, parameter: str, kind: Kind) -> str:
 
 @contextlib.contextmanager
 def naming_feature(name: str) -> Iterator[None]:
-    """Adds a feature's name to a RecipeError from the block: what, then where."""
+    """Adds a feature's name to a RecipeError from the ``with`` block."""
     try:
         yield
     except RecipeError as error:

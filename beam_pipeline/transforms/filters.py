@@ -1,4 +1,4 @@
-"""Butterworth filters: of windows without a delay, of streams as they come."""
+"""Butterworth filters: without delay on windows, causal on streams."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import Array, FloatArray, as_float32, real, whole
 from beam_pipeline.transforms.quiet import quiet
 
-# scipy.signal takes half a second to import, so only those who filter wait for it.
+# Importing scipy.signal takes half a second, so functions import it when they need it.
 
 Sections = npt.NDArray[np.float64]
 Edges = tuple[tuple[str, float], ...]
 
 MAX_ORDER = 16
 
-# Nearer to 0, to half the rate or to each other than this part of the rate, edges
-# would take more digits than the coefficients have.
+# The least distance of edges from 0, from half the rate and from each other, as a share
+# of the rate. For smaller distances, the coefficients have too few digits.
 LEAST_PART = 1e-5
 
-# Samples of all channels that are filtered at a time, in float64.
+# Samples of all channels that are filtered together, in float64.
 PIECE_SAMPLES = 2**17
 
-# What a stream's context may leave out, as a part of the largest sample.
+# The largest error from a limited context on streams, relative to the largest sample.
 LEFT_OUT = 1e-9
 MAX_CONTEXT = 2**22
 
@@ -37,8 +37,7 @@ MAX_CONTEXT = 2**22
 def butterworth(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Sections:
     """Second-order sections of a digital Butterworth filter.
 
-    The analogue filter by the bilinear transform, its edges pre-warped to be where
-    they should be.
+    The bilinear transform of the analogue filter, with pre-warped edges.
 
     Parameters
     ----------
@@ -47,18 +46,18 @@ def butterworth(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Sec
     edges : tuple of (str, float)
         Names and values of the edges, where the gain is -3.01 dB, in Hz.
     order : int
-        Of the low-pass that it comes from; a band-pass has twice as many poles.
+        Order of the low-pass prototype; a band-pass has twice as many poles.
     sample_rate_hz : int
 
     Returns
     -------
     numpy.ndarray, shape (sections, 6), float64
-        Rows ``b0, b1, b2, a0, a1, a2``. Shared: leave them as they are.
+        Rows ``b0, b1, b2, a0, a1, a2``. The array is cached: do not change it.
 
     Raises
     ------
     RecipeError
-        If an edge is not well between 0 and half the rate, or they are too close.
+        If an edge is too close to 0, to half the rate or to the other edge.
 
     Examples
     --------
@@ -70,14 +69,15 @@ def butterworth(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Sec
         if not least <= hz <= sample_rate_hz / 2 - least:
             raise RecipeError(
                 field,
-                f"must lie between {least:g} Hz and {sample_rate_hz / 2 - least:g} Hz "
-                f"at {sample_rate_hz} Hz",
+                f"must be between {least:g} and {sample_rate_hz / 2 - least:g} Hz at a "
+                f"sample rate of {sample_rate_hz} Hz",
                 hz,
             )
     if edges[-1][1] - edges[0][1] < least and len(edges) == 2:
         raise RecipeError(
             edges[1][0],
-            f"must be at least {least:g} Hz above {edges[0][0]} at {sample_rate_hz} Hz",
+            f"must be at least {least:g} Hz above {edges[0][0]} at a sample rate of "
+            f"{sample_rate_hz} Hz",
             edges[1][1],
         )
     import scipy.signal
@@ -92,7 +92,7 @@ def butterworth(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Sec
 
 @functools.lru_cache(maxsize=32)
 def steady_state(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Array:
-    """The state that a step of height 1, begun ever so long ago, leaves."""
+    """The state after an infinitely long input of ones."""
     import scipy.signal
 
     state: Array = scipy.signal.sosfilt_zi(
@@ -104,13 +104,13 @@ def steady_state(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Ar
 def run(
     sections: Sections, samples: Array, state: Array
 ) -> tuple[npt.NDArray[np.float64], Array]:
-    """Filters samples (..., frames) in float64; gives the state that they leave.
+    """Filters samples (..., frames) in float64; also returns the state after them.
 
-    The state has the shape (sections, ..., 2); zeros are rest.
+    The state has the shape (sections, ..., 2); at rest it is zeros.
     """
     import scipy.signal
 
-    if samples.shape[-1] == 0:  # scipy cannot
+    if samples.shape[-1] == 0:  # scipy fails on empty input
         return samples.astype(np.float64), state
     filtered, state = scipy.signal.sosfilt(sections, samples, zi=state)
     return filtered, state
@@ -132,12 +132,12 @@ def causal(sections: Sections, frames: FloatArray) -> FloatArray:
 def zero_phase(sections: Sections, steady: Array, windows: FloatArray) -> FloatArray:
     """Filters each window forward, and the result backward.
 
-    Both ends are padded by their own points reflected through the end one,
-    ``x[-j] = 2 x[0] - x[j]``, three frames for each pole and three more, or what the
-    window has. Each direction begins as if the first value of the padding had always
-    been there.
+    Both ends are padded with the window's points, reflected through the end point:
+    ``x[-j] = 2 x[0] - x[j]``. The padding has three frames for each pole and three
+    more, but is shorter than the window. Each direction begins as if the first value of
+    the padding had always been the input.
 
-    The forward result is kept in float32, in pieces: a window can be long.
+    Windows can be long, so the forward result is stored in float32, piece by piece.
     """
     out = np.empty(windows.shape, np.float32)
     if out.size == 0:
@@ -161,7 +161,7 @@ def _there_and_back(
     first, last = (windows[..., [at]].astype(np.float64) for at in (0, -1))
     before = 2 * first - windows[..., pad:0:-1]
     after = 2 * last - windows[..., -2 : -pad - 2 : -1]
-    # A window of one frame has no padding, and begins with itself.
+    # A window of one frame has no padding.
     _, state = run(sections, before, began((before if pad else first)[..., 0]))
     for piece in pieces(windows):
         filtered, state = run(sections, windows[..., piece], state)
@@ -175,7 +175,7 @@ def _there_and_back(
 
 
 def pieces(samples: Array) -> list[slice]:
-    """Slices over the last axis, ``PIECE_SAMPLES`` of all channels at a time."""
+    """Slices over the last axis, each with ``PIECE_SAMPLES`` of all channels."""
     length = max(1, PIECE_SAMPLES // max(1, math.prod(samples.shape[:-1])))
     return [slice(i, i + length) for i in range(0, samples.shape[-1], length)]
 
@@ -184,20 +184,20 @@ def pieces(samples: Array) -> list[slice]:
 def butterworth_context(
     kind: str, edges: Edges, order: int, sample_rate_hz: int
 ) -> int:
-    """How many frames back a filter hears.
+    """The number of earlier frames that a filter's output depends on.
 
     The least n with ``sum(|h[k]| for k >= n) <= 1e-9``, where ``h`` is the impulse
-    response: what came before changes nothing by more than 1e-9 of its largest sample.
+    response: earlier samples change the output by at most 1e-9 of the largest of them.
 
     Raises
     ------
     RecipeError
-        As :func:`butterworth`; if there are more than 2**22.
+        As for :func:`butterworth`; also if n exceeds 2**22.
     """
     sections = butterworth(kind, edges, order, sample_rate_hz)
     radius = max(abs(np.roots(section[3:])).max() for section in sections)
-    # The slowest pole decides when to stop looking, far below what is looked for; the
-    # response itself, to which poles near each other add up, decides the rest.
+    # The slowest pole gives an upper bound of n, with a margin for poles near each
+    # other, whose responses add up. The impulse response gives n itself.
     longest = math.log(LEFT_OUT * 1e-4) / math.log(radius) if radius < 1 else math.inf
     if longest > 2 * MAX_CONTEXT:
         frames = MAX_CONTEXT + 1
@@ -211,8 +211,8 @@ def butterworth_context(
         field, hz = edges[0]
         raise RecipeError(
             field,
-            f"makes a filter of a stream that hears more than {MAX_CONTEXT} frames "
-            f"back at {sample_rate_hz} Hz; use edges further from 0, from half the "
+            f"needs more than {MAX_CONTEXT} earlier frames of the stream at a sample "
+            f"rate of {sample_rate_hz} Hz; use edges further from 0, from half the "
             "rate and from each other, or a lower order",
             hz,
         )
@@ -220,7 +220,7 @@ def butterworth_context(
 
 
 class _Butterworth:
-    """What the filters have in common; each is a frozen dataclass."""
+    """Code that the filters share; each filter is a frozen dataclass."""
 
     KIND: ClassVar[str]
     EDGES: ClassVar[tuple[str, ...]]
@@ -244,12 +244,12 @@ class _Butterworth:
         return zero_phase(sections, steady, as_float32(windows))
 
     def context(self, sample_rate_hz: int) -> int:
-        """How many frames before a stretch :meth:`on_stream` must be given."""
+        """The number of frames that :meth:`on_stream` needs before a stretch."""
         return butterworth_context(*self._design(), sample_rate_hz)
 
     @quiet
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
-        """The filter forward only, from rest, over frames (rows, m)."""
+        """Filters frames (rows, m) forward only, from rest."""
         return causal(butterworth(*self._design(), sample_rate_hz), as_float32(frames))
 
     def _design(self) -> tuple[str, Edges, int]:
@@ -266,16 +266,17 @@ class LowPass(_Butterworth):
         |H(f)|**2 = 1 / (1 + (w(f) / w(cutoff_hz))**(2 * order))
         w(f) = tan(pi * f / sample_rate_hz)
 
-    A window is filtered forward and backward, so that its spectrum is multiplied by
-    ``|H|**2``: -6.02 dB at the cut-off, no phase. Its ends are padded by themselves,
-    reflected through the end point, 3 frames for each pole and 3 more, or as many as
-    there are. Shape and channels stay as they are, in float32. Silence stays silence.
+    A window is filtered forward and backward, which multiplies its spectrum by
+    ``|H|**2``: -6.02 dB at the cut-off, and no phase. The window's frames, reflected
+    through the end points, pad both ends: 3 frames for each pole and 3 more, if the
+    window has as many. The shape does not change; the result is float32. Silence stays
+    silence.
 
     A stream is filtered forward only, from rest, by ``H``: -3.01 dB at the cut-off, and
     a delay.
 
-    As ``scipy.signal.butter`` and ``sosfiltfilt`` (largest difference found: 6e-8 of
-    the largest sample), for a stream ``sosfilt``.
+    The result agrees with ``scipy.signal.butter`` and ``sosfiltfilt``, for a stream
+    ``sosfilt`` (largest difference found: 6e-8 of the largest sample).
 
     Attributes
     ----------
@@ -288,7 +289,7 @@ class LowPass(_Butterworth):
     ------
     RecipeError
         If a value is out of its range; in a call, if the cut-off does not suit the
-        rate; on a stream, if it hears more than 2**22 frames back.
+        rate; on a stream, if the filter needs more than 2**22 earlier frames.
 
     References
     ----------
@@ -299,8 +300,8 @@ class LowPass(_Butterworth):
     Examples
     --------
     >>> tones = np.sin(np.pi * np.outer([0.1, 0.9], np.arange(4000)))
-    >>> kept = LowPass(cutoff_hz=4000)(tones.astype(np.float32), 16000)
-    >>> abs(kept[:, 1000:3000]).max(axis=-1).round(3)
+    >>> filtered = LowPass(cutoff_hz=4000)(tones.astype(np.float32), 16000)
+    >>> abs(filtered[:, 1000:3000]).max(axis=-1).round(3)
     array([1., 0.], dtype=float32)
     """
 
@@ -315,8 +316,8 @@ class LowPass(_Butterworth):
 class HighPass(_Butterworth):
     """Butterworth high-pass: without a delay on windows, causal on streams.
 
-    ``|H(f)|**2 = 1 / (1 + (w(cutoff_hz) / w(f))**(2 * order))``; all else is as in
-    :class:`LowPass`.
+    ``|H(f)|**2 = 1 / (1 + (w(cutoff_hz) / w(f))**(2 * order))``. Otherwise, it works
+    like :class:`LowPass`.
 
     Attributes
     ----------
@@ -328,7 +329,7 @@ class HighPass(_Butterworth):
     Raises
     ------
     RecipeError
-        As :class:`LowPass`.
+        As for :class:`LowPass`.
 
     Examples
     --------
@@ -353,20 +354,20 @@ class BandPass(_Butterworth):
         |H(f)|**2 = 1 / (1 + ((w(f)**2 - l * h) / (w(f) * (h - l)))**(2 * order))
         l = w(low_hz), h = w(high_hz)
 
-    All else is as in :class:`LowPass`.
+    Otherwise, it works like :class:`LowPass`.
 
     Attributes
     ----------
     low_hz, high_hz : float
-        Edges, at least 1e-5 of the rate from 0, from half the rate and apart.
+        Edges, at least 1e-5 of the rate from 0, from half the rate and from each other.
     order : int
-        Half the number of poles, 1 to 16: each edge is as steep as a low-pass and a
-        high-pass of that order. So ``scipy.signal.butter`` counts as well.
+        Half the number of poles, 1 to 16, as in ``scipy.signal.butter``: each edge is
+        as steep as that of a low-pass or high-pass of this order.
 
     Raises
     ------
     RecipeError
-        As :class:`LowPass`.
+        As for :class:`LowPass`.
 
     Examples
     --------
@@ -385,5 +386,5 @@ class BandPass(_Butterworth):
         super().__post_init__()
         if self.high_hz <= self.low_hz:
             raise RecipeError(
-                "high_hz", f"must be above low_hz, {self.low_hz:g} Hz", self.high_hz
+                "high_hz", f"must be above low_hz ({self.low_hz:g} Hz)", self.high_hz
             )

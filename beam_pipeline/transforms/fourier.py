@@ -1,4 +1,4 @@
-"""Fourier transforms of windows: of the whole of each, or frame by frame."""
+"""Fourier transforms of whole windows, or frame by frame."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from beam_pipeline.transforms.mel import cache_blocks
 from beam_pipeline.transforms.quiet import quiet
 
 MAX_FFT = 1 << 24
-# Framed samples at a time: what is not reduced to bands leaves the cache anyway.
+# Framed samples in a block. Larger than the cache: whole spectra leave it anyway.
 SPECTRUM_SAMPLES = 1 << 20
 PAD_MODES = ("constant", "reflect", "edge")
 
@@ -41,7 +41,7 @@ TAPERS = tuple(_COSINES)
 
 @functools.lru_cache(maxsize=64)
 def taper_of(name: str, length: int, n_fft: int) -> FloatArray:
-    """A periodic window of a length, in the middle of ``n_fft`` zeros.
+    """A periodic window (taper) of a length, in the middle of ``n_fft`` zeros.
 
     ::
 
@@ -57,7 +57,7 @@ def taper_of(name: str, length: int, n_fft: int) -> FloatArray:
 
 
 def check_centring(center: Any, pad_mode: Any) -> None:
-    """Checks the two parameters of frames that reach beyond the window."""
+    """Checks the two parameters of frames that extend beyond the window."""
     if not isinstance(center, bool):
         raise RecipeError("center", "must be True or False", center)
     check_choice("pad_mode", pad_mode, PAD_MODES)
@@ -66,13 +66,13 @@ def check_centring(center: Any, pad_mode: Any) -> None:
 def centred_frames(
     frames: int, n_fft: int, hop: int, center: bool, pad_mode: str = "constant"
 ) -> int:
-    """How many frames a window of so many frames of the signal has.
+    """The number of time frames in a window of ``frames`` frames of the signal.
 
     Raises
     ------
     RecipeError
-        If a frame is longer than the window, which centring does not need; if the
-        window is too short to be reflected.
+        If frames are not centred and longer than the window, or the window is too short
+        to be reflected.
     """
     if not center:
         if n_fft > frames:
@@ -84,8 +84,8 @@ def centred_frames(
     if pad_mode == "reflect" and half >= frames:
         raise RecipeError(
             "pad_mode",
-            f"reflects {half} frames at each end, but the window has only {frames}; "
-            "use constant or a shorter n_fft",
+            f"needs {half} frames to reflect at each end and one more, but the window "
+            f"has only {frames}; use constant, edge or a smaller n_fft",
             pad_mode,
         )
     return 1 + (frames + 2 * half - n_fft) // hop
@@ -100,18 +100,18 @@ def framed_blocks(
     pad_mode: str = "constant",
     samples: int | None = None,
 ) -> Iterator[tuple[tuple[slice, slice], FloatArray]]:
-    """Signals (m, frames) as frames, by the blocks of ``mel.cache_blocks``.
+    """Yields signals (m, frames) as time frames, in the blocks of ``mel.cache_blocks``.
 
     Yields
     ------
     slices : (slice, slice)
         Over signals and over their ``count`` frames.
     frames : numpy.ndarray, shape (some signals, some frames, length)
-        As :func:`framed` makes them.
+        As returned by :func:`framed`.
     """
     blocks = cache_blocks(len(flat), count, length, samples)
     if first >= 0 and first + (count - 1) * hop + length <= flat.shape[1]:
-        # One view for all blocks: to make it takes longer than to cut it.
+        # One view for all blocks: creating a view takes longer than slicing it.
         views = framed(flat, range(count), length, hop, first)
         yield from ((block, views[block]) for block in blocks)
         return
@@ -128,28 +128,28 @@ def framed(
     first: int = 0,
     pad_mode: str = "constant",
 ) -> FloatArray:
-    """Some frames of signals, which may reach beyond the ends.
+    """Some time frames of signals, which may extend beyond the ends.
 
-    Just the samples of these frames are padded: whole signals that are cut into many
-    blocks would be copied again for each.
+    Only the samples of these frames are padded. Padding whole signals would copy them
+    again for each block.
 
     Parameters
     ----------
     flat : numpy.ndarray, shape (m, frames)
     times : range
-        Which frames; there must be one.
+        Numbers of the frames, at least one.
     length, hop : int
-        Of a frame; from one to the next.
+        Length of a frame; step to the next one.
     first : int
-        Where frame 0 begins, before the signal if negative.
+        Start of frame 0; negative before the signal.
     pad_mode : str
-        What lies beyond: ``constant`` (zeros), ``reflect`` (about the last sample),
-        ``symmetric`` (about the end, so that the last sample comes twice) or ``edge``.
+        Values beyond the ends: ``constant`` (zeros), ``reflect`` (around the last
+        sample), ``symmetric`` (repeats the last sample) or ``edge``.
 
     Returns
     -------
     numpy.ndarray, shape (m, len(times), length)
-        A view, of the signals themselves where all frames lie within.
+        A view; of the signals themselves if all frames are within them.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def framed(
 
 
 def _padding(flat: FloatArray, where: range, pad_mode: str) -> FloatArray:
-    """What stands at places beyond the ends of signals."""
+    """The samples at indices beyond the ends of signals."""
     if pad_mode == "constant":
         return np.zeros((len(flat), len(where)), flat.dtype)
     last = flat.shape[1] - 1
@@ -176,7 +176,7 @@ def _padding(flat: FloatArray, where: range, pad_mode: str) -> FloatArray:
     if pad_mode == "edge":
         at = np.clip(at, 0, last)
     else:
-        # Both reflections repeat; one of them has each end twice in a period.
+        # Both reflections are periodic; ``symmetric`` has each end twice in a period.
         twice = pad_mode == "symmetric"
         at %= max(1, 2 * (last + twice))
         at = np.minimum(at, 2 * last + twice - at)
@@ -184,16 +184,17 @@ def _padding(flat: FloatArray, where: range, pad_mode: str) -> FloatArray:
 
 
 def first_frame(n_fft: int, center: bool) -> int:
-    """Where the first frame begins, in frames of the signal."""
+    """The start of the first time frame, in frames of the signal."""
     return -(n_fft // 2) if center else 0
 
 
 def time_axis(
     sample_rate_hz: int, count: int, length: int, hop: int, first: int
 ) -> dict[str, Any]:
-    """The axis of frames: each begins at ``start + step * t`` and lasts ``length``.
+    """The time axis: frame t begins at ``start + step * t`` and lasts ``length``.
 
-    Of ``count`` frames, in frames of the signal; :func:`framed` has the others.
+    The axis is in seconds; ``length``, ``hop`` and ``first`` are in frames of the
+    signal, as in :func:`framed`.
     """
     return {
         "name": "time",
@@ -217,7 +218,7 @@ def frequency_axis(sample_rate_hz: int, n_fft: int) -> dict[str, Any]:
 
 
 def as_kind(spectrum: npt.NDArray[np.complex64], kind: str, floor: float) -> Array:
-    """A spectrum as it is, its magnitude, power, or power in dB; may overwrite it."""
+    """A spectrum, or its magnitude, power, or power in dB; may overwrite its input."""
     if kind == "complex":
         return spectrum
     if kind == "magnitude":
@@ -227,7 +228,7 @@ def as_kind(spectrum: npt.NDArray[np.complex64], kind: str, floor: float) -> Arr
     np.square(parts, out=parts)
     power: FloatArray = parts[..., 0::2] + parts[..., 1::2]
     if kind == "db":
-        # The floor after the logarithm: silence is exactly the floor's.
+        # The floor comes after the logarithm: silence gives exactly its logarithm.
         with np.errstate(divide="ignore"):
             np.log(power, out=power)
         scale = 10 / math.log(10)
@@ -251,12 +252,14 @@ class Fft:
     kind : str
         ``complex`` (complex64), ``magnitude`` or ``power`` (float32).
     n_fft : int, optional
-        Length of the transform: the window and zeros after it. Default: the window's.
+        Length of the transform, 2 to 16777216; zeros fill up the window. Default: the
+        length of the window.
 
     Raises
     ------
     RecipeError
-        If the kind is another, or the window is longer than ``n_fft``.
+        If a value is out of its range; in a call, if the window is longer than
+        ``n_fft``.
 
     Examples
     --------
@@ -284,13 +287,13 @@ class Fft:
             block = slice(first, first + step)
             made = as_kind(scipy.fft.rfft(flat[block], n_fft), self.kind, 0.0)
             if made.shape == out.shape:
-                out = made  # in one go: no copy
+                out = made  # a single block needs no copy
             else:
                 out[block] = made
         return out.reshape(*windows.shape[:-1], out.shape[-1])
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last axis means: frequency, as in :meth:`Stft.axes`."""
+        """Describes the last axis: frequency, as in :meth:`Stft.axes`."""
         return [frequency_axis(sample_rate_hz, self._length(frames))]
 
     def _length(self, frames: int) -> int:
@@ -311,25 +314,25 @@ class Stft:
         y[t, k] = sum_j w[j] x[t * hop + j] exp(-2i pi j k / n_fft),
                   k = 0 .. n_fft // 2
 
-    with a periodic window ``w``. Frames lie whole within the window, or are centred:
-    then ``t * hop`` is the middle of a frame, and what it lacks at the ends is padded.
-    Windows (n, frames) give (n, time_frames, bins), windows (n, channels, frames) give
-    (n, channels, time_frames, bins). As librosa's ``stft``, whose phases are the same;
-    ``tf.signal.stft`` has the same values without centring. The largest difference
-    found to both is 3e-7 of the largest value. Silence gives zeros.
+    with a periodic window ``w``. Frames are either entirely within the window, or
+    centred: then ``t * hop`` is the middle of a frame, and the ends are padded. Windows
+    (n, frames) give (n, time_frames, bins), windows (n, channels, frames) give
+    (n, channels, time_frames, bins). Values and phases agree with librosa's ``stft``,
+    and without centring with ``tf.signal.stft``. The largest difference found to both
+    is 3e-7 of the largest value. Silence gives zeros.
 
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next.
+        Length of a frame and step to the next one, in frames of the signal.
     win_length : int, optional
-        Length of ``w``, which lies in the middle of the frame. Default: ``n_fft``.
+        Length of ``w``, which is in the middle of the frame. Default: ``n_fft``.
     window : str
         ``hann``, ``hamming``, ``blackman`` or ``rectangular``.
     center : bool
         Whether frames are centred.
     pad_mode : str
-        What lies beyond the ends: ``constant`` (zeros), ``reflect`` or ``edge``.
+        Values beyond the ends: ``constant`` (zeros), ``reflect`` or ``edge``.
     kind : str
         ``complex`` (complex64), ``magnitude``, ``power``, or ``db``: 10 log10 of the
         power (float32).
@@ -339,8 +342,8 @@ class Stft:
     Raises
     ------
     RecipeError
-        If a value is out of its range; in a call, if a frame is longer than the window
-        and not centred, or the window is too short to be reflected.
+        If a value is out of its range; in a call, if frames are not centred and longer
+        than the window, or the window is too short to be reflected.
 
     References
     ----------
@@ -371,7 +374,7 @@ class Stft:
             length = whole("win_length", self.win_length)
             if length > self.n_fft:
                 raise RecipeError(
-                    "win_length", f"must not exceed n_fft, {self.n_fft}", length
+                    "win_length", f"must not exceed n_fft ({self.n_fft})", length
                 )
             object.__setattr__(self, "win_length", length)
         check_choice("window", self.window, TAPERS)
@@ -403,7 +406,7 @@ class Stft:
         return out.reshape(*windows.shape[:-1], *out.shape[1:])
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last two axes mean, as JSON values.
+        """Describes the last two axes, as JSON values.
 
         A frame begins at ``start + step * t`` seconds from the start of the window and
         lasts ``length``; a bin's frequency is ``start + step * k``.
@@ -427,5 +430,5 @@ def _dtype_of(kind: str) -> type[Any]:
 def _check_size(transform: Any, field: str) -> None:
     size = whole(field, getattr(transform, field))
     if not 2 <= size <= MAX_FFT:
-        raise RecipeError(field, f"must lie between 2 and {MAX_FFT}", size)
+        raise RecipeError(field, f"must be between 2 and {MAX_FFT}", size)
     object.__setattr__(transform, field, size)

@@ -1,6 +1,6 @@
-"""What transforms that go frame by frame have in common.
+"""Code shared by transforms that compute features frame by frame.
 
-Frames lie whole within the window: they are not centred, and nothing is padded.
+Each frame is entirely within the window: frames are not centred, nothing is padded.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from beam_pipeline.transforms.fourier import time_axis
 from beam_pipeline.transforms.mel import sparse_filter_bank
 from beam_pipeline.transforms.spectral import LogMel
 
-# Framed samples in a stretch. Whatever frames a stretch cuts it into blocks for the
-# cache; its samples and its features are some MB at most.
+# Framed samples in a stretch: its samples and features take a few MB at most. Code that
+# frames a stretch cuts it into blocks that fit the cache.
 STRETCH_SAMPLES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignalFrames:
-    """Parameters of frames of the signal, and the axis of time."""
+    """Parameters of frames of the signal, and the time axis."""
 
     frame: int = 1024
     hop: int = 256
@@ -36,14 +36,14 @@ class SignalFrames:
             object.__setattr__(self, name, whole(name, getattr(self, name)))
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last axis means: time, as ``LogMel.axes`` tells it."""
+        """Describes the last axis, time; see ``LogMel.axes``."""
         count = time_frames(frames, "frame", self.frame, self.hop)
         return [time_axis(sample_rate_hz, count, self.frame, self.hop, first=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpectrumFrames:
-    """Parameters of frames for the FFT, and the axis of time."""
+    """Parameters of frames for the FFT, and the time axis."""
 
     n_fft: int = 1024
     hop: int = 256
@@ -53,7 +53,7 @@ class SpectrumFrames:
             object.__setattr__(self, name, whole(name, getattr(self, name)))
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last axis means: time, as ``LogMel.axes`` tells it."""
+        """Describes the last axis, time; see ``LogMel.axes``."""
         count = time_frames(frames, "n_fft", self.n_fft, self.hop)
         return [time_axis(sample_rate_hz, count, self.n_fft, self.hop, first=0)]
 
@@ -74,11 +74,11 @@ class MelFrames:
             object.__setattr__(self, name, getattr(log_mel, name))
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last two axes mean, as ``LogMel.axes`` tells it."""
+        """Describes the last two axes; see ``LogMel.axes``."""
         return self.log_mel().axes(sample_rate_hz, frames)
 
     def log_mel(self) -> LogMel:
-        """The levels of these bands, in dB."""
+        """The transform that gives the levels of these bands, in dB."""
         return LogMel(
             **{name: getattr(self, name) for name in self._shared()}, log="db"
         )
@@ -95,7 +95,7 @@ class MelFrames:
 
 
 def time_frames(frames: int, field: str, length: int, hop: int) -> int:
-    """How many frames of a length, which a field gives, lie in a window's frames."""
+    """The number of time frames in a window; ``field`` names their length in errors."""
     if length > frames:
         raise RecipeError(
             field, f"must not exceed the window's {frames} frames", length
@@ -109,7 +109,7 @@ def frames_of(flat: FloatArray, length: int, hop: int) -> FloatArray:
 
 
 def signals_of(windows: FloatArray) -> FloatArray:
-    """All channels of all windows, one after the other: (signals, frames)."""
+    """All channels of all windows, one after another: (signals, frames)."""
     windows = as_float32(windows)
     return windows.reshape(math.prod(windows.shape[:-1]), windows.shape[-1])
 
@@ -125,15 +125,15 @@ def stretches(
     count : int
         Number of time frames in a signal.
     length, hop : int
-        Of a time frame; from one to the next.
+        Length of a time frame; step to the next one.
 
     Yields
     ------
     slices : (slice, slice)
-        Over signals and over time frames. The stretches of a signal come one after the
-        other; where they begin and end depends on nothing but its length.
+        Over signals and over time frames. The stretches of a signal come in order, and
+        their bounds depend only on its length.
     samples : numpy.ndarray, shape (some signals, some frames)
-        A view of just the samples of these time frames.
+        A view of the samples of these time frames only.
 
     Examples
     --------
@@ -154,5 +154,5 @@ def stretches(
 def level_floor(value: Any) -> float:
     floor = real("floor", value)
     if not 1e-30 <= floor <= 1e30:
-        raise RecipeError("floor", "must lie between 1e-30 and 1e30", floor)
+        raise RecipeError("floor", "must be between 1e-30 and 1e30", floor)
     return floor

@@ -1,4 +1,4 @@
-"""Filter banks as Kaldi's speech recipes have them."""
+"""Filter banks as in Kaldi's speech recipes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from beam_pipeline.transforms.mel import (
 from beam_pipeline.transforms.quiet import quiet
 
 MAX_FRAME_S = 3600.0
-# Kaldi's least energy, before the logarithm.
+# Kaldi's lower limit of energy before the logarithm.
 _EPSILON = float(np.finfo(np.float32).eps)
 _WINDOWS = ("povey", "hanning", "hamming", "rectangular")
 
@@ -40,23 +40,23 @@ _WINDOWS = ("povey", "hanning", "hamming", "rectangular")
 class KaldiFbank:
     """Log energies in mel bands, compatible with Kaldi's ``compute-fbank-feats``.
 
-    Each frame of the signal, scaled to the range of 16-bit samples, loses its mean, is
-    pre-emphasised (``y[j] = x[j] - c x[j-1]``, ``y[0] = (1 - c) x[0]``), windowed, and
-    filled up with zeros to a power of two. Triangles are linear in
-    ``mel(f) = 1127 ln(1 + f / 700)`` and have a peak of 1. There is no dither, so the
-    features repeat. Windows (n, frames) give (n, time_frames, n_mels), with the energy
-    one more; windows (n, channels, frames) give (n, channels, time_frames, n_mels).
-    Silence gives ``ln(2**-23)``.
+    Each frame of the signal is scaled to the range of 16-bit samples. Then its mean is
+    removed, it is pre-emphasised (``y[j] = x[j] - c x[j-1]``, ``y[0] = (1 - c) x[0]``),
+    windowed, and filled up with zeros to a power of two. The filters are triangles,
+    linear in ``mel(f) = 1127 ln(1 + f / 700)``, with a peak of 1. There is no dither,
+    so results are reproducible. Windows (n, frames) give (n, time_frames, n_mels),
+    windows (n, channels, frames) give (n, channels, time_frames, n_mels), in float32.
+    ``use_energy`` adds one value to the last axis. Silence gives ``ln(2**-23)``.
 
-    The largest difference found to kaldi-native-fbank is 4e-6 of the largest value, but
-    5e-3 beside a pure tone, where both have float32's rounding alone.
+    The largest difference found to kaldi-native-fbank is 4e-6 of the largest value; for
+    a pure tone it is 5e-3, in bands that contain only float32 rounding errors.
 
     Attributes
     ----------
     n_mels : int
         Number of bands.
     frame_length_s, frame_shift_s : float
-        Length of a frame, and from one to the next.
+        Length of a frame and step to the next one, in seconds.
     f_min, f_max : float
         Edges of the lowest and of the highest band, in Hz; None: half the rate.
     pre_emphasis : float
@@ -65,21 +65,21 @@ class KaldiFbank:
         ``povey`` (Hann to the power of 0.85), ``hanning``, ``hamming`` or
         ``rectangular``; symmetric.
     snip_edges : bool
-        Frames lie whole within the window; else they are centred on multiples of the
-        shift, there are ``frames / shift`` of them, rounded, and the signal is
-        reflected at its ends.
+        Whether frames are entirely within the window. If not, there are
+        ``frames / shift`` frames, rounded, and the signal is reflected at its ends.
     remove_dc : bool
-        Whether each frame loses its mean.
+        Whether to remove the mean of each frame.
     use_power : bool
-        Power, not magnitude.
+        Whether bands sum power; if not, magnitude.
     use_energy : bool
-        Puts the natural logarithm of the frame's energy before the bands, at 0 Hz on
-        their axis: of the sum of squares once the mean is gone, and before the
-        pre-emphasis (Kaldi's ``raw_energy``).
+        Whether to put the natural logarithm of the frame's energy before the bands, at
+        0 Hz on their axis. The energy is the sum of squares after removing the mean and
+        before the pre-emphasis (Kaldi's ``raw_energy``).
     log : bool
-        The natural logarithm of a band's energy; else the energy itself.
+        Whether to return the natural logarithm of the bands' energy; if not, the
+        energy.
     scale : float
-        What samples are multiplied by.
+        Factor of the samples.
 
     Raises
     ------
@@ -123,7 +123,7 @@ class KaldiFbank:
             if not 0 < getattr(self, name) <= MAX_FRAME_S:
                 raise RecipeError(
                     name,
-                    f"must be positive, and at most {MAX_FRAME_S:g} s",
+                    f"must be positive and at most {MAX_FRAME_S:g} s",
                     getattr(self, name),
                 )
         if self.scale <= 0:
@@ -132,10 +132,12 @@ class KaldiFbank:
             raise RecipeError("f_min", "must not be negative", self.f_min)
         if self.f_max is not None and self.f_max <= self.f_min:
             raise RecipeError(
-                "f_max", f"must be above f_min, {self.f_min:g} Hz", self.f_max
+                "f_max", f"must be above f_min ({self.f_min:g} Hz)", self.f_max
             )
         if not 0 <= self.pre_emphasis <= 1:
-            raise RecipeError("pre_emphasis", "must be 0 to 1", self.pre_emphasis)
+            raise RecipeError(
+                "pre_emphasis", "must be between 0 and 1", self.pre_emphasis
+            )
         check_choice("window", self.window, _WINDOWS)
         for name in ("snip_edges", "remove_dc", "use_power", "use_energy", "log"):
             if not isinstance(getattr(self, name), bool):
@@ -162,7 +164,7 @@ class KaldiFbank:
         return out.reshape(*windows.shape[:-1], *out.shape[1:])
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last two axes mean, as ``LogMel.axes`` tells it."""
+        """Describes the last two axes; see ``LogMel.axes``."""
         length, shift, first, count = self._layout(sample_rate_hz, frames)
         edges = _band_edges(self.n_mels, *self._edges(sample_rate_hz))
         return [
@@ -176,8 +178,8 @@ class KaldiFbank:
         ]
 
     def _layout(self, sample_rate_hz: int, frames: int) -> tuple[int, int, int, int]:
-        """(length of a frame, from one to the next, where the first begins, count)."""
-        # Kaldi cuts off what is no whole sample, in float32.
+        """(length of a frame, step to the next, start of the first, count)."""
+        # Kaldi rounds down to whole samples, in float32.
         length, shift = (
             int(np.float32(sample_rate_hz) * np.float32(1e3 * s) * np.float32(0.001))
             for s in (self.frame_length_s, self.frame_shift_s)
@@ -201,8 +203,8 @@ class KaldiFbank:
         if not count:
             raise RecipeError(
                 "frame_shift_s",
-                f"is {shift} frames, more than twice the window's {frames}: no frame "
-                "is centred in it",
+                f"is {shift} frames, more than twice the window's {frames} frames, so "
+                "no frame is centred in the window; use a shorter one",
                 self.frame_shift_s,
             )
         return length, shift, shift // 2 - length // 2, count
@@ -213,16 +215,16 @@ class KaldiFbank:
         if not self.f_min < f_max <= nyquist:
             raise RecipeError(
                 "f_max",
-                f"must lie between f_min, {self.f_min:g} Hz, and {nyquist:g} Hz, half "
-                f"the sample rate",
+                f"must be above f_min ({self.f_min:g} Hz) and at most half the sample "
+                f"rate ({nyquist:g} Hz)",
                 self.f_max,
             )
         return self.f_min, f_max
 
     def _taper(self, framed: FloatArray, out: FloatArray) -> FloatArray | None:
-        """Scales, removes the mean, pre-emphasises and windows; the raw energy."""
+        """Scales, removes the mean, pre-emphasises and windows; returns the energy."""
         c = np.float32(self.pre_emphasis)
-        # In C order, so that sums round alike whatever the strides of the frames.
+        # In C order, so that the rounding of sums does not depend on strides.
         frame = np.multiply(framed, np.float32(self.scale), order="C")
         if self.remove_dc:
             frame -= frame.mean(axis=-1, keepdims=True, dtype=np.float64).astype("f4")
@@ -235,7 +237,7 @@ class KaldiFbank:
         return _log(np.square(frame, out=frame).sum(axis=-1))
 
     def _bands(self, tapered: FloatArray, bank: Any) -> FloatArray:
-        """Frames (f, n_fft) as bands (n_mels, f)."""
+        """Bands (n_mels, f) of frames (f, n_fft)."""
         if self.use_power:
             energy = mel_power(tapered, bank)
         else:
@@ -244,7 +246,7 @@ class KaldiFbank:
 
 
 def _log(energy: FloatArray) -> FloatArray:
-    """The natural logarithm, of Kaldi's least energy at least; overwrites it."""
+    """The natural logarithm of at least Kaldi's least energy; overwrites its input."""
     np.maximum(energy, np.float32(_EPSILON), out=energy)
     return np.log(energy, out=energy)
 
@@ -271,7 +273,7 @@ def _hz(mels: DoubleArray) -> DoubleArray:
 
 
 def _band_edges(n_mels: int, f_min: float, f_max: float) -> DoubleArray:
-    """The bands' edges in mel; band m spans three of them, m to m + 2."""
+    """The edges of the bands in mel; band m has edges m to m + 2."""
     return np.linspace(_mel(f_min), _mel(f_max), n_mels + 2)
 
 

@@ -1,4 +1,4 @@
-"""Levels: scaling windows, by a given gain or to a given measure of each."""
+"""Scaling of windows, by a given gain or to a given level of each."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ DoubleArray = npt.NDArray[np.float64]
 class Gain:
     """Scales by a given gain, ``y = x * 10**(gain_db / 20)``.
 
-    Shape and channels stay as they are, in float32. Silence stays silence; nothing is
-    clipped. On a stream it does the same.
+    The shape does not change; the result is float32. Silence stays silence; nothing is
+    clipped. The effect on a stream is the same.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Gain:
     Raises
     ------
     RecipeError
-        If it is out of its range.
+        If the gain is out of its range.
 
     Examples
     --------
@@ -55,12 +55,12 @@ class Gain:
         return as_float32(windows) * np.float32(10 ** (self.gain_db / 20))
 
     def context(self, sample_rate_hz: int) -> int:
-        """How many frames before a stretch :meth:`on_stream` must be given: none."""
+        """The number of frames that :meth:`on_stream` needs before a stretch: none."""
         return 0
 
     @quiet
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
-        """Frames (rows, m), scaled."""
+        """Scales frames (rows, m)."""
         return self(frames)
 
 
@@ -68,8 +68,9 @@ class Gain:
 class PeakGain:
     """Scales each window so that its peak is at a level.
 
-    ``y = x * 10**(level_db / 20) / max|x|``, the maximum over all the window's frames
-    and channels. Silence stays silence; NaN or infinity makes NaN of the whole window.
+    ``y = x * 10**(level_db / 20) / max|x|``, with the maximum over all frames and
+    channels of the window. Silence stays silence. A window that contains NaN or
+    infinity gives NaN.
 
     Attributes
     ----------
@@ -97,9 +98,9 @@ class PeakGain:
 class RmsGain:
     """Scales each window so that its root mean square is at a level.
 
-    ``y = x * 10**(level_db / 20) / sqrt(mean(x**2))``, the mean over all the window's
-    frames and channels. Silence stays silence; peaks may exceed full scale; NaN or
-    infinity makes NaN of the whole window.
+    ``y = x * 10**(level_db / 20) / sqrt(mean(x**2))``, with the mean over all frames
+    and channels of the window. Silence stays silence; peaks may exceed full scale. A
+    window that contains NaN or infinity gives NaN.
 
     Attributes
     ----------
@@ -126,9 +127,9 @@ class RmsGain:
 class LufsGain:
     """Scales each window so that its integrated loudness is at a level.
 
-    ``y = x * 10**((level_lufs - lufs(x)) / 20)`` with the loudness of
-    ``loudness.Lufs``, over all channels. Silence, and all that does not pass the gate
-    at -70 LUFS, stays as it is; peaks may exceed full scale.
+    ``y = x * 10**((level_lufs - lufs(x)) / 20)``, with the loudness of
+    ``loudness.Lufs`` over all channels. Silence and windows below the gate at -70 LUFS
+    do not change; peaks may exceed full scale.
 
     Attributes
     ----------
@@ -138,8 +139,8 @@ class LufsGain:
     Raises
     ------
     RecipeError
-        If it is out of its range; in a call, if the windows are shorter than 400 ms,
-        or the rate is below 4000 Hz.
+        If the level is out of its range; in a call, if the windows are shorter than
+        400 ms, or the rate is below 4000 Hz.
 
     Examples
     --------
@@ -176,22 +177,24 @@ class Normalize:
         standard  y = (x - mean(x)) / sqrt(mean((x - mean(x))**2))
         log       y = sign(x) * log(1 + |x|)
 
-    Each channel of a window by itself; shape and channels stay as they are, in
-    float32. ``mean`` is what removes an offset. Silence gives 0, and so does any
-    constant for all kinds but ``log``. NaN makes NaN of the whole channel, but for
-    ``log``; so does infinity, but for ``median`` too.
+    Each channel of a window is normalized by itself. The shape does not change; the
+    result is float32. ``mean`` removes an offset. Silence gives 0; so does any constant
+    for all kinds except ``log``. A channel that contains NaN gives NaN for all kinds
+    except ``log``; a channel that contains infinity, for all except ``log`` and
+    ``median``.
 
-    ``standard`` divides by the deviation of the population, as scikit-learn and
-    ``scipy.stats.zscore`` do (largest difference found: 6e-8 of the largest value).
+    ``standard`` divides by the standard deviation of the population, as scikit-learn
+    and ``scipy.stats.zscore`` do (largest difference found: 6e-8 of the largest value).
 
     Attributes
     ----------
     kind : str
+        ``log``, ``mean``, ``median``, ``minmax`` or ``standard``.
 
     Raises
     ------
     RecipeError
-        If the kind is another.
+        If the kind is unknown.
 
     Examples
     --------
@@ -215,14 +218,14 @@ class Normalize:
             else:
                 offset, scale = _SCALES[self.kind](row)
                 for piece in pieces(row):
-                    # In float64: what remains may be far smaller than the offset.
+                    # In float64: the difference may be far smaller than the offset.
                     part = np.subtract(row[piece], offset, dtype=np.float64)
                     result[piece] = np.multiply(part, 1 / (scale or 1.0), out=part)
         return out
 
 
 def _mean(row: FloatArray) -> float:
-    # From the first sample on, so that a constant is its mean without rounding.
+    # Relative to the first sample, so that the mean of a constant is exact.
     first = float(row[0])
     return first + _sum(row, first, lambda part: part) / len(row)
 
@@ -239,13 +242,13 @@ def _sum(
         float(function(np.subtract(row[piece], offset, dtype=np.float64)).sum())
         for piece in pieces(row)
     ]
-    # math.fsum raises where infinities of both signs meet.
+    # math.fsum raises if there are infinities of both signs.
     return math.fsum(sums) if math.isfinite(sum(sums)) else math.nan
 
 
 def _median(row: FloatArray) -> float:
     middle = (len(row) - 1) // 2, len(row) // 2
-    if np.isnan(row.max()):  # it would be the greatest of them
+    if np.isnan(row.max()):  # np.partition sorts NaN to the end
         return math.nan
     ordered = np.partition(row, middle)
     return (float(ordered[middle[0]]) + float(ordered[middle[1]])) / 2
@@ -261,7 +264,7 @@ def _minmax(row: FloatArray) -> tuple[float, float]:
     return low, _finite(float(row.max()) - low)
 
 
-# Kind -> what is taken off, and what the rest is divided by, 0 where there is none.
+# Kind -> the offset to subtract, and the divisor (0: do not divide).
 _SCALES: dict[str, Callable[[FloatArray], tuple[float, float]]] = {
     "mean": lambda row: (_mean(row), 1.0),
     "median": lambda row: (_median(row), 1.0),
@@ -276,17 +279,17 @@ def _scale_windows(
     windows = as_float32(windows)
     level = 10 ** (level_db / 20)
     out = np.empty(windows.shape, np.float32)
-    # One by one: in the cache, and a sum's rounding cannot depend on the neighbours.
+    # Window by window: each stays in the cache, and sums round the same in any block.
     for window, scaled in zip(windows, out, strict=True):
         size = _finite(measure(window))
-        # In float64, where the factor of the faintest window is still finite.
+        # In float64, in which the factor of the faintest window is finite.
         ratio = np.divide(window, size if size != 0 else 1.0, dtype=np.float64)
         np.multiply(ratio, level, out=scaled, casting="same_kind")
     return out
 
 
 def _finite(size: float) -> float:
-    """A size to divide by: one that is infinite would leave zeros, as if silent."""
+    """The size, or NaN if it is infinite: dividing by infinity would give silence."""
     return size if math.isfinite(size) else math.nan
 
 
@@ -295,7 +298,7 @@ def _peak(window: FloatArray) -> float:
 
 
 def _rms(window: FloatArray) -> float:
-    # The order of the squares in memory decides how their sum is rounded.
+    # The order of the squares in memory decides how their sum rounds.
     return math.sqrt(np.square(window, dtype=np.float64, order="C").mean())
 
 
@@ -303,6 +306,6 @@ def _level(field: str, value: Any) -> float:
     level = real(field, value)
     if abs(level) > MAX_LEVEL_DB:
         raise RecipeError(
-            field, f"must lie within {MAX_LEVEL_DB:g} dB of full scale", level
+            field, f"must be between -{MAX_LEVEL_DB:g} and {MAX_LEVEL_DB:g}", level
         )
     return level

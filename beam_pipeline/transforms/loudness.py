@@ -1,6 +1,6 @@
-"""Loudness: of windows and clips by ITU-R BS.1770, and of frames by a weighting.
+"""Loudness of windows and clips by ITU-R BS.1770, and of frames by a weighting.
 
-Audibility differs between frequencies, so power is weighted before it is added up.
+Audibility depends on frequency, so power is weighted by frequency before it is summed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from beam_pipeline.transforms.quiet import quiet
 
 DoubleArray = npt.NDArray[np.float64]
 
-# BS.1770-4, tables 1 and 2, for 48 kHz: b0, b1, b2, a0, a1, a2 of the shelf that a head
-# makes, and of the high-pass.
+# BS.1770-4, tables 1 and 2, for 48 kHz: b0, b1, b2, a0, a1, a2 of the shelf (the
+# acoustic effect of the head) and of the high-pass.
 K_SECTIONS = (
     (1.53512485958697, -2.69169618940638, 1.19839281085285,
      1.0, -1.69065929318241, 0.73248077421585),
@@ -38,15 +38,15 @@ K_SECTIONS = (
 K_RATE_HZ = 48000
 MIN_K_RATE_HZ = 4000  # the shelf is at 1.7 kHz
 
-# So that K-weighting leaves a tone of 997 Hz as it is.
+# With this offset, K-weighting does not change the level of a 997 Hz tone.
 K_OFFSET_DB = -0.691
 
 ABSOLUTE_GATE_LUFS = -70.0
 RELATIVE_GATE = 0.1  # 10 LU below the mean
 SURROUND = 1.41
 
-# Channels are taken to be left, right, centre, ... in the order of WAVE files; of 5.1
-# the fourth, low frequency effects, does not count.
+# Channels have the order of WAVE files: left, right, centre, ... In 5.1, the fourth
+# channel (low-frequency effects) does not count.
 CHANNEL_WEIGHTS = {
     5: (1.0, 1.0, 1.0, SURROUND, SURROUND),
     6: (1.0, 1.0, 1.0, 0.0, SURROUND, SURROUND),
@@ -59,8 +59,8 @@ LEAST_FLOOR_DB = -300.0
 def k_weighting(sample_rate_hz: int) -> DoubleArray:
     """The two filters of BS.1770, for any rate.
 
-    Each is taken back through the bilinear transform to the analogue filter that it is
-    at 48 kHz, and forward again to this rate, so that its corner stays where it is.
+    The inverse bilinear transform gives the analogue filter behind the one for 48 kHz;
+    the bilinear transform for this rate then keeps its corner frequency.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def k_weighting(sample_rate_hz: int) -> DoubleArray:
 
 
 def _at_rate(section: DoubleArray, sample_rate_hz: int) -> DoubleArray:
-    """A section for 48 kHz at another rate; ``s = (1 - 1/z) / (1 + 1/z)``."""
+    """Converts a section for 48 kHz to another rate; ``s = (1 - 1/z) / (1 + 1/z)``."""
     to_s = np.array([[1, 1, 1], [2, 0, -2], [1, -1, 1]])  # rows: s**0, s**1, s**2
     b, a = to_s @ section[:3], to_s @ section[3:]
     corner = math.sqrt(a[0] / a[2])  # tan(pi f / 48 kHz)
@@ -99,7 +99,7 @@ def _at_rate(section: DoubleArray, sample_rate_hz: int) -> DoubleArray:
 
 
 class Meter(Protocol):
-    """Measures a clip that comes in blocks of any length: frames (channels, m)."""
+    """Measures a clip that arrives in blocks of frames (channels, m), of any length."""
 
     def add(self, frames: FloatArray) -> None: ...
 
@@ -113,7 +113,7 @@ class PeakMeter:
         self._peak = np.float32(0)
 
     def add(self, frames: FloatArray) -> None:
-        # Unlike the built-in, it lets NaN through.
+        # Unlike the built-in max, np.maximum passes NaN through.
         self._peak = np.maximum(self._peak, np.abs(frames).max(initial=0))
 
     def result(self) -> float:
@@ -140,7 +140,7 @@ class RmsMeter:
 class LufsMeter:
     """The integrated loudness by ITU-R BS.1770-4, in LUFS.
 
-    What is shorter than 400 ms counts as one block of its own length.
+    A clip shorter than 400 ms counts as one block of its own length.
     """
 
     def __init__(self, sample_rate_hz: int) -> None:
@@ -148,7 +148,7 @@ class LufsMeter:
         self._sections = k_weighting(sample_rate_hz)
         self._state: Any = None
         self._frames = 0
-        # Of each stretch of 100 ms; the last is not full yet.
+        # One for each stretch of 100 ms; the last stretch is not full yet.
         self._energies = [0.0]
 
     def add(self, frames: FloatArray) -> None:
@@ -163,7 +163,7 @@ class LufsMeter:
             self._add_power(filtered.sum(axis=0))
 
     def _add_power(self, power: DoubleArray) -> None:
-        """Adds up power per frame in stretches that begin at ``j * rate // 10``."""
+        """Sums the power of frames in stretches that begin at ``j * rate // 10``."""
         first, self._frames = self._frames, self._frames + len(power)
         start = 0
         while start < len(power):
@@ -181,15 +181,18 @@ class LufsMeter:
         if len(energies) <= 4:
             blocks = energies.sum(keepdims=True) / max(1, self._frames)
         else:
-            # 400 ms, four stretches, begin every 100 ms.
+            # Blocks of 400 ms, four stretches, begin every 100 ms.
             blocks = np.convolve(energies[:-1], np.ones(4), "valid")
             blocks /= 0.4 * self._rate
         return gated_loudness(blocks)
 
 
 def gated_loudness(blocks: DoubleArray) -> float:
-    """Loudness of blocks' weighted powers: those above -70 LUFS, and then those of
-    them that are above a tenth of their mean. Minus infinity if there are none."""
+    """Gated loudness of blocks' weighted powers; minus infinity if none pass.
+
+    The first gate keeps blocks above -70 LUFS. The second keeps those of them that are
+    above a tenth of their mean.
+    """
     blocks = blocks[blocks > 10 ** ((ABSOLUTE_GATE_LUFS - K_OFFSET_DB) / 10)]
     if blocks.size == 0:
         return -math.inf
@@ -198,9 +201,9 @@ def gated_loudness(blocks: DoubleArray) -> float:
 
 
 class ClipMeter:
-    """Measures a whole clip that comes in blocks, with little memory.
+    """Measures a whole clip that arrives in blocks, with little memory.
 
-    How it is cut into blocks changes the result by rounding only (below 1e-9 dB).
+    The bounds of the blocks change the result only by rounding (below 1e-9 dB).
 
     Parameters
     ----------
@@ -211,7 +214,7 @@ class ClipMeter:
     Raises
     ------
     RecipeError
-        If the kind is another, or the rate is too low for ``lufs``.
+        If the kind is unknown, or the rate is below 4000 Hz for ``lufs``.
 
     Examples
     --------
@@ -231,13 +234,13 @@ class ClipMeter:
             self._meter = PeakMeter() if kind == "peak" else RmsMeter()
 
     def add(self, frames: FloatArray) -> None:
-        """Takes the next frames, float32 of shape (channels, m)."""
+        """Adds the next frames, float32 of shape (channels, m)."""
         self._meter.add(frames)
 
     def result(self) -> float:
         """The level so far; minus infinity for silence, NaN if samples are not finite.
 
-        Of a clip that ``lufs`` takes for silence, too: nothing above -70 LUFS.
+        For ``lufs``, a clip without blocks above -70 LUFS counts as silence.
         """
         return self._meter.result()
 
@@ -257,7 +260,7 @@ def integrated_lufs(windows: FloatArray, sample_rate_hz: int) -> DoubleArray:
     Returns
     -------
     numpy.ndarray, shape (n,), float64
-        Minus infinity where nothing is above -70 LUFS.
+        Minus infinity for windows without blocks above -70 LUFS.
 
     Raises
     ------
@@ -274,8 +277,8 @@ def integrated_lufs(windows: FloatArray, sample_rate_hz: int) -> DoubleArray:
     if frames < 4 * sample_rate_hz // 10:
         raise RecipeError(
             "feature",
-            "measures loudness in LUFS over 0.4 s, which windows must be long; at "
-            f"{sample_rate_hz} Hz these are {frames / sample_rate_hz:g} s",
+            "needs windows of at least 0.4 s to measure LUFS; at a sample rate of "
+            f"{sample_rate_hz} Hz, these frames are {frames / sample_rate_hz:g} s",
             frames,
         )
     out = np.empty(len(windows))
@@ -295,20 +298,23 @@ class Lufs:
         z[i] = sum_c w[c] * mean(K(x[c])**2)      in block i
         y = -0.691 + 10 log10(mean of z[i] over blocks that pass both gates)
 
-    after ITU-R BS.1770-4: ``K`` is its pair of filters, from rest; blocks of 400 ms
-    begin every 100 ms, and what is left at the end is not used; one gate keeps blocks
-    above -70 LUFS, and the other those above a tenth of the mean ``z`` of these.
+    after ITU-R BS.1770-4. ``K`` is its pair of filters, from rest. Blocks of 400 ms
+    begin every 100 ms; an incomplete block at the end is not used. The first gate keeps
+    blocks above -70 LUFS; the second keeps those of them above a tenth of their mean
+    ``z``.
 
     All channels of a window are measured together: windows (n, frames) and
-    (n, channels, frames) give (n,), in float32. The weights ``w`` are 1, but of five
-    channels 1.41 for the last two, and of six 0 for the fourth and 1.41 for the last
-    two, as in 5.0 and 5.1. Silence, and all that does not pass the gate, gives -70.
+    (n, channels, frames) give (n,), in float32. The weights ``w`` are those of 5.0 and
+    5.1: for five channels, 1.41 for the last two; for six channels, 0 for the fourth
+    and 1.41 for the last two; 1 for all others. Silence, and windows without a block
+    above the first gate, give -70.
 
-    As pyloudnorm with the filters ``DeMan`` at 48 kHz (largest difference found:
-    1e-11 LU). At other rates the second of these has another gain, where BS.1770 asks
-    for the same response: 0.09 LU more at 16 kHz, 0.21 LU at 8 kHz. Its default filters
-    approximate those of BS.1770 (largest difference found, at any rate: 0.05 LU). It
-    also counts a last block that is cut short by less than half of 100 ms.
+    The result agrees with pyloudnorm with the filters ``DeMan`` at 48 kHz (largest
+    difference found: 1e-11 LU). At other rates, the second of these filters has a
+    different gain, although BS.1770 requires the same response: 0.09 LU more at 16 kHz,
+    0.21 LU at 8 kHz. pyloudnorm's default filters approximate those of BS.1770 (largest
+    difference found, at any rate: 0.05 LU). pyloudnorm also counts a last block that
+    lacks less than half of 100 ms.
 
     Raises
     ------
@@ -333,7 +339,7 @@ class Lufs:
 
 
 def a_weighting(hertz: DoubleArray) -> DoubleArray:
-    """Gain of power by IEC 61672-1: a rational function of the frequency, 1 at 1 kHz.
+    """Power gain of IEC 61672-1: a rational function of frequency, 1 at 1 kHz.
 
     Examples
     --------
@@ -352,7 +358,7 @@ def a_weighting(hertz: DoubleArray) -> DoubleArray:
 
 
 def k_weights(hertz: DoubleArray, sample_rate_hz: int) -> DoubleArray:
-    """Gain of power by the filters of BS.1770 and its offset: near 1 at 1 kHz."""
+    """Power gain of the filters and the offset of BS.1770: close to 1 at 1 kHz."""
     z = np.exp(-2j * np.pi * hertz / sample_rate_hz)
     power = np.full(hertz.shape, 10 ** (K_OFFSET_DB / 10))
     for section in k_weighting(sample_rate_hz):
@@ -363,10 +369,10 @@ def k_weights(hertz: DoubleArray, sample_rate_hz: int) -> DoubleArray:
 
 @functools.lru_cache(maxsize=32)
 def weighting_bank(weighting: str, frame: int, sample_rate_hz: int) -> Any:
-    """A bank of one band: what the bins' powers count in the mean square of a frame."""
+    """A bank of one band: the bins' weights in the mean square of a frame."""
     hertz: Any = np.arange(frame // 2 + 1) * (sample_rate_hz / frame)
     weights = np.full(hertz.shape, 2.0, np.float64)
-    # All bins stand for two frequencies, but for 0 and half the rate.
+    # Each bin represents two frequencies, except those at 0 and half the rate.
     weights[0] = 1
     if frame % 2 == 0:
         weights[-1] = 1
@@ -389,24 +395,26 @@ class Loudness(SignalFrames):
         P[t] = sum_k w(f[k]) * |X[t, k]|**2 / (frame * sum_j hann[j]**2)
         y[t] = max(10 log10(P[t]), floor_db)
 
-    over all ``frame`` bins, at ``f[k] = k * sample_rate_hz / frame`` and mirrored, with
-    the periodic Hann window. With ``w = 1``, P is the mean square of the tapered frame,
-    and a sine of full scale gives -3.01 dB. Frames lie whole within the window, as in
-    ``LogMel``. Windows (n, frames) give (n, time_frames), windows (n, channels, frames)
-    give (n, channels, time_frames), in float32. Silence gives exactly ``floor_db``.
+    with the sum over all ``frame`` bins, at ``f[k] = k * sample_rate_hz / frame`` and
+    mirrored, and with the periodic Hann window. With ``w = 1``, P is the mean square of
+    the tapered frame, and a full-scale sine gives -3.01 dB. Frames are entirely within
+    the window, as in ``LogMel``. Windows (n, frames) give (n, time_frames), windows
+    (n, channels, frames) give (n, channels, time_frames), in float32. Silence gives
+    exactly ``floor_db``.
 
-    As ``librosa.stft`` weighted by ``librosa.A_weighting``, which takes 2 dB for the
-    offset that makes 0 dB at 1 kHz (largest difference found: 0.0004 dB).
+    The result agrees with ``librosa.stft`` weighted by ``librosa.A_weighting``, which
+    rounds the offset for 0 dB at 1 kHz to 2 dB (largest difference found: 0.0004 dB).
 
     Attributes
     ----------
     frame, hop : int
-        Length of a frame, at least 2, and from one to the next.
+        Length of a frame, at least 2, and step to the next one, in frames of the
+        signal.
     weighting : str
-        ``a``: IEC 61672-1; ``k``: the filters of ITU-R BS.1770-4, with its offset, so
-        that P is in LUFS; ``none``.
+        ``a``: IEC 61672-1; ``k``: the filters and the offset of ITU-R BS.1770-4, so
+        that levels are in LUFS; ``none``.
     floor_db : float
-        The least level, at least -300 dB.
+        The least level, -300 to 300 dB.
 
     Raises
     ------
@@ -437,7 +445,9 @@ class Loudness(SignalFrames):
         object.__setattr__(self, "floor_db", real("floor_db", self.floor_db))
         if not LEAST_FLOOR_DB <= self.floor_db <= -LEAST_FLOOR_DB:
             raise RecipeError(
-                "floor_db", f"must lie within {-LEAST_FLOOR_DB:g} dB", self.floor_db
+                "floor_db",
+                f"must be between {LEAST_FLOOR_DB:g} and {-LEAST_FLOOR_DB:g} dB",
+                self.floor_db,
             )
 
     @quiet
@@ -455,7 +465,7 @@ class Loudness(SignalFrames):
                 buffer = np.empty(part.size, np.float32)
             tapered = buffer[: part.size].reshape(part.shape)
             np.multiply(part, hann, out=tapered)
-            if self.weighting == "none":  # Parseval spares the transform
+            if self.weighting == "none":  # by Parseval's theorem, without an FFT
                 power = np.einsum("wtj,wtj->wt", tapered, tapered)
                 power /= np.square(hann).sum()
             else:

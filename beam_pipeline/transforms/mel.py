@@ -1,4 +1,4 @@
-"""Mel power: the filter bank, and its product with the spectra of many frames."""
+"""Mel filter banks, and their products with the spectra of many frames."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from beam_pipeline.errors import RecipeError
 FloatArray = npt.NDArray[np.float32]
 DoubleArray = npt.NDArray[np.float64]
 
-# Samples that are framed at a time. Frames and their spectrum, 1 MiB each, then
-# stay in the cache. Four times as many are slower by a factor: arrays of that size go
-# back to the operating system after each block, and every page of them is new again.
+# Framed samples in a block. Its frames and their spectrum, 1 MiB each, stay in the
+# cache. Blocks four times as large are much slower: arrays of that size go
+# back to the operating system after each block, and each page must be mapped again.
 BLOCK_SAMPLES = 2**18
 
 MAX_MELS = 4096
-# Of a bank before it is made sparse; each step of making it needs 80 MB for them.
+# The most weights of a bank before it becomes sparse. Each step of building it needs
+# 80 MB for this number.
 MAX_WEIGHTS = 10**7
 
 
@@ -45,9 +46,9 @@ def mel_filter_bank(
         htk       mel(f) = 2595 log10(1 + f / 700)
 
     Edges ``e[0 .. n_mels + 1]`` are evenly spaced in mel from ``f_min`` to ``f_max``.
-    Filter ``m`` rises linearly in Hz from ``e[m]`` to ``e[m + 1]``, falls to
-    ``e[m + 2]``, and peaks at ``2 / (e[m + 2] - e[m])``, so that all have the same
-    area; with ``norm="none"`` at 1.
+    Filter ``m`` rises linearly in Hz from ``e[m]`` to ``e[m + 1]`` and falls to
+    ``e[m + 2]``. Its peak is ``2 / (e[m + 2] - e[m])``, so that all filters have the
+    same area; with ``norm="none"`` it is 1.
 
     Parameters
     ----------
@@ -67,9 +68,8 @@ def mel_filter_bank(
     Raises
     ------
     RecipeError
-        If the edges do not lie in order between 0 and half the rate, the bank would
-        fill the memory, or a filter lies between two bins: it would be a feature that
-        is constant for any input.
+        If the edges are not in order between 0 and half the rate, the bank has too many
+        weights, or a filter is between two bins: its feature would be constant.
 
     References
     ----------
@@ -85,11 +85,12 @@ def mel_filter_bank(
     if f_max > nyquist:
         raise RecipeError(
             "f_max",
-            f"must not exceed {nyquist:g} Hz, half the sample rate {sample_rate_hz} Hz",
+            f"must not exceed {nyquist:g} Hz, half the sample rate of "
+            f"{sample_rate_hz} Hz",
             f_max,
         )
     if not 0 <= f_min < f_max:
-        raise RecipeError("f_min", f"must lie between 0 and {f_max:g} Hz", f_min)
+        raise RecipeError("f_min", f"must be at least 0 and below {f_max:g} Hz", f_min)
     check_bank_size(n_mels, n_fft)
     bins = np.arange(n_fft // 2 + 1, dtype=np.float64) * (sample_rate_hz / n_fft)
     edges = mel_edges(n_mels, f_min, f_max, scale)
@@ -101,7 +102,7 @@ def mel_filter_bank(
 
 
 def triangles(bins: DoubleArray, edges: DoubleArray) -> DoubleArray:
-    """Filters (n_mels, bins) with peaks of 1, linear in the unit of bins and edges."""
+    """Filters (n_mels, bins) with a peak of 1, linear in the unit of bins and edges."""
     column = edges[:, np.newaxis]
     low, centre, high = column[:-2], column[1:-1], column[2:]
     rise = (bins - low) / (centre - low)
@@ -111,17 +112,17 @@ def triangles(bins: DoubleArray, edges: DoubleArray) -> DoubleArray:
 
 
 def check_bands(n_mels: int) -> None:
-    """Checks that a typo cannot ask for gigabytes of features."""
+    """Limits the number of bands: a typo must not request gigabytes of features."""
     if n_mels > MAX_MELS:
         raise RecipeError("n_mels", f"must be at most {MAX_MELS}", n_mels)
 
 
 def check_bank_size(n_mels: int, n_fft: int) -> None:
-    """Checks that a typo cannot ask for a bank of gigabytes."""
+    """Limits the weights of a bank: a typo must not request gigabytes."""
     if n_mels * (n_fft // 2 + 1) > MAX_WEIGHTS:
         raise RecipeError(
             "n_mels",
-            f"makes a bank of more than {MAX_WEIGHTS} weights with an FFT of {n_fft}; "
+            f"needs a bank of more than {MAX_WEIGHTS} weights with an FFT of {n_fft}; "
             "use fewer bands or a shorter FFT",
             n_mels,
         )
@@ -134,17 +135,17 @@ def check_no_band_is_empty(
     n_fft: int,
     remedy: str,
 ) -> None:
-    """Checks that each filter has a bin; ``edges``, in Hz, are for the message."""
-    # A bin that lies on an edge has no weight but may have a rounding error's.
+    """Checks that each filter has a bin; the message names ``edges``, in Hz."""
+    # The weight of a bin on an edge is 0, apart from rounding.
     empty = np.flatnonzero(weights.max(axis=1) < 1e-9)
     if empty.size:
         band = int(empty[0])
         raise RecipeError(
             "n_mels",
             f"leaves {empty.size} bands without a bin of the FFT, the first from "
-            f"{edges[band]:.1f} to {edges[band + 2]:.1f} Hz, where n_fft={n_fft} at "
-            f"{sample_rate_hz} Hz has a bin every {sample_rate_hz / n_fft:.1f} Hz; use "
-            f"fewer bands or {remedy}",
+            f"{edges[band]:.1f} to {edges[band + 2]:.1f} Hz; n_fft={n_fft} at "
+            f"{sample_rate_hz} Hz gives a bin every {sample_rate_hz / n_fft:.1f} Hz; "
+            f"use fewer bands or {remedy}",
             len(weights),
         )
 
@@ -152,7 +153,7 @@ def check_no_band_is_empty(
 def mel_edges(
     n_mels: int, f_min: float, f_max: float, scale: str = "slaney"
 ) -> DoubleArray:
-    """The bands' edges in Hz; band m spans three of them, m to m + 2."""
+    """The edges of the bands in Hz; band m has edges m to m + 2."""
     if scale == "htk":
         low, high = (math.log1p(hz / 700) for hz in (f_min, f_max))
         edges: DoubleArray = 700 * np.expm1(np.linspace(low, high, n_mels + 2))
@@ -195,12 +196,12 @@ def hann_window(n_fft: int) -> FloatArray:
 def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
     """Mel power of frames (f, n_fft), as (n_mels, f).
 
-    The bank is banded: a bin feeds two bands at most. So its sparse product needs a
-    few per cent of a dense one's multiplications; it is quick where a row holds one
-    bin of all frames, and the FFT can leave its result so at no cost. And unlike
-    BLAS, whose kernels vary with the shape, it adds each frame's bins up in the same
-    order whatever the number of frames. Squares of the real and the imaginary parts
-    stay side by side until after the product, where they are fewer to add.
+    The bank is banded: a bin belongs to two bands at most. So a sparse product needs a
+    few per cent of the multiplications of a dense one. It is fast if each row contains
+    one bin of all frames, and the FFT can write its result in this order at no cost.
+    Unlike BLAS, whose kernels depend on the shape, it sums the bins of a frame in the
+    same order for any number of frames. The squares of real and imaginary parts are
+    added after the product, when there are fewer of them.
     """
     spectrum = scipy.fft.rfft(tapered.T, axis=0)
     squares = spectrum.view(np.float32)
@@ -213,7 +214,10 @@ def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
 def cache_blocks(
     windows: int, count: int, n_fft: int, samples: int | None = None
 ) -> Iterator[tuple[slice, slice]]:
-    """Slices over windows and their ``count`` frames, so many samples at a time."""
+    """Slices over windows and their ``count`` frames, for blocks of ``samples``.
+
+    The default is ``BLOCK_SAMPLES``.
+    """
     frames = max(1, (samples or BLOCK_SAMPLES) // n_fft)
     several = max(1, frames // count)
     for window in range(0, windows, several):

@@ -1,4 +1,4 @@
-"""Pitch of windows, frame by frame: YIN, and pYIN that follows it through time."""
+"""Pitch of windows, frame by frame: YIN, and pYIN, which follows it through time."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ BoolArray = npt.NDArray[np.bool_]
 MAX_FRAME = 2**16
 MAX_BINS_PER_SEMITONE = 100
 
-# What rounding leaves of a difference of nothing, relative to its energy: a few 1e-16.
-# The least significant bit of 24 leaves as much.
+# Differences below this share of the energy count as 0. Rounding leaves a few 1e-16 of
+# the energy instead of 0; so does the least significant bit of 24-bit samples.
 ROUNDING = 2.0**-44
 
-# Lags on either side that interpolation takes; the places between two lags where it is
-# worked out, and the distance of its values.
+# Lags on either side that interpolation uses; the number of points between two lags
+# where it is evaluated, and the distance of the values around each point.
 NEAR = 4
-PLACES = 32
+POINTS = 32
 STEP = 0.25
 
-# How far a valley of YIN's aperiodicity reaches from its first dip that is low enough.
-# Noise ripples it, and the first dip is not the lowest then.
+# The end of a valley of YIN's aperiodicity, relative to its first dip that is low
+# enough. Noise makes several dips in a valley, and the first may not be the lowest.
 VALLEY = 1.5
 
-# Hops whose sums are shared between frames; to add more up takes longer than an FFT.
+# The most hops whose sums frames share; adding up more takes longer than an FFT.
 MAX_SHARED = 32
 
-# Scores that pYIN keeps for the way back in time. Several windows of a second go
-# through together then, and hours go through one stretch at a time.
+# Memory for the scores that pYIN needs to go back in time. Several windows of a second
+# fit; windows of hours are cut into stretches.
 HISTORY_BYTES = 2**22
 
-# pYIN's thresholds 0.01, 0.02 .. 1, how quickly later dips lose against the first,
-# and how probable the lowest dip is at thresholds that are below it.
+# pYIN: the number of thresholds 0.01, 0.02 .. 1; how quickly the probability falls from
+# a dip to the next; the probability of the lowest dip at thresholds below it.
 THRESHOLDS = 100
 BOLTZMANN = 2.0
 NO_DIP_PROBABILITY = 0.01
@@ -59,7 +59,7 @@ LEAST_LOG = np.float32(-87)
 
 @dataclass(frozen=True, kw_only=True)
 class _Periods(SignalFrames):
-    """What YIN and pYIN share: frames, the range of periods, and the axes."""
+    """Code that YIN and pYIN share: frames, the range of periods, and the axes."""
 
     frame: int = 2048
     hop: int = 512
@@ -78,11 +78,11 @@ class _Periods(SignalFrames):
             raise RecipeError("f_min", "must be positive", self.f_min)
         if self.f_max <= self.f_min:
             raise RecipeError(
-                "f_max", f"must be above f_min, {self.f_min:g} Hz", self.f_max
+                "f_max", f"must be above f_min ({self.f_min:g} Hz)", self.f_max
             )
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last two axes mean; for time see ``LogMel.axes``."""
+        """Describes the last two axes; for time, see ``LogMel.axes``."""
         self._lags(sample_rate_hz)
         column = {
             "name": "column",
@@ -104,7 +104,7 @@ class _Periods(SignalFrames):
         if self.f_max > sample_rate_hz / 2:
             raise RecipeError(
                 "f_max",
-                f"must not exceed {sample_rate_hz / 2:g} Hz, half the sample rate "
+                f"must not exceed {sample_rate_hz / 2:g} Hz, half the sample rate of "
                 f"{sample_rate_hz} Hz",
                 self.f_max,
             )
@@ -113,9 +113,9 @@ class _Periods(SignalFrames):
         if self.frame < least:
             raise RecipeError(
                 "f_min",
-                f"has a period of {longest} frames at {sample_rate_hz} Hz, and two do "
-                f"not fit into a frame of {self.frame}; raise f_min, or let frame be "
-                f"{least} or more",
+                f"has a period of {longest} frames at {sample_rate_hz} Hz, but frame "
+                f"({self.frame}) is too short for two periods; use a higher f_min, or "
+                f"a frame of {least} or more",
                 self.f_min,
             )
         return math.floor(sample_rate_hz / self.f_max), longest
@@ -123,9 +123,10 @@ class _Periods(SignalFrames):
     def _dips(
         self, windows: FloatArray, times: slice, sample_rate_hz: int
     ) -> Iterator[tuple[tuple[slice, slice], Dips, BoolArray]]:
-        """The dips of some time frames of windows, a block at a time.
+        """Yields the dips of some time frames of windows, block by block.
 
-        And which of these frames, (windows, time_frames), hold what is not finite.
+        The last value is boolean, (windows, time_frames): which frames contain NaN or
+        infinity.
         """
         shortest, longest = self._lags(sample_rate_hz)
         lags = longest + NEAR
@@ -138,7 +139,7 @@ class _Periods(SignalFrames):
             last = min(times.start + part.stop, times.stop) - 1
             samples = windows[rows, first * self.hop : last * self.hop + self.frame]
             difference = difference_function(samples, self.frame, self.hop, lags)
-            # That of lag 0 is of the whole frame, and else 0.
+            # The difference of lag 0 covers the whole frame; it is 0 for finite frames.
             broken = ~np.isfinite(difference[..., 0])
             dips = find_dips(difference, shortest)
             yield (rows, slice(first, last + 1)), dips, broken
@@ -158,29 +159,30 @@ class Yin(_Periods):
         y[t, 0] = sample_rate_hz / l*        y[t, 1] = a[t, l*]
 
     for lags ``l`` from ``floor(sample_rate_hz / f_max)`` up to
-    ``ceil(sample_rate_hz / f_min)``. The minima of ``a`` below ``threshold`` count; or,
-    where it has none, those less than ``threshold`` above its lowest. ``l*`` is the
-    lowest of them from the first up to half its lag again. Minima are found between the
-    lags, by polynomials through nine values of ``D``.
+    ``ceil(sample_rate_hz / f_min)``. Candidates are the minima of ``a`` below
+    ``threshold``. If there are none, they are the minima less than ``threshold`` above
+    the lowest one. ``l*`` is the lowest candidate between the lag of the first one and
+    1.5 times that lag. Polynomials through nine values of ``D`` give minima between the
+    lags.
 
-    Frames lie whole within the window (they are not centred, nothing is padded), so
-    that ``t = 0 .. (frames - frame) // hop``. Windows (n, frames) give
-    (n, time_frames, 2), windows (n, channels, frames) give
-    (n, channels, time_frames, 2), in float32: the frequency in Hz, between ``f_min``
-    and ``f_max``, and the aperiodicity, from 0 for a periodic signal to about 1 for
-    noise. Every frame has the best guess at a frequency; where the aperiodicity is
-    above the threshold it is but a guess. Silence, constants and whatever else has no
-    minimum give 0 Hz and 1; frames that hold NaN or infinity give NaN for both.
+    Frames are entirely within the window (they are not centred, nothing is padded), so
+    ``t = 0 .. (frames - frame) // hop``. Windows (n, frames) give (n, time_frames, 2),
+    windows (n, channels, frames) give (n, channels, time_frames, 2), in float32: the
+    frequency in Hz, between ``f_min`` and ``f_max``, and the aperiodicity, from 0 for a
+    periodic signal to about 1 for noise. Every frame has a frequency; if the
+    aperiodicity is above the threshold, the frequency is only a guess. Silence,
+    constants and other frames without a minimum give 0 Hz and 1. Frames that contain
+    NaN or infinity give NaN for both.
 
     Attributes
     ----------
     frame, hop : int
-        Length of a frame, and from one to the next, in frames of the signal. Two
-        periods of ``f_min`` must fit into one.
+        Length of a frame and step to the next one, in frames of the signal. Two
+        periods of ``f_min`` must fit into one frame.
     f_min, f_max : float
         Range of the frequency in Hz.
     threshold : float
-        Aperiodicity below which the shortest period is taken, 0 to 1.
+        Aperiodicity below which a period is accepted, above 0 and at most 1.
 
     Raises
     ------
@@ -190,16 +192,16 @@ class Yin(_Periods):
 
     Notes
     -----
-    The steps are those of the paper, but for three, in the manner of the authors' later
-    program. The paper takes as many pairs at each lag; the mean over all is as exact,
-    and stays in the middle of the frame. It takes the lowest minimum if none is below
-    the threshold; but the multiples of a period are about as low as the period, and in
-    noise often lower. And it takes the first minimum below the threshold even where
-    noise has made several of one.
+    Three steps differ from the paper, in the manner of the authors' later program. The
+    paper uses the same number of pairs at each lag; the mean over all pairs is as exact
+    and stays in the middle of the frame. If no minimum is below the threshold, the
+    paper uses the lowest one; but the minima at multiples of a period are about as low,
+    and in noise often lower. The paper uses the first minimum below the threshold even
+    if noise splits one minimum into several.
 
-    ``librosa.yin`` of librosa 0.11 takes the frame for zero beyond its end, where
-    differences grow with the lag, and its minima are those of parabolas. Of steady
-    tones from 70 to 2000 Hz at 16 kHz it is up to 12 cents off, and this 0.2.
+    ``librosa.yin`` of librosa 0.11 assumes zeros beyond the end of the frame, so its
+    differences grow with the lag, and it interpolates with parabolas. For steady tones
+    from 70 to 2000 Hz at 16 kHz, its error is up to 12 cents; here it is 0.2 cents.
 
     References
     ----------
@@ -243,7 +245,7 @@ class Yin(_Periods):
         return out
 
     def _choose(self, dips: Dips) -> IntArray:
-        """The dip of each frame that has any."""
+        """The chosen dip of each frame that has dips."""
         frames, periods, heights = dips
         count = frames.max(initial=-1) + 1
         limits = np.full(count, np.inf)
@@ -261,38 +263,38 @@ class Yin(_Periods):
 class Pyin(_Periods):
     """Fundamental frequency and voicing, frame by frame, by probabilistic YIN.
 
-    The minima of YIN's aperiodicity (see ``Yin``) are candidates. Which of them YIN
-    would choose depends on its threshold, so that a distribution of thresholds makes
-    the candidates more or less probable::
+    The minima of YIN's aperiodicity (see ``Yin``) are candidates. YIN's choice depends
+    on its threshold, so a distribution of thresholds gives each candidate a
+    probability::
 
         p[i] = sum_s Beta(s) * exp(-2 k[i, s]) * (1 - exp(-2)) / (1 - exp(-2 n[s]))
 
     for thresholds ``s = 0.01, 0.02 .. 1`` above the candidate's minimum, where
-    ``Beta(s)`` is the probability of ``s - 0.01 .. s``, ``n[s]`` is how many minima are
-    below ``s``, and ``k[i, s]`` how many of them are at lesser lags. The lowest minimum
-    gets a hundredth of the thresholds that are below it as well. The sum of ``p`` is
-    the probability that the frame is voiced.
+    ``Beta(s)`` is the probability of thresholds from ``s - 0.01`` to ``s``, ``n[s]``
+    the number of minima below ``s``, and ``k[i, s]`` the number of these at smaller
+    lags. In addition, the lowest minimum gets a hundredth of the probability of the
+    thresholds below it. The sum of ``p`` is the probability that the frame is voiced.
 
-    The most probable path through all frames of the window then decides for one
-    candidate, or for none: it is that of a hidden Markov model, whose states are
+    The most probable path through all frames of the window then selects one candidate
+    for each frame, or none. It is the path of a hidden Markov model, whose states are
     pitches ``f_min * 2**(b / (12 * bins_per_semitone))``, voiced or not. A voiced state
-    is observed with the probability of the candidates next to its pitch, and the
-    unvoiced states share what remains. Pitch moves from one frame to the next by no
-    more than ``max_glide_octaves_s``, and less is more probable, as a triangle; see
-    ``viterbi.PitchPaths``.
+    is observed with the probability of the candidates closest to its pitch; the
+    unvoiced states share the remaining probability. From one frame to the next, the
+    pitch moves by at most ``max_glide_octaves_s``; the probability of moves is a
+    triangle around 0. See ``viterbi.PitchPaths``.
 
     Windows (n, frames) give (n, time_frames, 2), windows (n, channels, frames) give
-    (n, channels, time_frames, 2), in float32, with frames as in ``Yin``: the frequency
-    in Hz, which is not rounded to a pitch of the model, and the probability that the
-    frame is voiced, from 0 to 1, of the frame alone. Silence and constants are unvoiced
-    with probability 0. Frames that hold NaN or infinity give NaN for both; for the path
-    through the others they are unvoiced.
+    (n, channels, time_frames, 2), in float32, with frames as in ``Yin``. The values are
+    the frequency in Hz, which is not rounded to a pitch of the model, and the
+    probability from 0 to 1 that the frame, by itself, is voiced. Silence and constants
+    are unvoiced, with probability 0. Frames that contain NaN or infinity give NaN for
+    both, and count as unvoiced for the path through the others.
 
     Attributes
     ----------
     frame, hop : int
-        Length of a frame, and from one to the next, in frames of the signal. Two
-        periods of ``f_min`` must fit into one.
+        Length of a frame and step to the next one, in frames of the signal. Two
+        periods of ``f_min`` must fit into one frame.
     f_min, f_max : float
         Range of the frequency in Hz.
     bins_per_semitone : int
@@ -301,12 +303,13 @@ class Pyin(_Periods):
         Mean of the thresholds, 0.01 to 0.5. They follow the beta distribution with
         ``alpha = 2`` and ``beta = 2 / threshold_mean - 2``.
     max_glide_octaves_s : float
-        How quickly the pitch moves at most, in octaves per second.
+        The fastest change of pitch, in octaves per second; 0 to 1000.
     switch_probability : float
-        That voicing begins or ends, from one frame to the next; between 0 and 1.
+        Probability that voicing begins or ends from one frame to the next; between 0
+        and 1.
     unvoiced : str
-        Frequency of frames that are unvoiced on the path: ``zero``; ``guess`` for that
-        of the path; or ``negative`` for that, negated.
+        Frequency of frames that are unvoiced on the path: ``zero``; ``guess``, the
+        frequency of the path; or ``negative``, the same with a minus sign.
 
     Raises
     ------
@@ -317,10 +320,10 @@ class Pyin(_Periods):
     Notes
     -----
     The probabilities and the model are those of the authors' program, as in
-    ``librosa.pyin`` of librosa 0.11, which differs from this in the aperiodicity (see
-    ``Yin``), gives the frequencies of the model's pitches, 10 cents apart, keeps one of
-    the candidates that are next to the same pitch where their probabilities are added
-    here, and rounds the greatest glide to semitones a frame.
+    ``librosa.pyin`` of librosa 0.11. librosa differs in the aperiodicity (see ``Yin``).
+    It returns the frequencies of the model's pitches, 10 cents apart. It keeps only one
+    of several candidates closest to the same pitch; here, their probabilities are
+    added. And it rounds the fastest glide to semitones per frame.
 
     References
     ----------
@@ -358,7 +361,7 @@ class Pyin(_Periods):
         ):
             value = real(name, getattr(self, name))
             if not low <= value <= high:
-                raise RecipeError(name, f"must be {low:g} to {high:g}", value)
+                raise RecipeError(name, f"must be between {low:g} and {high:g}", value)
             object.__setattr__(self, name, value)
         check_choice("unvoiced", self.unvoiced, ("zero", "guess", "negative"))
 
@@ -369,7 +372,7 @@ class Pyin(_Periods):
         count = out.shape[-2]
         flat_out = out.reshape(len(signals), *out.shape[-2:])
         paths = self._paths(sample_rate_hz)
-        # The scores of several signals' times, or of some of one's.
+        # A stretch covers several whole signals, or part of one signal.
         steps = max(1, HISTORY_BYTES // paths.bytes_a_step)
         several = max(1, steps // count)
         for first in range(0, len(signals), several):
@@ -380,7 +383,7 @@ class Pyin(_Periods):
     def _paths(self, sample_rate_hz: int) -> PitchPaths:
         bins_per_octave = 12 * self.bins_per_semitone
         pitches = 1 + math.floor(bins_per_octave * math.log2(self.f_max / self.f_min))
-        # Where frames are close the pitch could not move at all: let it move a little.
+        # At least one step: otherwise, the pitch could not move between close frames.
         octaves = self.max_glide_octaves_s * self.hop / sample_rate_hz
         glide = min(max(1, round(octaves * bins_per_octave)), pitches - 1)
         return PitchPaths(pitches, glide, self.switch_probability)
@@ -393,23 +396,23 @@ class Pyin(_Periods):
         steps: int,
         out: FloatArray,
     ) -> None:
-        """Writes the features of a few windows, at most ``steps`` at a time."""
+        """Writes the features of a few windows, in stretches of ``steps`` frames."""
         count = out.shape[1]
         stretches = [slice(t, min(t + steps, count)) for t in range(0, count, steps)]
         before: list[FloatArray | None] = [None]
         for times in stretches[:-1]:
-            seen = self._observe(windows, times, sample_rate_hz, paths)
-            before.append(seen.forward(paths, before[-1])[-1].copy())
+            candidates = self._observe(windows, times, sample_rate_hz, paths)
+            before.append(candidates.forward(paths, before[-1])[-1].copy())
         state = None
-        # Backwards; all stretches but the last are worked out a second time, which
-        # costs less than to keep what there is to know about them.
+        # Backwards. All stretches except the last are computed a second time, because
+        # storing their candidates and scores would cost more.
         for times in reversed(stretches):
-            seen = self._observe(windows, times, sample_rate_hz, paths)
-            path = paths.backward(seen.forward(paths, before.pop()), state)
+            candidates = self._observe(windows, times, sample_rate_hz, paths)
+            path = paths.backward(candidates.forward(paths, before.pop()), state)
             state = path[..., 0]
-            out[:, times, 0] = self._frequencies(seen, path)
-            out[:, times, 1] = seen.voiced
-            out[:, times][seen.broken] = np.nan
+            out[:, times, 0] = self._frequencies(candidates, path)
+            out[:, times, 1] = candidates.voiced
+            out[:, times][candidates.broken] = np.nan
 
     def _observe(
         self,
@@ -438,15 +441,14 @@ class Pyin(_Periods):
         np.minimum(nearest, paths.pitches - 1, out=nearest)
         return Candidates(shape, frames, nearest, frequencies, probabilities, unknown)
 
-    def _frequencies(self, seen: Candidates, path: IntArray) -> Float64Array:
-        """The candidates' that are next to the path, or else the path's own."""
+    def _frequencies(self, candidates: Candidates, path: IntArray) -> Float64Array:
+        """Frequencies of the candidates closest to the path, or of the path itself."""
         voicing, pitch = path
-        on_path = np.flatnonzero(seen.pitches == pitch.ravel()[seen.frames])
-        chosen = on_path[
-            _first_of_each(seen.frames[on_path], -seen.probabilities[on_path])
-        ]
+        frames, probabilities = candidates.frames, candidates.probabilities
+        on_path = np.flatnonzero(candidates.pitches == pitch.ravel()[frames])
+        chosen = on_path[_first_of_each(frames[on_path], -probabilities[on_path])]
         frequencies = self.f_min * 2 ** (pitch / (12 * self.bins_per_semitone))
-        frequencies.ravel()[seen.frames[chosen]] = seen.frequencies[chosen]
+        frequencies.ravel()[frames[chosen]] = candidates.frequencies[chosen]
         factor = {"zero": 0.0, "guess": 1.0, "negative": -1.0}[self.unvoiced]
         silent = voicing == UNVOICED
         frequencies[silent] *= factor
@@ -454,7 +456,7 @@ class Pyin(_Periods):
 
 
 class Dips(NamedTuple):
-    """Minima of the aperiodicity, by frame and then by lag; all of shape (m,)."""
+    """Minima of the aperiodicity, sorted by frame, then by lag; all of shape (m,)."""
 
     frames: IntArray
     periods: Float64Array
@@ -463,10 +465,11 @@ class Dips(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidates:
-    """Frequencies that pYIN decides among, by frame; most are of shape (m,).
+    """Frequencies from which pYIN chooses, sorted by frame; arrays of shape (m,).
 
-    ``frames`` counts the time frames of all windows; ``pitches`` are the nearest.
-    ``broken``, of shape (windows, time_frames), are those that nothing is known of.
+    ``shape`` is (windows, time_frames). ``frames`` counts the time frames of all
+    windows. ``pitches`` are the nearest pitches of the model. ``broken``, of shape
+    (windows, time_frames), marks frames that contain NaN or infinity.
     """
 
     shape: tuple[int, int]
@@ -484,7 +487,7 @@ class Candidates:
         return np.minimum(sums, 1.0).reshape(self.shape)
 
     def forward(self, paths: PitchPaths, before: FloatArray | None) -> FloatArray:
-        """The scores of the paths, given what was observed; see ``PitchPaths``."""
+        """The scores of the paths, given these candidates; see ``PitchPaths``."""
         windows, steps = self.shape
         window, step = np.divmod(self.frames, steps)
         cells = (step * paths.pitches + self.pitches) * windows + window
@@ -505,8 +508,9 @@ def difference_function(
 
         D[t, l] = mean_{j < frame - l} (x[t * hop + j] - x[t * hop + j + l])**2
 
-    This is the energy at both places less twice their correlation. These cancel where
-    the signal is periodic, so they are float64; what is left of the rounding is zero.
+    This is the energy of both factors less twice their correlation. The two cancel if
+    the signal is periodic, so they are computed in float64, and differences within the
+    rounding error are set to 0.
 
     Parameters
     ----------
@@ -528,7 +532,7 @@ def difference_function(
     x = np.array(samples, np.float64, order="C")
     correlation = _correlation(x, frame, hop, lags)
     np.square(x, out=x)
-    # From a lag to the next both places lose a square, at the end and at the start.
+    # From a lag to the next, both energies lose a square, at the end and at the start.
     starts = sliding_window_view(x[:, : x.shape[1] - frame + lags], lags, axis=1)
     ends = sliding_window_view(x[:, frame - lags :], lags, axis=1)
     energy = np.empty_like(correlation)
@@ -545,8 +549,8 @@ def difference_function(
 def _correlation(x: Float64Array, frame: int, hop: int, lags: int) -> Float64Array:
     """``sum_{j < frame - l} x[w, t * hop + j] * x[w, t * hop + j + l]``.
 
-    Frames overlap: a sum over a frame is one over hops, which other frames share, and
-    one over the rest of the frame.
+    Frames overlap, so the sum over a frame is split: into sums over hops, which other
+    frames share, and a sum over the rest of the frame.
     """
     shared = _shared_hops(frame, hop, lags)
     rest = frame - shared * hop
@@ -560,7 +564,7 @@ def _correlation(x: Float64Array, frame: int, hop: int, lags: int) -> Float64Arr
 
 
 def _shared_hops(frame: int, hop: int, lags: int) -> int:
-    """How many hops of a frame to share with others; 0 where that takes longer."""
+    """The number of hops of a frame to share with others; 0 if that takes longer."""
     shared = (frame - lags) // hop
     rest = frame - shared * hop
     # Three FFTs of a hop and two of the rest, instead of two of a frame.
@@ -571,7 +575,7 @@ def _shared_hops(frame: int, hop: int, lags: int) -> int:
 def _products(
     x: Float64Array, length: int, width: int, hop: int, lags: int
 ) -> Float64Array:
-    """The sums over ``j < length`` where ``j + l < width``, at every hop."""
+    """The sums over ``j < length`` with ``j + l < width``, at every hop."""
     parts = sliding_window_view(x, width, axis=1)[:, ::hop]
     n_fft = scipy.fft.next_fast_len(length + lags, real=True)
     spectrum = scipy.fft.rfft(parts, n_fft)
@@ -584,11 +588,11 @@ def _products(
 
 
 def find_dips(difference: Float64Array, shortest: int) -> Dips:
-    """The minima of the aperiodicity from a lag on, all but ``NEAR`` lags.
+    """The minima of the aperiodicity from a lag on, without the last ``NEAR`` lags.
 
-    Where they are between the lags is worked out with the difference function, by
-    polynomials through more lags than the three of a parabola, which is cents off
-    where a period has few samples or many harmonics.
+    Polynomials through the difference function give their positions between the lags.
+    They use more lags than the three of a parabola, whose error is several cents if a
+    period has few samples or many harmonics.
     """
     difference = difference.reshape(-1, difference.shape[-1])
     lags = np.arange(difference.shape[1])
@@ -608,22 +612,22 @@ def find_dips(difference: Float64Array, shortest: int) -> Dips:
 def _lowest_near(
     difference: Float64Array, frames: IntArray, lags: IntArray
 ) -> tuple[Float64Array, Float64Array]:
-    """Where the difference function is lowest, within a lag or so, and how low.
+    """The lag of each minimum of the difference function, and the value there.
 
-    A parabola through the neighbours, and then one through values in between.
+    A parabola through neighbouring lags, then another through interpolated values.
     """
-    # The function is even: what is before lag 0 is after it.
+    # The function is even: its value at lag -l is that at lag l.
     taps = np.abs(lags[:, np.newaxis] + np.arange(-NEAR, NEAR + 1))
     near = difference[frames[:, np.newaxis], taps]
     offset, _ = _parabola(near[:, NEAR - 1 : NEAR + 2])
-    place = np.rint(offset * PLACES).astype(np.intp)
-    between = near[:, np.newaxis] * _interpolation()[place + PLACES]
+    point = np.rint(offset * POINTS).astype(np.intp)
+    between = near[:, np.newaxis] * _interpolation()[point + POINTS]
     step, lowest = _parabola(between.sum(axis=-1))
-    return lags + place / PLACES + step * STEP, lowest
+    return lags + point / POINTS + step * STEP, lowest
 
 
 def _parabola(values: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Where parabolas through (m, 3) are lowest, from -1 to 1, and how low."""
+    """The minima of parabolas through (m, 3): positions from -1 to 1, and values."""
     left, middle, right = values.T
     slope = (right - left) / 2
     curvature = left - 2 * middle + right
@@ -635,13 +639,13 @@ def _parabola(values: Float64Array) -> tuple[Float64Array, Float64Array]:
 
 @functools.cache
 def _interpolation() -> Float64Array:
-    """Lagrange's polynomials, (places, 3 steps, 2 * NEAR + 1 taps).
+    """Lagrange's polynomials, (points, 3 steps, 2 * NEAR + 1 taps).
 
     They are exact where the difference function is smooth, as it is at low pitches.
     Sinc functions are not: they would move its flat minima.
     """
-    places = np.arange(-PLACES, PLACES + 1)[:, np.newaxis] / PLACES
-    points = places[..., np.newaxis] + np.array([[-STEP], [0], [STEP]])
+    middles = np.arange(-POINTS, POINTS + 1)[:, np.newaxis] / POINTS
+    points = middles[..., np.newaxis] + np.array([[-STEP], [0], [STEP]])
     taps = np.arange(-NEAR, NEAR + 1)
     factors = [
         np.where(taps == other, 1, (points - other) / (taps - other + (taps == other)))
@@ -652,7 +656,7 @@ def _interpolation() -> Float64Array:
 
 @functools.lru_cache(maxsize=32)
 def threshold_probabilities(mean: float) -> Float64Array:
-    """That the threshold is between ``k / 100`` and ``(k + 1) / 100``."""
+    """Probabilities of thresholds between ``k / 100`` and ``(k + 1) / 100``."""
     steps = np.linspace(0, 1, THRESHOLDS + 1)
     probabilities: Float64Array = np.diff(
         scipy.special.betainc(2.0, 2 / mean - 2, steps)
@@ -663,8 +667,8 @@ def threshold_probabilities(mean: float) -> Float64Array:
 def dip_probabilities(
     dips: Dips, frames: int, thresholds: Float64Array
 ) -> Float64Array:
-    """How probable pYIN finds each dip; see ``Pyin``."""
-    # A dip is below the thresholds from this one on.
+    """The probability ``p`` of each dip; see ``Pyin``."""
+    # A dip is below all thresholds from this one on.
     level = np.minimum(dips.heights * THRESHOLDS, THRESHOLDS).astype(np.intp)
     below = np.zeros((frames, THRESHOLDS + 1))
     np.add.at(below, (dips.frames, level), 1)
@@ -676,7 +680,7 @@ def dip_probabilities(
         out=share,
         where=below > 0,
     )
-    # Dip by dip, of all frames at once: each leaves less at its thresholds to the next.
+    # Dip by dip, for all frames together: each dip leaves less to the next one.
     order = np.flatnonzero(level < THRESHOLDS)
     rank = _rank(dips.frames[order])
     levels = np.full((rank.max(initial=-1) + 1, frames), THRESHOLDS)
@@ -697,14 +701,17 @@ def dip_probabilities(
 
 
 def _rank(groups: IntArray) -> IntArray:
-    """Of each entry of sorted groups, how many of its group are before it."""
+    """For each entry of sorted groups, the number of entries of its group before it."""
     starts = _first_of_each(groups)
     lengths = np.diff(starts, append=len(groups))
     return np.arange(len(groups)) - np.repeat(starts, lengths)
 
 
 def _first_of_each(groups: IntArray, key: Float64Array | None = None) -> IntArray:
-    """The entry with the least key in each of sorted groups, the first of equals."""
+    """The entry with the least key in each of the sorted groups; the first of equals.
+
+    Without a key, the first entry of each group.
+    """
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     return starts if key is None else np.lexsort((key, groups))[starts]
 

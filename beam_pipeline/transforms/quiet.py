@@ -1,9 +1,9 @@
-"""What is not a finite number: it goes through, and nobody is warned.
+"""Passes NaN and infinity through, without numpy's warnings.
 
-A sample that is NaN makes NaN of all values that depend on it, and so does infinity
-but for the few where it has a meaning; values that grow beyond their type are
-infinite. People see in the statistics of a feature that it has such values, and
-where. numpy's warnings would name a line of this package instead, on each worker.
+Every value that depends on a NaN sample is NaN. The same holds for infinity, except
+where it has a meaning. Values too large for their type become infinite. A feature's
+statistics report such values and where they occur; numpy's warnings would only name a
+line of this package, on each worker.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Result = TypeVar("Result")
 
 
 def quiet(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function without numpy's warnings of overflow and of invalid values.
+    """Silences numpy's warnings of overflow and of invalid values in a function.
 
-    Divisions by zero still warn: nothing here should need one.
+    Divisions by zero still warn: no transform should need one.
 
     Examples
     --------

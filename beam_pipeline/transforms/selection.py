@@ -1,8 +1,8 @@
 """Selections: which windows are kept.
 
-A selection looks at one window at a time, so that a window is kept or left out
-whichever windows are beside it. Levels are computed in float64 from fixed pieces, and a
-decision is the same in any block.
+A selection decides about each window by itself, so the other windows of a block do not
+matter. It computes levels in float64 from fixed pieces, so rounding is the same in any
+block.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ BoolArray = npt.NDArray[np.bool_]
 
 MAX_LEVEL_DB = 200.0
 
-# Samples that are squared at a time; their float64 squares stay in the cache.
+# Samples that are squared together; their float64 squares stay in the cache.
 _PIECE = 2**16
 
 
 class Selection(Protocol):
-    """``selection.keep(windows, sample_rate_hz)`` tells which windows are kept.
+    """``selection.keep(windows, sample_rate_hz)`` returns which windows are kept.
 
-    ``windows`` is float32 of shape (n, frames), or (n, channels, frames), and
-    read-only; the result is boolean of shape (n,). A window's answer may depend on
-    nothing but that window. A frozen dataclass at the top level of a module can be
-    named in a recipe.
+    ``windows`` is read-only float32 of shape (n, frames) or (n, channels, frames); the
+    result is boolean of shape (n,). Each result may depend only on its own window.
+    Recipes can name frozen dataclasses at the top level of a module.
     """
 
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray: ...
@@ -42,9 +41,9 @@ class Selection(Protocol):
 class Energy:
     """Keeps a window whose root mean square is at a level, or above.
 
-    ``10 log10(mean(x**2)) >= above_db``, the mean over all the window's frames and
-    channels. 0 dB is an RMS of 1, so that a sine of full scale is at -3.01 dB. Silence
-    is left out at any level, and so is a window that holds NaN.
+    ``10 log10(mean(x**2)) >= above_db``, with the mean over all frames and channels of
+    the window. 0 dB is an RMS of 1, so a full-scale sine is at -3.01 dB. Silence and
+    windows that contain NaN are left out at any level.
 
     Attributes
     ----------
@@ -76,8 +75,8 @@ class Energy:
 class Peak:
     """Keeps a window whose peak is at a level, or above.
 
-    ``20 log10(max|x|) >= above_db``, the maximum over all the window's frames and
-    channels. Silence is left out at any level, and so is a window that holds NaN.
+    ``20 log10(max|x|) >= above_db``, with the maximum over all frames and channels of
+    the window. Silence and windows that contain NaN are left out at any level.
 
     Attributes
     ----------
@@ -112,11 +111,11 @@ class Peak:
 class Active:
     """Keeps a window that is above a level for a share of its time.
 
-    The window is cut into frames side by side. A frame is active where
-    ``10 log10(mean(x**2)) >= above_db``, the mean over its samples in all channels; the
-    window is kept where ``active / frames >= share``. Samples after the last whole
-    frame are not looked at. Silence is left out at any level; a frame that holds NaN is
-    not active.
+    The window is cut into adjacent frames. A frame is active if
+    ``10 log10(mean(x**2)) >= above_db``, with the mean over its samples in all
+    channels. The window is kept if ``active / frames >= share``. Samples after the last
+    whole frame are ignored. Silence is left out at any level; a frame that contains NaN
+    is not active.
 
     Attributes
     ----------
@@ -162,8 +161,8 @@ class Active:
 
     def _keep_one(self, window: FloatArray) -> bool:
         active = self._frame_powers(window) >= 10 ** (self.above_db / 10)
-        # A quotient rounds to the number that a share's text does: of 100 frames 7 are
-        # 0.07, but 0.07 * 100 is more than 7.
+        # Divide, do not multiply: 7 / 100 rounds to the same number as the text 0.07,
+        # but 0.07 * 100 is more than 7.
         return int(np.count_nonzero(active)) / len(active) >= self.share
 
     def _frame_powers(self, window: FloatArray) -> npt.NDArray[np.float64]:
@@ -192,8 +191,8 @@ SELECTIONS: dict[str, type[Any]] = {
 def mean_square(window: FloatArray) -> float:
     """Mean of the squares of a window's samples, in float64.
 
-    Channel by channel, in pieces whose length is the same in any block: their order
-    decides how the sum is rounded.
+    The sum goes channel by channel, in pieces of a fixed length: the order of a sum
+    decides how it is rounded.
     """
     pieces = (
         channel[start : start + _PIECE]
@@ -213,6 +212,8 @@ def _level(value: Any) -> float:
     level = real("above_db", value)
     if math.fabs(level) > MAX_LEVEL_DB:
         raise RecipeError(
-            "above_db", f"must lie within {MAX_LEVEL_DB:g} dB of 0", level
+            "above_db",
+            f"must be between -{MAX_LEVEL_DB:g} and {MAX_LEVEL_DB:g} dB",
+            level,
         )
     return level

@@ -1,14 +1,14 @@
 """Shapes of spectra and of signals: a few numbers that describe each frame.
 
-All go frame by frame: frames lie whole within the window (they are not centred, nothing
-is padded), and a window of ``frames`` has ``1 + (frames - n_fft) // hop`` of them.
-Those of spectra see magnitudes: ::
+Frames are entirely within the window (they are not centred, nothing is padded), so a
+window has ``1 + (frames - n_fft) // hop`` time frames. The shapes of spectra use
+magnitudes: ::
 
     S[t, k] = |sum_j hann[j] * x[t * hop + j] * exp(-2i pi j k / n_fft)|
     f[k] = k * sample_rate_hz / n_fft,    k = 0 .. n_fft // 2
 
 with the periodic Hann window. A magnitude below about 1e-19 counts as 0. A frame that
-holds NaN or infinity gives NaN, and so does one of samples from some 1e16 on, whose
+contains NaN or infinity gives NaN; so does a frame with samples above about 1e16, whose
 power is infinite in float32.
 """
 
@@ -37,10 +37,10 @@ from beam_pipeline.transforms.framewise import (
 from beam_pipeline.transforms.mel import cache_blocks, exact_hann, hann_window
 from beam_pipeline.transforms.quiet import quiet
 
-# A sample that is nearer to zero has no sign of its own.
+# A sample closer to zero counts as positive.
 _LEAST_SAMPLE = np.float32(1e-10)
 
-# Bins that are summed before the search for the roll-off looks at each.
+# Bins in a run: the search for the roll-off first sums runs, then bins in one run.
 _RUN = 32
 
 _MAX_BANDS = 64
@@ -48,7 +48,7 @@ _MAX_BANDS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class _Frequency(SpectrumFrames):
-    """A frequency of each frame's spectrum, in Hz."""
+    """Computes a frequency of each frame's spectrum, in Hz."""
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -57,13 +57,13 @@ class _Frequency(SpectrumFrames):
         return out
 
     def _bins(self, power: FloatArray) -> FloatArray:
-        """It as a number of bins, of power (f, bins) that may be overwritten."""
+        """The frequency in bins, from power (f, bins), which may be overwritten."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Level(SignalFrames):
-    """A number for each frame of the signal, worked out for a stretch of them."""
+    """A number for each frame of the signal, computed stretch by stretch."""
 
     @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
@@ -83,18 +83,20 @@ class _Level(SignalFrames):
 class SpectralCentroid(_Frequency):
     """Mean frequency of each frame's spectrum, weighted by magnitude, in Hz.
 
-    ``c[t] = sum_k f[k] S[t, k] / sum_k S[t, k]``, with ``S`` and ``f`` of this module.
-    Windows (n, frames) give (n, time_frames), windows (n, channels, frames) give
-    (n, channels, time_frames), in float32. Silence gives 0.
+    ``c[t] = sum_k f[k] S[t, k] / sum_k S[t, k]``, with ``S[t, k]`` the magnitude in
+    bin k of frame t and ``f[k]`` its frequency. Windows (n, frames) give
+    (n, time_frames), windows (n, channels, frames) give (n, channels, time_frames), in
+    float32. Silence gives 0.
 
-    Definitions differ in the weight: here it is the magnitude, as in librosa
-    (largest difference found: 4e-7 relative of sounds with noise in all bins, 6e-4 of
-    recordings whose bins are mostly float32's rounding); MPEG-7 takes the power.
+    Definitions differ in the weight. Here it is the magnitude, as in librosa; MPEG-7
+    uses the power. The largest relative difference found to librosa is 4e-7 for sounds
+    with noise in all bins, and 6e-4 for recordings whose bins contain mostly float32
+    rounding errors.
 
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
 
     Raises
     ------
@@ -126,14 +128,15 @@ class SpectralBandwidth(_Frequency):
     windows (n, channels, frames) give (n, channels, time_frames), in float32. Silence
     gives 0.
 
-    As librosa with ``p=2`` (largest difference found: 3e-7 relative; of 62 recordings
-    1e-6 in the median, and 0.1 where a pure tone leaves nothing but float32's rounding
-    in the other bins). Peeters (2004) calls it the spread.
+    The definition is that of librosa with ``p=2``. The largest relative difference
+    found is 3e-7; for 62 recordings, the median is 1e-6, and the largest is 0.1, for a
+    pure tone, beside which all other bins contain only float32 rounding errors. Peeters
+    (2004) calls this number the spread.
 
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
 
     Raises
     ------
@@ -164,17 +167,17 @@ class SpectralFlatness(SpectrumFrames):
         P[t, k] = max(S[t, k]**2, floor)
         y[t] = exp(mean_k ln P[t, k]) / mean_k P[t, k]
 
-    1 where all bins have the same power, towards 0 for tones; silence gives 1. Windows
-    (n, frames) give (n, time_frames), windows (n, channels, frames) give
-    (n, channels, time_frames), in float32.
+    The flatness is 1 if all bins have the same power, and close to 0 for tones; silence
+    gives 1. Windows (n, frames) give (n, time_frames), windows (n, channels, frames)
+    give (n, channels, time_frames), in float32.
 
-    As librosa with ``power=2`` and ``amin=floor`` (largest difference found: 7e-6
-    relative, and 1e-6 where librosa is given float64).
+    The result agrees with librosa with ``power=2`` and ``amin=floor`` (largest
+    difference found: 7e-6 relative, and 1e-6 for float64 input to librosa).
 
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
     floor : float
         The least power of a bin, 1e-30 to 1e30.
 
@@ -214,22 +217,22 @@ class SpectralFlatness(SpectrumFrames):
 
 @dataclass(frozen=True, kw_only=True)
 class SpectralRolloff(_Frequency):
-    """The frequency below which a share of each frame's magnitude lies, in Hz.
+    """The frequency up to which a share of each frame's magnitude is found, in Hz.
 
     ``y[t] = min f[k] with sum_(i <= k) S[t, i] >= share * sum_i S[t, i]``. Windows
     (n, frames) give (n, time_frames), windows (n, channels, frames) give
     (n, channels, time_frames), in float32. Silence gives 0.
 
-    As librosa, of magnitudes. It rounds its sums as its input is, so that it finds the
-    neighbouring bin in one frame out of some thousands if given float32; if given
-    float64, no difference was found.
+    The definition is that of librosa, for magnitudes. For float32 input, librosa's sums
+    are float32, and it finds the neighbouring bin in one of several thousand frames.
+    For float64 input, no difference was found.
 
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
     share : float
-        Above 0 and below 1.
+        Share of the magnitude, above 0 and below 1.
 
     Raises
     ------
@@ -254,7 +257,7 @@ class SpectralRolloff(_Frequency):
         super().__post_init__()
         object.__setattr__(self, "share", real("share", self.share))
         if not 0 < self.share < 1:
-            raise RecipeError("share", "must lie between 0 and 1", self.share)
+            raise RecipeError("share", "must be above 0 and below 1", self.share)
 
     def _bins(self, power: FloatArray) -> FloatArray:
         return rolloff_bins(power, self.share)
@@ -269,30 +272,29 @@ class SpectralContrast(SpectrumFrames):
         edges = 0, f_min, 2 f_min, 4 f_min .. 2**bands f_min
         y[t, b] = 10 log10(max(peak, floor)) - 10 log10(max(valley, floor))
 
-    ``peak`` and ``valley`` are the means of the largest and of the smallest magnitudes
-    of a band, ``max(1, round(quantile * bins))`` of them (halves to even). The lowest
-    band is that below ``f_min``, and the highest one goes on to half the rate. Windows
-    (n, frames) give (n, time_frames, bands + 1), windows (n, channels, frames) give
+    ``peak`` and ``valley`` are the means of the ``max(1, round(quantile * bins))``
+    largest and smallest magnitudes of a band (halves round to even). The lowest band is
+    below ``f_min``; the highest band extends to half the rate. Windows (n, frames) give
+    (n, time_frames, bands + 1), windows (n, channels, frames) give
     (n, channels, time_frames, bands + 1), in float32. Silence gives 0.
 
-    As librosa (largest difference found: 7e-6 dB), also in these details: between two
-    bands, the bin just below an edge belongs to the upper band only, and
-    counts in its ``bins``; so does, in the lower one, the bin that it leaves out; and
-    the logarithm is that of powers although these are magnitudes. But librosa raises
-    all that is 80 dB below the loudest peak of the whole array to that, and nothing
-    here depends on other frames.
+    The result agrees with librosa (largest difference found: 7e-6 dB), including these
+    details. The bin just below an edge between two bands belongs only to the upper
+    band, but counts in ``bins`` of both. And the logarithm is that of powers, although
+    it is applied to magnitudes. But librosa raises all values to at least 80 dB below
+    the loudest peak of the whole array; here, no value depends on other frames.
 
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
     bands : int
-        Number of octaves from ``f_min``, at most 64. The last begins below half the
-        rate.
+        Number of octaves from ``f_min``, at most 64. The last octave must begin below
+        half the rate.
     f_min : float
         Edge of the lowest octave, in Hz.
     quantile : float
-        Share of a band's bins that make its peak, and its valley; above 0, below 1.
+        Share of a band's bins in its peak, and in its valley; above 0 and below 1.
     floor : float
         The least magnitude, 1e-30 to 1e30.
 
@@ -329,7 +331,7 @@ class SpectralContrast(SpectrumFrames):
         if self.f_min <= 0:
             raise RecipeError("f_min", "must be positive", self.f_min)
         if not 0 < self.quantile < 1:
-            raise RecipeError("quantile", "must lie between 0 and 1", self.quantile)
+            raise RecipeError("quantile", "must be above 0 and below 1", self.quantile)
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -344,7 +346,7 @@ class SpectralContrast(SpectrumFrames):
         )
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last two axes mean; the frequency of a band is its lower edge."""
+        """Describes the last two axes; the frequency of a band is its lower edge."""
         self._octaves(sample_rate_hz)
         return [
             *super().axes(sample_rate_hz, frames),
@@ -360,18 +362,19 @@ class SpectralContrast(SpectrumFrames):
         return np.append(0.0, self.f_min * 2.0 ** np.arange(self.bands))
 
     def _octaves(self, sample_rate_hz: int) -> list[tuple[slice, int]]:
-        """For each band its bins, and how many of these its quantile is of."""
+        """For each band, its bins and the number of bins that its quantile counts."""
         lower = self._lower_edges()
         if lower[-1] >= sample_rate_hz / 2:
             raise RecipeError(
                 "bands",
-                f"must leave the last octave, from {lower[-1]:g} Hz, below half the "
-                f"sample rate {sample_rate_hz} Hz; use fewer, or a lower f_min",
+                f"puts the start of the last octave at {lower[-1]:g} Hz, which must be "
+                f"below half the sample rate ({sample_rate_hz} Hz); use fewer bands, "
+                "or a lower f_min",
                 self.bands,
             )
         hz = np.arange(self.n_fft // 2 + 1) * (sample_rate_hz / self.n_fft)
-        # A band has the bins from its edge to the next one, with both of them. From
-        # the second band on it has one more below, and the one before leaves it out.
+        # A band has the bins from its edge to the next one, including both. From the
+        # second band on, it takes one more bin from the end of the band before.
         first = np.searchsorted(hz, lower, "left")
         last = np.append(np.searchsorted(hz, lower[1:], "right") - 1, hz.size - 1)
         if (last < first).any():
@@ -394,9 +397,9 @@ class SpectralContrast(SpectrumFrames):
     ) -> RecipeError:
         return RecipeError(
             "n_fft",
-            f"leaves the band from {lower[band]:g} Hz without a bin: at "
-            f"{sample_rate_hz} Hz there is one every "
-            f"{sample_rate_hz / self.n_fft:.1f} Hz; use a larger one, or a higher "
+            f"leaves the band from {lower[band]:g} Hz without a bin; at "
+            f"{sample_rate_hz} Hz, there is a bin every "
+            f"{sample_rate_hz / self.n_fft:.1f} Hz; use a larger n_fft, or a higher "
             "f_min",
             self.n_fft,
         )
@@ -407,16 +410,16 @@ class ZeroCrossingRate(_Level):
     """Share of a frame's samples that have another sign than the one before.
 
     ``y[t] = #{j in 1 .. frame - 1: neg(x[t * hop + j]) != neg(x[t * hop + j - 1])} /
-    frame``, where ``neg(x)`` is ``x < -1e-10``: zero is positive. Frames lie whole
-    within the window, so that ``t = 0 .. (frames - frame) // hop``. Windows (n, frames)
-    give (n, time_frames), windows (n, channels, frames) give
-    (n, channels, time_frames), in float32. Silence gives 0; a frame that holds NaN
-    gives NaN; infinity has a sign. Exactly librosa's.
+    frame``, where ``neg(x)`` is ``x < -1e-10``: zero is positive. Frames are entirely
+    within the window, so ``t = 0 .. (frames - frame) // hop``. Windows (n, frames) give
+    (n, time_frames), windows (n, channels, frames) give (n, channels, time_frames), in
+    float32. Silence gives 0; a frame that contains NaN gives NaN; infinity has a sign.
+    The result is exactly that of librosa.
 
     Attributes
     ----------
     frame, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
 
     Raises
     ------
@@ -431,7 +434,7 @@ class ZeroCrossingRate(_Level):
 
     def _measure(self, samples: FloatArray, out: FloatArray) -> None:
         negative = samples < -_LEAST_SAMPLE
-        # Crossings before each sample: two of these differ by those between.
+        # Crossings up to each sample; differences of these count those between.
         before = np.empty(samples.shape, np.int32)
         before[:, 0] = 0
         np.cumsum(negative[:, 1:] != negative[:, :-1], axis=1, out=before[:, 1:])
@@ -448,17 +451,16 @@ class Rms(_Level):
     """Root mean square of each frame of the signal.
 
     ``y[t] = sqrt(mean_j x[t * hop + j]**2)``, with ``j = 0 .. frame - 1`` and no taper.
-    Frames lie whole within the window, so that ``t = 0 .. (frames - frame) // hop``.
+    Frames are entirely within the window, so ``t = 0 .. (frames - frame) // hop``.
     Windows (n, frames) give (n, time_frames), windows (n, channels, frames) give
-    (n, channels, time_frames), in float32. Silence gives 0, as samples below
-    1e-23 do.
+    (n, channels, time_frames), in float32. Silence and samples below 1e-23 give 0.
 
-    As librosa; no difference was found.
+    The definition is that of librosa; no difference was found.
 
     Attributes
     ----------
     frame, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
 
     Raises
     ------
@@ -493,27 +495,28 @@ class OnsetStrength(MelFrames):
     (n, time_frames), windows (n, channels, frames) give (n, channels, time_frames), in
     float32. Silence gives 0.
 
-    As librosa's ``onset_strength(S=10 * log10(maximum(M, floor)), center=False)``
-    (largest difference found: 3e-6 dB from the same mel bands, 4e-3 dB from librosa's
-    own, which come from float64). Given a signal instead, librosa centres its
-    frames, moves the result by half of one, and raises all that is 80 dB below the
-    loudest band of the whole array to that.
+    The result agrees with librosa's
+    ``onset_strength(S=10 * log10(maximum(M, floor)), center=False)``. The largest
+    difference found is 3e-6 dB for the same mel bands, and 4e-3 dB for librosa's own,
+    which it computes in float64. Given a signal instead, librosa centres its frames,
+    moves the result by half a frame, and raises all levels to at least 80 dB below the
+    loudest band of the whole array.
 
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
     n_mels : int
         Number of bands.
     f_min, f_max : float
         Edges of the lowest and of the highest band, in Hz; None: half the rate.
     floor : float
-        The least power; a higher one lets less of what is hardly heard count.
+        The least power; with a higher one, faint sounds count less.
 
     Raises
     ------
     RecipeError
-        As :class:`LogMel` does.
+        As for :class:`LogMel`.
 
     References
     ----------
@@ -544,7 +547,7 @@ class OnsetStrength(MelFrames):
         return out.reshape(*windows.shape[:-1], count)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last axis means: time, as ``LogMel.axes`` tells it."""
+        """Describes the last axis, time; see ``LogMel.axes``."""
         return super().axes(sample_rate_hz, frames)[:1]
 
 
@@ -556,20 +559,21 @@ def measure_spectra(
     *size: int,
     exact: bool = False,
 ) -> FloatArray:
-    """A measure of the power spectrum of each frame.
+    """Measures the power spectrum of each frame.
 
     Parameters
     ----------
     windows : numpy.ndarray, shape (n, [channels,] frames)
     n_fft, hop : int
     measure : callable
-        Of power (f, n_fft // 2 + 1), which it may overwrite, to (f, *size); each frame
-        by itself.
+        From power (f, n_fft // 2 + 1), which it may overwrite, to (f, *size); each
+        frame by itself.
     *size : int
-        Values of a frame.
+        Shape of a frame's result.
     exact : bool
-        Whether the faintest bins beside loud ones matter: then the FFT, which is
-        rounded to the loudest, is in float64. It takes twice the time.
+        Whether the faintest bins beside loud ones matter. The rounding error of an FFT
+        is relative to the loudest bin, so the FFT is then in float64, which takes twice
+        the time.
 
     Returns
     -------
@@ -588,13 +592,13 @@ def measure_spectra(
     return out.reshape(*windows.shape[:-1], count, *size)
 
 
-# What follows is of spectra (f, bins), and may overwrite them. Each row is reduced as a
-# contiguous run, whatever the number of rows: numpy then adds it up in pairs, in the
-# same order whichever frames are in the block.
+# The functions below take spectra (f, bins) and may overwrite them. They reduce each
+# row as a contiguous run, for any number of rows. numpy then sums it pairwise, in the
+# same order for any other frames in the block.
 
 
 def centroid_bins(power: FloatArray) -> FloatArray:
-    """Centroid of magnitudes, as a number of bins."""
+    """Centroid of magnitudes, in bins."""
     return _centroid(np.sqrt(power, out=power))
 
 
@@ -604,9 +608,9 @@ def _centroid(magnitudes: FloatArray) -> FloatArray:
 
 
 def bandwidth_bins(power: FloatArray) -> FloatArray:
-    """Standard deviation of magnitudes around their centroid, as a number of bins."""
+    """Standard deviation of magnitudes around their centroid, in bins."""
     magnitudes = np.sqrt(power, out=power)
-    # In bins, which are exact in float32, as frequencies in Hz are not.
+    # In bins, which are exact in float32; frequencies in Hz are not.
     bins = np.arange(magnitudes.shape[1], dtype=np.float32)
     away = bins - _centroid(magnitudes)[:, np.newaxis]
     np.square(away, out=away)
@@ -618,7 +622,7 @@ def flatness(power: FloatArray, floor: float) -> FloatArray:
     """Geometric over arithmetic mean of power."""
     np.maximum(power, np.float32(floor), out=power)
     arithmetic = _mean(power)
-    # Relative to the mean: logarithms near 0 are exact, and those of silence are 0.
+    # Relative to the mean: logarithms close to 0 are more exact, and 0 for silence.
     power /= arithmetic[:, np.newaxis]
     np.maximum(power, np.finfo(np.float32).tiny, out=power)
     np.log(power, out=power)
@@ -626,11 +630,11 @@ def flatness(power: FloatArray, floor: float) -> FloatArray:
 
 
 def rolloff_bins(power: FloatArray, share: float) -> FloatArray:
-    """The first bin up to which a share of the magnitudes' sum lies."""
+    """The first bin up to which the magnitudes sum to a share of the total."""
     magnitudes = np.sqrt(power, out=power)
     bins = magnitudes.shape[1]
-    # A running sum over all bins takes longer than the FFT. So first over runs of
-    # bins, and then within the one where it crosses.
+    # A running sum over all bins takes longer than the FFT. So sum over runs of bins
+    # first, and then within the run that reaches the share.
     runs = np.add.reduceat(
         magnitudes, np.arange(0, bins, _RUN), axis=1, dtype=np.float64
     )
@@ -669,8 +673,8 @@ def contrast(
 
 def _power(tapered: npt.NDArray[Any]) -> FloatArray:
     spectra = scipy.fft.rfft(tapered, axis=-1).astype(np.complex64, copy=False)
-    # The squared modulus; numpy's modulus guards against overflow, which takes long
-    # wherever it has no kernel for the machine at hand.
+    # The squared modulus. np.abs guards against overflow, which is slow on machines for
+    # which numpy has no kernel.
     power: FloatArray = np.square(spectra.real)
     power += np.square(spectra.imag)
     return power
@@ -686,8 +690,8 @@ def _mean(values: FloatArray) -> FloatArray:
 
 
 def _over(weighted: FloatArray, total: FloatArray) -> FloatArray:
-    """Weighted sums over the sum of the weights; 0 where there are none."""
-    # What is not a number is not to become 0.
+    """Weighted sums over the sum of the weights; 0 if that sum is 0."""
+    # NaN must not become 0.
     return np.divide(weighted, total, out=np.zeros_like(total), where=~(total <= 0))
 
 

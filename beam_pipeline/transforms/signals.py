@@ -1,4 +1,4 @@
-"""Signals of signals: pre-emphasis, the analytic signal, other sample rates."""
+"""From signals to signals: pre-emphasis, the analytic signal, other sample rates."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from beam_pipeline.transforms.base import Array, FloatArray, as_float32, real, w
 from beam_pipeline.transforms.mel import BLOCK_SAMPLES
 from beam_pipeline.transforms.quiet import quiet
 
-# The low-pass of a change of rate: a sinc of so many zero crossings on each side, in
-# samples of the lower rate, under a Kaiser window that is 100 dB down from half the
-# lower rate on (Kaiser, 1974: 0.1102 (A - 8.7)). The cut-off is in halves of that rate.
+# The low-pass of a change of rate: a sinc with this number of zero crossings on each
+# side, in samples of the lower rate, times a Kaiser window. It attenuates by 100 dB
+# from half the lower rate on (Kaiser, 1974: 0.1102 (A - 8.7)). The unit of the cut-off
+# is half the lower rate.
 CROSSINGS = 64
 STOP_DB = 100.0
 KAISER_BETA = 0.1102 * (STOP_DB - 8.7)
 CUTOFF = 1 - (STOP_DB - 7.95) / (14.36 * 2 * CROSSINGS)
 
-# Outputs that one row of the product computes, at least: few are slow, and with many
-# the matrix is mostly zeros.
+# The least number of outputs of one row of the product. Fewer are slow; with many, the
+# matrix is mostly zeros.
 LEAST_OUTPUTS = 32
 MAX_WEIGHTS = 2**21
 
 
 def rows(windows: Array, out: Array) -> Iterator[tuple[Array, Array]]:
-    """Each channel of each window beside the place of its result.
+    """Yields each channel of each window with the array for its result.
 
-    One by one they stay in the cache, and no sum can depend on the neighbours.
+    Each channel stays in the cache, and no sum can depend on its neighbours.
     """
     for index in np.ndindex(windows.shape[:-1]):
         yield windows[index], out[index]
@@ -48,24 +49,24 @@ class PreEmphasis:
         y[0] = (1 - coefficient) * x[0]
         y[j] = x[j] - coefficient * x[j - 1]
 
-    A window is taken as cut out of a longer sound, and its first frame for the one
-    before it, as Kaldi does with each frame. On a stream it is the frame before, and 0
-    before the first. Shape and channels stay as they are, in float32. Silence stays
+    A window is part of a longer sound, so its first frame also serves as the frame
+    before it, as in Kaldi. On a stream, the frame before is known; before the first
+    frame, it is 0. The shape does not change; the result is float32. Silence stays
     silence.
 
-    Libraries differ in ``y[0]`` alone: scipy and torchaudio keep ``x[0]``, librosa
-    extrapolates. All others are theirs (largest difference found: 6e-8 of the largest
+    Libraries differ only in ``y[0]``: scipy and torchaudio keep ``x[0]``, librosa
+    extrapolates. All other values agree (largest difference found: 6e-8 of the largest
     sample).
 
     Attributes
     ----------
     coefficient : float
-        0 to 1.
+        Share of the frame before that is subtracted, 0 to 1.
 
     Raises
     ------
     RecipeError
-        If it is out of its range.
+        If the coefficient is out of its range.
 
     References
     ----------
@@ -83,7 +84,7 @@ class PreEmphasis:
         object.__setattr__(self, "coefficient", real("coefficient", self.coefficient))
         if not 0 <= self.coefficient <= 1:
             raise RecipeError(
-                "coefficient", "must lie between 0 and 1", self.coefficient
+                "coefficient", "must be between 0 and 1", self.coefficient
             )
 
     @quiet
@@ -94,7 +95,7 @@ class PreEmphasis:
         return out
 
     def context(self, sample_rate_hz: int) -> int:
-        """How many frames before a stretch :meth:`on_stream` must be given."""
+        """The number of frames that :meth:`on_stream` needs before a stretch."""
         return 1
 
     @quiet
@@ -106,7 +107,7 @@ class PreEmphasis:
         return out
 
     def _differences(self, windows: FloatArray) -> FloatArray:
-        """Of all frames but the first, whose place is left."""
+        """The differences of all frames except the first, which is left empty."""
         out = np.empty(windows.shape, np.float32)
         before = np.float32(-self.coefficient)
         for row, result in rows(windows, out):
@@ -124,13 +125,13 @@ class Analytic:
         X[k] = sum_j x[j] * exp(-2i pi j k / frames)
         y = x + i * irfft(-i * X[k], but 0 at k = 0 and at half the rate)
 
-    Its magnitude is the envelope, its angle the phase. The window is taken as one
-    period, so that its two ends meet. Shape and channels stay as they are, in
-    complex64; the real part is the window, bit by bit. Silence gives 0. The FFT is of a
-    whole window, and takes memory of that size.
+    Its magnitude is the envelope, its angle the phase. The window counts as one period,
+    so its two ends meet. The shape does not change; the result is complex64, and its
+    real part is the window, bit by bit. Silence gives 0. The FFT covers the whole
+    window and needs memory of that size.
 
-    As ``scipy.signal.hilbert`` (largest difference found: 5e-7 of the largest
-    magnitude).
+    The result agrees with ``scipy.signal.hilbert`` (largest difference found: 5e-7 of
+    the largest magnitude).
 
     References
     ----------
@@ -157,7 +158,7 @@ class Analytic:
             spectrum = scipy.fft.rfft(windows[some])
             spectrum *= np.complex64(-1j)
             out[some].real = windows[some]
-            # Of the bins at 0 and at half the rate it takes the real part, now 0.
+            # irfft uses the real parts of the bins at 0 and half the rate: 0 now.
             out[some].imag = scipy.fft.irfft(spectrum, frames, overwrite_x=True)
         return out
 
@@ -183,19 +184,19 @@ def low_pass_taps(up: int, down: int) -> npt.NDArray[np.float64]:
 
 @functools.lru_cache(maxsize=4)
 def resampling_matrix(up: int, down: int) -> tuple[FloatArray, int, int]:
-    """What turns a stretch of the input into several outputs.
+    """The matrix that turns a stretch of the input into several outputs.
 
-    Output m is ``sum_k up * h[m * down - k * up] * x[k]``, ``h`` of
-    :func:`low_pass_taps` with its centre at 0. The weights come again every ``up``
-    outputs and ``down`` inputs.
+    Output m is ``sum_k up * h[m * down - k * up] * x[k]``, with ``h`` of
+    :func:`low_pass_taps`, centred on 0. The weights repeat every ``up`` outputs and
+    ``down`` inputs.
 
     Returns
     -------
     weights : numpy.ndarray, shape (inputs, outputs), float32
     lead : int
-        How far before the place of its first output a stretch begins.
+        Frames of a stretch before the time of its first output.
     step : int
-        From one stretch to the next, in frames of the input.
+        Distance from one stretch to the next, in frames of the input.
     """
     periods = -(-LEAST_OUTPUTS // up)
     outputs, step = periods * up, periods * down
@@ -229,8 +230,7 @@ def change_rate(windows: FloatArray, up: int, down: int) -> FloatArray:
         for first in range(0, count, several * outputs):
             _cut_padded(row, first // outputs * step - lead, padded)
             stretches[...] = overlapping
-            # Always this shape, whatever is beside the window: how a product is
-            # rounded depends on it.
+            # The product always has this shape, because its rounding depends on it.
             computed = (stretches @ weights).reshape(-1)
             result[first : first + len(computed)] = computed[: count - first]
     return out
@@ -247,34 +247,36 @@ def _cut_padded(row: FloatArray, start: int, out: FloatArray) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Resample:
-    """Each window at another sample rate.
+    """Resamples each window to another sample rate.
 
     ::
 
         y[m] = sum_k up * h[m * down - k * up] * x[k]
         up / down = rate_hz / sample_rate_hz in lowest terms
 
-    with ``h`` a sinc under a Kaiser window, 64 zero crossings on each side: flat within
-    0.001 dB up to 0.9 of half the lower rate, 100 dB down from half the lower rate on.
-    Frame 0 stays where it is. Outside of the window there are zeros, which are heard up
-    to 64 frames of the lower rate within it; the recipe's own ``sample_rate_hz``
-    resamples a clip before windows are cut, and has no such ends.
+    with ``h`` a sinc times a Kaiser window, 64 zero crossings on each side: flat within
+    0.001 dB up to 0.9 of half the lower rate, attenuated by 100 dB from half the lower
+    rate on. Frame 0 keeps its time. The window is surrounded by zeros, which affect up
+    to 64 frames of the lower rate at each end. The recipe's ``sample_rate`` avoids this,
+    because it resamples a clip before windows are cut.
 
     Windows (n, [channels,] frames) give (n, [channels,] ceil(frames * up / down)), in
-    float32. Silence stays silence. Steps after this one get the new rate.
+    float32. Silence stays silence. Later steps receive the new rate.
 
-    As ``scipy.signal.resample_poly`` with these taps (largest difference found: 5e-7
-    of the largest sample); its default filter is shorter, and 60 dB down only.
+    The result agrees with ``scipy.signal.resample_poly`` with these taps (largest
+    difference found: 5e-7 of the largest sample); scipy's default filter is shorter and
+    attenuates by only 60 dB.
 
     Attributes
     ----------
     rate_hz : int
-        The new rate.
+        The new rate, at least 1.
 
     Raises
     ------
     RecipeError
-        If it is out of its range; in a call, if it has too large terms to the rate.
+        If the rate is out of its range; in a call, if ``up / down`` needs too large a
+        filter.
 
     References
     ----------
@@ -305,9 +307,9 @@ class Resample:
         except OverflowError as error:
             raise RecipeError(
                 "rate_hz",
-                f"is {up}/{down} of the rate, {sample_rate_hz} Hz, which takes too "
-                "large a filter; use a rate that is nearer or has a larger common "
-                "divisor with it",
+                f"is {up}/{down} of the sample rate ({sample_rate_hz} Hz), which needs "
+                "too large a filter; use a rate that is closer to it or has a larger "
+                "common divisor with it",
                 self.rate_hz,
             ) from error
 
@@ -318,20 +320,21 @@ class Resample:
 
 @dataclass(frozen=True, kw_only=True)
 class Downsample:
-    """Each window at a whole part of its sample rate.
+    """Divides the sample rate of each window by a whole number.
 
-    ``Downsample(ratio=4)`` is :class:`Resample` to a quarter of the rate, whatever that
-    is, with the same filter against aliases.
+    ``Downsample(ratio=4)`` is :class:`Resample` to a quarter of any sample rate, with
+    the same filter against aliases.
 
     Attributes
     ----------
     ratio : int
+        The old rate divided by the new rate, at least 1.
 
     Raises
     ------
     RecipeError
-        If it is not a whole number from 1 on; in a call, if it does not divide the
-        rate, or is too large.
+        If the ratio is not a whole number of at least 1; in a call, if it does not
+        divide the rate, or is too large.
 
     Examples
     --------
@@ -354,8 +357,8 @@ class Downsample:
         if sample_rate_hz % self.ratio:
             raise RecipeError(
                 "ratio",
-                f"must divide the sample rate, {sample_rate_hz} Hz; "
-                "resample(rate_hz=...) takes any rate",
+                f"must divide the sample rate ({sample_rate_hz} Hz); use "
+                "resample(rate_hz=...) for any rate",
                 self.ratio,
             )
         return sample_rate_hz // self.ratio

@@ -59,18 +59,17 @@ class _MelBands:
             raise RecipeError("f_min", "must not be negative", self.f_min)
         if self.f_max is not None and self.f_max <= self.f_min:
             raise RecipeError(
-                "f_max", f"must be above f_min, {self.f_min:g} Hz", self.f_max
+                "f_max", f"must be above f_min ({self.f_min:g} Hz)", self.f_max
             )
         check_centring(self.center, self.pad_mode)
         check_choice("mel_scale", self.mel_scale, ("slaney", "htk"))
         check_choice("norm", self.norm, ("slaney", "none"))
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """What the last two axes mean, as JSON values.
+        """Describes the last two axes, as JSON values.
 
-        The time of a frame is that of its first sample, in seconds from the start of
-        the window: ``start + step * t``; it spans ``length`` seconds from there. The
-        frequency of a band is that of its peak.
+        Frame t begins at ``start + step * t`` seconds from the start of the window and
+        lasts ``length`` seconds. The frequency of a band is that of its peak.
 
         Parameters
         ----------
@@ -105,7 +104,7 @@ class _MelBands:
         return sample_rate_hz / 2 if self.f_max is None else self.f_max
 
     def _features(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        """What :meth:`_scale` makes of the bands' power."""
+        """The bands' power, scaled by :meth:`_scale`."""
         windows = as_float32(windows)
         frames = windows.shape[-1]
         count = self._count(frames)
@@ -121,7 +120,7 @@ class _MelBands:
     def _powers(
         self, flat: FloatArray, count: int, sample_rate_hz: int
     ) -> Iterator[tuple[tuple[slice, slice], FloatArray]]:
-        """Blocks of windows and frames with their power, shape (n_mels, frames)."""
+        """Yields blocks of windows and frames with their power (n_mels, frames)."""
         bank = sparse_filter_bank(
             sample_rate_hz,
             self.n_fft,
@@ -143,7 +142,7 @@ class _MelBands:
             yield block, mel_power(tapered.reshape(-1, self.n_fft), bank)
 
     def _scale(self, power: FloatArray) -> None:
-        """Makes the feature of the power, in place."""
+        """Turns power into the feature, in place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,40 +172,43 @@ class LogMel(_MelBands):
         M[t, m] = sum_k bank[m, k] * S[t, k]
         y[t, m] = ln(max(M[t, m], floor))    or    10 log10(max(M[t, m], floor))
 
-    with the periodic Hann window and the bank of ``mel.mel_filter_bank``. Frames lie
-    whole within the window, ``t = 0 .. (frames - n_fft) // hop``, or are centred.
+    with the periodic Hann window and the bank of ``mel.mel_filter_bank``. Frames are
+    entirely within the window, ``t = 0 .. (frames - n_fft) // hop``, or centred.
     Windows (n, frames) give (n, time_frames, n_mels), windows (n, channels, frames)
-    give (n, channels, time_frames, n_mels), in float32. As librosa's melspectrogram and
-    power_to_db without top_db. librosa transforms in float64, this in float32, whose
-    rounding is some 1e-7 of a frame's loudest amplitude in all bands: bands within
-    40 dB of the loudest differ by 7e-6 of their power at most, those 100 dB below a
-    clean tone by some dB, and in real recordings 0.14 dB were found.
+    give (n, channels, time_frames, n_mels), in float32.
+
+    The definition is that of librosa's melspectrogram and power_to_db without top_db.
+    librosa transforms in float64, this class in float32. The rounding of float32 is
+    about 1e-7 of a frame's loudest amplitude in all bands. Bands within 40 dB of the
+    loudest differ by at most 7e-6 of their power; bands 100 dB below a clean tone, by a
+    few dB. The largest difference found in real recordings is 0.14 dB.
 
     Attributes
     ----------
     n_fft, hop : int
-        Length of a frame, and from one to the next, in frames of the signal.
+        Length of a frame and step to the next one, in frames of the signal.
     n_mels : int
         Number of bands.
     f_min, f_max : float
         Edges of the lowest and of the highest band, in Hz; None: half the rate.
     center : bool
-        Whether ``t * hop`` is the middle of a frame, and not its first sample.
+        Whether ``t * hop`` is the middle of a frame; if not, its first sample.
     pad_mode : str
-        What then lies beyond the ends: ``constant`` (zeros), ``reflect`` or ``edge``.
+        Values beyond the ends then: ``constant`` (zeros), ``reflect`` or ``edge``.
     mel_scale, norm : str
-        Of the bank: ``slaney`` or ``htk``; ``slaney`` (equal areas) or ``none``.
+        Parameters of the bank: ``slaney`` or ``htk``; ``slaney`` (equal areas) or
+        ``none`` (peaks of 1).
     floor : float
-        The least power; silence gives exactly the logarithm of it.
+        The least power; silence gives exactly its logarithm.
     log : str
         ``ln`` (nepers of power) or ``db``.
 
     Raises
     ------
     RecipeError
-        If a value is out of its range; in a call, if a frame is longer than the
-        window and not centred, the window is too short to be reflected, ``f_max``
-        exceeds half the rate, or a band is empty.
+        If a value is out of its range; in a call, if frames are not centred and longer
+        than the window, the window is too short to be reflected, ``f_max`` exceeds half
+        the rate, or a band is empty.
 
     Examples
     --------
@@ -230,8 +232,8 @@ class LogMel(_MelBands):
 
     def _scale(self, power: FloatArray) -> None:
         scale = 10 / math.log(10) if self.log == "db" else 1.0
-        # The floor after the logarithm: silence is exactly the floor's, however this
-        # machine's float32 logarithm rounds.
+        # The floor comes after the logarithm: silence gives exactly its logarithm,
+        # however the float32 logarithm of this machine rounds.
         with np.errstate(divide="ignore"):
             np.log(power, out=power)
         power *= np.float32(scale)

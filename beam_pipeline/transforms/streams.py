@@ -1,9 +1,8 @@
 """Steps on the samples of a whole clip, before windows are cut.
 
-A step is causal: what it makes of a frame depends on that frame and on those before it,
-no further back than its context. So a clip is computed in chunks that lie on a fixed
-grid, each with the context before it, and a sample is the same wherever a shard begins
-and however blocks are cut::
+A step is causal: its output at a frame depends on that frame and on the frames before
+it, as far back as its context. So a clip is computed in chunks on a fixed grid, each
+with the context before it. A sample has the same value for any shards and blocks::
 
     clip      |-------- chunk 0 --------|-------- chunk 1 --------|-- chunk 2 --|
     chunk 1              |-- context ---|-------------------------|
@@ -31,7 +30,7 @@ MAX_LEVEL_DB = 200.0
 
 
 class Reader(Protocol):
-    """What reads ranges of a clip, forward; see ``audio.ClipReader``."""
+    """Reads ranges of a clip, forward; see ``audio.clip_reader.ClipReader``."""
 
     def read(self, start: int, stop: int) -> FloatArray: ...
 
@@ -39,9 +38,9 @@ class Reader(Protocol):
 class StreamStep(Protocol):
     """A step on a clip's samples.
 
-    ``on_stream`` takes float32 of shape (rows, frames) and gives the same shape; it
-    begins at rest. Its output after the first ``context`` frames is what it would be
-    had it begun earlier.
+    ``on_stream`` takes float32 of shape (rows, frames) and returns the same shape. It
+    begins at rest. After the first ``context`` frames, its output is the same as if it
+    had begun earlier.
     """
 
     def context(self, sample_rate_hz: int) -> int: ...
@@ -53,7 +52,7 @@ class StreamStep(Protocol):
 class ClipGain:
     """Scales a whole clip so that a measure of it is at a level.
 
-    The clip is decoded once more for it, when it is probed. Silence stays silence.
+    The probe decodes the clip once more to measure it. Silence stays silence.
 
     Attributes
     ----------
@@ -61,12 +60,12 @@ class ClipGain:
         ``peak``: largest absolute sample; ``rms``: root mean square of all samples;
         both in dB of full scale. ``lufs``: integrated loudness, ITU-R BS.1770-4.
     level_db : float
-        dB, or LUFS.
+        dB, or LUFS; -200 to 200.
 
     Raises
     ------
     RecipeError
-        If the kind is another, or the level is beyond 200 dB.
+        If the kind is unknown, or the level is out of its range.
     """
 
     KINDS: ClassVar[tuple[str, ...]] = ("peak", "rms", "lufs")
@@ -79,22 +78,24 @@ class ClipGain:
         object.__setattr__(self, "level_db", real("level_db", self.level_db))
         if abs(self.level_db) > MAX_LEVEL_DB:
             raise RecipeError(
-                "level_db", f"must lie within {MAX_LEVEL_DB:g} dB", self.level_db
+                "level_db",
+                f"must be between -{MAX_LEVEL_DB:g} and {MAX_LEVEL_DB:g}",
+                self.level_db,
             )
 
     def context(self, sample_rate_hz: int) -> int:
-        """None: it needs nothing but its factor, see :func:`with_factors`."""
+        """The number of earlier frames: none. See :func:`with_factors`."""
         return 0
 
     def measure(
         self, reader: Reader, frames: int, sample_rate_hz: int, name: str
     ) -> float:
-        """The factor for a clip of so many frames.
+        """The factor for a clip of ``frames`` frames; ``name`` is for errors.
 
         Raises
         ------
         NonFiniteAudio
-            If there is none, because samples are NaN or infinite.
+            If a sample is NaN or infinite, or the factor would be infinite.
         """
         meter = ClipMeter(self.kind, sample_rate_hz)
         for start in range(0, frames, CHUNK_FRAMES):
@@ -104,9 +105,9 @@ class ClipGain:
                 frame = start + int(np.argmin(finite.all(axis=0)))
                 raise NonFiniteAudio(
                     name,
-                    f"has a sample that is NaN or infinite at frame {frame}, so no "
-                    f"{self.kind} level for clip_gain; mend the file, or leave out "
-                    "clip_gain",
+                    f"has a sample that is NaN or infinite at frame {frame}, so "
+                    f"clip_gain cannot measure its {self.kind} level; repair the file, "
+                    "or remove clip_gain",
                 )
             meter.add(chunk)
         level_db = meter.result()
@@ -130,7 +131,7 @@ STREAM_STEPS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Factor:
-    """A clip gain with its measure taken."""
+    """A clip gain whose factor is known."""
 
     value: float
 
@@ -142,21 +143,21 @@ class Factor:
 
 
 class SteppedReader:
-    """Reads ranges of a clip, forward, with steps done to it.
+    """Reads ranges of a clip, forward, with steps applied to its samples.
 
     Parameters
     ----------
     reader
-        The clip as it is.
+        The clip without the steps.
     steps
-        None of them a :class:`ClipGain`; see :func:`with_factors`.
+        The steps, without any :class:`ClipGain`; see :func:`with_factors`.
     frames : int
         Length of the clip.
 
     Raises
     ------
     RecipeError
-        If a step does not work at this rate.
+        If a step does not work at this sample rate.
     """
 
     def __init__(
@@ -171,12 +172,12 @@ class SteppedReader:
         self._frames = frames
         self._rate = sample_rate_hz
         self._context = sum(step.context(sample_rate_hz) for step in steps)
-        # Long contexts would else be computed again and again.
+        # A chunk is at least as long as the context, which is computed again for each.
         self._size = max(CHUNK_FRAMES, self._context)
         self._chunks: dict[int, FloatArray] = {}
 
     def read(self, start: int, stop: int) -> FloatArray:
-        """Frames ``start`` to ``stop``; as ``audio.ClipReader.read``."""
+        """Frames ``start`` to ``stop``; see ``ClipReader.read``."""
         if start == stop:
             last = min(start, self._frames - 1)
             return self.read(last, last + 1)[..., :0]
@@ -205,7 +206,7 @@ class SteppedReader:
 def with_factors(
     steps: Sequence[Any], factors: Sequence[float]
 ) -> tuple[StreamStep, ...]:
-    """The steps, with each clip gain's factor in its place."""
+    """The steps, with each clip gain replaced by its factor."""
     left = iter(factors)
     return tuple(
         Factor(next(left)) if isinstance(step, ClipGain) else step for step in steps
@@ -221,7 +222,7 @@ def measure_factors(
 ) -> tuple[float, ...]:
     """The factor of each clip gain among the steps, in their order.
 
-    A gain measures what the steps before it have made of the clip.
+    A gain measures the clip after the steps before it.
     """
     factors: list[float] = []
     for at, step in enumerate(steps):

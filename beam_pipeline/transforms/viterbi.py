@@ -20,22 +20,23 @@ class PitchPaths:
 
     The states are (voicing, pitch). From one time frame to the next the pitch moves by
     ``k`` steps with a probability proportional to ``1 - |k| / (glide + 1)``, within
-    the range of pitches, and the voicing changes with probability ``switch``. All
-    states are as probable at the start. Of paths as probable as each other it is the
-    one whose last states are voiced, then low.
+    the range of pitches, and the voicing changes with probability ``switch``. At the
+    start, all states are equally probable. Among equally probable paths, the result is
+    the one whose last states are voiced, then low.
 
-    Transitions are local, so that a step takes about ``8 * glide`` operations a pitch;
-    with the full matrix it would take ``8 * pitches``. ``forward`` keeps the scores of
-    a stretch of time, and ``backward`` finds the path in them. A long time is cut into
-    stretches: only the last scores of each are needed to come back to it later.
+    Transitions are local, so a step takes about ``8 * glide`` operations per pitch; the
+    full matrix would take ``8 * pitches``. ``forward`` returns the scores of a stretch
+    of time, and ``backward`` finds the path in them. A long time is cut into stretches;
+    the last scores of a stretch are enough to continue after it.
 
     Attributes
     ----------
     pitches : int
+        Number of pitches.
     glide : int
-        The most steps that the pitch moves by.
+        The largest move of the pitch, in steps.
     switch : float
-        Between 0 and 1.
+        Probability that the voicing changes, between 0 and 1.
 
     References
     ----------
@@ -57,7 +58,7 @@ class PitchPaths:
 
     @property
     def bytes_a_step(self) -> int:
-        """How large the scores are of one window at one time."""
+        """The size of the scores of one window at one time frame."""
         return 2 * (self.pitches + 2 * self.glide) * np.dtype(np.float32).itemsize
 
     def forward(
@@ -71,18 +72,18 @@ class PitchPaths:
         Parameters
         ----------
         voiced : numpy.ndarray, shape (time_frames, pitches, windows)
-            Logarithms of the probabilities of what was observed, in voiced states.
+            Logarithms of the observation probabilities of voiced states.
         unvoiced : numpy.ndarray, shape (time_frames, windows)
-            The same in unvoiced states, whatever their pitch.
+            The same for unvoiced states of any pitch.
         before : numpy.ndarray, shape (pitches + 2 * glide, 2, windows), optional
-            The scores at the last time of the stretch before.
+            The scores at the last time frame of the stretch before.
 
         Returns
         -------
         numpy.ndarray, shape (time_frames, pitches + 2 * glide, 2, windows), float32
-            Each is less the logarithm of the sum of its moves' weights, so that these
-            need not know where a path came from. The pitches are in the middle;
-            beside them is what no path can come from.
+            The logarithm of the sum of weights of a state's moves is subtracted from
+            its score, so that the moves' weights do not depend on the state. The
+            pitches are in the middle; the rest is minus infinity, which no path uses.
         """
         steps, pitches, windows = voiced.shape
         inside = slice(self.glide, self.glide + pitches)
@@ -95,7 +96,7 @@ class PitchPaths:
                 self._move(before, best)
             best[:, VOICED] += voiced[step]
             best[:, UNVOICED] += unvoiced[step]
-            # However long the path, float32 resolves what differs between its ends.
+            # Scores stay near 0, so float32 resolves them for paths of any length.
             best -= best.max(axis=(0, 1))
             np.subtract(best, self._sums, out=scores[inside])
             before = scores
@@ -107,9 +108,9 @@ class PitchPaths:
         Parameters
         ----------
         history : numpy.ndarray
-            What ``forward`` gave.
+            The result of ``forward``.
         after : numpy.ndarray, shape (2, windows), optional
-            The states at the first time of the stretch after.
+            The states at the first time frame of the next stretch.
 
         Returns
         -------
@@ -129,9 +130,9 @@ class PitchPaths:
         return path
 
     def _move(self, before: FloatArray, best: FloatArray) -> None:
-        """The best that the states can get from those of the step before."""
+        """Writes the best scores that states can get from those one step before."""
         stay, change = self._voicing
-        # The voicing first: it does not depend on how the pitch moves.
+        # Voicing comes first: it does not depend on the move of the pitch.
         origins = before + stay
         np.maximum(origins, before[:, ::-1] + change, out=origins)
         middle, pitches = self.glide, self.pitches
@@ -172,13 +173,13 @@ class PitchPaths:
 
     @cached_property
     def _sums(self) -> FloatArray:
-        """Of the weights of the moves from each pitch that stay in the range."""
+        """Logarithms of the sums of weights of each pitch's moves within the range."""
         sums = np.convolve(np.ones(self.pitches), self._triangle)
         inside = sums[self.glide : self.glide + self.pitches]
         return np.log(inside).astype(np.float32)[:, np.newaxis, np.newaxis]
 
 
 def _argmax(scores: FloatArray) -> IntArray:
-    """For each window of (m, 2, windows), the last indices of the first maximum."""
+    """(Voicing, index in m) of each window's first maximum in (m, 2, windows)."""
     flat = scores.transpose(2, 1, 0).reshape(scores.shape[2], -1).argmax(axis=1)
     return np.stack(np.divmod(flat, len(scores)))
