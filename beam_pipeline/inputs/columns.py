@@ -1,4 +1,4 @@
-"""Columns of tables: which is what under a recipe, and their values by type."""
+"""Columns of tables: their use under a recipe, and their values by type."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import RESERVED_NAMES
 
-# Names that the path's column may have where the recipe gives none.
+# Names of the path's column if the recipe gives none, the first that exists.
 PATH_NAMES = ("path", "filepath", "file", "filename", "file_name", "audio", "wav",
               "audio_filepath", "audio_path", "wav_path")  # fmt: skip
-# Columns that are taken wherever there are such: parts of files, and what was probed.
+# Columns with a fixed meaning: parts of files, and what a probe would find.
 SEGMENT_COLUMNS = ("offset_s", "duration_s", "channel")
 KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
 
 INT64, FLOAT32, STRING = "int64", "float32", "string"
 LEAST_INT64 = -(2**63)
 MOST_FLOAT32 = 3.4028234663852886e38
-# No file holds more frames: at 8 bits they are a terabyte.
+# No file holds more frames: at 8 bits, these are a terabyte.
 MOST_KNOWN = 2**40
 
 Column = tuple[str, str]  # name, dtype
@@ -33,10 +33,10 @@ Column = tuple[str, str]  # name, dtype
 
 @dataclass(frozen=True)
 class Layout:
-    """Which column of a table is what, under a recipe.
+    """The use of each column of a table under a recipe.
 
-    ``names`` are the table's columns; those of a folder are the named groups of the
-    expression that classes come from.
+    ``names`` are the table's columns. An input without a table has columns, too: the
+    named groups of the expression in ``label_from``.
     """
 
     names: tuple[str, ...]
@@ -51,20 +51,21 @@ class Layout:
     def of(
         cls, names: Sequence[str], recipe: Recipe, where: str, is_table: bool
     ) -> Layout:
-        """The layout of a table, or of a folder's names.
+        """Returns the layout of a table, or of the names of files.
 
         Raises
         ------
         RecipeError
-            If the recipe names a column that is not there.
+            If the recipe names a column that does not exist, or one that cannot be used
+            so.
         """
         names = tuple(names)
 
         def check(field: str, wanted: Sequence[str]) -> tuple[str, ...]:
             for name in wanted:
                 if name not in names:
-                    has = ", ".join(names) or "no columns at all"
-                    raise RecipeError(field, f"{where} has {has}", name)
+                    has = ", ".join(names) or "no columns"
+                    raise RecipeError(field, f"must be a column; {where} has {has}", name)
             return tuple(wanted)
 
         path = None
@@ -76,8 +77,8 @@ class Layout:
             if path is None:
                 raise RecipeError(
                     "path_column",
-                    f"{where} has no column {', '.join(PATH_NAMES)}; name the one with "
-                    f"the path, of {', '.join(names)}",
+                    f"must name the column with the path, one of {', '.join(names)}; "
+                    f"{where} has none of the usual ones, {', '.join(PATH_NAMES)}",
                     None,
                 )
         label = recipe.labels.label_from if recipe.labels.label_from in names else None
@@ -97,9 +98,9 @@ class Layout:
         ):
             raise RecipeError(
                 "classes",
-                "are those of labels, and label_from is none; leave them out, or say "
-                "where a clip's class comes from",
-                recipe.labels.classes,
+                "need labels, but `label_from` is none; leave `classes` out, or give "
+                "another `label_from`",
+                recipe.to_json()["classes"],
             )
         split = None
         if recipe.splits.column is not None:
@@ -118,19 +119,20 @@ class Layout:
             if name in RESERVED_NAMES or name in (
                 recipe.features.expressions or {"signal": ""}
             ):
-                use = "take classes from it with --label-from class, " * (
+                use = "read classes from it with `label_from` class, " * (
                     name == "class" and recipe.events.source is None
                 )
                 raise RecipeError(
                     "columns",
-                    f"this name is one of the examples' own; {use}rename the column, "
-                    "or leave it out with --columns",
+                    "must not have a name that examples use for something else; "
+                    f"{use}rename the column, or leave it out with `columns`",
                     name,
                 )
         return cls(names, path, label, split, group_by, targets, extra)
 
 
 def optional_count(values: Row, name: str) -> int | None:
+    """Returns a column's value as a positive integer; None if it is missing."""
     value = values.get(name)
     if value is None or value == "":
         return None
@@ -140,12 +142,13 @@ def optional_count(values: Row, name: str) -> int | None:
         number = finite_number(name, value)
     if number != int(number) or not 1 <= number <= MOST_KNOWN:
         raise ValueError(
-            f"has {name} {number:g}, which is no whole number from 1 to 2**40"
+            f"has {name} {number:g}, which is not a whole number from 1 to 2**40"
         )
     return int(number)
 
 
 def optional_number(values: Row, name: str) -> float | None:
+    """Returns a column's value as a finite number; None if it is missing."""
     value = values.get(name)
     if value is None or value == "":
         return None
@@ -153,27 +156,34 @@ def optional_number(values: Row, name: str) -> float | None:
 
 
 def finite_number(name: str, value: Any) -> float:
+    """Returns a column's value as a finite number that float32 can hold.
+
+    Raises
+    ------
+    ValueError
+        If it is not one.
+    """
     try:
         number = float(value) if is_number(value) else math.nan
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or abs(number) > MOST_FLOAT32:
-        raise ValueError(f"has {value!r} in column {name}, which is no number")
+        raise ValueError(f"has {value!r} in column {name}, which is not a number")
     return number
 
 
 def convert(name: str, value: Any, dtype: str) -> Any:
-    """A table's value as an example holds it.
+    """Converts a table's value to what an example holds.
 
     Raises
     ------
     ValueError
-        If it is not of the type.
+        If the value is not of this type.
     """
     if dtype == STRING:
         if isinstance(value, list | dict):
             return json.dumps(value, ensure_ascii=False, default=str)
-        # In a column of text, a whole number of a data frame with gaps.
+        # A data frame with gaps holds whole numbers as floats.
         whole = isinstance(value, float) and value.is_integer()
         return "" if value is None else str(int(value) if whole else value)
     if dtype == FLOAT32:
@@ -185,12 +195,12 @@ def convert(name: str, value: Any, dtype: str) -> Any:
         return number
     except (TypeError, ValueError):
         raise ValueError(
-            f"has {value!r} in column {name}, which is no whole number of 64 bits"
+            f"has {value!r} in column {name}, which is not a whole number of 64 bits"
         ) from None
 
 
 def target_value(name: str, value: Any) -> float:
-    """A number to be predicted, which must be there."""
+    """Returns a number to predict, which must not be missing."""
     if value in (None, ""):
-        raise ValueError(f"has no number in column {name}, which is to be predicted")
+        raise ValueError(f"has no number in column {name}, which `target_columns` needs")
     return finite_number(name, value)
