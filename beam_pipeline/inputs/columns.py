@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.labels import reads_names
-from beam_pipeline.inputs.tables import Row, is_number
+from beam_pipeline.inputs.tables import (
+    FLOAT32,
+    STRING,
+    Row,
+    fits_int64,
+    is_number,
+)
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import RESERVED_NAMES
@@ -22,8 +28,6 @@ PATH_NAMES = ("path", "filepath", "file", "filename", "file_name", "audio", "wav
 SEGMENT_COLUMNS = ("offset_s", "duration_s", "channel")
 KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
 
-INT64, FLOAT32, STRING = "int64", "float32", "string"
-LEAST_INT64 = -(2**63)
 MOST_FLOAT32 = 3.4028234663852886e38
 # No file holds more frames: at 8 bits, these are a terabyte.
 MOST_KNOWN = 2**40
@@ -65,7 +69,9 @@ class Layout:
             for name in wanted:
                 if name not in names:
                     has = ", ".join(names) or "no columns"
-                    raise RecipeError(field, f"must be a column; {where} has {has}", name)
+                    raise RecipeError(
+                        field, f"must be a column; {where} has {has}", name
+                    )
             return tuple(wanted)
 
         path = None
@@ -130,6 +136,14 @@ class Layout:
                 )
         return cls(names, path, label, split, group_by, targets, extra)
 
+    def columns(self, types: Mapping[str, str]) -> tuple[Column, ...]:
+        """The columns of the rows' values: the extra ones, then the targets.
+
+        ``types`` are those of the extra ones.
+        """
+        extra = ((name, types[name]) for name in dict.fromkeys(self.extra))
+        return *extra, *((name, FLOAT32) for name in self.targets)
+
 
 def optional_count(values: Row, name: str) -> int | None:
     """Returns a column's value as a positive integer; None if it is missing."""
@@ -190,7 +204,7 @@ def convert(name: str, value: Any, dtype: str) -> Any:
         return math.nan if value in (None, "") else finite_number(name, value)
     try:
         number = int(value)
-        if not LEAST_INT64 <= number <= -LEAST_INT64 - 1:
+        if not fits_int64(number):
             raise ValueError
         return number
     except (TypeError, ValueError):
@@ -202,5 +216,7 @@ def convert(name: str, value: Any, dtype: str) -> Any:
 def target_value(name: str, value: Any) -> float:
     """Returns a number to predict, which must not be missing."""
     if value in (None, ""):
-        raise ValueError(f"has no number in column {name}, which `target_columns` needs")
+        raise ValueError(
+            f"has no number in column {name}, which `target_columns` needs"
+        )
     return finite_number(name, value)

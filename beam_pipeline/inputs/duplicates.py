@@ -22,8 +22,8 @@ class DuplicateCheck:
 
     Attributes
     ----------
-    places : FileIdentities
-        The files that names mean.
+    identities : FileIdentities
+        Finds the files that names mean.
     named : dict
         For each name in the table of events: the first file with that name.
     alike : dict
@@ -33,7 +33,7 @@ class DuplicateCheck:
     def __init__(
         self, inputs: Sequence[Input], has_groups: bool, events: EventTable | None
     ):
-        self.places = FileIdentities([entry.root for entry in inputs])
+        self.identities = FileIdentities([entry.root for entry in inputs])
         self.named: dict[str, str] = {}
         self.alike: dict[str, str] = {}
         self._inputs = inputs
@@ -52,7 +52,7 @@ class DuplicateCheck:
         watched = self._by_hand or self._has_splits or self._has_groups
         if not watched and self._events is None:
             return row
-        path = self.places.place(self._inputs[row.source].root, row.filepath)
+        path = self.identities.path(self._inputs[row.source].root, row.filepath)
         problem = row.problem
         if self._by_hand and problem is None:
             # Two links to a file are two clips on purpose, so links are not followed.
@@ -69,8 +69,8 @@ class DuplicateCheck:
             split = self._file_splits.setdefault(hash(path), row.split)
             if split != row.split:
                 problem = (
-                    f"is in the split {row.split}, but an earlier clip of the same file "
-                    f"is in {split}; a file must be in one split"
+                    f"is in the split {row.split}, but an earlier clip of the same "
+                    f"file is in {split}; a file must be in one split"
                 )
         if self._has_groups and problem is None:
             problem = self._group_problem(row)
@@ -84,14 +84,15 @@ class DuplicateCheck:
         group = row.group.replace(GROUP_SEPARATOR, ", ")
         if self._groups.setdefault(row.file, hash(row.group)) != hash(row.group):
             return (
-                f"is in the group {group}, but clip {row.file}, counted from 0, is a part "
-                "of the same file and in another group; a file must be in one group"
+                f"is in the group {group}, but clip {row.file}, counted from 0, is a "
+                "part of the same file and in another group; a file must be in one "
+                "group"
             )
         split = self._group_splits.setdefault(row.group, row.split) if row.split else ""
         if split != row.split:
             return (
-                f"is in the split {row.split}, but an earlier clip of its group {group} "
-                f"is in {split}; a group must be in one split"
+                f"is in the split {row.split}, but an earlier clip of its group "
+                f"{group} is in {split}; a group must be in one split"
             )
         return None
 

@@ -232,8 +232,8 @@ class Splits:
     )
     shares: Mapping[str, float] | None = option(
         None,
-        "or: share of each split, train=.8,eval=.1,test=.1; a hash assigns whole files, "
-        "or the groups of --group-by",
+        "or: share of each split, train=.8,eval=.1,test=.1; a hash assigns whole "
+        "files, or the groups of --group-by",
         "SHARES",
         name="splits",
         kind=SHARES,
