@@ -60,80 +60,41 @@ class Layout:
         Raises
         ------
         RecipeError
-            If the recipe names a column that does not exist, or one that cannot be used
-            so.
+            If the recipe names a column that does not exist or cannot have this use.
         """
         names = tuple(names)
+        columns, splits = recipe.columns, recipe.splits
 
-        def check(field: str, wanted: Sequence[str]) -> tuple[str, ...]:
+        def check(option: str, wanted: Sequence[str]) -> tuple[str, ...]:
             for name in wanted:
                 if name not in names:
                     has = ", ".join(names) or "no columns"
                     raise RecipeError(
-                        field, f"must be a column; {where} has {has}", name
+                        option, f"must be a column; {where} has {has}", name
                     )
             return tuple(wanted)
 
         path = None
-        if is_table:
-            if recipe.columns.path is not None:
-                (path,) = check("path_column", [recipe.columns.path])
-            else:
-                path = next((name for name in PATH_NAMES if name in names), None)
-            if path is None:
-                raise RecipeError(
-                    "path_column",
-                    f"must name the column with the path, one of {', '.join(names)}; "
-                    f"{where} has none of the usual ones, {', '.join(PATH_NAMES)}",
-                    None,
-                )
-        label = recipe.labels.label_from if recipe.labels.label_from in names else None
-        if label is None and not reads_names(recipe.labels.label_from):
-            has = f"only {', '.join(names)}" if names else "no columns"
-            raise RecipeError(
-                "label_from",
-                f"must be one of {', '.join(LABEL_SOURCES)}, a regular expression with "
-                f"a group like (?P<class>[a-z]+), or a column; {where} has {has}",
-                recipe.labels.label_from,
-            )
-        has_labels = label is not None or recipe.labels.label_from != "none"
-        if (
-            recipe.labels.classes is not None
-            and not has_labels
-            and recipe.events.source is None
-        ):
-            raise RecipeError(
-                "classes",
-                "need labels, but `label_from` is none; leave `classes` out, or give "
-                "another `label_from`",
-                recipe.to_json()["classes"],
-            )
+        if is_table and columns.path is not None:
+            (path,) = check("path_column", [columns.path])
+        elif is_table:
+            path = _usual_path(names, where)
+        label = _label_column(names, recipe, where)
         split = None
-        if recipe.splits.column is not None:
-            (split,) = check("split_column", [recipe.splits.column])
-        group_by = check("group_by", recipe.splits.group_by)
-        targets = check("target_columns", recipe.columns.targets)
-        taken = {path, label, split, *targets}
-        if is_table:
-            taken.update(SEGMENT_COLUMNS)
-            taken.update(KNOWN_COLUMNS if set(KNOWN_COLUMNS[:2]) <= set(names) else ())
-        if recipe.columns.extra is None:
+        if splits.column is not None:
+            (split,) = check("split_column", [splits.column])
+        group_by = check("group_by", splits.group_by)
+        targets = check("target_columns", columns.targets)
+        if columns.extra is None:
+            taken = {path, label, split, *targets}
+            if is_table:
+                taken.update(SEGMENT_COLUMNS)
+                if set(KNOWN_COLUMNS[:2]) <= set(names):
+                    taken.update(KNOWN_COLUMNS)
             extra = tuple(name for name in names if name not in taken)
         else:
-            extra = check("columns", recipe.columns.extra)
-        for name in extra:
-            if name in RESERVED_NAMES or name in (
-                recipe.features.expressions or {"signal": ""}
-            ):
-                use = "read classes from it with `label_from` class, " * (
-                    name == "class" and recipe.events.source is None
-                )
-                raise RecipeError(
-                    "columns",
-                    "must not have a name that examples use for something else; "
-                    f"{use}rename the column, or leave it out with `columns`",
-                    name,
-                )
+            extra = check("columns", columns.extra)
+        _check_extra(extra, recipe)
         return cls(names, path, label, split, group_by, targets, extra)
 
     def columns(self, types: Mapping[str, str]) -> tuple[Column, ...]:
@@ -143,6 +104,58 @@ class Layout:
         """
         extra = ((name, types[name]) for name in dict.fromkeys(self.extra))
         return *extra, *((name, FLOAT32) for name in self.targets)
+
+
+def _usual_path(names: Sequence[str], where: str) -> str:
+    """Returns the first of ``PATH_NAMES`` that is a column."""
+    for name in PATH_NAMES:
+        if name in names:
+            return name
+    raise RecipeError(
+        "path_column",
+        f"must name the column with the path, one of {', '.join(names)}; {where} has "
+        f"none of the usual ones, {', '.join(PATH_NAMES)}",
+        None,
+    )
+
+
+def _label_column(names: Sequence[str], recipe: Recipe, where: str) -> str | None:
+    """Returns the column with the class; None if there is none."""
+    labels = recipe.labels
+    if labels.label_from in names:
+        return labels.label_from
+    if not reads_names(labels.label_from):
+        has = f"only {', '.join(names)}" if names else "no columns"
+        raise RecipeError(
+            "label_from",
+            f"must be one of {', '.join(LABEL_SOURCES)}, a regular expression with a "
+            f"group like (?P<class>[a-z]+), or a column; {where} has {has}",
+            labels.label_from,
+        )
+    has_classes = labels.label_from != "none" or recipe.events.source is not None
+    if labels.classes is not None and not has_classes:
+        raise RecipeError(
+            "classes",
+            "need labels, but `label_from` is none; leave `classes` out, or give "
+            "another `label_from`",
+            recipe.to_json()["classes"],
+        )
+    return None
+
+
+def _check_extra(extra: Sequence[str], recipe: Recipe) -> None:
+    """Refuses columns with the name of something else in the examples."""
+    features = recipe.features.expressions or {"signal": ""}
+    for name in extra:
+        if name in RESERVED_NAMES or name in features:
+            is_class = name == "class" and recipe.events.source is None
+            use = "read classes from it with `label_from` class, " * is_class
+            raise RecipeError(
+                "columns",
+                "must not have a name that examples use for something else; "
+                f"{use}rename the column, or leave it out with `columns`",
+                name,
+            )
 
 
 def optional_count(values: Row, name: str) -> int | None:

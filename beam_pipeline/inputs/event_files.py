@@ -48,7 +48,7 @@ class Event(NamedTuple):
 def read_events(
     content: bytes, location: str, label_column: str | None = None
 ) -> dict[str | None, list[Event]]:
-    """Reads the events in a file, by the audio file that the rows name, or None.
+    """Reads a file's events, by the audio file that their rows name; else by None.
 
     Parameters
     ----------
