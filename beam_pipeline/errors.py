@@ -3,7 +3,7 @@
 ::
 
     AudioTFRecordsError
-    ├── OptionError          a keyword or a flag is wrong, or its value
+    ├── OptionError          a keyword or a flag, or its value, is wrong
     │   ├── RecipeError      an option of the recipe, or a transform's parameter
     │   └── UnknownOption    no option has this name
     ├── InputError           inputs that cannot be listed or used together
@@ -14,17 +14,17 @@
     │   ├── TruncatedAudio   its header declares more frames than it holds
     │   ├── NonFiniteAudio   it holds NaN or infinite samples
     │   ├── ShortClip        it is shorter than one window
-    │   ├── UnusableEntry    its name is not UTF-8, gives no class, or came before
+    │   ├── UnusableEntry    its name, its row or its events cannot be used
     │   └── TransformError   a transform failed on its windows
     ├── TooManyRejected      more rejects than the run allows
-    ├── IncompleteRun        what was written is not what was planned
-    ├── StoreError           an object store gives no answer, a wrong one, no access
-    ├── EngineError          an engine of Beam cannot be reached, or not be had
+    ├── IncompleteRun        the written shards differ from the plan
+    ├── StoreError           an object store does not answer, or refuses a request
+    ├── EngineError          an engine of Beam is not reachable or not installed
     ├── WorkerDied           a worker process ended before its work did
-    └── VerificationError    a data set is not what its metadata says
+    └── VerificationError    a data set differs from its metadata
 
-Fields go to ``super().__init__`` and ``__str__`` formats them, because an
-exception is rebuilt from its ``args`` when it crosses from one process to another.
+Fields go to ``super().__init__`` and ``__str__`` formats them, because pickle rebuilds
+an exception from its ``args`` when it crosses from one process to another.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AudioTFRecordsError(Exception):
 class OptionError(AudioTFRecordsError, ValueError):
     """``OptionError(option, problem[, value])``: a keyword or flag, or its value.
 
-    Problems name other options in backticks, ```win_len```: the command line shows
+    Problems name other options in backticks, ```win_len```; the command line shows
     them as flags.
     """
 
@@ -117,7 +117,7 @@ class ShortClip(ClipError):
 
 
 class UnusableEntry(ClipError):
-    """Its name is not UTF-8, or gives no class, or was listed before."""
+    """The clip's name, its row in a manifest or its events cannot be used."""
 
 
 class TransformError(ClipError):
@@ -131,15 +131,15 @@ class TooManyRejected(AudioTFRecordsError):
 
 
 class IncompleteRun(AudioTFRecordsError):
-    """``IncompleteRun(message)``: names the shards that differ from the plan."""
+    """``IncompleteRun(message)``: the message names the shards that differ."""
 
 
 class StoreError(AudioTFRecordsError):
-    """``StoreError(path, reason[, advice])``: it is not the file's fault."""
+    """``StoreError(path, reason[, advice])``: the store failed, not the file."""
 
     def __str__(self) -> str:
         path, reason, *advice = self.args
-        hint = advice[0] if advice else "Check the address, and that it can be reached."
+        hint = advice[0] if advice else "Check the address and the network."
         return f"{path}: {reason}. {hint}"
 
 
@@ -165,14 +165,14 @@ class VerificationError(AudioTFRecordsError):
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known word that a person may have meant; None if none is close."""
+    """Returns the known word that is closest to this one; None if none is close."""
     close = difflib.get_close_matches(word, list(known), 1, cutoff)
     return close[0] if close else None
 
 
 def unknown_option(name: str, known: Iterable[str]) -> UnknownOption:
-    """The error for an option that does not exist, with the closest that does."""
+    """Returns the error for an unknown option; its hint names the closest option."""
     names = sorted(known)
     close = did_you_mean(name, names)
-    hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
+    hint = f"did you mean {close}?" if close else f"the options are {', '.join(names)}"
     return UnknownOption(name, hint)

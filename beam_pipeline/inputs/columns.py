@@ -1,31 +1,35 @@
-"""Columns of tables: which is what under a recipe, and their values by type."""
+"""Columns of tables: their use under a recipe, and their values by type."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.labels import reads_names
-from beam_pipeline.inputs.tables import Row, is_number
+from beam_pipeline.inputs.tables import (
+    FLOAT32,
+    STRING,
+    Row,
+    fits_int64,
+    is_number,
+)
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import RESERVED_NAMES
 
-# Names that the path's column may have where the recipe gives none.
+# Names of the path's column if the recipe gives none, the first that exists.
 PATH_NAMES = ("path", "filepath", "file", "filename", "file_name", "audio", "wav",
               "audio_filepath", "audio_path", "wav_path")  # fmt: skip
-# Columns that are taken wherever there are such: parts of files, and what was probed.
+# Columns with a fixed meaning: parts of files, and what a probe would find.
 SEGMENT_COLUMNS = ("offset_s", "duration_s", "channel")
 KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
 
-INT64, FLOAT32, STRING = "int64", "float32", "string"
-LEAST_INT64 = -(2**63)
 MOST_FLOAT32 = 3.4028234663852886e38
-# No file holds more frames: at 8 bits they are a terabyte.
+# No file holds more frames: at 8 bits, these are a terabyte.
 MOST_KNOWN = 2**40
 
 Column = tuple[str, str]  # name, dtype
@@ -33,10 +37,10 @@ Column = tuple[str, str]  # name, dtype
 
 @dataclass(frozen=True)
 class Layout:
-    """Which column of a table is what, under a recipe.
+    """The use of each column of a table under a recipe.
 
-    ``names`` are the table's columns; those of a folder are the named groups of the
-    expression that classes come from.
+    ``names`` are the table's columns. An input without a table has columns, too: the
+    named groups of the expression in ``label_from``.
     """
 
     names: tuple[str, ...]
@@ -51,86 +55,111 @@ class Layout:
     def of(
         cls, names: Sequence[str], recipe: Recipe, where: str, is_table: bool
     ) -> Layout:
-        """The layout of a table, or of a folder's names.
+        """Returns the layout of a table, or of the names of files.
 
         Raises
         ------
         RecipeError
-            If the recipe names a column that is not there.
+            If the recipe names a column that does not exist or cannot have this use.
         """
         names = tuple(names)
+        columns, splits = recipe.columns, recipe.splits
 
-        def check(field: str, wanted: Sequence[str]) -> tuple[str, ...]:
+        def check(option: str, wanted: Sequence[str]) -> tuple[str, ...]:
             for name in wanted:
                 if name not in names:
-                    has = ", ".join(names) or "no columns at all"
-                    raise RecipeError(field, f"{where} has {has}", name)
+                    has = ", ".join(names) or "no columns"
+                    raise RecipeError(
+                        option, f"must be a column; {where} has {has}", name
+                    )
             return tuple(wanted)
 
         path = None
-        if is_table:
-            if recipe.columns.path is not None:
-                (path,) = check("path_column", [recipe.columns.path])
-            else:
-                path = next((name for name in PATH_NAMES if name in names), None)
-            if path is None:
-                raise RecipeError(
-                    "path_column",
-                    f"{where} has no column {', '.join(PATH_NAMES)}; name the one with "
-                    f"the path, of {', '.join(names)}",
-                    None,
-                )
-        label = recipe.labels.label_from if recipe.labels.label_from in names else None
-        if label is None and not reads_names(recipe.labels.label_from):
-            has = f"only {', '.join(names)}" if names else "no columns"
-            raise RecipeError(
-                "label_from",
-                f"must be one of {', '.join(LABEL_SOURCES)}, a regular expression with "
-                f"a group like (?P<class>[a-z]+), or a column; {where} has {has}",
-                recipe.labels.label_from,
-            )
-        has_labels = label is not None or recipe.labels.label_from != "none"
-        if (
-            recipe.labels.classes is not None
-            and not has_labels
-            and recipe.events.source is None
-        ):
-            raise RecipeError(
-                "classes",
-                "are those of labels, and label_from is none; leave them out, or say "
-                "where a clip's class comes from",
-                recipe.labels.classes,
-            )
+        if is_table and columns.path is not None:
+            (path,) = check("path_column", [columns.path])
+        elif is_table:
+            path = _usual_path(names, where)
+        label = _label_column(names, recipe, where)
         split = None
-        if recipe.splits.column is not None:
-            (split,) = check("split_column", [recipe.splits.column])
-        group_by = check("group_by", recipe.splits.group_by)
-        targets = check("target_columns", recipe.columns.targets)
-        taken = {path, label, split, *targets}
-        if is_table:
-            taken.update(SEGMENT_COLUMNS)
-            taken.update(KNOWN_COLUMNS if set(KNOWN_COLUMNS[:2]) <= set(names) else ())
-        if recipe.columns.extra is None:
+        if splits.column is not None:
+            (split,) = check("split_column", [splits.column])
+        group_by = check("group_by", splits.group_by)
+        targets = check("target_columns", columns.targets)
+        if columns.extra is None:
+            taken = {path, label, split, *targets}
+            if is_table:
+                taken.update(SEGMENT_COLUMNS)
+                if set(KNOWN_COLUMNS[:2]) <= set(names):
+                    taken.update(KNOWN_COLUMNS)
             extra = tuple(name for name in names if name not in taken)
         else:
-            extra = check("columns", recipe.columns.extra)
-        for name in extra:
-            if name in RESERVED_NAMES or name in (
-                recipe.features.expressions or {"signal": ""}
-            ):
-                use = "take classes from it with --label-from class, " * (
-                    name == "class" and recipe.events.source is None
-                )
-                raise RecipeError(
-                    "columns",
-                    f"this name is one of the examples' own; {use}rename the column, "
-                    "or leave it out with --columns",
-                    name,
-                )
+            extra = check("columns", columns.extra)
+        _check_extra(extra, recipe)
         return cls(names, path, label, split, group_by, targets, extra)
+
+    def columns(self, types: Mapping[str, str]) -> tuple[Column, ...]:
+        """The columns of the rows' values: the extra ones, then the targets.
+
+        ``types`` are those of the extra ones.
+        """
+        extra = ((name, types[name]) for name in dict.fromkeys(self.extra))
+        return *extra, *((name, FLOAT32) for name in self.targets)
+
+
+def _usual_path(names: Sequence[str], where: str) -> str:
+    """Returns the first of ``PATH_NAMES`` that is a column."""
+    for name in PATH_NAMES:
+        if name in names:
+            return name
+    raise RecipeError(
+        "path_column",
+        f"must name the column with the path, one of {', '.join(names)}; {where} has "
+        f"none of the usual ones, {', '.join(PATH_NAMES)}",
+        None,
+    )
+
+
+def _label_column(names: Sequence[str], recipe: Recipe, where: str) -> str | None:
+    """Returns the column with the class; None if there is none."""
+    labels = recipe.labels
+    if labels.label_from in names:
+        return labels.label_from
+    if not reads_names(labels.label_from):
+        has = f"only {', '.join(names)}" if names else "no columns"
+        raise RecipeError(
+            "label_from",
+            f"must be one of {', '.join(LABEL_SOURCES)}, a regular expression with a "
+            f"group like (?P<class>[a-z]+), or a column; {where} has {has}",
+            labels.label_from,
+        )
+    has_classes = labels.label_from != "none" or recipe.events.source is not None
+    if labels.classes is not None and not has_classes:
+        raise RecipeError(
+            "classes",
+            "need labels, but `label_from` is none; leave `classes` out, or give "
+            "another `label_from`",
+            recipe.to_json()["classes"],
+        )
+    return None
+
+
+def _check_extra(extra: Sequence[str], recipe: Recipe) -> None:
+    """Refuses columns with the name of something else in the examples."""
+    features = recipe.features.expressions or {"signal": ""}
+    for name in extra:
+        if name in RESERVED_NAMES or name in features:
+            is_class = name == "class" and recipe.events.source is None
+            use = "read classes from it with `label_from` class, " * is_class
+            raise RecipeError(
+                "columns",
+                "must not have a name that examples use for something else; "
+                f"{use}rename the column, or leave it out with `columns`",
+                name,
+            )
 
 
 def optional_count(values: Row, name: str) -> int | None:
+    """Returns a column's value as a positive integer; None if it is missing."""
     value = values.get(name)
     if value is None or value == "":
         return None
@@ -140,12 +169,13 @@ def optional_count(values: Row, name: str) -> int | None:
         number = finite_number(name, value)
     if number != int(number) or not 1 <= number <= MOST_KNOWN:
         raise ValueError(
-            f"has {name} {number:g}, which is no whole number from 1 to 2**40"
+            f"has {name} {number:g}, which is not a whole number from 1 to 2**40"
         )
     return int(number)
 
 
 def optional_number(values: Row, name: str) -> float | None:
+    """Returns a column's value as a finite number; None if it is missing."""
     value = values.get(name)
     if value is None or value == "":
         return None
@@ -153,44 +183,53 @@ def optional_number(values: Row, name: str) -> float | None:
 
 
 def finite_number(name: str, value: Any) -> float:
+    """Returns a column's value as a finite number that float32 can hold.
+
+    Raises
+    ------
+    ValueError
+        If it is not one.
+    """
     try:
         number = float(value) if is_number(value) else math.nan
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or abs(number) > MOST_FLOAT32:
-        raise ValueError(f"has {value!r} in column {name}, which is no number")
+        raise ValueError(f"has {value!r} in column {name}, which is not a number")
     return number
 
 
 def convert(name: str, value: Any, dtype: str) -> Any:
-    """A table's value as an example holds it.
+    """Converts a table's value to what an example holds.
 
     Raises
     ------
     ValueError
-        If it is not of the type.
+        If the value is not of this type.
     """
     if dtype == STRING:
         if isinstance(value, list | dict):
             return json.dumps(value, ensure_ascii=False, default=str)
-        # In a column of text, a whole number of a data frame with gaps.
+        # A data frame with gaps holds whole numbers as floats.
         whole = isinstance(value, float) and value.is_integer()
         return "" if value is None else str(int(value) if whole else value)
     if dtype == FLOAT32:
         return math.nan if value in (None, "") else finite_number(name, value)
     try:
         number = int(value)
-        if not LEAST_INT64 <= number <= -LEAST_INT64 - 1:
+        if not fits_int64(number):
             raise ValueError
         return number
     except (TypeError, ValueError):
         raise ValueError(
-            f"has {value!r} in column {name}, which is no whole number of 64 bits"
+            f"has {value!r} in column {name}, which is not a whole number of 64 bits"
         ) from None
 
 
 def target_value(name: str, value: Any) -> float:
-    """A number to be predicted, which must be there."""
+    """Returns a number to predict, which must not be missing."""
     if value in (None, ""):
-        raise ValueError(f"has no number in column {name}, which is to be predicted")
+        raise ValueError(
+            f"has no number in column {name}, which `target_columns` needs"
+        )
     return finite_number(name, value)

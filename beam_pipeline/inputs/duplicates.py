@@ -1,4 +1,4 @@
-"""Rows that name a file twice, or that contradict each other about it."""
+"""Rows that list a clip twice, or that contradict each other about its file."""
 
 from __future__ import annotations
 
@@ -14,19 +14,28 @@ from beam_pipeline.storage import files
 
 
 class DuplicateCheck:
-    """What rows before have said, so that none says it twice, or otherwise.
+    """Compares each row with the rows before it.
 
-    Folders that do not overlap name a file once; what was put together by hand may not,
-    and a row of a manifest may be another part of the same file. Of these, and where
-    each input has its split, hashes are remembered.
+    Folders that do not overlap list a file once, so their rows need no check. Lists and
+    manifests may list a clip twice, and several rows may be parts of one file. For
+    these, and if inputs or groups have splits, the check keeps hashes in memory.
+
+    Attributes
+    ----------
+    identities : FileIdentities
+        Finds the files that names mean.
+    named : dict
+        For each name in the table of events: the first file with that name.
+    alike : dict
+        For each of these names that several files have: another such file.
     """
 
     def __init__(
         self, inputs: Sequence[Input], has_groups: bool, events: EventTable | None
     ):
-        self.places = FileIdentities([entry.root for entry in inputs])
-        self.named: dict[str, str] = {}  # in the table of events -> whose they are
-        self.alike: dict[str, str] = {}  # of these -> another file that is called so
+        self.identities = FileIdentities([entry.root for entry in inputs])
+        self.named: dict[str, str] = {}
+        self.alike: dict[str, str] = {}
         self._inputs = inputs
         self._events = events
         self._by_hand = any(entry.kind != FOLDER for entry in inputs)
@@ -35,71 +44,72 @@ class DuplicateCheck:
         self._parts: dict[int, int] = {}
         self._files: dict[int, int] = {}
         self._groups: dict[int, int] = {}
-        self._splits: dict[str, str] = {}  # of a group
+        self._group_splits: dict[str, str] = {}
         self._file_splits: dict[int, str] = {}
 
     def check(self, row: SourceRow) -> SourceRow:
-        """The row with its file's number, or with its problem."""
+        """Returns the row with the number of its file, or with its problem."""
         watched = self._by_hand or self._has_splits or self._has_groups
         if not watched and self._events is None:
             return row
-        place = self.places.place(self._inputs[row.source].root, row.filepath)
+        path = self.identities.path(self._inputs[row.source].root, row.filepath)
         problem = row.problem
         if self._by_hand and problem is None:
-            # Two links to a file are two names for it, which is no mistake.
-            path = normal_path(self._inputs[row.source].root, row.filepath)
-            part = (path, row.offset_s, row.duration_s, row.channel)
+            # Two links to a file are two clips on purpose, so links are not followed.
+            name = normal_path(self._inputs[row.source].root, row.filepath)
+            part = (name, row.offset_s, row.duration_s, row.channel)
             first = self._parts.setdefault(hash(part), row.row)
             if first != row.row:
-                problem = f"is listed twice: it is clip {first} from 0, too"
+                problem = f"is listed twice: first as clip {first}, counted from 0"
         if watched and row.problem is None:
-            file = self._files.setdefault(hash(place), row.row)
+            file = self._files.setdefault(hash(path), row.row)
             if file != row.row:
                 row = row._replace(file=file)
         if self._has_splits and problem is None:
-            split = self._file_splits.setdefault(hash(place), row.split)
+            split = self._file_splits.setdefault(hash(path), row.split)
             if split != row.split:
                 problem = (
-                    f"is in the split {row.split}, but the same file is in {split} "
-                    "before: a file is in one split"
+                    f"is in the split {row.split}, but an earlier clip of the same "
+                    f"file is in {split}; a file must be in one split"
                 )
         if self._has_groups and problem is None:
-            problem = self._grouped_otherwise(row)
+            problem = self._group_problem(row)
         if self._events is not None:
-            alike = self._named_alike(row, place, self._events)
-            problem = problem or alike
+            unclear = self._event_problem(row, path, self._events)
+            problem = problem or unclear
         return row if problem == row.problem else row._replace(problem=problem)
 
-    def _grouped_otherwise(self, row: SourceRow) -> str | None:
-        """Whether its file is in another group, or its group in another split."""
+    def _group_problem(self, row: SourceRow) -> str | None:
+        """The problem if the file has two groups, or the group two splits."""
         group = row.group.replace(GROUP_SEPARATOR, ", ")
         if self._groups.setdefault(row.file, hash(row.group)) != hash(row.group):
             return (
-                f"is of the group {group}, but clip {row.file} from 0, a part of the "
-                "same file, is of another: a file is in one group"
+                f"is in the group {group}, but clip {row.file}, counted from 0, is a "
+                "part of the same file and in another group; a file must be in one "
+                "group"
             )
-        split = self._splits.setdefault(row.group, row.split) if row.split else ""
+        split = self._group_splits.setdefault(row.group, row.split) if row.split else ""
         if split != row.split:
             return (
-                f"is in the split {row.split}, but its group {group} is in {split} "
-                "before: a group is in one split"
+                f"is in the split {row.split}, but an earlier clip of its group "
+                f"{group} is in {split}; a group must be in one split"
             )
         return None
 
-    def _named_alike(
-        self, row: SourceRow, place: str, events: EventTable
+    def _event_problem(
+        self, row: SourceRow, path: str, events: EventTable
     ) -> str | None:
-        """Whether the events' table calls another file the same."""
+        """The problem if the table of events has one name for this and another file."""
         name = events.name_of(row.filepath)
-        if name is None or self.named.setdefault(name, place) == place:
+        if name is None or self.named.setdefault(name, path) == path:
             return None
-        self.alike.setdefault(name, place)
+        self.alike.setdefault(name, path)
         return events.unclear(name, self.named[name])
 
 
 def normal_path(root: str, name: str) -> str:
-    """Where a name's file is, in one spelling: ``./x.wav`` is ``x.wav``."""
+    """Returns a file's path in its normal spelling: ``x.wav`` for ``./x.wav``."""
     path = files.join(root, name)
-    # Most are spelt so, and to make sure of it costs more than all else here.
+    # Most paths are normal already, and normpath costs more than this whole check.
     may_differ = "/." in path or "//" in path or path.endswith("/")
     return os.path.normpath(path) if may_differ and files.is_local(path) else path

@@ -1,7 +1,8 @@
-"""Events: labels with a start and an end, and what they say of windows.
+"""Events: labels with a start and an end, read from files.
 
-Label files of Audacity, selection tables of Raven, CSV, TSV, JSON and JSONL. Times are
-seconds from the start of the file. An event covers ``[start_s, end_s)``.
+The files are label files of Audacity, selection tables of Raven, CSV, TSV, JSON or
+JSONL. Times are seconds from the start of the audio file. An event covers
+``[start_s, end_s)``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from beam_pipeline.errors import InputError, UnusableEntry
 from beam_pipeline.recipe.clip_sections import Events
 from beam_pipeline.storage import files
 
-# Column names that are taken, in lower case, the best first.
+# Names of columns in lower case. The first that a row has is used.
 START_NAMES = ("start_s", "start", "begin time (s)", "onset", "begin", "start_time",
                "tmin", "begin_time", "start (s)", "start time (s)")  # fmt: skip
 END_NAMES = ("end_s", "end", "end time (s)", "offset", "end_time", "tmax", "stop",
@@ -32,12 +33,12 @@ LABEL_NAMES = ("label", "class", "event_label", "annotation", "species", "tag", 
                "call type", "text", "event", "common name")  # fmt: skip
 FILE_NAMES = ("path", "filepath", "filename", "file", "begin file", "begin path")
 
-# Text with other suffixes is of Audacity or Raven, if it has tabs.
+# Text with other suffixes comes from Audacity or Raven if it has tabs.
 CSV_SUFFIXES = (".csv", ".tsv")
 
 
 class Event(NamedTuple):
-    """A label that holds from ``start_s`` to ``end_s`` of its file."""
+    """A label that applies from ``start_s`` to ``end_s`` of its audio file."""
 
     start_s: float
     end_s: float
@@ -47,21 +48,21 @@ class Event(NamedTuple):
 def read_events(
     content: bytes, location: str, label_column: str | None = None
 ) -> dict[str | None, list[Event]]:
-    """The events in a file, by the file that they are in; None: the file is not named.
+    """Reads a file's events, by the audio file that their rows name; else by None.
 
     Parameters
     ----------
     content : bytes
-        What is in the file.
+        The file's content.
     location : str
-        Its path; the suffix tells JSON from text.
+        Its path. The suffix decides whether it is JSON or text.
     label_column : str, optional
         The column that holds the label. Default: the first of ``LABEL_NAMES``.
 
     Raises
     ------
     InputError
-        Naming the line and what is wrong with it.
+        If the file cannot be parsed; the error names the line and the problem.
     """
     try:
         text = content.decode("utf-8-sig")
@@ -73,16 +74,16 @@ def read_events(
     else:
         rows = _text_rows(text, location)
     events: dict[str | None, list[Event]] = {}
-    seen: set[Any] = set()
+    selections: set[Any] = set()
     for line, row in rows:
         where = f"{location}, line {line}"
         event = _event(row, label_column, where)
         name = _find(row, FILE_NAMES)
-        # Raven has one row for each view, waveform and spectrogram, of an event.
+        # Raven writes an event once for each view: waveform and spectrogram.
         selection = row.get("selection")
-        if selection is not None and (selection, event) in seen:
+        if selection is not None and (selection, event) in selections:
             continue
-        seen.add((selection, event))
+        selections.add((selection, event))
         events.setdefault(None if name is None else str(name), []).append(event)
     for some in events.values():
         some.sort()
@@ -90,28 +91,31 @@ def read_events(
 
 
 def _text_rows(text: str, location: str) -> list[tuple[int, dict[str, Any]]]:
-    """Rows by lower-case column; Audacity's files have no header."""
+    """Returns (line, values by column in lower case) for each row.
+
+    Files of Audacity have no header.
+    """
     first = next((line for line in text.splitlines() if line.strip()), None)
     if first is None:
         return []
-    # CSV quotes; Audacity and Raven do not: there a quote is a part of the label.
+    # In CSV, quotes enclose values. In Audacity and Raven, they are part of the label.
     is_csv = location.lower().endswith(CSV_SUFFIXES) or "\t" not in first
     delimiter = max("\t,;", key=first.count) if is_csv else "\t"
     table = _split_lines(text, delimiter, is_csv, location)
     header = [name.strip().lower() for name in table[0][1]]
     if _is_number(header[0]) and len(header) >= 2:
-        # A line that begins with a backslash holds the frequencies of the one before.
+        # A line that starts with a backslash has the frequencies of the line before.
         header = ["start_s", "end_s", "label"]
         rows = [(n, row) for n, row in table if row[0].strip() != "\\"]
-        # Of one without a label the last tab may be missing.
+        # A line without a label may lack its last tab.
         rows = [(n, [*row, ""] if len(row) == 2 else row) for n, row in rows]
     else:
         rows = table[1:]
         names = {*START_NAMES, *END_NAMES, *LABEL_NAMES}
         if not rows and not set(header) & names:
             raise InputError(
-                f"{location}, line {table[0][0]}: is neither an event (start, end and "
-                f"label, with tabs between them) nor a header: {first!r}."
+                f"{location}, line {table[0][0]}: must be an event (start, end and "
+                f"label, with tabs between them) or a header, not {first!r}."
             )
     for n, row in rows:
         if len(row) != len(header):
@@ -125,7 +129,7 @@ def _text_rows(text: str, location: str) -> list[tuple[int, dict[str, Any]]]:
 def _split_lines(
     text: str, delimiter: str, is_csv: bool, location: str
 ) -> list[tuple[int, list[str]]]:
-    """The values of each line that has some, and its number."""
+    """Returns (line number, values) for each row that is not empty."""
     reader = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=delimiter,
@@ -133,7 +137,7 @@ def _split_lines(
         strict=True,
     )
     rows = []
-    line = 1  # where the next row begins; one in quotes may have several
+    line = 1  # the next row's first; a row with quotes may have several
     try:
         for row in reader:
             if any(map(str.strip, row)):
@@ -178,7 +182,7 @@ def _event(row: Mapping[str, Any], label_column: str | None, where: str) -> Even
     else:
         end = _seconds(_required(row, "end", END_NAMES, where), where)
     label_value = _required(row, "label", names, where)
-    # Raven's times of several files run on from one to the next.
+    # In a table of several files, Raven's times continue from file to file.
     offset = row.get("file offset (s)")
     if offset not in (None, ""):
         begin = _seconds(offset, where)
@@ -190,8 +194,7 @@ def _event(row: Mapping[str, Any], label_column: str | None, where: str) -> Even
         raise InputError(f"{where}: the event has an empty label.")
     if len(label.splitlines()) > 1:
         raise InputError(
-            f"{where}: the label runs over several lines, {label!r}; is a quote not "
-            "closed?"
+            f"{where}: the label has several lines, {label!r}; is a quote not closed?"
         )
     return Event(start, end, label)
 
@@ -202,7 +205,7 @@ def _required(
     value = _find(row, names)
     if value is None:
         raise InputError(
-            f"{where}: there is no column for the {kind} ({', '.join(names)}), only "
+            f"{where}: the {kind} has no column ({', '.join(names)}); the columns are "
             f"{', '.join(map(str, row))}."
         )
     return value
@@ -226,15 +229,15 @@ def _seconds(value: Any, where: str) -> float:
     except (TypeError, ValueError):
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds >= 0):
-        raise InputError(f"{where}: {value!r} is not a time in seconds from 0 on.")
+        raise InputError(f"{where}: {value!r} is not a time in seconds, 0 or more.")
     return seconds
 
 
 @dataclass(frozen=True)
 class EventTable:
-    """The events of many clips in one file, by the name that it has for each.
+    """One file's events of many clips, by the name that the file has for each clip.
 
-    Every process that reads headers holds it whole.
+    Every process that reads headers keeps the whole table in memory.
     """
 
     where: str
@@ -242,23 +245,23 @@ class EventTable:
 
     @classmethod
     def of(cls, events: Events) -> EventTable | None:
-        """The recipe's table as it is now; None if it names none.
+        """Reads the recipe's table; None if it has none for all clips.
 
         Raises
         ------
         InputError
-            If it is not there, cannot be read, or does not name the files.
+            If the table does not exist, cannot be parsed, or does not name the files.
         """
         if events.source is None or "{" in events.source:
             return None
         location = files.absolute(events.source)
         if not files.exists(location):
-            raise InputError(f"{location}: there is no such file. Check --events.")
+            raise InputError(f"{location}: there is no such file. Check `events`.")
         content = files.read_bytes(location)
         return _parse_table(content, location, events.column)
 
     def name_of(self, filepath: str) -> str | None:
-        """What a clip is called in the table: its path, or its name alone."""
+        """Returns a clip's name in the table: its path or its file name, or None."""
         plain = posixpath.normpath(filepath) if "./" in filepath else filepath
         for name in (filepath, plain, filepath.rpartition("/")[2]):
             if name in self.by_name:
@@ -266,10 +269,10 @@ class EventTable:
         return None
 
     def unclear(self, name: str, other: str) -> str:
-        """Why a clip that has the table's name cannot be taken: another has it, too."""
+        """Returns the problem of a clip whose name in the table another clip has."""
         return (
-            f"is called {name}, as {other} is, and {self.where} does not tell whose "
-            "events these are; write paths there"
+            f"has the name {name} in {self.where}, and so has {other}; write paths "
+            "there, so that each event belongs to one file"
         )
 
 
@@ -278,23 +281,23 @@ def _parse_table(content: bytes, location: str, label_column: str | None) -> Eve
     found = read_events(content, location, label_column)
     if None in found:
         raise InputError(
-            f"{location} does not say which file an event is in: it has none of the "
-            f"columns {', '.join(FILE_NAMES)}. For a file beside each clip, write "
-            "--events '{folder}/{stem}.txt'."
+            f"{location} does not name the file of each event: it has none of the "
+            f"columns {', '.join(FILE_NAMES)}. For a table beside each clip, give "
+            "`events` as '{folder}/{stem}.txt'."
         )
     written = [str(name).replace("\\", "/") for name in found]  # on Windows, too
     count = Counter(map(_plain_name, set(written)))
     by_name: dict[str, list[Event]] = {}
     for name, events in zip(written, found.values(), strict=True):
         plain = _plain_name(name)
-        # Of two folders' files, their names alone would make one.
+        # Files of two folders may have the same name, so they keep their paths.
         name = name if count[plain] > 1 and _is_elsewhere(name) else plain
         by_name.setdefault(name, []).extend(events)
     return EventTable(location, {n: tuple(sorted(e)) for n, e in by_name.items()})
 
 
 def _plain_name(name: str) -> str:
-    """A file's name as clips are called; of a path elsewhere, the last part alone."""
+    """Returns a path as clips have it; only the file name of an absolute path."""
     return name.rpartition("/")[2] if _is_elsewhere(name) else posixpath.normpath(name)
 
 
@@ -309,13 +312,13 @@ def clip_events(
     classes: Sequence[str] | None,
     table: EventTable | None,
 ) -> tuple[Event, ...]:
-    """A clip's events, in order of their time, from the table or a file of its own.
+    """Returns a clip's events, by time, from the table of all clips or its own table.
 
     Raises
     ------
     UnusableEntry
-        If its own file is missing or cannot be read, or an event is of a class that is
-        not one of the recipe's.
+        If its own table is missing or cannot be parsed, or if the class of an event is
+        not one of ``classes``.
     """
     if asked.source is None:
         return ()
@@ -328,13 +331,13 @@ def clip_events(
             raise UnusableEntry(
                 filepath,
                 f"has an event of class {event.label} at {event.start_s:g} s, which is "
-                "not one of --classes",
+                "not one of `classes`",
             )
     return events
 
 
 def events_file(filepath: str, root: str, asked: Events) -> str:
-    """Where a clip's events are: the table of all clips, or a file of its own."""
+    """Returns the path of the table with a clip's events."""
     if "{" not in (asked.source or ""):
         return files.absolute(asked.source or "")
     return files.join(root, os.path.normpath(_own_name(filepath, asked)))
@@ -352,7 +355,9 @@ def _own_events(filepath: str, root: str, asked: Events) -> tuple[Event, ...]:
     location = events_file(filepath, root, asked)
     if not files.exists(location):
         raise UnusableEntry(
-            filepath, f"has no file of events {below}; make it, empty if there are none"
+            filepath,
+            f"has no file of events {below}; create it, and leave it empty if the "
+            "clip has no events",
         )
     try:
         found = read_events(files.read_bytes(location), location, asked.column)

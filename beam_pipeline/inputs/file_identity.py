@@ -1,9 +1,9 @@
-"""Places: which file a name means, whatever way it is written.
+"""File identities: which file a name means, however it is written.
 
-A file may be called ``x.wav``, ``./x.wav`` or by its absolute path, and be reached by
-links. For splits all that is one file, with one key: its name relative to the folder
-that names are relative to, so that the key is the same wherever the data lie. A file
-outside of all such folders has the first name that it was called by.
+A file may have the names ``x.wav``, ``./x.wav`` and its absolute path, and links may
+lead to it. For splits, these are one file with one key: its path relative to the root
+of the input, so that the key stays the same if the data move. The key of a file outside
+of all roots is the first name that the inputs give it.
 """
 
 from __future__ import annotations
@@ -17,41 +17,47 @@ from beam_pipeline.storage import files
 
 
 class FileIdentities:
-    """Finds the files that names below some roots mean."""
+    """Finds the file that a name below a root means.
+
+    Parameters
+    ----------
+    roots : sequence of str
+        The folders that names are relative to.
+    """
 
     def __init__(self, roots: Sequence[str]):
         real = {os.path.realpath(root) for root in roots if files.is_local(root)}
         # The innermost first.
         self._roots = sorted(real, key=len, reverse=True)
         self._folders: dict[tuple[str, str], tuple[str, str]] = {}
-        # A row's place and key are asked for one after the other, and to see whether a
-        # file is a link is a request on a network.
+        # A row needs its file's path, then its key, and the test for a link may be a
+        # request over the network.
         self._found = functools.lru_cache(maxsize=1)(self._find)
         self._outside: dict[str, str] = {}
 
     def key(self, root: str, name: str) -> str:
-        """What stands for the file that a name below a root means.
+        """Returns the key of the file that a name below a root means.
 
         Examples
         --------
-        >>> places = Places(["/sounds"])
-        >>> [places.key("/sounds", name) for name in ("./a.wav", "/sounds/a.wav")]
+        >>> identities = FileIdentities(["/sounds"])
+        >>> [identities.key("/sounds", name) for name in ("./a.wav", "/sounds/a.wav")]
         ['a.wav', 'a.wav']
         """
         return self._found(root, name)[1]
 
-    def place(self, root: str, name: str) -> str:
-        """Where that file is."""
+    def path(self, root: str, name: str) -> str:
+        """Returns the real path of the file that a name below a root means."""
         return self._found(root, name)[0]
 
     def _find(self, root: str, name: str) -> tuple[str, str]:
-        """Where a file is, and its key."""
+        """Returns a file's path and its key."""
         if not files.is_local(root) or not files.is_local(name):
             path = files.join(root, name)
             return path, path.removeprefix(root.rstrip("/") + "/")
         folder, base = _parted(name)
-        place, key = self._folder(root, folder)
-        path, key = f"{place}/{base}", f"{key}{base}"
+        path, key = self._folder(root, folder)
+        path, key = f"{path}/{base}", f"{key}{base}"
         if not os.path.islink(path):
             return path, self._outside.get(path, key)
         real = os.path.realpath(path)
@@ -62,29 +68,30 @@ class FileIdentities:
         return real, self._key_of(real, key)
 
     def _folder(self, root: str, folder: str) -> tuple[str, str]:
-        """Where a folder is, and what stands for it before a name in it."""
+        """Returns a folder's path, and what comes before a name in a file's key."""
         found = self._folders.get((root, folder))
         if found is None:
-            place = os.path.join(root, folder)
-            with suppress(ValueError):  # no folder's name: there is a NUL in it
-                place = os.path.realpath(place)
+            path = os.path.join(root, folder)
+            with suppress(ValueError):  # a name with a NUL in it names no folder
+                path = os.path.realpath(path)
             spelt = os.path.normpath(folder) if folder else ""
-            key = self._key_of(place, "" if spelt == "." else spelt)
-            found = place.rstrip("/"), f"{key}/" if key not in ("", "/") else key
+            key = self._key_of(path, "" if spelt == "." else spelt)
+            found = path.rstrip("/"), f"{key}/" if key not in ("", "/") else key
             self._folders[root, folder] = found
         return found
 
-    def _key_of(self, place: str, spelt: str) -> str:
+    def _key_of(self, path: str, spelt: str) -> str:
+        """Returns the key of a real path; ``spelt`` if this is its first name."""
         for root in self._roots:
-            if place == root:
+            if path == root:
                 return ""
-            if place.startswith(root.rstrip("/") + "/"):
-                return place[len(root.rstrip("/")) + 1 :]
-        return self._outside.setdefault(place, spelt)
+            if path.startswith(root.rstrip("/") + "/"):
+                return path[len(root.rstrip("/")) + 1 :]
+        return self._outside.setdefault(path, spelt)
 
 
 def _parted(name: str) -> tuple[str, str]:
-    """The folder and the rest of a name; ``..`` and the like belong to the folder."""
+    """Returns a name's folder and the rest; ``.`` and ``..`` are part of the folder."""
     folder, slash, base = name.rpartition("/")
     if base in ("", ".", ".."):
         name = os.path.normpath(name)

@@ -22,7 +22,7 @@ Source = PathLike | Sequence[Any] | Mapping[str, Any] | Any
 
 
 class Labelled(NamedTuple):
-    """An input whose classes are not in its names, but given one by one."""
+    """An input with a mapping from its files to their classes."""
 
     source: Source
     classes: Mapping[str, str]
@@ -31,7 +31,7 @@ class Labelled(NamedTuple):
 def with_labels(
     input: Source, options: Mapping[str, Any]
 ) -> tuple[Source | Labelled, dict[str, Any]]:
-    """Takes a mapping as ``label_from`` over to the input, where it makes a column."""
+    """Moves a mapping in ``label_from`` to the input, where it becomes a column."""
     classes = options.get("label_from")
     if not isinstance(classes, Mapping):
         return input, dict(options)
@@ -40,7 +40,7 @@ def with_labels(
 
 @contextmanager
 def resolved(input: Source | Labelled, recipe: Recipe) -> Iterator[list[Input]]:
-    """The inputs of :func:`record`; tables in memory are in files for the block."""
+    """Yields the inputs of ``record``; files hold tables in memory during the block."""
     classes = None
     if isinstance(input, Labelled):
         input, classes = input
@@ -52,8 +52,8 @@ def resolved(input: Source | Labelled, recipe: Recipe) -> Iterator[list[Input]]:
             if isinstance(entry, str | os.PathLike):
                 return os.fspath(entry)
             raise InputError(
-                f"The input {entry!r:.80} is neither a path nor a table: a list of "
-                "dicts, or a data frame."
+                f"The input {entry!r:.80} is neither a path nor a table. Give a table "
+                "as a list of dicts or a data frame."
             )
 
         if isinstance(input, Mapping):
@@ -65,7 +65,7 @@ def resolved(input: Source | Labelled, recipe: Recipe) -> Iterator[list[Input]]:
         inputs = []
         for entry in resolve_inputs(texts):
             if entry.root == folder:
-                # Paths in them are those of the program that made them.
+                # Paths in its rows are relative to the program's folder.
                 entry = replace(entry, root=os.getcwd(), in_memory=True)
             inputs.append(entry)
         if classes is not None:
@@ -82,47 +82,49 @@ def resolved(input: Source | Labelled, recipe: Recipe) -> Iterator[list[Input]]:
 def labelled_rows(
     inputs: Sequence[Input], classes: Mapping[str, str]
 ) -> list[list[dict[str, str]]]:
-    """A row with path and class for each file of each input.
+    """Returns a row with path and class for each file of each input.
 
     Parameters
     ----------
     classes : mapping
-        From names, written as people like, below the input's root or absolute.
+        From files to classes. Paths are relative to the input's root or absolute, in
+        any spelling.
 
     Raises
     ------
     InputError
-        If an input is a table or has no file, or a name is none of their files'.
+        If an input is a table or has no file, or a path is not one of the files.
     """
     missing = dict(classes)
     tables = []
     for entry in inputs:
         if entry.kind == TABLE:
             raise InputError(
-                f"{entry.location} is a table, whose classes are in a column: name it "
-                "with label_from instead of a mapping."
+                f"{entry.location} is a table, which has classes in a column. Give the "
+                "column's name as `label_from` instead of a mapping."
             )
-        by_place: dict[str, str] = {}
+        by_path: dict[str, str] = {}
         for name in classes:
-            place = normal_path(entry.root, os.fspath(name))
-            if by_place.setdefault(place, name) != name:
+            path = normal_path(entry.root, os.fspath(name))
+            if by_path.setdefault(path, name) != name:
                 raise InputError(
-                    f"label_from has {by_place[place]} and {name}, which are one file."
+                    f"`label_from` has {by_path[path]} and {name}, which are the same "
+                    "file. Remove one of them."
                 )
         rows = []
         for name, taken in list_input(entry):
             if not taken:
                 continue
-            given = by_place.get(normal_path(entry.root, name))
+            given = by_path.get(normal_path(entry.root, name))
             rows.append({"path": name, "class": ""})
             if given is not None:
                 rows[-1]["class"] = missing.pop(given, classes[given])
         if not rows:
-            raise InputError(f"There is no audio file in {entry.location}.")
+            raise InputError(f"{entry.location} has no audio file.")
         tables.append(rows)
     for name in missing:
         raise InputError(
-            f"label_from has a class for {name}, which is not among the files; names "
-            f"are relative to {inputs[0].root}, or absolute."
+            f"`label_from` has a class for {name}, which is not one of the files. Give "
+            f"paths relative to {inputs[0].root}, or absolute paths."
         )
     return tables

@@ -1,4 +1,4 @@
-"""A clip's class, read off its name."""
+"""Labels: how a clip's name gives its class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 
 
 class Labeler:
-    """Reads a clip's class off its name. ``label_from`` as in the recipe."""
+    """Reads a clip's class from its name, as the recipe's ``label_from`` says."""
 
     def __init__(self, label_from: str):
         self._from = label_from
@@ -18,12 +18,12 @@ class Labeler:
         self._pattern = None if known else re.compile(label_from)
 
     def groups(self) -> tuple[str, ...]:
-        """The named groups of the expression that are columns."""
+        """Returns the named groups of the expression that are columns."""
         names = () if self._pattern is None else tuple(self._pattern.groupindex)
         return tuple(name for name in names if name != "class")
 
     def values(self, filepath: str) -> dict[str, str]:
-        """What those groups match in a name; empty where it does not."""
+        """Returns what these groups match in a name; empty text without a match."""
         if self._pattern is None:
             return {}
         match = self._pattern.search(filepath)
@@ -31,7 +31,7 @@ class Labeler:
         return {name: found.get(name) or "" for name in self.groups()}
 
     def label(self, filepath: str, root: str) -> str | None:
-        """The class of a name below a root.
+        """Returns the class of a clip, from its name below a root.
 
         ================== ========================= ===========
         label_from         filepath                  class
@@ -46,7 +46,7 @@ class Labeler:
         Raises
         ------
         ValueError
-            If the name has no such part.
+            If the name has no class.
         """
         folder, _, name = filepath.rpartition("/")
         stem = os.path.splitext(name)[0]
@@ -58,8 +58,8 @@ class Labeler:
             label = stem.rpartition("_")[2] if "_" in stem else ""
             if not label:
                 raise ValueError(
-                    "has no class: no text after an underscore in its name; "
-                    "use --label-from folder, none or a regular expression"
+                    "has no class: its name has no text after an underscore; give "
+                    "`label_from` folder, none or a regular expression"
                 )
             return label
         match = self._pattern.search(filepath)
@@ -71,14 +71,15 @@ class Labeler:
 
 
 def named_groups(label_from: str) -> tuple[str, ...]:
-    """The columns that the recipe's expression makes of every name."""
+    """Returns the columns that the expression in ``label_from`` reads from names."""
     try:
         return Labeler(label_from).groups()
-    except re.error:  # it is a column's name
+    except re.error:  # a column's name
         return ()
 
 
 def reads_names(label_from: str) -> bool:
+    """Whether classes come from names of files; otherwise, from a column."""
     if label_from in LABEL_SOURCES:
         return True
     try:
@@ -88,11 +89,18 @@ def reads_names(label_from: str) -> bool:
 
 
 def composed(text: str) -> str:
-    """Text with its accents in one spelling, NFC: file systems have two."""
+    """Returns text in Unicode's form NFC: file systems spell accents in two ways."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def label_parts(label: str, separator: str) -> list[str]:
+    """Returns the classes in a label, sorted, each once.
+
+    Raises
+    ------
+    ValueError
+        If one of them is empty.
+    """
     parts = sorted({part.strip() for part in label.split(separator)})
     if "" in parts:
         raise ValueError(f"has an empty class in {label!r}")

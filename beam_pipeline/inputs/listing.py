@@ -1,4 +1,4 @@
-"""The listing: every clip of every input, in order, and what is said of it."""
+"""The listing: every clip of every input, in order, as rows."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.inputs.columns import FLOAT32, STRING, Layout
+from beam_pipeline.inputs.columns import Layout
 from beam_pipeline.inputs.duplicates import DuplicateCheck
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.file_identity import FileIdentities
 from beam_pipeline.inputs.labels import named_groups
 from beam_pipeline.inputs.rows import RowReader, SourceRow
 from beam_pipeline.inputs.sources import FOLDER, GLOB, LIST, TABLE, Input
-from beam_pipeline.inputs.tables import column_types, open_table, read_rows
+from beam_pipeline.inputs.tables import STRING, column_types, open_table, read_rows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
 
-# What libsndfile may decode, and what people keep beside it and would miss in silence:
-# those become rejects with a reason.
+# Suffixes that libsndfile may decode, and suffixes of other audio formats: files in
+# those become rejects with a reason, instead of being ignored.
 _AUDIO_NAMES = """
     wav wave bwf rf64 w64 flac ogg oga opus mp3 mp2 mpga aif aiff aifc au snd caf sph
     nist voc paf svx ircam wve sds m4a m4b mp4 aac ac3 alac amr ape awb dsf dff dts mka
@@ -31,10 +31,10 @@ AUDIO_SUFFIXES = frozenset(f".{name}" for name in _AUDIO_NAMES.split())
 
 
 class ListingSummary(NamedTuple):
-    """How many files the inputs have: clips, and others, which are ignored.
+    """How many files the inputs have: clips, and other files, which are ignored.
 
-    ``alike`` are names in the table of events that several files are called by, each
-    with one of these that is not the first.
+    ``alike`` maps each name in the table of events that several files have to one of
+    these files that is not the first.
     """
 
     clips: int
@@ -45,22 +45,22 @@ class ListingSummary(NamedTuple):
 def list_sources(
     inputs: Sequence[Input], recipe: Recipe, before: DuplicateCheck | None = None
 ) -> Iterator[SourceRow | None]:
-    """Every clip of every input, in order; None for each file that is ignored.
+    """Yields every clip of every input, in order; None for each file that is ignored.
 
-    From folders: the files with an audio suffix, in any case; other and hidden files
-    are ignored. From globs, single files, lists and manifests: everything.
+    Folders give their files with an audio suffix, in upper or lower case; other and
+    hidden files are ignored. Globs, single files, lists and manifests give every file.
 
-    A folder's file that is also reached by a link is listed twice, as people mean it
-    who link a file into several classes; both are in the same split.
+    A file and a link to it are two clips, because users link a file into the folders of
+    several classes. Both are in the same split.
 
-    Of files that the table of events calls alike, only those after the first can have
-    that as their problem; ``before`` tells of it at the end.
+    If the table of events has one name for several files, the first of them has no
+    problem in its row. ``before.alike`` names these files when the listing is complete.
     """
     events = EventTable.of(recipe.events)
     before = before or DuplicateCheck(inputs, bool(recipe.splits.group_by), events)
     row = 0
     for source, entry in enumerate(inputs):
-        reader = row_reader(source, entry, recipe, before.places)
+        reader = row_reader(source, entry, recipe, before.identities)
         for found in _rows(entry, reader, row):
             if found is not None:
                 found = before.check(found)
@@ -76,23 +76,23 @@ def list_sources(
 
 
 def row_reader(
-    source: int, entry: Input, recipe: Recipe, places: FileIdentities
+    source: int, entry: Input, recipe: Recipe, identities: FileIdentities
 ) -> RowReader:
-    """What turns an input's names or rows into clips.
+    """Returns the reader of an input's names or rows.
 
     Raises
     ------
     RecipeError
-        If the recipe names a column that the input has not.
+        If the recipe names a column that the input does not have.
     """
     layout = layout_of(entry, recipe)
     return RowReader(
-        source, entry.root, layout, dict(entry.columns), recipe, places, entry.split
+        source, entry.root, layout, dict(entry.columns), recipe, identities, entry.split
     )
 
 
 def layout_of(entry: Input, recipe: Recipe) -> Layout:
-    """Which of an input's columns is what."""
+    """Returns the use of each of an input's columns."""
     if entry.table is not None:
         return Layout.of(entry.table.names, recipe, entry.location, is_table=True)
     groups = named_groups(recipe.labels.label_from)
@@ -111,30 +111,32 @@ def _rows(entry: Input, reader: RowReader, first: int) -> Iterator[SourceRow | N
 
 
 def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
-    """The inputs, with the columns that their clips bring, and the types of these.
+    """Returns the inputs with the names and types of the columns of examples.
 
-    Manifests are read through once, a batch of rows at a time.
+    Reads every manifest once, in batches of rows.
 
     Raises
     ------
     InputError
-        If a manifest cannot be read, or two inputs bring different columns.
+        If a manifest cannot be read, or two inputs give examples different columns.
     RecipeError
-        If the recipe names a column that is not there.
+        If the recipe names a column that does not exist.
     """
-    way = recipe.splits.decided_by()
+    decided_by = recipe.splits.decided_by()
     named = any(entry.split for entry in inputs)
-    if way is not None and named:
+    json = recipe.to_json()
+    if decided_by is not None and named:
         raise RecipeError(
-            way,
-            "decides splits, and so does `input` as SPLIT=INPUT; give one of the two",
-            recipe.to_json()[way],
+            decided_by,
+            "decides the splits, and so does `input` as SPLIT=INPUT; give only one of "
+            "the two",
+            json[decided_by],
         )
-    if recipe.splits.group_by and way is None and not named:
+    if recipe.splits.group_by and decided_by is None and not named:
         raise RecipeError(
             "group_by",
-            "needs `splits`, `folds`, `split_column` or an input for each split",
-            recipe.splits.group_by,
+            "needs `splits`, `folds`, `split_column` or an `input` for each split",
+            json["group_by"],
         )
     surveyed = []
     for entry in inputs:
@@ -149,8 +151,7 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
         types = dict.fromkeys(layout.extra, STRING)
         if entry.table is not None and layout.extra:
             types = column_types(entry.table, layout.extra)
-        columns = [*types.items(), *((name, FLOAT32) for name in layout.targets)]
-        surveyed.append(replace(entry, columns=tuple(columns)))
+        surveyed.append(replace(entry, columns=layout.columns(types)))
     for entry in surveyed[1:]:
         if entry.columns != surveyed[0].columns:
             first, other = (
@@ -158,14 +159,15 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
                 for each in (surveyed[0], entry)
             )
             raise InputError(
-                f"{surveyed[0].location} brings the columns {first}, but "
-                f"{entry.location} brings {other}; examples need the same. Choose some "
-                "with --columns, or none."
+                f"{surveyed[0].location} has the columns {first} for examples, but "
+                f"{entry.location} has {other}. All examples need the same columns: "
+                "choose them with `columns`, or give none."
             )
     return surveyed
 
 
 def list_input(entry: Input) -> Iterator[tuple[str, bool]]:
+    """Yields (name, whether it is a clip) of each file of an input without a table."""
     if entry.kind == FOLDER:
         for name in files.list_files(entry.location):
             yield name, is_audio_name(name)
@@ -183,15 +185,15 @@ def list_input(entry: Input) -> Iterator[tuple[str, bool]]:
 
 
 def _match(entry: Input) -> Iterator[str]:
-    """The files that a glob matches, relative to its root, in order."""
+    """Yields the files that a glob matches, relative to its root, in order."""
     below = len(entry.root.rstrip("/")) + 1
-    # Not left to Beam: it would take the root for a part of the pattern.
+    # Beam's own match would read wildcards in the root, too.
     matches = glob_regex(entry.location[below:]).fullmatch
     return (name for name in files.list_files(entry.root) if matches(name))
 
 
 def is_audio_name(name: str) -> bool:
-    """Whether a file below a folder is meant: an audio suffix, and nothing hidden."""
+    """Whether a folder's file is a clip: it has an audio suffix and is not hidden."""
     if name.startswith(".") or "/." in name:
         return False
     return os.path.splitext(name)[1].lower() in AUDIO_SUFFIXES

@@ -1,4 +1,4 @@
-"""Rows: what a clip's name or a table says of it, before its file is touched."""
+"""Rows: what a clip's name or a manifest says of it; opens no file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from beam_pipeline.inputs.splits import GROUP_SEPARATOR, Splitter, group_key
 from beam_pipeline.inputs.tables import Row
 from beam_pipeline.recipe.recipe import Recipe
 
-# The part of a file that is all of it: offset_s, duration_s and channel.
-ALL = 0.0, None, None
+# The offset_s, duration_s and channel of a clip that is a whole file.
+WHOLE_FILE = 0.0, None, None
 
 
 class Known(NamedTuple):
-    """What a probe would find, as a table says it."""
+    """What a probe would find, as a table gives it."""
 
     frames: int
     sample_rate_hz: int
@@ -35,36 +35,36 @@ class Known(NamedTuple):
 
 
 class SourceRow(NamedTuple):
-    """One clip as it was listed.
+    """One clip in the listing.
 
     Attributes
     ----------
     row : int
-        Its place in the listing over all inputs, from 0.
+        The clip's number in the listing of all inputs, from 0.
     source : int
-        Which input it came from.
+        The number of its input, from 0.
     filepath : str
         Its name in the examples: ``/``-separated, relative to the input's root.
     label : str or None
-        Its class; several with the recipe's separator between them.
+        Its class, or several classes with the recipe's separator between them.
     problem : str or None
-        Why it cannot be taken, if the listing alone shows that.
+        Why the clip is rejected, if the listing alone shows it.
     split : str
-        Empty where it is for the whole corpus to decide.
+        Its split; empty if the salt is chosen later, or if there are no splits.
     group : str
-        Clips of one group are in one split: its file, if nothing else says so.
+        Clips of one group are in one split. Without ``group_by``, the key of its file.
     offset_s, duration_s : float
-        Which part of its file it is; to the end where there is no duration.
+        The part of the file, in seconds; without a duration, to the file's end.
     channel : int or None
-        The only one to be taken.
+        The only channel to use, from 0; None: those of the recipe.
     known : Known or None
-        What need not be probed.
+        What the table gives, so that the file needs no probe.
     columns : tuple
-        Values of the extra columns, in their order.
+        Values of :meth:`.columns.Layout.columns`, in their order.
     line : int
-        Its row in a table, from 1; the header counts. 0: it is in no table.
+        Its line in the table, from 1, including the header; 0: it is in no table.
     file : int
-        Stands for its file: the row of the first clip that was listed of it.
+        The row of the first clip of the same file.
     """
 
     row: int
@@ -84,20 +84,20 @@ class SourceRow(NamedTuple):
 
 
 class RowReader:
-    """Turns names and rows of tables into :class:`SourceRow`.
+    """Turns names of files and rows of tables into :class:`SourceRow`.
 
-    Problems of a row are told in the row: it becomes a reject, which has a name.
+    A row that cannot be used gets a problem, and becomes a reject.
     """
 
     def __init__(
         self, source: int, root: str, layout: Layout, types: Mapping[str, str],
-        recipe: Recipe, places: FileIdentities, split: str = "",
+        recipe: Recipe, identities: FileIdentities, split: str = "",
     ):  # fmt: skip
         self._source = source
         self._root = root
         self._layout = layout
         self._columns = [(name, types[name]) for name in layout.extra]
-        self._places = places
+        self._identities = identities
         self._has_parts = not set(SEGMENT_COLUMNS).isdisjoint(layout.names)
         self._split = split
         self._labeler = (
@@ -116,12 +116,12 @@ class RowReader:
             self._splitter = Splitter(shares, splits.salt)
 
     def of_name(self, row: int, filepath: str) -> SourceRow:
-        """The row of a file that was found by its name."""
+        """Returns the row of a file that is in no table."""
         values = {} if self._labeler is None else self._labeler.values(filepath)
         return self._row(row, filepath, values, {}, 0)
 
     def of_values(self, row: int, line: int, values: Row) -> SourceRow:
-        """The row of a table, which stands on this line of it."""
+        """Returns the row for one line of a table."""
         layout = self._layout
         assert layout.path is not None
         path = values.get(layout.path)
@@ -139,12 +139,14 @@ class RowReader:
             shown = filepath.encode(errors="surrogateescape").decode(
                 errors="backslashreplace"
             )
-            problem = "its name is not valid UTF-8; rename it"
+            problem = "has a name that is not valid UTF-8; rename it"
             return SourceRow(row, self._source, shown, None, problem, file=row)
         try:
             label = self._label(filepath, values)
             group = self._group(filepath, values)
-            offset_s, duration_s, channel = _segment(table) if self._has_parts else ALL
+            offset_s, duration_s, channel = (
+                _segment(table) if self._has_parts else WHOLE_FILE
+            )
             return SourceRow(
                 row,
                 self._source,
@@ -171,7 +173,7 @@ class RowReader:
 
     def _label(self, filepath: str, values: Mapping[str, Any]) -> str | None:
         if self._has_events:
-            return None  # each window has its own
+            return None  # each window has its own label
         if self._labeler is not None:
             label = self._labeler.label(filepath, self._root)
             label = None if label is None else composed(label)
@@ -179,7 +181,7 @@ class RowReader:
             value = values.get(self._layout.label or "")
             if isinstance(value, list | tuple):
                 value = self._joined(value)
-            # Interned: of a million rows, the few classes are in memory once.
+            # Interned: a million rows share the few classes in memory.
             label = "" if value is None else sys.intern(composed(str(value).strip()))
             if not label:
                 raise ValueError(f"has no class in column {self._layout.label}")
@@ -190,38 +192,40 @@ class RowReader:
         )
         for part in parts if self._classes else ():
             if part not in self._classes:
-                raise ValueError(f"has class {part}, which is not one of --classes")
+                raise ValueError(f"has class {part}, which is not one of `classes`")
         return label if self._separator is None else self._separator.join(parts)
 
     def _joined(self, labels: Sequence[Any]) -> str:
-        """Several classes that came as a list, as text."""
+        """Returns a list of classes as text, with the separator between them."""
         column = self._layout.label
         if self._separator is None:
             raise ValueError(
-                f"has a list of classes in column {column}; give --label-separator, "
-                "a character that is in none of them"
+                f"has a list of classes in column {column}; give `label_separator`, "
+                "a text that is in none of them"
             )
         for label in labels:
             if isinstance(label, list | dict | bool) or label is None or label != label:
                 raise ValueError(
                     f"has {json.dumps(label, default=str)} in the list of column "
-                    f"{column}, which is no class"
+                    f"{column}, which is not a class"
                 )
             if self._separator in str(label):
                 raise ValueError(
-                    f"has class {label} in column {column}, and {self._separator!r} "
-                    "stands between classes; give another --label-separator"
+                    f"has class {label} in column {column}, which contains "
+                    f"{self._separator!r}; give another `label_separator`"
                 )
         return self._separator.join(map(str, labels))
 
     def _group(self, filepath: str, values: Mapping[str, Any]) -> str:
         if not self._layout.group_by:
-            return self._places.key(self._root, filepath)
+            return self._identities.key(self._root, filepath)
         parts = []
         for name in self._layout.group_by:
             group = group_name(values.get(name))
             if not group:
-                raise ValueError(f"has no {name} to group it by")
+                raise ValueError(
+                    f"has no value in column {name}, which `group_by` needs"
+                )
             parts.append(group)
         return GROUP_SEPARATOR.join(parts)
 
@@ -233,7 +237,7 @@ class RowReader:
             if not name.isidentifier():
                 raise ValueError(
                     f"has {name!r} in column {self._layout.split}, which cannot be the "
-                    "name of a split; take letters, digits and _"
+                    "name of a split; use letters, digits and _, not a digit first"
                 )
             return name
         if self._splitter is not None:
@@ -242,11 +246,12 @@ class RowReader:
 
 
 def group_name(value: Any) -> str:
-    """A group in one spelling: the speakers 1, 1.0 and `` 1`` are one.
+    """Returns a group's name in one spelling: speakers 1, 1.0 and `` 1`` are the same.
 
-    Empty where there is none.
+    The name is empty if the value is missing.
     """
-    return "" if value is None or value != value else _group_spelt(str(value))  # NaN
+    is_missing = value is None or value != value  # NaN
+    return "" if is_missing else _group_spelt(str(value))
 
 
 @functools.lru_cache(4096)
@@ -258,6 +263,7 @@ def _group_spelt(text: str) -> str:
 
 
 def _segment(values: Row) -> tuple[float, float | None, int | None]:
+    """Returns the offset_s, duration_s and channel of a row."""
     offset_s = optional_number(values, "offset_s")
     duration_s = optional_number(values, "duration_s")
     channel = optional_number(values, "channel")
@@ -266,7 +272,7 @@ def _segment(values: Row) -> tuple[float, float | None, int | None]:
     if duration_s is not None and duration_s <= 0:
         raise ValueError(f"has duration_s {duration_s:g}, which is not positive")
     if channel is not None and (channel < 0 or channel != int(channel)):
-        raise ValueError(f"has channel {channel:g}, which is no number from 0")
+        raise ValueError(f"has channel {channel:g}, which is not a whole number from 0")
     return offset_s or 0.0, duration_s, None if channel is None else int(channel)
 
 

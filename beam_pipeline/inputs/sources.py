@@ -1,8 +1,8 @@
-"""Sources: which files are meant, what they are called, and what is known of them.
+"""Sources: what each ``input`` is, and where its files are.
 
-An input is a folder, a glob, one file, a text file of paths, or a manifest. Each has a
-root, the place that names are relative to, so that the same data give the same examples
-wherever they lie.
+An input is a folder, a glob, one file, a text file of paths, or a manifest. Each input
+has a root, the folder that names of files are relative to, so that the same data give
+the same examples after a move.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ FOLDER, GLOB, FILE, LIST, TABLE = "folder", "glob", "file", "list", "table"
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One ``--input``.
+    """One of the inputs.
 
     Attributes
     ----------
     kind, location, root : str
-        What it is, where it is, and what its names are relative to.
+        What it is, its path, and the folder that its names are relative to.
     split : str
-        The split of all its clips, if it was given as one's: ``train=FOLDER``.
+        The split of all its clips, if it was given as ``train=FOLDER``; else empty.
     table : Table or None
-        How a manifest is read.
+        The format of a manifest.
     columns : tuple of (str, str)
-        Name and type of each column that goes into examples, and of the targets.
+        Name and type of each column that examples hold, and of the targets.
     in_memory : bool
-        Its rows were given in memory and have been written down.
+        Whether its rows were given in memory; ``location`` is a temporary file then.
     """
 
     kind: str
@@ -51,18 +51,18 @@ class Input:
 
 
 def resolve_input(text: str) -> Input:
-    """What a person meant by one ``--input``.
+    """Finds out what one ``input`` is.
 
-    A path that exists is taken literally, whatever characters are in it; only then is
-    it a glob.
+    An existing path is used as it is, even if it contains ``*``, ``?`` or ``[``. Only
+    other paths may be globs; in object stores, any path with these characters is one.
 
     Raises
     ------
     InputError
-        If nothing is there, or it is a manifest.
+        If the text is empty, or no file or folder has this path.
     """
     if not text:
-        raise InputError("--input is empty. Give a folder, a glob or a file.")
+        raise InputError("`input` is empty. Give a folder, a glob or a file.")
     path = files.absolute(text)
     suffix = os.path.splitext(path)[1].lower()
     is_glob = _WILDCARD.search(path) is not None
@@ -77,25 +77,25 @@ def resolve_input(text: str) -> Input:
         return Input(LIST if suffix == LIST_SUFFIX else FILE, path, folder)
     if is_glob:
         return Input(GLOB, path, _literal_root(path))
-    raise InputError(f"{text}: there is no such file or folder. Check --input.")
+    raise InputError(f"{text}: there is no such file or folder. Check `input`.")
 
 
 def resolve_inputs(texts: Sequence[str]) -> list[Input]:
-    """Every input; no folder may lie inside another input, or files count twice.
+    """Finds out what each input is; no two may have files in common.
 
     Raises
     ------
     InputError
-        If there is no input, one cannot be resolved, or two overlap.
+        If there is no input, one does not exist, two overlap, or only some have splits.
     """
     if not texts:
-        raise InputError("There is nothing to read: give at least one --input.")
+        raise InputError("There is nothing to read. Give at least one `input`.")
     inputs = [_resolve_named(text) for text in texts]
     without = [entry.location for entry in inputs if not entry.split]
     if without and len(without) < len(inputs):
         raise InputError(
-            f"--input {without[0]} has no split, but others have. Give every one as "
-            "SPLIT=INPUT, or none."
+            f"`input` {without[0]} has no split, but other inputs have one. Give every "
+            "input as SPLIT=INPUT, or none."
         )
     for i, outer in enumerate(inputs):
         for j, inner in enumerate(inputs):
@@ -105,14 +105,14 @@ def resolve_inputs(texts: Sequence[str]) -> list[Input]:
             if not _is_inside(inner, outer):
                 continue
             raise InputError(
-                f"--input {texts[j]} lies inside --input {texts[i]}: its files would "
-                "be taken twice. Give only one of the two."
+                f"`input` {texts[j]} is inside `input` {texts[i]}, so its files would "
+                "be recorded twice. Give only one of the two."
             )
     return inputs
 
 
 def _resolve_named(text: str) -> Input:
-    """An input, perhaps as ``SPLIT=INPUT``."""
+    """Resolves an input that may have the form ``SPLIT=INPUT``."""
     split, equals, rest = text.partition("=")
     if not equals or not split.isidentifier() or files.exists(files.absolute(text)):
         return resolve_input(text)
@@ -120,7 +120,7 @@ def _resolve_named(text: str) -> Input:
 
 
 def _is_inside(inner: Input, outer: Input) -> bool:
-    """Whether all files of one input are surely files of the other, too."""
+    """Whether the paths alone show that all files of one input are in the other."""
     if outer.kind != FOLDER:
         return inner.location == outer.location
     below = inner.root if inner.kind == GLOB else inner.location
@@ -131,17 +131,17 @@ def _is_inside(inner: Input, outer: Input) -> bool:
 
 
 def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:
-    """Where a row's file is."""
+    """Returns the path of a row's file."""
     return files.join(inputs[source].root, filepath)
 
 
 def _glob_root(pattern: str) -> str:
-    """The folder above the first wildcard."""
+    """Returns the folder above the first wildcard."""
     return _WILDCARD.split(pattern)[0].rpartition("/")[0] or "/"
 
 
 def _literal_root(pattern: str) -> str:
-    """The longest part of a local pattern that is a folder, or holds no wildcard."""
+    """Returns the longest start of a local glob that is a folder or has no wildcard."""
     root = pattern.rpartition("/")[0]
     while _WILDCARD.search(root) and not os.path.isdir(root):
         root = root.rpartition("/")[0]

@@ -1,14 +1,14 @@
-"""Splits: which clips are for training, and which are kept to test what was learned.
+"""Splits: which clips are for training, and which for evaluation or test.
 
-A clip's split is a function of its group's name and of a salt alone::
+A clip's split depends only on the name of its group and on a salt::
 
     u = hash(salt, group) / 2**64         in [0, 1)
     train | eval | test                   0 <= u < 0.8 <= u < 0.9 <= u < 1
 
-so that all clips of a group are in one split, and files that are added later move none
-that were there before. A group is what ``group_by`` names, a speaker or a ship; without
-it each clip is its own. With ``stratify`` the salt is chosen: the first of some whose
-splits hold the shares that were asked for, over all and class by class.
+So all clips of a group are in one split, and files added later do not move earlier
+ones. ``group_by`` names the columns that define a group, like a speaker or a ship;
+without it, each file is a group. With ``stratify``, :func:`choose_salt` picks the first
+of ``SALTS`` salts whose splits are close to the shares, over all and in each class.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import numpy.typing as npt
 from beam_pipeline.hashing import hash64, text_key
 
 SALTS = 64
-# How far the shares may be from what was asked for, see :func:`choose_salt`. A stricter
-# bound would choose another salt, and move groups, whenever a few files are added.
+# How far splits may be from their shares; see :func:`choose_salt`. With a stricter
+# bound, a few added files would change the salt, and so the splits of groups.
 CLOSE = 0.1
 
 _MASK = (1 << 64) - 1
@@ -40,7 +40,7 @@ GROUP_SEPARATOR = "\x1f"
 
 
 def group_key(seed: int, group: str) -> int:
-    """64 bits that stand for a group under a seed, the same in every process."""
+    """Returns 64 bits that identify a group under a seed, the same in every process."""
     return text_key(f"split {seed}", group)
 
 
@@ -57,8 +57,8 @@ class Splitter:
         self._salt = salt
 
     def split_of(self, key: int) -> str:
-        """The split of the group with this key."""
-        # SplitMix64 as in windows.hash64, for one number: an array costs 30 times that.
+        """Returns the split of the group with this key."""
+        # SplitMix64 as in hashing.hash64, for one number: an array takes 30 times more.
         z = (self._salt + (key + 1) * 0x9E3779B97F4A7C15) & _MASK
         z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & _MASK
         z = ((z ^ z >> 27) * 0x94D049BB133111EB) & _MASK
@@ -71,10 +71,10 @@ def _bounds(shares: Mapping[str, float]) -> npt.NDArray[np.float64]:
     return bounds
 
 
-def _places(
+def _split_numbers(
     shares: Mapping[str, float], keys: Sequence[int], salts: Sequence[int]
 ) -> npt.NDArray[np.intp]:
-    """Number of the split of each key under each salt, shape (salts, keys)."""
+    """Returns the number of each key's split under each salt, shape (salts, keys)."""
     seeds = np.asarray(keys, np.uint64)
     hashed = np.stack([hash64(salt, seeds.view(np.int64)) for salt in salts])
     # The upper 53 bits, which a float64 holds exactly.
@@ -89,16 +89,16 @@ def tally_salts(
     labels: Sequence[str | None],
     windows: Sequence[int],
 ) -> dict[str, Counts]:
-    """By class, the windows in each split under each salt, shape (salts, splits).
+    """Counts windows by class: for each, an array of shape (salts, splits), int64.
 
-    Tallies of several parts of a corpus add up to that of the whole.
+    The sum of the tallies of several parts of a corpus is the tally of the whole.
     """
     numbers: dict[str, int] = {}
     classes = [numbers.setdefault(label or "", len(numbers)) for label in labels]
-    # One bin for each (salt, class, split); sums of whole numbers are exact to 2**53.
+    # One bin for each (salt, class, split); float64 sums are exact up to 2**53.
     shape = (SALTS, len(numbers), len(shares))
     bins = np.arange(SALTS)[:, None] * shape[1] + np.asarray(classes, np.int64)
-    bins = bins * shape[2] + _places(shares, keys, range(SALTS))
+    bins = bins * shape[2] + _split_numbers(shares, keys, range(SALTS))
     weights = np.broadcast_to(np.asarray(windows, np.float64), bins.shape)
     counts = np.bincount(bins.ravel(), weights.ravel(), math.prod(shape))
     counts = counts.astype(np.int64).reshape(shape)
@@ -106,7 +106,7 @@ def tally_salts(
 
 
 def add_tallies(tallies: Any) -> dict[str, Counts]:
-    """The sum of several tallies."""
+    """Returns the sum of several tallies."""
     total: dict[str, Counts] = {}
     for tally in tallies:
         for label, counts in tally.items():
@@ -115,11 +115,13 @@ def add_tallies(tallies: Any) -> dict[str, Counts]:
 
 
 def choose_salt(shares: Mapping[str, float], tally: Tally) -> int:
-    """The first salt that comes close to the shares; if none does, the closest.
+    """Returns the first salt whose distance is at most ``CLOSE``, or the closest one.
 
-    The distance is the largest over the splits of what they hold of all windows, plus
-    the mean over the classes of the largest of what they hold of the class. A class
-    that is missing in a split, and need not be, outweighs everything else.
+    ::
+
+        d(counts) = max over splits of |counts / sum(counts) - share|
+        distance  = d(all windows) + mean over classes of d(windows of the class)
+                    + classes that some split lacks, beyond the least number of them
     """
     wanted = np.array(list(shares.values()))
     by_class = np.stack([tally[label] for label in sorted(tally)]).astype(np.float64)

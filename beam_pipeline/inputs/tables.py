@@ -1,8 +1,8 @@
 """Manifests: tables with one clip on each row, read as a stream.
 
-CSV and TSV (any delimiter, with or without a header), JSONL, Parquet. A manifest is
-read twice: once before the job starts, to learn the types of its columns and to name
-every bad row, and once by the job. No more than a batch of rows is in memory.
+CSV and TSV with any delimiter, with or without a header, JSONL, and Parquet. The
+package reads a manifest twice: once before the job starts, for the types of its columns
+and for every bad row, and once in the job. At most one batch of rows is in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ MANIFEST_SUFFIXES = (*CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES)
 DELIMITERS = ",;\t|"
 SNIFFED_BYTES = 1 << 16
 BATCH_ROWS = 4096
-# Up to it float32 holds every whole number.
+# Types of columns.
+INT64, FLOAT32, STRING = "int64", "float32", "string"
+# float32 holds every whole number up to this one.
 MOST_WHOLE_FLOAT32 = 2**24
 
 Row = Mapping[str, Any]
@@ -37,7 +39,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How a manifest is to be read: its columns, and their types where they travel."""
+    """A manifest and its format: the names of its columns, and how CSV is written."""
 
     location: str
     names: tuple[str, ...]
@@ -53,20 +55,20 @@ def is_manifest(path: str) -> bool:
 def open_table(
     location: str, delimiter: str | None = None, names: Sequence[str] | None = None
 ) -> Table:
-    """Looks at the beginning of a manifest.
+    """Reads the format of a manifest from its beginning.
 
     Parameters
     ----------
     delimiter : str, optional
-        Of CSV; default: a tab in ``.tsv``, else the one of ``, ; tab |`` that occurs
-        most in the first line.
+        The delimiter of CSV. Default: a tab in ``.tsv``; in other files, the one of
+        ``, ; tab |`` that occurs most often in the first line.
     names : sequence of str, optional
-        The columns of a CSV that has no header.
+        The columns of a CSV file that has no header.
 
     Raises
     ------
     InputError
-        If it is empty, or a column's name is missing or occurs twice.
+        If the manifest is empty, or a column's name is missing or occurs twice.
     """
     suffix = os.path.splitext(location)[1].lower()
     if suffix in PARQUET_SUFFIXES:
@@ -100,22 +102,22 @@ def open_table(
 def _checked(names: tuple[str, ...], location: str) -> tuple[str, ...]:
     for name in names:
         if not name or names.count(name) > 1:
-            what = "twice" if name else "without a name"
+            what = f"the column {name!r} twice" if name else "a column without a name"
             raise InputError(
-                f"{location} has a column {name!r} {what}: its columns are "
+                f"{location} has {what}: its columns are "
                 f"{', '.join(map(repr, names))}. If it has no header, give "
-                "--column-names."
+                "`column_names`."
             )
     return names
 
 
 def read_rows(table: Table) -> Iterator[tuple[int, Row]]:
-    """(number, row) for each row; numbers are those of lines, or from 1 in Parquet.
+    """Yields (number, row); the number is the line's, or counts from 1 in Parquet.
 
     Raises
     ------
     InputError
-        If a row cannot be parsed at all.
+        If a row cannot be parsed.
     """
     suffix = os.path.splitext(table.location)[1].lower()
     if suffix in PARQUET_SUFFIXES:
@@ -136,9 +138,9 @@ def is_rows(value: Any) -> bool:
 
 
 def write_rows(table: Any, folder: str) -> str:
-    """Writes a table in memory as JSONL below a local folder; returns its path.
+    """Writes a table in memory as JSONL into a local folder; returns the file's path.
 
-    The name is a hash of the content, so the same rows are the same input.
+    The file's name is a hash of its content, so the same rows are the same input.
 
     Parameters
     ----------
@@ -148,7 +150,7 @@ def write_rows(table: Any, folder: str) -> str:
     Raises
     ------
     InputError
-        If there are no rows, or a value is neither text nor number.
+        If the table is empty, or a value is neither text nor a number.
     """
     rows = table
     for name, arguments in _ROWS_OF.items():
@@ -157,7 +159,7 @@ def write_rows(table: Any, folder: str) -> str:
             break
     names = list(dict.fromkeys(str(name) for row in rows for name in row))
     if not names:
-        raise InputError("There is not one row in the table that was given as input.")
+        raise InputError("The table given as input has no rows.")
     digest = hashlib.blake2b(digest_size=8)
     draft = os.path.join(folder, "rows")
     with open(draft, "wb") as file:
@@ -172,7 +174,7 @@ def write_rows(table: Any, folder: str) -> str:
     return path
 
 
-# What turns a data frame into dicts: pandas, polars, pyarrow.
+# Methods that convert a data frame of polars, pyarrow or pandas to dicts.
 _ROWS_OF: dict[str, tuple[str, ...]] = {
     "to_dicts": (),
     "to_pylist": (),
@@ -181,10 +183,10 @@ _ROWS_OF: dict[str, tuple[str, ...]] = {
 
 
 def _plain(value: Any, name: str, number: int) -> Any:
-    """A value as JSON has it; what is missing is null."""
-    if hasattr(value, "tolist"):  # of numpy
+    """Converts a value to JSON; a missing value is null."""
+    if hasattr(value, "tolist"):  # from numpy
         value = value.tolist()
-    if type(value).__name__ == "NAType":  # of pandas, which says of nothing what it is
+    if type(value).__name__ == "NAType":  # pandas.NA, which has no truth value
         return None
     if isinstance(value, list | tuple):
         return [_plain(entry, name, number) for entry in value]
@@ -197,8 +199,8 @@ def _plain(value: Any, name: str, number: int) -> Any:
     if hasattr(value, "isoformat"):  # a date
         return value.isoformat()
     raise InputError(
-        f"Row {number} of the table that was given as input has {value!r} in column "
-        f"{name}, which is neither text nor a number."
+        f"Row {number} of the table given as input has {value!r} in column {name}, "
+        "which is neither text nor a number."
     )
 
 
@@ -224,7 +226,7 @@ def _csv_rows(file: BinaryIO, table: Table) -> Iterator[tuple[int, Row]]:
             f"{table.location}, line {reader.line_num + 1}: {error}."
         ) from error
     finally:
-        text.detach()  # the file is not the wrapper's to close
+        text.detach()  # leaves the file open
 
 
 def _json_rows(file: BinaryIO, location: str) -> Iterator[tuple[int, Row]]:
@@ -251,7 +253,7 @@ def _decoded(file: BinaryIO, location: str) -> Iterator[str]:
 
 
 def _not_utf8(location: str) -> InputError:
-    """The error of a table in another encoding, with the first line that shows it."""
+    """Returns the error for a table that is not UTF-8, with the first such line."""
     with files.open_read(location) as file:
         for number, line in enumerate(file, 1):
             try:
@@ -280,27 +282,31 @@ def _parquet_rows(location: str) -> Iterator[tuple[int, Row]]:
 
 
 def column_types(table: Table, names: Sequence[str]) -> dict[str, str]:
-    """The type of each column that travels into examples, from all of its values.
+    """Finds the type of each column that examples hold, from all its values.
 
-    Whole numbers are int64, other numbers float32, all else text. Where a number is
-    missing it is NaN, and the column float32; but whole numbers beyond 2**24, as keys
-    are, are text then.
+    A column of whole numbers is int64, of other numbers float32, and of anything else
+    text. If numbers are missing, they are NaN and the column is float32; but with whole
+    numbers beyond 2**24, which may be keys, it is text.
     """
     kinds: dict[str, set[str]] = {name: set() for name in names}
     for _, row in read_rows(table):
         for name, found in kinds.items():
-            # Once a text, always a text.
-            if "text" not in found:
+            if "text" not in found:  # text stays text
                 found.add(_kind_of(row.get(name)))
     return {name: _TYPE_OF[_widest(found)] for name, found in kinds.items()}
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value may be a number: Python takes 1_2 for one, and other digits."""
+    """Whether a value may be a number; Python also reads 1_2 and non-ASCII digits."""
     return not isinstance(value, str) or ("_" not in value and value.isascii())
 
 
-_TYPE_OF = {"text": "string", "number": "float32", "whole": "int64"}
+def fits_int64(value: int) -> bool:
+    """Whether 64 bits hold a whole number."""
+    return -(2**63) <= value < 2**63
+
+
+_TYPE_OF = {"text": STRING, "number": FLOAT32, "whole": INT64}
 
 
 def _widest(found: set[str]) -> str:
@@ -308,7 +314,7 @@ def _widest(found: set[str]) -> str:
         return "text"
     if found <= {"whole", "large"}:
         return "whole"
-    # Whole numbers of which some are missing would be other ones as float32.
+    # With missing values the type is float32, which would change large whole numbers.
     keys = "missing" in found and "number" not in found
     return "text" if keys and found & {"large", "large round"} else "number"
 
@@ -320,7 +326,7 @@ def _kind_of_float(value: float) -> str:
 
 
 def _kind_of_whole(value: int) -> str:
-    if not -(2**63) <= value < 2**63:
+    if not fits_int64(value):
         return "text"
     return "whole" if abs(value) <= MOST_WHOLE_FLOAT32 else "large"
 
@@ -336,7 +342,7 @@ def _kind_of(value: Any) -> str:
         return "text"
     try:
         whole = int(value)
-        # A code like 007 is no number.
+        # 007 is a code, not a number.
         is_code = value.lstrip("+-") not in ("0", value.lstrip("+-0"))
         return "text" if is_code else _kind_of_whole(whole)
     except ValueError:

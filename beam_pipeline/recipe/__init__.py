@@ -1,8 +1,8 @@
-"""What a person asks for: the recipe, which decides every byte, and a run's options.
+"""What the user asks for: the recipe, which decides every byte, and a run's options.
 
 In: flags, keywords or a YAML file. Out: a checked, frozen :class:`.recipe.Recipe` and
-:class:`.options.RunOptions`. Read :mod:`.example_sections` first: options are declared
-there and in :mod:`.clip_sections`.
+:class:`.options.RunOptions`. Read :mod:`.example_sections` first: it and
+:mod:`.clip_sections` declare the recipe's options.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Keywords of ``record`` as a canonical recipe and the options of a run."""
+"""Keywords of ``record`` become a canonical recipe and the options of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def list_keywords(function: _Function) -> _Function:
-    """Lets ``help()`` and notebooks list the keywords, as type checkers know them."""
+    """Adds the keywords of ``record`` to the signature that ``help()`` shows."""
     defaults = {name: option.default for name, (_, option) in recipe_options().items()}
     defaults.update((field.name, field.default) for field in fields(RunOptions))
     signature = inspect.signature(function)
@@ -45,7 +45,7 @@ def list_keywords(function: _Function) -> _Function:
 def split_options(
     recipe: Recipe | None, options: Mapping[str, Any]
 ) -> tuple[Recipe, RunOptions]:
-    """Keywords -> the recipe, in its canonical form, and the run's options.
+    """Splits keywords into the recipe, in its canonical form, and the run's options.
 
     Raises
     ------
@@ -64,10 +64,10 @@ def split_options(
 
 
 def canonical_recipe(recipe: Recipe) -> Recipe:
-    """The recipe with every expression in its canonical form, features by name.
+    """Returns the recipe with expressions in canonical form and features sorted.
 
-    The expressions say what is stored: a last ``identity()`` gets the recipe's dtype
-    here.
+    A final ``identity()`` without a dtype gets the recipe's, so that the expression
+    alone says what is stored.
     """
     json = recipe.to_json()
     canonical: Any = {

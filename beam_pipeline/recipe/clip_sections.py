@@ -1,37 +1,38 @@
 """Sections of a recipe about clips: labels, events, columns and splits.
 
-A section is a frozen value that checks itself, and a function takes the one that it
-needs. What depends on two sections is checked by
-:class:`beam_pipeline.recipe.recipe.Recipe`.
+A section is a frozen value that checks itself. A function takes only the section that
+it needs. :class:`beam_pipeline.recipe.recipe.Recipe` checks what depends on two
+sections.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.recipe.fields import (
-    EXTRA_NAMES,
+    FRACTION,
     NAMES,
-    SECONDS,
+    NAMES_OR_NONE,
     SHARES,
     option,
     options_of,
 )
 from beam_pipeline.recipe.values import (
     check_flag,
-    check_one_of,
     check_text,
     check_whole,
+    comma_text,
     is_real,
 )
 
 LABEL_SOURCES = ("folder", "name", "none")
 EVENT_TARGETS = ("class", "multi_hot")
 EVENT_MASK = "mask:"
+# Options that decide the splits; a recipe gives only one of them.
+SPLIT_OPTIONS = ("split_column", "splits", "folds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,22 +42,22 @@ class Labels:
     label_from: str = option(
         "folder",
         "where a clip's class comes from: folder (the name of its parent folder), name "
-        "(the text after the last underscore of its name), none, a manifest's column, "
-        "or a regular expression over the path with a group named class; other named "
-        "groups become columns",
+        "(the text after the last underscore of its file name), none, a manifest's "
+        "column, or a regular expression that is searched in the path and has a group "
+        "named class; other named groups become columns",
         "SOURCE",
     )
     separator: str | None = option(
         None,
-        "a clip has several classes, separated by this text: examples hold labels, "
-        "with a 1 for each class, instead of class and target",
+        "the text between the classes of a clip that has several; examples then hold "
+        "labels, with a 1 for each of the clip's classes, instead of class and target",
         "TEXT",
         name="label_separator",
     )
     classes: tuple[str, ...] | None = option(
         None,
-        "the classes in their order, a,b,c; a clip of any other class is rejected; "
-        "default: the classes that are found, sorted",
+        "the classes in order, a,b,c; a clip of any other class is rejected; default: "
+        "the classes found, sorted",
         "NAMES",
         kind=NAMES,
     )
@@ -70,17 +71,19 @@ class Labels:
         classes = self.classes or ()
         if "" in classes or len(set(classes)) < len(classes):
             raise RecipeError(
-                "classes", "must be names, each of them once, like owl,tit", classes
+                "classes",
+                "must be different names, like owl,tit",
+                comma_text(classes),
             )
 
 
 def _check_expression(label_from: str) -> None:
-    """Refuses what is neither a regular expression with a class nor a column."""
+    """Refuses text that is neither a column nor an expression with a class."""
     try:
         groups = re.compile(label_from).groupindex
     except re.error as error:
         if "(" not in label_from:
-            return  # a column may have any name
+            return  # a column's name; it need not be an expression
         raise RecipeError(
             "label_from", f"is not a regular expression ({error})", label_from
         ) from error
@@ -95,25 +98,28 @@ def _check_expression(label_from: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Events:
-    """Labels with times, and what examples hold of them; none without a source."""
+    """Labels with times, and how examples hold them; no events without a source."""
 
     source: str | None = option(
         None,
-        "labels with times, for each window: one table for all clips (CSV, Raven, "
-        "JSON), or the path of each clip's own table, {folder}/{stem}.txt",
+        "labels with times, so that each window gets its own labels: one table for all "
+        "clips (CSV, JSON, Raven), or the path of each clip's table, "
+        "{folder}/{stem}.txt",
         "FILE",
         name="events",
     )
     column: str | None = option(
         None,
-        "the events' column with the class; default: label, class, species ...",
+        "column of the events with their class; default: the first of label, class, "
+        "event_label ...",
         "COLUMN",
         name="event_column",
     )
     targets: tuple[str, ...] = option(
         "multi_hot",
-        "what examples hold of events: class (and target), multi_hot (as labels), "
-        "mask:FEATURE (as FEATURE_mask, for each of its frames); a,b for several",
+        "how examples hold the events, a,b for several: class (as class and target), "
+        "multi_hot (as labels), mask:FEATURE (as FEATURE_mask, with the classes at "
+        "each frame of that feature)",
         "TARGETS",
         name="event_targets",
         kind=NAMES,
@@ -121,16 +127,16 @@ class Events:
     )
     overlap: float = option(
         0.0,
-        "an event counts in a window if at least this share of the shorter of the two "
-        "overlaps",
+        "least overlap of an event and a window that gives the window the event's "
+        "class, as a share of the shorter of the two",
         "SHARE",
         name="event_overlap",
         parse=float,
-        kind=SECONDS,
+        kind=FRACTION,
     )
     no_event: str = option(
         "keep",
-        "windows without an event: keep them, drop them, or the class to give them",
+        "windows without an event: keep them, drop them, or give them this class",
         "keep|drop|CLASS",
     )
 
@@ -151,25 +157,26 @@ class Events:
         except (LookupError, ValueError) as error:
             raise RecipeError(
                 "events",
-                "may contain {folder}, {stem} and {name} of the clip, and no other "
-                "braces",
+                "may contain {folder}, {stem} and {name}, which are the clip's, but no "
+                "other braces",
                 self.source,
             ) from error
         if not self.no_event.strip():
-            raise RecipeError("no_event", "must be keep, drop or a class", "")
+            raise RecipeError(
+                "no_event", "must be keep, drop or a class", self.no_event
+            )
 
     def _check_unused(self) -> None:
-        names = {each.field: each.name for each in options_of(type(self))}
-        for each in fields(self):
-            if getattr(self, each.name) != each.default:
-                raise RecipeError(
-                    names[each.name], "needs `events`", getattr(self, each.name)
-                )
+        for each in options_of(type(self)):
+            held = getattr(self, each.field)
+            if held != getattr(type(self), each.field):  # the field's default
+                given = each.kind.json(each.name, held)
+                raise RecipeError(each.name, "needs `events`", given)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What the columns of manifests are."""
+    """Which columns of manifests hold what."""
 
     targets: tuple[str, ...] = option(
         None,
@@ -181,29 +188,30 @@ class Columns:
     )
     path: str | None = option(
         None,
-        "manifest column with the path; default: path, filepath, file ...",
+        "manifest column with the path; default: the first of path, filepath ...",
         "COLUMN",
         name="path_column",
     )
     names: tuple[str, ...] | None = option(
         None,
-        "the columns of manifests without a header: path,class,speaker",
+        "names of the columns of a CSV manifest that has no header: path,class,speaker",
         "COLUMNS",
         name="column_names",
         kind=NAMES,
     )
     delimiter: str | None = option(
         None,
-        "the character between the columns of CSV files; default: found in the first "
-        "line",
+        "the character between the columns of a CSV manifest; default: detected in the "
+        "first line",
         "CHAR",
     )
     extra: tuple[str, ...] | None = option(
         None,
-        "columns that go into examples: a,b or none; default: all others",
+        "columns that examples hold, a,b or none; default: all columns that have no "
+        "other use",
         "COLUMNS",
         name="columns",
-        kind=EXTRA_NAMES,
+        kind=NAMES_OR_NONE,
     )
 
     def __post_init__(self) -> None:
@@ -220,31 +228,34 @@ class Splits:
     """How clips are divided into train, eval, test or folds."""
 
     column: str | None = option(
-        None, "column that names each clip's split", "COLUMN", name="split_column"
+        None, "column with the name of each clip's split", "COLUMN", name="split_column"
     )
     shares: Mapping[str, float] | None = option(
         None,
-        "or: shares of splits, train=.8,eval=.1,test=.1; a hash assigns whole files",
+        "or: share of each split, train=.8,eval=.1,test=.1; a hash assigns whole "
+        "files, or the groups of --group-by",
         "SHARES",
         name="splits",
         kind=SHARES,
     )
     folds: int | None = option(
-        None, "or: this many equal splits, fold0, fold1 ...", "N", parse=int
+        None, "or: number of equal splits, fold0, fold1 ...", "N", parse=int
     )
     group_by: tuple[str, ...] = option(
         None,
-        "columns a,b: clips with equal values are never in two splits",
+        "columns a,b: clips with equal values in them are always in the same split",
         "COLUMNS",
         kind=NAMES,
         value=(),
     )
     stratify: bool = option(
-        False, "choose the hash so that each class has its share in each split"
+        False,
+        "choose the salt of the hash so that each class has about its share in each "
+        "split",
     )
     salt: int | None = option(
         None,
-        "the salt of an earlier run, so that no clip changes its split",
+        "the salt of an earlier run, so that no clip of that run changes its split",
         "N",
         name="split_salt",
         parse=int,
@@ -258,26 +269,19 @@ class Splits:
         check_flag("stratify", self.stratify)
         if self.salt is not None:
             check_whole("split_salt", self.salt, least=None)
-        check_one_of(self._ways())
         if self.hashed_shares() is None:
             if self.stratify:
                 raise RecipeError("stratify", "needs `splits` or `folds`", True)
             if self.salt is not None:
                 raise RecipeError("split_salt", "needs `splits` or `folds`", self.salt)
 
-    def _ways(self) -> dict[str, Any]:
-        return {
-            "split_column": self.column,
-            "splits": self.shares,
-            "folds": self.folds,
-        }
-
     def decided_by(self) -> str | None:
-        """The option that decides the splits; None where inputs do, or nothing."""
-        return next((n for n, v in self._ways().items() if v is not None), None)
+        """The option that decides the splits; None if inputs do, or there are none."""
+        held = zip(SPLIT_OPTIONS, (self.column, self.shares, self.folds), strict=True)
+        return next((name for name, value in held if value is not None), None)
 
     def hashed_shares(self) -> dict[str, float] | None:
-        """The share of each split or fold; None where no hash decides the splits."""
+        """The share of each split or fold; None unless a hash decides the splits."""
         if self.folds is not None:
             return {f"fold{k}": 1 / self.folds for k in range(self.folds)}
         return None if self.shares is None else dict(self.shares)

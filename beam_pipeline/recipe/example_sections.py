@@ -1,8 +1,8 @@
 """Sections of a recipe about examples: audio, windows, copies, features, shards.
 
-A section is a frozen value that checks itself, and a function takes the one that it
-needs. What depends on two sections is checked by
-:class:`beam_pipeline.recipe.recipe.Recipe`.
+A section is a frozen value that checks itself. A function takes only the section that
+it needs. :class:`beam_pipeline.recipe.recipe.Recipe` checks what depends on two
+sections.
 """
 
 from __future__ import annotations
@@ -12,12 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.fields import (
-    FEATURES,
-    SECONDS,
-    STEPS,
-    option,
-)
+from beam_pipeline.recipe.fields import FEATURES, SECONDS, STEPS, option
 from beam_pipeline.recipe.values import (
     RESERVED_NAMES,
     check_choice,
@@ -31,7 +26,7 @@ from beam_pipeline.recipe.values import (
     parse_channels,
 )
 
-# A bat detector has half a million, an ADC for ultrasound some ten.
+# Bat detectors sample at half a million Hz, ADCs for ultrasound at ten million.
 MAX_RATE_HZ = 100_000_000
 TAILS = ("drop", "pad", "overlap")
 ORDERS = ("shuffled", "listed")
@@ -40,43 +35,48 @@ DTYPES = ("float32", "int16")
 
 @dataclass(frozen=True, kw_only=True)
 class Audio:
-    """What is taken of files, before windows are cut."""
+    """How files become the frames of which windows are cut."""
 
     fingerprint: bool = option(
         False,
-        "hash and sketch each clip's audio, so that audit finds duplicates; decodes "
-        "everything once more",
+        "store a hash and a sketch of each clip's audio, so that audit finds "
+        "duplicates; decodes all audio once more",
     )
     sample_rate: int | None = option(
         None,
-        "resample everything to this rate; default: each file keeps its own",
+        "resample all audio to this rate; default: each file keeps its own",
         "HZ",
         parse=int,
     )
     channels: str | int = option(
         "mix",
-        "mix (mean of all), keep (all), or the number of one, from 0",
+        "mix (the mean of all channels), keep (all channels), or the number of one "
+        "channel, from 0",
         "mix|keep|N",
         parse=parse_channels,
     )
     dtype: str = option(
         "float32",
-        "stored type of the signal, and of features that end in identity() without a "
-        "dtype of their own",
+        "stored type of the signal, and of each feature that ends in identity() and "
+        "names no dtype there",
         choices=DTYPES,
     )
     stream: str = option(
         "",
-        "steps for each clip's samples before windows are cut: "
+        "steps that process each whole clip before windows are cut: "
         "high_pass(cutoff_hz=50)|clip_gain(kind='peak',level_db=-1)",
         "EXPR",
         kind=STEPS,
     )
     allow_truncated: bool = option(
         False,
-        "record files that hold less than their header declares, as far as they go",
+        "record files that hold fewer frames than their header declares, up to the "
+        "last frame; default: reject them",
     )
-    allow_nonfinite: bool = option(False, "record samples that are NaN or infinite")
+    allow_nonfinite: bool = option(
+        False,
+        "record clips with samples that are NaN or infinite; default: reject them",
+    )
 
     def __post_init__(self) -> None:
         check_flag("fingerprint", self.fingerprint)
@@ -99,7 +99,7 @@ class Audio:
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Which windows are cut out of a clip. Lengths are in frames at the output rate."""
+    """Which windows are cut out of a clip; lengths in frames at the output rate."""
 
     win_len: int | None = option(None, "frames in a window", "FRAMES", parse=int)
     win_seconds: float | None = option(
@@ -112,23 +112,30 @@ class Windows:
         parse=int,
     )
     hop_seconds: float | None = option(
-        None, "or: the same in seconds", "SECONDS", parse=float, kind=SECONDS
+        None,
+        "or: seconds from one window's start to the next",
+        "SECONDS",
+        parse=float,
+        kind=SECONDS,
     )
     tail: str = option(
         "drop",
-        "the frames after the last whole window: drop them, pad them with zeros, or "
-        "overlap: move the last window back so that it ends with the clip",
+        "what becomes of frames after the last whole window: drop them, pad them with "
+        "zeros to one more window, or overlap: one more window that ends with the clip",
         choices=TAILS,
     )
-    max_windows: int | None = option(None, "most windows of a clip", "N", parse=int)
+    max_windows: int | None = option(
+        None, "largest number of windows in a clip; default: no limit", "N", parse=int
+    )
     random_starts: bool = option(
         False,
-        "draw each window's start at random (seeded) from its equal part of the clip",
+        "divide each clip into equal parts, one for each window, and draw the window's "
+        "start at random (seeded) from its part",
     )
     keep: str = option(
         "",
-        "record only the windows that pass, energy(above_db=-50); the others are "
-        "counted",
+        "record only the windows that pass this selection: energy(above_db=-50); the "
+        "others are counted",
         "EXPR",
         kind=STEPS,
     )
@@ -152,17 +159,19 @@ class Windows:
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Altered copies of windows, for training."""
+    """Augmented copies of windows, for training."""
 
     copies: int = option(
         0,
-        "this many more examples of each window, augmented; none of eval or test",
+        "number of augmented copies of each window, as more examples; only in the "
+        "split train, or in a data set without splits",
         "N",
         parse=int,
     )
     augment: str = option(
         "",
-        "how copies are altered, seeded: random_gain(low_db=-6)|noise()",
+        "steps that alter the copies at random (seeded): "
+        "random_gain(low_db=-6)|noise()",
         "EXPR",
         kind=STEPS,
     )
@@ -176,20 +185,20 @@ class Augmentation:
         if bool(self.copies) != bool(self.augment):
             raise RecipeError(
                 "copies and augment",
-                "go together: how many copies, and how they are altered",
+                "need each other: how many copies, and the steps that alter them",
                 (self.copies, self.augment),
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """What examples hold, made of windows: an expression for each name."""
+    """Features of the examples: names, and expressions that compute them."""
 
     expressions: Mapping[str, str] = option(
         {},
-        "a feature: log_mel='log_mel(n_mels=64)'; a chain: x='peak_gain()|log_mel()'; "
-        "your own: x='package.module:name'; may be repeated; default: "
-        "signal='identity()'",
+        "a feature of each window: log_mel='log_mel(n_mels=64)'; a chain: "
+        "x='peak_gain()|log_mel()'; your own: x='package.module:name'; may be "
+        "repeated; default: signal='identity()'",
         "NAME=EXPR",
         name="features",
         kind=FEATURES,
@@ -213,7 +222,7 @@ class Features:
 
 @dataclass(frozen=True, kw_only=True)
 class Shards:
-    """How examples are cut into files, and in which order they are written."""
+    """How examples are divided into shards, and in which order."""
 
     elements_per_file: int | None = option(None, "examples in a shard", "N", parse=int)
     shard_bytes: int | None = option(
@@ -222,16 +231,18 @@ class Shards:
         "BYTES",
         parse=parse_bytes,
     )
-    num_shards: int | None = option(None, "or: shards (in each split)", "N", parse=int)
+    num_shards: int | None = option(
+        None, "or: number of shards, in each split", "N", parse=int
+    )
     num_elems: int | None = option(
-        None, "examples in all (in each split); default: every one", "N", parse=int
+        None, "number of examples, in each split; default: all", "N", parse=int
     )
     order: str = option(
         "shuffled",
-        "order of the clips: shuffled by the seed, or as listed",
+        "order of the clips: shuffled, by the seed, or listed, as the inputs list them",
         choices=ORDERS,
     )
-    seed: int = option(0, "seed of everything random", "N", parse=int)
+    seed: int = option(0, "seed of everything that is random", "N", parse=int)
 
     def __post_init__(self) -> None:
         ways = ("elements_per_file", "shard_bytes", "num_shards")

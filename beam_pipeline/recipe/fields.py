@@ -1,12 +1,12 @@
-"""Options as people give them, and how a section of the recipe declares them.
+"""Options of a recipe: how a section declares them, and the forms of their values.
 
-A field of a section is declared once, by :func:`option`. Its flag, its keyword, and its
-name in YAML and in ``metadata.json`` follow from that::
+:func:`option` declares a field of a section once. The flag, the keyword, and the name
+in YAML and in ``metadata.json`` follow from it. A value has four forms::
 
     --classes owl,tit         the command line    text
     classes=["owl", "tit"]    Python              text or a list
-    "classes": "owl,tit"      metadata.json       JSON, of which the recipe's hash is
-    ("owl", "tit")            a section           what the package works with
+    "classes": "owl,tit"      metadata.json       JSON, which the recipe's hash covers
+    ("owl", "tit")            a section           what the package computes with
 """
 
 from __future__ import annotations
@@ -27,30 +27,36 @@ from beam_pipeline.recipe.values import (
 
 
 class Kind(NamedTuple):
-    """How an option's values look: ``json(name, given)``, ``value(name, json)``."""
+    """Two conversions of an option's values, each called with the option's name.
+
+    ``json(name, given)`` converts what Python or the command line gives to JSON.
+    ``value(name, json)`` converts JSON to what the section holds.
+    """
 
     json: Callable[[str, Any], Any]
     value: Callable[[str, Any], Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Option:
     """One option of a recipe.
 
     Attributes
     ----------
     name : str
-        Its keyword; the flag has dashes instead of underscores.
+        The keyword. The flag has dashes instead of underscores.
     field : str
         The section's field.
     default : object
-        As in JSON.
+        The default, as JSON.
     help, metavar : str
-        For ``--help``: what the option is for, and what to give.
+        For ``--help``: what the option does, and a name for its value.
     parse : callable
-        From the text of a flag to JSON.
+        Converts the text of a flag to JSON.
     choices : tuple of str
-        The only values, if there are so few.
+        All allowed values; empty if they cannot be listed.
+    kind : Kind
+        Converts values between their forms.
     """
 
     name: str
@@ -64,7 +70,7 @@ class Option:
 
 
 def as_given(name: str, value: Any) -> Any:
-    """The value as it is."""
+    """Returns the value unchanged."""
     return value
 
 
@@ -73,11 +79,12 @@ def _names_json(name: str, given: Any) -> Any:
 
 
 def _names_value(name: str, text: Any) -> tuple[str, ...]:
+    # An empty `event_targets` gets the error that lists the possible targets.
     check_text(name, text, may_be_empty=name == "event_targets")
     return tuple(comma_list(text))
 
 
-def _extra_value(name: str, text: Any) -> tuple[str, ...]:
+def _names_or_none_value(name: str, text: Any) -> tuple[str, ...]:
     return () if text == "none" else _names_value(name, text)
 
 
@@ -90,9 +97,16 @@ def _shares_value(name: str, text: Any) -> dict[str, float]:
     return parse_shares(text)
 
 
-def _seconds(name: str, given: Any) -> Any:
-    # One value has one JSON: 1 second is 1.0. What is refused is shown as it was given.
+# Equal numbers have one JSON: 1 second is 1.0. A number that the section refuses keeps
+# its form, so that the error shows it as given.
+
+
+def _seconds_json(name: str, given: Any) -> Any:
     return float(given) if is_real(given) and given > 0 else given
+
+
+def _fraction_json(name: str, given: Any) -> Any:
+    return float(given) if is_real(given) and 0 <= given <= 1 else given
 
 
 def _steps_json(name: str, given: Any) -> Any:
@@ -100,7 +114,7 @@ def _steps_json(name: str, given: Any) -> Any:
         return given
     from beam_pipeline.transforms.expressions import STEP_FIELDS, format_steps
 
-    steps = getattr(given, "steps", given)  # of a chain
+    steps = getattr(given, "steps", given)  # a chain has them
     several = steps if isinstance(steps, list | tuple) else [steps]
     return format_steps(several, STEP_FIELDS[name])
 
@@ -121,9 +135,10 @@ def _expression(feature: str, given: Any) -> Any:
 
 
 PLAIN = Kind(as_given, as_given)
-SECONDS = Kind(_seconds, as_given)
+SECONDS = Kind(_seconds_json, as_given)
+FRACTION = Kind(_fraction_json, as_given)
 NAMES = Kind(_names_json, _names_value)
-EXTRA_NAMES = Kind(_names_json, _extra_value)
+NAMES_OR_NONE = Kind(_names_json, _names_or_none_value)
 SHARES = Kind(_shares_json, _shares_value)
 STEPS = Kind(_steps_json, as_given)
 FEATURES = Kind(_features_json, as_given)
@@ -140,30 +155,47 @@ def option(
     kind: Kind = PLAIN,
     value: Any = None,
 ) -> Any:
-    """Declares a field of a section that is also an option.
+    """Declares a field of a section as an option.
 
-    ``name`` is the option's, where the field has another; ``default`` is as in JSON,
-    and ``value`` is what the section holds then, where that differs.
+    Parameters
+    ----------
+    default, help, metavar, parse, choices, kind
+        See :class:`Option`.
+    name : str, optional
+        The option's name. Default: the field's.
+    value : object, optional
+        What the section holds for the default. Default: ``default`` itself.
     """
-    declared = (name, default, help, metavar, parse, choices, kind)
+    declared = {
+        "name": name, "default": default, "help": help, "metavar": metavar,
+        "parse": parse, "choices": choices, "kind": kind,
+    }  # fmt: skip
     held = default if value is None else value
     if isinstance(held, Mapping):
-        return field(default_factory=lambda: dict(held), metadata={"option": declared})
-    return field(default=held, metadata={"option": declared})
+        return field(default_factory=lambda: dict(held), metadata=declared)
+    return field(default=held, metadata=declared)
 
 
 def options_of(section: type) -> Iterator[Option]:
-    """The options that a section declares, in the order of its fields."""
+    """Yields the options that a section declares, in the order of its fields."""
     for each in fields(section):
-        name, *declared = each.metadata["option"]
-        yield Option(name or each.name, each.name, *declared)
+        declared = dict(each.metadata)
+        name = declared.pop("name") or each.name
+        yield Option(name=name, field=each.name, **declared)
 
 
 def with_values(section: type, given: Mapping[str, Any]) -> Any:
-    """The section with the values that options have in JSON."""
+    """Creates a section from the JSON values of its options.
+
+    Raises
+    ------
+    RecipeError
+        If the section refuses a value.
+    """
     values = {}
     for each in options_of(section):
         json = given[each.name]
-        if json is not None or each.default is not None:
-            values[each.field] = each.kind.value(each.name, json)
+        if json is None and each.default is None:
+            continue  # not given: the field's own default
+        values[each.field] = each.kind.value(each.name, json)
     return section(**values)

@@ -1,6 +1,7 @@
 """Keywords of ``record``, ``plan`` and ``Recipe``, for type checkers and editors.
 
-The options are declared in :mod:`.clip_sections`, :mod:`.example_sections` and :mod:`.options`; a test compares them.
+:mod:`.clip_sections`, :mod:`.example_sections` and :mod:`.options` declare the options.
+A test compares these types with them.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from beam_pipeline.transforms.selection import Selection
     from beam_pipeline.transforms.streams import ClipGain, StreamStep
 
-# Text with commas, or a list.
+# ``"a,b"`` or ``["a", "b"]``.
 Names = str | Sequence[str]
 
 
 class RecipeKeywords(TypedDict, total=False):
-    """What decides the bytes of a data set."""
+    """The options that decide the bytes of a data set."""
 
     label_from: str | Mapping[str, str]
     label_separator: str | None
@@ -68,7 +69,7 @@ class RecipeKeywords(TypedDict, total=False):
 
 
 class RunKeywords(TypedDict, total=False):
-    """How a job runs, which decides no byte."""
+    """The options of a run, which decide no byte of the data set."""
 
     max_rejected: int | str
     overwrite: bool

@@ -1,4 +1,4 @@
-"""How a job runs: options that decide no byte of the data set."""
+"""Options of a run: how the job runs. They decide no byte of the data set."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _option(default: Any, help: str, metavar: str = "", parse: Any = str) -> Any
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How to run, which decides no byte of the data set.
+    """How the job runs.
 
     Attributes
     ----------
     max_rejected : int or str
-        How many clips may be rejected, or what percentage: ``5`` or ``"1%"``.
+        Largest number or percentage of clips that may be rejected: ``5`` or ``"1%"``.
     overwrite : bool
         Replace the data set that is in the output folder.
     workers : int, optional
@@ -37,11 +37,18 @@ class RunOptions:
     work_dir : path, optional
         Folder for unfinished shards. Default: ``_work`` in the output folder.
     beam_args : sequence of str
-        Options of Beam; with ``--runner`` among them, Beam runs the job there.
+        Options of Beam. They must contain ``--runner``, which runs the job.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of its range, or ``beam_args`` has no runner or has a secret.
     """
 
     max_rejected: int | str = _option(
-        0, "how many clips may be rejected; default: 0", "N|P%"
+        0,
+        "largest number or percentage of clips that may be rejected; default: 0",
+        "N|P%",
     )
     overwrite: bool = _option(False, "replace the data set in the output folder")
     workers: int | None = _option(
@@ -71,25 +78,25 @@ class RunOptions:
                 raise OptionError("workers", "must be at least 1", self.workers)
         if self.beam_args and not self.has_runner():
             raise OptionError(
-                "options of Beam", "need --runner among them", self.beam_args
+                "options of Beam", "need `--runner` among them", self.beam_args
             )
         for text in self.beam_args:
             name = text.partition("=")[0]
             if _SECRET.search(name):
-                # Without its value: errors are logged.
+                # The value stays out of the error, which is logged.
                 raise OptionError(
                     "options of Beam",
                     "would write a secret into the job and its logs; set it in the "
-                    "environment of the workers, as AWS_SECRET_ACCESS_KEY and the like",
+                    "environment of the workers, like AWS_SECRET_ACCESS_KEY",
                     name,
                 )
 
     def has_runner(self) -> bool:
-        """Whether the job goes to a runner of Beam, instead of this machine."""
+        """Whether a runner of Beam runs the job, instead of this machine."""
         return self.has("--runner")
 
     def is_template(self) -> bool:
-        """Whether the job is only described, to be started by a service later."""
+        """Whether the job is only described; a service starts it later."""
         return self.has("--template_location")
 
     def has(self, name: str) -> bool:

@@ -12,6 +12,7 @@ from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.clip_sections import (
     EVENT_MASK,
     EVENT_TARGETS,
+    SPLIT_OPTIONS,
     Columns,
     Events,
     Labels,
@@ -25,6 +26,7 @@ from beam_pipeline.recipe.example_sections import (
     Windows,
 )
 from beam_pipeline.recipe.fields import Option, options_of, with_values
+from beam_pipeline.recipe.values import check_one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -42,25 +44,26 @@ SECTIONS: Mapping[str, type] = {
     "features": Features,
     "shards": Shards,
 }
-# In JSON they come last: they are younger than the options that follow the audio's.
+# Options of the audio that come last in the JSON, whose order is fixed.
 _LAST = ("allow_truncated", "allow_nonfinite")
 
 
 def recipe_options() -> dict[str, tuple[str, Option]]:
-    """Each option of a recipe by name, with its section's; in the order of the JSON."""
+    """Maps each option's name to its section's name and the option.
+
+    The order is that of the JSON.
+    """
     declared = {
         option.name: (section, option)
         for section, cls in SECTIONS.items()
         for option in options_of(cls)
     }
-    return {
-        name: declared[name]
-        for name in [*(n for n in declared if n not in _LAST), *_LAST]
-    }
+    last = {name: declared.pop(name) for name in _LAST}
+    return {**declared, **last}
 
 
 class Recipe:
-    """How audio becomes examples: frozen, checked, and the same in every process.
+    """How audio becomes examples: a frozen value, checked when it is created.
 
     The same inputs with the same recipe and the same library versions give the same
     bytes. Options of the runner, of this machine and of the output are not part of it.
@@ -73,18 +76,19 @@ class Recipe:
     Parameters
     ----------
     **options
-        The flags of ``audio-tfrecords record``, with underscores; each value as typed
-        there, or as Python has it: a list of names, a mapping of shares, transforms.
+        The flags of ``audio-tfrecords record``, with underscores. A value is text as
+        on the command line, or a Python value: a list of names, a mapping of shares,
+        transforms.
 
     Attributes
     ----------
     labels, events, columns, splits, audio, windows, augmentation, features, shards
-        The sections, see :mod:`.clip_sections` and :mod:`.example_sections`.
+        The sections; see :mod:`.clip_sections` and :mod:`.example_sections`.
 
     Raises
     ------
     OptionError
-        If there is no option of that name.
+        If no option has that name.
     RecipeError
         If a value is out of its range, or two values contradict each other.
     """
@@ -103,12 +107,10 @@ class Recipe:
     def __init__(self, **options: Unpack[RecipeKeywords]):
         declared = recipe_options()
         given = check_names(options)
-        values = {
-            name: option.kind.json(name, given[name])
-            if name in given
-            else option.default
-            for name, (_, option) in declared.items()
-        }
+        values = {name: option.default for name, (_, option) in declared.items()}
+        for name, value in given.items():
+            _, option = declared[name]
+            values[name] = option.kind.json(name, value)
         for name, section in SECTIONS.items():
             object.__setattr__(self, name, with_values(section, values))
         values["features"] = dict(self.features.expressions)
@@ -117,15 +119,15 @@ class Recipe:
         _check_events(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Every option as ``metadata.json`` holds it, in a fixed order."""
+        """Returns every option as ``metadata.json`` holds it, in a fixed order."""
         return {**self._json, "features": dict(self._json["features"])}
 
     def replace(self, **changes: Unpack[RecipeKeywords]) -> Recipe:
-        """The recipe with some options changed."""
+        """Returns a new recipe with some options changed."""
         return Recipe(**{**self._json, **changes})
 
     def sha256(self) -> str:
-        """The SHA-256 of the recipe's JSON, in hexadecimal."""
+        """Returns the SHA-256 of the recipe's JSON, in hexadecimal."""
         return json_sha256(self.to_json())
 
     def __eq__(self, other: object) -> bool:
@@ -145,14 +147,17 @@ class Recipe:
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"a recipe is frozen; use replace({name}=...)")
 
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"a recipe is frozen; it keeps {name}")
+
 
 def check_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values, if each is an option's.
+    """Returns the same values, if each has the name of an option.
 
     Raises
     ------
     OptionError
-        Naming the first that is none.
+        With the first name that is no option's.
     """
     known = recipe_options()
     for name in values:
@@ -162,10 +167,12 @@ def check_names(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_splits(recipe: Recipe) -> None:
+    json = recipe.to_json()  # with the shares as given
+    check_one_of({name: json[name] for name in SPLIT_OPTIONS})
     copies = recipe.augmentation.copies
     if recipe.splits.folds is not None and copies:
         raise RecipeError(
-            "copies", "are for a split called train, which folds are not", copies
+            "copies", "need a split named train, which `folds` does not make", copies
         )
 
 
@@ -173,17 +180,15 @@ def _check_events(recipe: Recipe) -> None:
     events, labels = recipe.events, recipe.labels
     if events.source is None:
         return
-    for name, value in (
-        ("label_separator", labels.separator),
-        ("target_columns", recipe.columns.targets),
-    ):
-        if value:
-            raise RecipeError(name, "cannot be given with `events`", value)
+    json = recipe.to_json()
+    for name in ("label_separator", "target_columns"):
+        if json[name]:
+            raise RecipeError(name, "cannot be given with `events`", json[name])
     if labels.classes and events.no_event not in ("keep", "drop", *labels.classes):
         raise RecipeError(
             "classes",
             f"lacks {events.no_event}, the class that `no_event` gives; add it",
-            labels.classes,
+            json["classes"],
         )
     expressions = recipe.features.expressions
     for target in events.targets:
@@ -191,15 +196,15 @@ def _check_events(recipe: Recipe) -> None:
         if target not in EVENT_TARGETS and feature not in expressions:
             raise RecipeError(
                 "event_targets",
-                f"must be of {', '.join(EVENT_TARGETS)}, or {EVENT_MASK}FEATURE with "
-                f"one of {', '.join(expressions) or 'no features'}",
+                f"must be {', '.join(EVENT_TARGETS)}, or {EVENT_MASK}FEATURE with one "
+                f"of the features: {', '.join(expressions) or 'there are none'}",
                 target,
             )
         moves = re.search(r"\b(time_shift|speed)\b", recipe.augmentation.augment)
         if target != feature and moves:
             raise RecipeError(
                 "event_targets",
-                "is a mask of frames, from which time_shift and speed would move the "
-                "audio away; leave them out of `augment`",
+                "is a mask of frames, but time_shift and speed move the audio away "
+                "from them; leave these steps out of `augment`",
                 target,
             )

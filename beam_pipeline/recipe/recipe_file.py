@@ -1,4 +1,4 @@
-"""Recipes in files: YAML with the flags' names, or the metadata of a data set."""
+"""Recipes in files: YAML with the names of options, or a data set's metadata."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from beam_pipeline.errors import InputError, RecipeError, did_you_mean
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.storage import files
 
-# Fields that are steps, and how they may look.
+# Options whose values are steps, each with an example.
 _STEPS = {
     "stream": "high_pass(cutoff_hz=50)",
     "keep": "energy(above_db=-50)",
@@ -18,24 +18,28 @@ _STEPS = {
 
 
 def read_recipe(path: str) -> dict[str, Any]:
-    """The fields of the recipe that a file gives, by their names in Python.
+    """Returns the options of the recipe in a file, by their names in Python.
 
     Raises
     ------
     InputError
-        If the file is not there, cannot be read, or has a name twice or a wrong one.
+        If the file does not exist or cannot be parsed, or if a name is unknown or
+        occurs twice.
     RecipeError
-        If a value is of a kind that its field cannot have.
+        If a value is of a type that its option cannot have.
     """
     location = files.absolute(path)
     if files.size(location) < 0:
-        raise InputError(f"{path}: there is no such file. Check --recipe.")
+        raise InputError(f"{path}: there is no such file. Check `recipe`.")
     values = _load(files.read_bytes(location), path)
     if isinstance(values, dict) and "format_version" in values:
         values = values.get("recipe")
     if not isinstance(values, dict):
-        raise InputError(f"{path} holds no recipe, but {type(values).__name__}.")
-    named = _by_field(values, path)
+        raise InputError(
+            f"{path} must hold a recipe, as names with values, but it holds "
+            f"{type(values).__name__}."
+        )
+    named = _by_option(values, path)
     for name, value in named.items():
         try:
             named[name] = _checked(name, value)
@@ -46,7 +50,7 @@ def read_recipe(path: str) -> dict[str, Any]:
 
 
 def _load(text: bytes, path: str) -> Any:
-    """What is in YAML, of which JSON is a part; a name that comes twice is refused."""
+    """Parses YAML, which includes JSON, and refuses a name that occurs twice."""
     import yaml
 
     try:
@@ -64,12 +68,12 @@ def _check_names_once(root: Any, path: str) -> None:
     """Raises InputError if a mapping of YAML, at any depth, has a name twice."""
     import yaml
 
-    left, seen = [root], set()
+    left, visited = [root], set()
     while left:
         node = left.pop()
-        if id(node) in seen:  # reached by an alias, too
+        if id(node) in visited:  # an alias leads to a node again
             continue
-        seen.add(id(node))
+        visited.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             left += node.value
         if not isinstance(node, yaml.MappingNode):
@@ -82,14 +86,14 @@ def _check_names_once(root: Any, path: str) -> None:
             line = key.start_mark.line + 1
             if key.value in lines:
                 raise InputError(
-                    f"{path}: {key.value} stands there twice, in lines "
+                    f"{path}: {key.value} occurs twice, in lines "
                     f"{lines[key.value]} and {line}. Keep one of them."
                 )
             lines[key.value] = line
 
 
-def _by_field(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
-    """The same values by the fields' names; in files they may be those of flags."""
+def _by_option(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
+    """Returns the values by the options' names; the file may have those of flags."""
     known = recipe_options()
     written: dict[str, str] = {}
     named = {}
@@ -98,29 +102,30 @@ def _by_field(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
         name = text.replace("-", "_")
         if name not in known:
             close = did_you_mean(name, known)
-            hint = "The recipe in audio-tfrecords record --help lists them."
+            hint = "audio-tfrecords record --help lists the options."
             if close:
                 dashed = close.replace("_", "-")
                 hint = f"Did you mean {close if '_' in text else dashed}?"
-            raise InputError(f"{path}: a recipe has no field {text}. {hint}")
+            raise InputError(f"{path}: a recipe has no option {text}. {hint}")
         if name in named:
             raise InputError(
-                f"{path}: {written[name]} and {text} are the same. Keep one of them."
+                f"{path}: {written[name]} and {text} are the same option. Keep one of "
+                "them."
             )
         named[name], written[name] = value, text
     return named
 
 
 def _checked(name: str, value: Any) -> Any:
-    """A field's value, if it is of a kind that a file can give it."""
+    """Returns an option's value from a file, parsed; refuses other types."""
     if name == "features":
         if not isinstance(value, dict):
             raise RecipeError(
-                name, "must be names with transforms, like {mel: log_mel()}", value
+                name, "must map names to transforms, like {mel: log_mel()}", value
             )
         for feature, transform in value.items():
             if not isinstance(feature, str):
-                raise RecipeError(name, "a name must be text; quote it", feature)
+                raise RecipeError(name, "names must be text; quote this one", feature)
             if not isinstance(transform, str):
                 raise RecipeError(
                     f"{name}: {feature}",
@@ -131,12 +136,11 @@ def _checked(name: str, value: Any) -> Any:
     if name in _STEPS and not isinstance(value, str):
         raise RecipeError(
             name,
-            f"must be text, like {_STEPS[name]}, with | between steps if there are "
-            "several",
+            f"must be text, like {_STEPS[name]}, with | between several steps",
             value,
         )
     _, option = recipe_options()[name]
     parse = option.parse
     if isinstance(value, str) and parse not in (int, float):
-        return parse(value)  # YAML has numbers of its own
+        return parse(value)  # YAML has numbers, so text is none
     return value

@@ -1,4 +1,4 @@
-"""Single values of a recipe or a run: parsed from text, and checked.
+"""Single values of a recipe or a run: how they are parsed from text, and checked.
 
 Each check raises :class:`.RecipeError` with the option's name and the value found.
 """
@@ -22,12 +22,12 @@ RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
 
 
 def allowed_rejects(max_rejected: str, clips: int) -> int:
-    """``5`` or ``2.5%`` of the clips as a number of clips.
+    """Returns how many of the clips may be rejected: ``5``, or ``2.5%`` of them.
 
     Raises
     ------
     OptionError
-        If it is neither.
+        If the text is neither a number nor a percentage.
     """
     text = max_rejected.strip()
     try:
@@ -38,17 +38,17 @@ def allowed_rejects(max_rejected: str, clips: int) -> int:
         ) from error
     if not 0 <= value <= (100 if text.endswith("%") else math.inf):
         raise OptionError("max_rejected", "must be from 0 to 100%", max_rejected)
-    # A share that is a whole number of clips may come out a little below it.
+    # Rounding may leave a share of whole clips a little below their number.
     return int(value / 100 * clips + 1e-9) if isinstance(value, float) else value
 
 
 def parse_channels(text: str) -> str | int:
-    """``mix``, ``keep``, or the number of one channel."""
+    """Parses ``mix``, ``keep``, or the number of one channel."""
     return int(text) if text.isdecimal() else text
 
 
 def parse_bytes(text: str) -> int:
-    """A number of bytes: ``134217728``, ``128MiB``, ``1GB``."""
+    """Parses a number of bytes: ``134217728``, ``128MiB``, ``1GB``."""
     match = re.fullmatch(r"(\d+)\s*(|[kmgt]i?b|b)", text.strip(), re.IGNORECASE)
     if match is None:
         raise RecipeError("shard_bytes", "must look like 128MiB or 134217728", text)
@@ -58,10 +58,10 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_shares(text: str) -> dict[str, float]:
-    """``train=.8,eval=.1,test=.1`` as shares that add up to 1, in their order.
+    """Parses ``train=.8,eval=.1,test=.1`` as shares that add up to 1, in their order.
 
-    Shares may be given in any unit: ``train=8,eval=1,test=1`` is the same. Ratios like
-    .7, .2 and .1, which do not add up to 1 in binary, are what they look like.
+    Shares are relative: ``train=8,eval=1,test=1`` means the same. So .7, .2 and .1,
+    whose sum in binary is not 1, are valid, too.
 
     Raises
     ------
@@ -80,16 +80,16 @@ def parse_shares(text: str) -> dict[str, float]:
                 "splits", "must look like train=.8,eval=.1,test=.1", part or text
             )
         if name in shares:
-            raise RecipeError("splits", "names a split twice", name)
+            raise RecipeError("splits", f"names the split {name} twice", text)
         shares[name] = share
     total = math.fsum(shares.values())
     return {name: share / total for name, share in shares.items()}
 
 
 def comma_list(text: str | None) -> list[str]:
-    """The parts of ``a, b,c``; none of None.
+    """Returns the parts of ``a, b,c``; an empty list for None.
 
-    Parts that contain a comma are in quotes, as in CSV: ``a,"b, or c"``.
+    A part that contains a comma is in quotes, as in CSV: ``a,"b, or c"``.
     """
     if not text:
         return [] if text is None else [""]
@@ -98,29 +98,29 @@ def comma_list(text: str | None) -> list[str]:
 
 
 def comma_text(parts: Iterable[object]) -> str:
-    """The text of which :func:`comma_list` makes these parts."""
+    """Returns the text that :func:`comma_list` parses into these parts."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow([str(part) for part in parts])
     return line.getvalue()
 
 
 def shares_text(shares: Mapping[str, object]) -> str:
-    """The text of which :func:`parse_shares` makes these shares."""
+    """Returns the text that :func:`parse_shares` parses into these shares."""
     return ",".join(f"{name}={share}" for name, share in shares.items())
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is an integer; a boolean is none here."""
+    """Whether a value is an integer and not a boolean."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_real(value: Any) -> bool:
-    """Whether a value is a number; a boolean is none here."""
+    """Whether a value is an integer or a float, and not a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_whole(name: str, value: Any, least: int | None = 1) -> None:
-    """Refuses anything but an integer that is not below ``least``."""
+    """Refuses anything but an integer, and integers below ``least``."""
     if not is_whole(value):
         raise RecipeError(name, "must be a whole number", value)
     if least is not None and value < least:
@@ -140,19 +140,22 @@ def check_flag(name: str, value: Any) -> None:
 
 
 def check_text(name: str, value: Any, may_be_empty: bool = False) -> None:
-    """Refuses anything but text."""
+    """Refuses anything but text, and empty text unless it is allowed."""
     if not isinstance(value, str) or not (value or may_be_empty):
         raise RecipeError(name, "must be text", value)
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuses what is not one of the choices."""
+    """Refuses anything but one of the choices."""
     if value not in choices:
         raise RecipeError(name, f"must be one of {', '.join(choices)}", value)
 
 
 def check_one_of(given: Mapping[str, Any], needed: str | None = None) -> None:
-    """Refuses several options of which one is enough; ``needed``: and none at all."""
+    """Refuses more than one of these options; with ``needed``, none of them, too.
+
+    ``needed`` is the question that one of them has to answer.
+    """
     present = {name: value for name, value in given.items() if value is not None}
     if len(present) > 1:
         raise RecipeError(" and ".join(present), "give only one of them", present)

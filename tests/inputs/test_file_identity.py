@@ -1,4 +1,4 @@
-"""places.py, and that a file is in one split however it is called."""
+"""file_identity.py, and that a file is in one split however it is called."""
 
 import itertools
 import os
@@ -51,40 +51,48 @@ def root(tmp_path):
     ],
 )
 def test_a_file_has_one_key(root, name, key):
-    places = FileIdentities([root])
+    identities = FileIdentities([root])
     folders = {"root": root, "parent": os.path.dirname(root)}
-    assert places.key(root, name.format(**folders)) == key.format(**folders)
+    assert identities.key(root, name.format(**folders)) == key.format(**folders)
 
 
 def test_what_lies_outside_has_the_first_name_it_was_called_by(root):
-    places = FileIdentities([root])
+    identities = FileIdentities([root])
     names = ["../out/b.wav", "away/b.wav", f"{root}/../out/b.wav", "away.wav"]
-    assert [places.key(root, name) for name in names] == ["../out/b.wav"] * 4
-    assert len({places.place(root, name) for name in names}) == 1
+    assert [identities.key(root, name) for name in names] == ["../out/b.wav"] * 4
+    assert len({identities.path(root, name) for name in names}) == 1
 
 
 def test_names_of_a_file_outside_in_any_order(root):
     names = ["away.wav", "away/b.wav", "away/other.wav", "again.wav", "../out/b.wav"]
     os.symlink(f"{root}/../out/b.wav", f"{root}/again.wav")
     for order in itertools.permutations(names):
-        places = FileIdentities([root])
-        keys = {places.key(root, n) for n in order if n != "away/other.wav"}
+        identities = FileIdentities([root])
+        keys = {identities.key(root, n) for n in order if n != "away/other.wav"}
         assert len(keys) == 1
 
 
 def test_roots_inside_of_one_another(root):
     inner = f"{root}/sea"
     for roots in ([root, inner], [inner, root]):
-        places = FileIdentities(roots)
-        assert places.key(root, "sea/a.wav") == places.key(inner, "a.wav") == "a.wav"
-        assert places.key(inner, "../x.wav") == places.key(root, "x.wav") == "x.wav"
+        identities = FileIdentities(roots)
+        assert (
+            identities.key(root, "sea/a.wav")
+            == identities.key(inner, "a.wav")
+            == "a.wav"
+        )
+        assert (
+            identities.key(inner, "../x.wav")
+            == identities.key(root, "x.wav")
+            == "x.wav"
+        )
 
 
 @pytest.mark.parametrize("name", ["a.wav", "s3://bucket/x/a.wav"])
 def test_a_store_has_no_links(name):
-    places = FileIdentities(["s3://bucket/x"])
-    assert places.key("s3://bucket/x", name) == "a.wav"
-    assert places.place("s3://bucket/x", name) == "s3://bucket/x/a.wav"
+    identities = FileIdentities(["s3://bucket/x"])
+    assert identities.key("s3://bucket/x", name) == "a.wav"
+    assert identities.path("s3://bucket/x", name) == "s3://bucket/x/a.wav"
     assert FileIdentities(["/x"]).key("/x", "gs://b/a.wav") == "gs://b/a.wav"
 
 

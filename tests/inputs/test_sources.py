@@ -262,7 +262,7 @@ def test_a_file_that_a_list_names_again_is_a_row_with_a_problem(tmp_path, times)
     (tmp_path / "a.wav").touch()
     lines = ["x.wav", "y.wav", *["x.wav"] * (times - 1)]
     (tmp_path / "list.txt").write_text("\n".join(lines))
-    problem = "is listed twice: it is clip 1 from 0, too"
+    problem = "is listed twice: first as clip 1, counted from 0"
     assert rows_of(tmp_path / "a.wav", tmp_path / "list.txt", label_from="none") == [
         row_of(0, 0, "a.wav", None),
         row_of(1, 1, "x.wav", None),

@@ -1,5 +1,6 @@
-"""recipe.py: every check with its message, and JSON there and back."""
+"""Recipes: every check with its message, the value that they are, and their JSON."""
 
+import copy
 import hashlib
 import json
 import math
@@ -12,7 +13,12 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError, UnknownOption
 from beam_pipeline.recipe.example_sections import DTYPES, MAX_RATE_HZ, ORDERS, TAILS
-from beam_pipeline.recipe.recipe import Recipe, check_names, recipe_options
+from beam_pipeline.recipe.recipe import (
+    SECTIONS,
+    Recipe,
+    check_names,
+    recipe_options,
+)
 from beam_pipeline.recipe.values import (
     CLIP_FEATURES,
     RESERVED_NAMES,
@@ -20,6 +26,65 @@ from beam_pipeline.recipe.values import (
     parse_channels,
 )
 from tests.raising import raises
+
+# Options with values of every kind, some of them in another form than their JSON.
+RICH = {
+    "label_from": r"(?P<speaker>[^/]+)/(?P<class>[a-zä]+)_",
+    "classes": 'owl, tit,"gull, herring",käuzchen',
+    "events": "{folder}/{stem}.txt",
+    "event_column": "Species",
+    "event_targets": "class,multi_hot,mask:mel",
+    "event_overlap": 1,
+    "no_event": "tit",
+    "path_column": "file",
+    "column_names": "file,speaker,age",
+    "delimiter": ";",
+    "columns": "none",
+    "splits": "train=7,eval=2,test=1",
+    "group_by": "speaker",
+    "stratify": True,
+    "split_salt": -3,
+    "fingerprint": True,
+    "sample_rate": 22050,
+    "channels": 0,
+    "dtype": "int16",
+    "stream": "high_pass(cutoff_hz=50.0)",
+    "win_seconds": 1,
+    "hop_seconds": 0.25,
+    "tail": "overlap",
+    "max_windows": 100,
+    "random_starts": True,
+    "keep": "energy(above_db=-50.0)",
+    "copies": 2,
+    "augment": "noise()",
+    "features": {"signal": "identity()", "mel": "log_mel(n_mels=64)"},
+    "shard_bytes": 1 << 26,
+    "num_elems": 10**12,
+    "order": "listed",
+    "seed": -(2**70),
+    "allow_truncated": True,
+    "allow_nonfinite": True,
+}
+# Its JSON. It must never change, because data sets store it with its hash.
+RICH_JSON = (
+    '{"label_from": "(?P<speaker>[^/]+)/(?P<class>[a-zä]+)_", "label_separator": null, '
+    '"classes": "owl, tit,\\"gull, herring\\",käuzchen", '
+    '"events": "{folder}/{stem}.txt", "event_column": "Species", '
+    '"event_targets": "class,multi_hot,mask:mel", "event_overlap": 1.0, '
+    '"no_event": "tit", "target_columns": null, "path_column": "file", '
+    '"column_names": "file,speaker,age", "delimiter": ";", "columns": "none", '
+    '"split_column": null, "splits": "train=7,eval=2,test=1", "folds": null, '
+    '"group_by": "speaker", "stratify": true, "split_salt": -3, "fingerprint": true, '
+    '"sample_rate": 22050, "channels": 0, "dtype": "int16", '
+    '"stream": "high_pass(cutoff_hz=50.0)", "win_len": null, "win_seconds": 1.0, '
+    '"hop": null, "hop_seconds": 0.25, "tail": "overlap", "max_windows": 100, '
+    '"random_starts": true, "keep": "energy(above_db=-50.0)", "copies": 2, '
+    '"augment": "noise()", '
+    '"features": {"signal": "identity()", "mel": "log_mel(n_mels=64)"}, '
+    '"elements_per_file": null, "shard_bytes": 67108864, "num_shards": null, '
+    '"num_elems": 1000000000000, "order": "listed", "seed": -1180591620717411303424, '
+    '"allow_truncated": true, "allow_nonfinite": true}'
+)
 
 WHOLE = (
     "sample_rate", "win_len", "hop", "max_windows", "elements_per_file", "shard_bytes",
@@ -193,9 +258,82 @@ def test_features_are_a_copy():
     assert recipe.features.expressions == {"a": "f()"}
 
 
-def test_a_recipe_is_frozen():
+def test_a_refused_value_is_shown_as_it_was_given():
+    # Not as the sections hold it: tuples, and shares of 1.
+    expect_error("classes", "x,y,x", win_len=1, classes=["x", "y", "x"])
+    expect_error("splits", "a=1,a=3", ["a"], win_len=1, splits="a=1,a=3")
+    several = {"splits": "a=1,b=3", "folds": 2}
+    expect_error("splits and folds", several, win_len=1, **several)
+    for name, value in (("event_targets", "class"), ("event_column", "Species")):
+        expect_error(name, value, ["`events`"], win_len=1, **{name: value})
+    events = {"win_len": 1, "events": "e.csv"}
+    expect_error("target_columns", "x,y", ["`events`"], **events, target_columns="x,y")
+    expect_error("classes", "a,b", ["c"], **events, classes="a,b", no_event="c")
+
+
+# A value
+
+
+@pytest.mark.parametrize("name", ["win_len", "windows", "_json", "anything"])
+def test_a_recipe_is_frozen(name):
+    recipe = Recipe(win_len=1)
+    before = recipe.to_json()
+    with pytest.raises(FrozenInstanceError, match=name):
+        setattr(recipe, name, 2)
+    with pytest.raises(FrozenInstanceError, match=name):
+        delattr(recipe, name)
+    assert recipe.to_json() == before
+    for section in SECTIONS:
+        with pytest.raises(FrozenInstanceError):
+            getattr(recipe, section).anything = 2
+
+
+def test_its_json_is_a_copy():
+    recipe = Recipe(win_len=1, features={"a": "f()"})
+    json_ = recipe.to_json()
+    json_["win_len"] = 2
+    json_["features"]["b"] = "g()"
+    assert recipe == Recipe(win_len=1, features={"a": "f()"})
+    assert recipe.to_json()["win_len"] == 1
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_recipe_is_pickled(protocol):
+    recipe = Recipe(**RICH)
+    again = pickle.loads(pickle.dumps(recipe, protocol))
+    assert (again, hash(again)) == (recipe, hash(recipe))
+    assert json.dumps(again.to_json()) == json.dumps(recipe.to_json())
+    for section in SECTIONS:
+        assert getattr(again, section) == getattr(recipe, section)
     with pytest.raises(FrozenInstanceError):
-        Recipe(win_len=1).win_len = 2
+        again.win_len = 2
+    assert copy.deepcopy(recipe) == copy.copy(recipe) == recipe
+
+
+def test_equal_recipes_have_equal_hashes():
+    first = Recipe(win_seconds=1, classes=["a", "b"], events="e.csv", event_overlap=0)
+    second = Recipe(win_seconds=1.0, classes="a,b", events="e.csv")
+    assert first == second
+    assert (hash(first), first.sha256()) == (hash(second), second.sha256())
+    assert len({first, second, Recipe(win_seconds=2.0)}) == 2
+    assert first != Recipe(win_seconds=1.0)
+    assert first != first.to_json()
+
+
+def test_replace_changes_some_options():
+    recipe = Recipe(**RICH)
+    changed = recipe.replace(win_seconds=None, win_len=500, classes=["tit", "owl"])
+    assert changed == Recipe(
+        **{**RICH, "win_seconds": None, "win_len": 500, "classes": "tit,owl"}
+    )
+    assert recipe == Recipe(**RICH)  # unchanged
+    assert recipe.replace() == recipe
+    with raises(RecipeError, "win_len", 0):
+        changed.replace(win_len=0)
+    with raises(RecipeError, "win_len and win_seconds"):
+        recipe.replace(win_len=500)
+    with pytest.raises(UnknownOption):
+        recipe.replace(win_lenght=500)
 
 
 # JSON and its hash
@@ -255,6 +393,35 @@ def test_hashes_are_equal_where_recipes_are(first, second):
 def test_the_hash_is_of_sorted_json(recipe):
     text = json.dumps(recipe.to_json(), sort_keys=True, separators=(",", ":"))
     assert recipe.sha256() == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_the_json_of_a_recipe_is_what_it_was():
+    recipe = Recipe(**RICH)
+    assert json.dumps(recipe.to_json(), ensure_ascii=False) == RICH_JSON
+    assert Recipe(**json.loads(RICH_JSON)) == recipe
+
+
+@pytest.mark.parametrize(
+    ("options", "sha256"),
+    [
+        (RICH, "f5dc671237e6495d21decc3b358ca9dc51682e2cac18f7ec470eeb6f5c4b1e46"),
+        (
+            {"win_len": 1},
+            "261f482991d051ce4bf265785656b66675e8b03949c701b1eb5e031e97c46d92",
+        ),
+        (  # 0 is 0.0
+            {"win_len": 400, "hop": 160, "event_overlap": 0},
+            "9e9b2a929417e81dd60fc42839cdf5cae73c445497918a3b9de3e3a78abdc654",
+        ),
+        (
+            {"win_len": 1, "label_separator": ";", "target_columns": "age,x",
+             "folds": 5, "elements_per_file": 10},
+            "f76f2c8892d694ca75e452313856e41088ebbf50332acbbbe93be5fa2907dcc9",
+        ),
+    ],
+)  # fmt: skip
+def test_the_hash_of_a_recipe_is_what_it_was(options, sha256):
+    assert Recipe(**options).sha256() == sha256
 
 
 BASE = {"win_len": 100}

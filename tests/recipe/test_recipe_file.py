@@ -1,4 +1,4 @@
-"""recipe_files.py: what stands in a file, and what is said of what cannot."""
+"""recipe_file.py: what a file may hold, and the errors for the rest."""
 
 from __future__ import annotations
 
