@@ -1,10 +1,12 @@
-"""What one example is: its window, its features, and its bytes.
+"""Examples: their windows, their features, and their bytes.
 
-In: the recipe and windows of samples. Out: specs of features, their values, and
+In: the recipe and windows of samples. Out: the specs and values of features, and
 serialised ``tf.train.Example`` messages. Read :mod:`.spec` first: writer and reader
 share it.
 
 ::
 
     windows -> augmentation -> features, event_targets -> encoding
+
+:mod:`.trial` runs user-defined steps, and :mod:`.format` says what examples share.
 """

@@ -1,8 +1,8 @@
-"""Examples: from features to serialised ``tf.train.Example``s, and back.
+"""Converts features to serialised ``tf.train.Example`` messages, and back.
 
-The encoder writes ``tf.train.Example`` itself. Most of an example is one array whose
-protobuf form is a constant prefix and the array's own bytes, so that a window costs one
-copy; entries come in key order, so that equal values are equal bytes in any process.
+The encoder writes protobuf itself. Most of an example is one array, whose protobuf form
+is a constant prefix and the array's own bytes, so it costs one copy for each window.
+Entries are in key order, so equal values give equal bytes in any process.
 An ``Example { features { feature { key: "fs" value { int64_list {...} } } } }`` is::
 
     0A len Features                     0A len entry, for each feature, by key
@@ -32,7 +32,7 @@ from beam_pipeline.examples.spec import (
 
 
 class ExampleEncoder:
-    """Serialises ``tf.train.Example``s of one spec."""
+    """Serialises ``tf.train.Example`` messages with the given specs."""
 
     def __init__(self, specs: Iterable[FeatureSpec]):
         self._specs = sorted(specs, key=lambda spec: spec.name.encode())
@@ -43,13 +43,13 @@ class ExampleEncoder:
         Parameters
         ----------
         columns : mapping
-            For each feature either an array of shape ``(count, *spec.shape)``, or one
+            For each feature, either an array of shape ``(count, *spec.shape)``, or one
             number, text or array of shape ``spec.shape`` that all examples share.
 
         Returns
         -------
         list of bytes
-            Equal values give equal bytes: entries are in key order.
+            Equal values give equal bytes.
         """
         if count == 0:
             return []
@@ -90,7 +90,7 @@ class ExampleEncoder:
 
 
 def _shared_entry(spec: FeatureSpec, value: Any) -> bytes:
-    """The entry of a value that many examples share."""
+    """Returns the entry of a value that all examples share."""
     if spec.encoding == FLOAT_LIST:
         payload = np.asarray(value, "<f4").tobytes()
         return _array_prefix(spec, len(payload)) + payload
@@ -99,7 +99,7 @@ def _shared_entry(spec: FeatureSpec, value: Any) -> bytes:
 
 
 def example_bytes(features: FeatureSet) -> int:
-    """Length of an example's bytes where the names in it are 64 bytes long."""
+    """Returns the length of a serialised example whose texts are 64 bytes long."""
     columns: dict[str, Any] = {}
     for spec in features.specs.values():
         if spec.dtype == "string":
@@ -112,10 +112,10 @@ def example_bytes(features: FeatureSet) -> int:
 
 
 def _rows(values: npt.NDArray[Any], count: int) -> list[memoryview]:
-    """Each example's array as little-endian bytes, without a copy where possible."""
+    """Returns each example's array as little-endian bytes, if possible uncopied."""
     little = values.astype(values.dtype.newbyteorder("<"), copy=False)
     if little.ndim == 2 and little.strides[1] == little.itemsize:
-        # Overlapping windows are rows of a view; each one alone is contiguous.
+        # Overlapping windows are rows of a view; each row is contiguous.
         return [little[i].view(np.uint8).data for i in range(count)]
     flat = np.ascontiguousarray(little).reshape(count, -1).view(np.uint8)
     return [flat[i].data for i in range(count)]
@@ -125,14 +125,14 @@ _FIELD = {BYTES_LIST: b"\x0a", RAW: b"\x0a", FLOAT_LIST: b"\x12", INT64_LIST: b"
 
 
 def _array_prefix(spec: FeatureSpec, payload: int) -> bytes:
-    """All of an entry that stands before an array's own bytes."""
+    """Returns the part of an entry before the bytes of its array."""
     values = b"\x0a" + _varint(payload)
     return _open_entry(spec.name, spec.encoding, len(values) + payload) + values
 
 
 @lru_cache(maxsize=4096)
 def _open_entry(name: str, encoding: str, list_length: int) -> bytes:
-    """An entry up to and with the length of its list."""
+    """Returns the beginning of an entry, the length of its list included."""
     key = name.encode()
     feature = _FIELD[encoding] + _varint(list_length)
     value = b"\x12" + _varint(len(feature) + list_length) + feature
@@ -142,7 +142,7 @@ def _open_entry(name: str, encoding: str, list_length: int) -> bytes:
 
 
 def _entry(spec: FeatureSpec, values: Sequence[Any]) -> bytes:
-    """A whole entry with a few values."""
+    """Returns a whole entry with a few values."""
     if spec.encoding == INT64_LIST:
         # Two's complement in 64 bits, as protobuf writes negative numbers.
         packed = b"".join([_varint(int(v) & 0xFFFFFFFFFFFFFFFF) for v in values])
@@ -154,7 +154,7 @@ def _entry(spec: FeatureSpec, values: Sequence[Any]) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """A protobuf variable-length integer."""
+    """Returns a protobuf variable-length integer."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -168,15 +168,15 @@ def _varint(value: int) -> bytes:
 def decode_examples(
     records: Sequence[bytes], specs: Mapping[str, FeatureSpec]
 ) -> list[dict[str, Any]]:
-    """Examples as dicts of numpy arrays and texts, without TensorFlow.
+    """Returns examples as dicts of numpy arrays and texts, without TensorFlow.
 
-    The inverse of :meth:`ExampleEncoder.encode`, by tfx-bsl's parser.
+    The inverse of :meth:`ExampleEncoder.encode`. tfx-bsl parses the records.
 
     Raises
     ------
     ValueError
-        If a record is no ``tf.train.Example``, or lacks a feature, or holds it in
-        another type or shape than its spec says.
+        If a record is not a ``tf.train.Example``, lacks a feature, or holds a feature
+        with another type or shape than its spec has.
     """
     from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
@@ -185,15 +185,17 @@ def decode_examples(
     try:
         batch = ExamplesToRecordBatchDecoder().DecodeBatch(list(records))
     except RuntimeError as error:
-        raise ValueError(f"records are not examples: {error}") from error
+        raise ValueError(f"records are not tf.train.Examples: {error}") from error
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
     for name, spec in specs.items():
         column = columns.get(name)
         if column is None or column.null_count:
-            raise ValueError(f"records lack {name}")
+            raise ValueError(f"a record lacks feature {name}")
         found = str(column.type.value_type)
         if not found.endswith(_ARROW_TYPES[spec.encoding]):
-            raise ValueError(f"feature {name} is {found} and not {spec.encoding}")
+            raise ValueError(
+                f"feature {name} is stored as {found}; its spec says {spec.encoding}"
+            )
     decoders = {name: _DECODERS[spec.encoding] for name, spec in specs.items()}
     return [
         {name: decoders[name](specs[name], columns[name], i) for name in specs}
@@ -217,7 +219,7 @@ def _decode_raw(spec: FeatureSpec, column: Any, i: int) -> npt.NDArray[Any]:
     return np.frombuffer(value, little).astype(spec.dtype).reshape(spec.shape)
 
 
-# How the types of tfx-bsl's columns end: large_binary on some versions.
+# The ends of the type names of tfx-bsl's columns; some versions say large_binary.
 _ARROW_TYPES = {
     FLOAT_LIST: "float",
     INT64_LIST: "int64",

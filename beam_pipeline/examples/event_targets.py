@@ -1,4 +1,4 @@
-"""What examples hold of events: classes, multi-hot labels, masks of frames."""
+"""Targets from events: classes, multi-hot labels, masks of spectrum frames."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def check_any_event(
     events: Events,
     classes: Sequence[str] | None,
 ) -> None:
-    """Raises InputError if there is no class at all, which only events could give.
+    """Raises InputError if classes come from events and there is no event.
 
     Parameters
     ----------
     labels : iterable of str
         The classes of the events of all clips that can be recorded.
     clip : str
-        What one of these is called.
+        The name of one of these clips.
     alike : mapping
-        As in :class:`plan.Listing`.
+        As in :class:`beam_pipeline.inputs.listing.ListingSummary`.
     """
     if events.source is None or classes is not None or any(labels):
         return
@@ -45,20 +45,23 @@ def check_any_event(
     why = ""
     if alike:
         name, other = min(alike.items())
-        why = f" Several clips are called {name}, {other} for one: write paths there."
+        why = (
+            f" Several clips are called {name}, for example {other}: write paths in "
+            "that file."
+        )
     elif table is not None and table.by_name:
         why = (
-            f" It names {min(table.by_name)}, but a clip is called {clip}: names there "
-            "are paths relative to the input, or base names."
+            f" That file names {min(table.by_name)}, but a clip is called {clip}: its "
+            "names must be paths relative to the input, or base names."
         )
     raise InputError(
-        f"There is not one event in {events.source} for the clips that can be recorded."
-        f"{why} Check --events, or name a class with --no-event."
+        f"No event in {events.source} belongs to a clip that can be recorded."
+        f"{why} Check `events`, or name a class with `no_event`."
     )
 
 
 def named_no_event(events: Events) -> tuple[str, ...]:
-    """The class of windows without an event, if the recipe names one."""
+    """Returns the class of windows without an event, if the recipe names one."""
     if events.source is None or events.no_event in ("keep", "drop"):
         return ()
     return (events.no_event,)
@@ -67,7 +70,7 @@ def named_no_event(events: Events) -> tuple[str, ...]:
 def near(
     events: Iterable[Event], starts_s: npt.NDArray[np.float64], length_s: float
 ) -> tuple[Event, ...]:
-    """The events that may touch some of the windows; none of the others does."""
+    """Returns the events that may overlap a window; no other event does."""
     if not starts_s.size:
         return ()
     first, last = starts_s.min(), starts_s.max() + length_s
@@ -77,7 +80,7 @@ def near(
 def overlaps(
     events: Sequence[Event], starts_s: npt.NDArray[np.float64], length_s: float
 ) -> npt.NDArray[np.float64]:
-    """Seconds of each event in each window, shape (windows, events)."""
+    """Returns the seconds of each event in each window, shape (windows, events)."""
     first = np.array([event.start_s for event in events], np.float64)
     last = np.array([event.end_s for event in events], np.float64)
     low = np.maximum(first, starts_s[:, np.newaxis])
@@ -92,11 +95,10 @@ def counts_in(
     length_s: float,
     share: float,
 ) -> npt.NDArray[np.bool_]:
-    """Which events count in which windows, shape (windows, events).
+    """Returns which events count in which windows, shape (windows, events).
 
-    An event counts where it shares some time with the window, and at least ``share`` of
-    its own length or of the window's, whichever is shorter. One without a length counts
-    where its time lies in the window.
+    An event counts in a window if they overlap, by at least ``share`` of the length of
+    the shorter one. An event of length zero counts if its time is in the window.
     """
     shared = overlaps(events, starts_s, length_s)
     lengths = np.array([event.end_s - event.start_s for event in events], np.float64)
@@ -118,7 +120,12 @@ def multi_hot(
     length_s: float,
     share: float = 0.0,
 ) -> npt.NDArray[np.bool_]:
-    """Which classes have an event in which windows, shape (windows, classes)."""
+    """Returns which classes have an event in which windows.
+
+    Returns
+    -------
+    numpy.ndarray, shape (windows, classes), bool
+    """
     hot = np.zeros((len(starts_s), len(classes)), np.bool_)
     counted = counts_in(events, starts_s, length_s, share)
     for at, event in enumerate(events):
@@ -133,13 +140,18 @@ def main_class(
     length_s: float,
     share: float = 0.0,
 ) -> npt.NDArray[np.int64]:
-    """The class with the most time in each window, -1 where no event counts.
+    """Returns the number of the class with the most time in each window.
 
-    Time that several events of a class share counts once. Of equal ones it is the first
-    in the list of classes.
+    Overlapping events of a class count once. If classes have equal time, the first in
+    the list of classes is taken.
+
+    Returns
+    -------
+    numpy.ndarray, shape (windows,), int64
+        -1 if no event counts.
     """
     seconds = np.full((len(starts_s), len(classes)), -1.0)
-    # Up to where the events of each class before have been counted.
+    # The time up to which the events of each class are already counted.
     reached = np.repeat(starts_s[:, np.newaxis], len(classes), axis=1)
     ends_s = starts_s + length_s
     ordered = sorted(events)
@@ -161,13 +173,14 @@ def frame_mask(
     starts_s: npt.NDArray[np.float64],
     centres_s: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.uint8]:
-    """1 where the centre of a frame lies in an event of a class.
+    """Returns a mask: 1 if the centre of a spectrum frame is in an event of a class.
 
     Parameters
     ----------
     starts_s : numpy.ndarray, shape (windows,)
+        The starts of the windows, in seconds.
     centres_s : numpy.ndarray, shape (frames,)
-        Of the frames of a feature, from the start of their window.
+        The centres of the spectrum frames, in seconds from the start of their window.
 
     Returns
     -------
@@ -183,22 +196,22 @@ def frame_mask(
 
 @dataclass(frozen=True)
 class EventRule:
-    """What examples hold of the events in their windows.
+    """How the events in a window become the targets of its example.
 
     Attributes
     ----------
     classes : tuple of str
         The classes of events, in their order.
     share : float
-        As in :func:`events.counts_in`.
+        As in :func:`counts_in`.
     no_event : str or None
         The class of windows without an event.
     drops : bool
-        Whether such windows are left out.
+        Whether windows without an event are left out.
     targets : tuple of str
-        Of ``recipe.EVENT_TARGETS``.
+        As in ``recipe.clip_sections.EVENT_TARGETS``.
     masked : mapping
-        Feature name to its axis of time.
+        For each feature with a mask, its axis of time.
     """
 
     classes: tuple[str, ...]
@@ -212,12 +225,12 @@ class EventRule:
     def of(
         cls, asked: Events, classes: Sequence[str], specs: Mapping[str, FeatureSpec]
     ) -> EventRule:
-        """The rule of a recipe, for features of these specs.
+        """Returns the rule of a recipe, for features with these specs.
 
         Raises
         ------
         RecipeError
-            If a mask is asked of a feature that has no axis of time.
+            If a mask names a feature without an axis of time.
         """
         targets = asked.targets
         masked = {}
@@ -228,7 +241,9 @@ class EventRule:
             axes = specs[name].axes
             if not axes or axes[0].get("name") != "time":
                 raise RecipeError(
-                    "event_targets", "has no frames in time to be masked", target
+                    "event_targets",
+                    f"feature {name} has no time axis, which a mask needs",
+                    target,
                 )
             masked[name] = axes[0]
         return cls(
@@ -241,7 +256,7 @@ class EventRule:
         )
 
     def specs(self) -> list[FeatureSpec]:
-        """The specs of what :meth:`columns` gives."""
+        """Returns the specs of the features that :meth:`columns` returns."""
         count = len(self.classes)
         axis = {"name": "class", "size": count, "labels": list(self.classes)}
         specs = []
@@ -269,16 +284,21 @@ class EventRule:
         starts_s: npt.NDArray[np.float64],
         length_s: float,
     ) -> npt.NDArray[np.bool_]:
-        """Which classes have an event in which windows, shape (windows, classes)."""
+        """Returns which classes have an event in which windows.
+
+        Returns
+        -------
+        numpy.ndarray, shape (windows, classes), bool
+        """
         return multi_hot(events, self._numbers(), starts_s, length_s, self.share)
 
-    def kept(
+    def selected(
         self,
         events: Sequence[Event],
         starts_s: npt.NDArray[np.float64],
         length_s: float,
     ) -> npt.NDArray[np.bool_]:
-        """Which windows are not left out for want of an event."""
+        """Returns which windows are not left out, shape (windows,)."""
         if not self.drops:
             return np.ones(len(starts_s), np.bool_)
         return np.asarray(self.found(events, starts_s, length_s).any(axis=1))
@@ -289,7 +309,15 @@ class EventRule:
         starts_s: npt.NDArray[np.float64],
         length_s: float,
     ) -> dict[str, npt.NDArray[Any]]:
-        """What examples hold, for windows that start there and last so long."""
+        """Returns the targets of windows, each of shape ``(windows, ...)``.
+
+        Parameters
+        ----------
+        starts_s : numpy.ndarray, shape (windows,)
+            The starts of the windows, in seconds.
+        length_s : float
+            The length of a window, in seconds.
+        """
         numbers = self._numbers()
         columns: dict[str, npt.NDArray[Any]] = {}
         nothing = -1 if self.no_event is None else numbers[self.no_event]
@@ -305,7 +333,7 @@ class EventRule:
             columns["labels"] = hot.astype(np.int64)
         for name, time in self.masked.items():
             frames = np.arange(time["size"])
-            # Of a constant-Q transform the places are middles, and have no length.
+            # A constant-Q transform gives the centres of its frames, and no length.
             centres = time["start"] + time["step"] * frames + time.get("length", 0) / 2
             columns[f"{name}_mask"] = frame_mask(events, numbers, starts_s, centres)
         return columns
@@ -316,9 +344,9 @@ class EventRule:
         starts_s: npt.NDArray[np.float64],
         length_s: float,
     ) -> dict[str, int]:
-        """How many of the windows count for each class.
+        """Returns how many of the windows count for each class.
 
-        Where examples have one class and no more, it is that one.
+        If the class is the only target, a window counts for that class alone.
         """
         if self.targets == ("class",):
             numbers = self.columns(events, starts_s, length_s)["target"]

@@ -1,18 +1,19 @@
-"""Features: what an example holds, and how it is made from windows.
+"""Features: the values in an example, and how transforms make them from windows.
 
-One spec drives the encoder, the decoder and the reader, and stands in the metadata.
+The encoder, the decoder and the reader share one spec, which is in the metadata.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import RecipeError, TransformError
+from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
@@ -22,6 +23,12 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     dtype_name,
     encoding_of,
+)
+from beam_pipeline.examples.trial import (
+    run_on_windows,
+    silent_windows,
+    the_sample_rate,
+    trying,
 )
 from beam_pipeline.recipe.example_sections import Features
 from beam_pipeline.recipe.recipe import Recipe
@@ -36,7 +43,6 @@ from beam_pipeline.transforms.base import (
 from beam_pipeline.transforms.expressions import (
     TRANSFORM,
     naming_feature,
-    naming_step,
     parse_transform,
 )
 
@@ -45,7 +51,19 @@ FloatArray = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """The transforms of a recipe and the specs of everything in an example."""
+    """The transforms of a recipe, and the specs of all features of an example.
+
+    Attributes
+    ----------
+    transforms, specs : mapping
+        By feature name; ``specs`` also has the features that no transform makes.
+    extra : tuple of str
+        The names of the extra columns.
+    separator : str or None
+        What separates the classes in a label; None if clips have one class.
+    events : EventRule or None
+        None if the recipe names no events.
+    """
 
     transforms: Mapping[str, Transform]
     specs: Mapping[str, FeatureSpec] = field(default_factory=dict)
@@ -64,23 +82,23 @@ class FeatureSet:
         classes: Sequence[str] = (),
         columns: Sequence[tuple[str, str]] = (),
     ) -> FeatureSet:
-        """Runs every transform once on silence and takes down what came out.
+        """Returns the features of a recipe; runs each transform once on silence.
 
         Parameters
         ----------
         sample_rate_hz : int or None
-            None where clips differ: then no transform may need it.
+            None if clips have different rates. Then no transform may need the rate.
         channels : int or None
             None for mono windows.
         classes : sequence of str
-            The classes; empty where examples have none.
+            Empty if examples have no class.
         columns : sequence of (str, str)
-            Name and type of the extra columns, then of the targets.
+            The name and the type of each extra column, then of each target.
 
         Raises
         ------
         RecipeError
-            If a transform raises or returns something that cannot be stored.
+            If a transform raises, or returns values that cannot be stored.
         """
         transforms = resolve_transforms(recipe.features, recipe.audio.dtype)
         shape = (win_len,) if channels is None else (channels, win_len)
@@ -100,7 +118,7 @@ class FeatureSet:
                 recipe.events, classes, {spec.name: spec for spec in specs}
             )
             specs += rule.specs()
-            classes = ()  # those of clips
+            classes = ()  # clips have none of their own
         several = recipe.labels.separator is not None
         texts = ["filepath", *(["class"] if classes and not several else [])]
         numbers = [
@@ -142,14 +160,16 @@ class FeatureSet:
         values: Sequence[Any],
         numbers: Mapping[str, int],
     ) -> dict[str, Any]:
-        """What all examples of a clip share: class, target, and extra columns.
+        """Returns the values that all examples of a clip share.
+
+        These are its class, its target, and its extra columns.
 
         Parameters
         ----------
         values : sequence
-            Of the extra columns, then of the targets.
+            The values of the extra columns, then of the targets.
         numbers : mapping
-            Each class's number.
+            The number of each class.
         """
         shared: dict[str, Any] = dict(zip(self.extra, values, strict=False))
         targets = values[len(self.extra) :]
@@ -172,35 +192,30 @@ class FeatureSet:
         filepath: str,
         starts: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[Any]]:
-        """Every feature of a block of windows, each of shape ``(n, *spec.shape)``.
+        """Returns every feature of some windows, each of shape ``(n, *spec.shape)``.
+
+        Parameters
+        ----------
+        windows : numpy.ndarray, shape (n, frames) or (n, channels, frames), float32
+        starts : numpy.ndarray, shape (n,), int64
+            The first frame of each window in its clip; only errors use it.
 
         Raises
         ------
         TransformError
-            If a transform raises, or returns what its spec does not say; it names the
-            feature and where the window starts.
+            If a transform raises, or returns another type or shape than its spec has.
+            Names the feature and the start of the window.
         """
         values = {}
         for name, transform in self.transforms.items():
-            try:
-                values[name] = self._apply(name, transform, windows, sample_rate_hz)
-            except (Exception, SystemExit) as error:  # a person's code
-                at = self._first_failure(name, transform, windows, sample_rate_hz)
-                where = (
-                    f"the window at frame {starts[at]}"
-                    if at is not None
-                    else (
-                        f"the windows from frame {starts[0]} to {starts[-1]} together"
-                    )
-                )
-                raise TransformError(
-                    filepath,
-                    f"feature {name}, {where}: {type(error).__name__}: {error}",
-                ) from error
+            run = partial(self._apply, name, transform, sample_rate_hz)
+            values[name] = run_on_windows(
+                run, (windows,), f"feature {name}", starts, filepath
+            )
         return values
 
     def _apply(
-        self, name: str, transform: Transform, windows: FloatArray, sample_rate_hz: int
+        self, name: str, transform: Transform, sample_rate_hz: int, windows: FloatArray
     ) -> npt.NDArray[Any]:
         spec = self.specs[name]
         values = _native(apply_transform(transform, windows, sample_rate_hz))
@@ -209,28 +224,17 @@ class FeatureSet:
         same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
         if values.shape != expected or not same_type:
             raise ValueError(
-                f"returned {values.dtype} {values.shape}, but on a silent window it "
-                f"was {spec.dtype} {expected}",
+                f"returned {values.dtype} {values.shape}; expected {spec.dtype} "
+                f"{expected}, as for silent windows"
             )
         return values
-
-    def _first_failure(
-        self, name: str, transform: Transform, windows: FloatArray, sample_rate_hz: int
-    ) -> int | None:
-        """Which window of a block fails alone."""
-        for at in range(len(windows)):
-            try:
-                self._apply(name, transform, windows[at : at + 1], sample_rate_hz)
-            except (Exception, SystemExit):  # that it does is all that is asked
-                return at
-        return None
 
 
 _COLUMN_ENCODING = {"string": BYTES_LIST, "int64": INT64_LIST, "float32": FLOAT_LIST}
 
 
 def resolve_transforms(features: Features, dtype: str) -> dict[str, Transform]:
-    """The recipe's transforms by name; the signal itself where it names none."""
+    """Returns the recipe's transforms by feature name; ``signal`` if it has none."""
     if not features.expressions:
         return {"signal": Identity(dtype=dtype)}
     transforms = {}
@@ -247,7 +251,22 @@ def check_transform(
     shape: tuple[int, ...],
     sample_rate_hz: int | None,
 ) -> FeatureSpec:
-    """Runs a transform on two silent windows; what it returns is the feature's spec."""
+    """Returns the spec of a feature, from its transform's result on silent windows.
+
+    Parameters
+    ----------
+    name : str
+        The feature's name.
+    description : str
+        The expression of the transform.
+    shape : tuple of int
+        The shape of one window.
+
+    Raises
+    ------
+    RecipeError
+        If the transform raises, or returns values that cannot be stored.
+    """
     with naming_feature(name):
         values = _try_on_silence(transform, description, shape, sample_rate_hz)
         axes = _axes_of(transform, values.shape[1:], sample_rate_hz or 0, shape[-1])
@@ -267,34 +286,19 @@ def _try_on_silence(
     shape: tuple[int, ...],
     sample_rate_hz: int | None,
 ) -> npt.NDArray[Any]:
-    if sample_rate_hz is None and needs_sample_rate(transform):
-        raise RecipeError(
-            TRANSFORM.field,
-            "needs one sample rate for all clips; give --sample-rate",
-            description,
-        )
-    silence = np.zeros((2, *shape), np.float32)
-    silence.flags.writeable = False  # as the windows of a clip are
-    values: npt.NDArray[Any] = silence
     rate = sample_rate_hz or 0
-    try:
-        for step in transform.steps if isinstance(transform, Chain) else (transform,):
-            with naming_step(step, TRANSFORM):
-                values = np.asarray(apply_transform(step, values, rate))
-                rate = rate_after(step, rate)
-    except RecipeError:
-        raise
-    except (Exception, SystemExit) as error:  # a person's code: what it raises is told
-        raise RecipeError(
-            TRANSFORM.field,
-            f"fails on two silent windows of shape {silence.shape}: "
-            f"{type(error).__name__}: {error}",
-            description,
-        ) from error
+    if needs_sample_rate(transform):
+        rate = the_sample_rate(sample_rate_hz, TRANSFORM, description)
+    silence = silent_windows(shape)
+    values: npt.NDArray[Any] = silence
+    for step in transform.steps if isinstance(transform, Chain) else (transform,):
+        with trying(step, TRANSFORM, silence, description):
+            values = np.asarray(apply_transform(step, values, rate))
+            rate = rate_after(step, rate)
     if values.shape[:1] != (2,):
         raise RecipeError(
             TRANSFORM.field,
-            f"must return one row for each window: (2, ...) for windows "
+            "must return one row for each window: shape (2, ...) for windows of shape "
             f"{silence.shape}",
             values.shape,
         )
@@ -304,7 +308,7 @@ def _try_on_silence(
 
 
 def _native(returned: Any) -> npt.NDArray[Any]:
-    """What a transform returned, in this machine's order of bytes."""
+    """Returns the values of a transform in the byte order of this machine."""
     values = np.asarray(returned)
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
@@ -312,9 +316,9 @@ def _native(returned: Any) -> npt.NDArray[Any]:
 def _axes_of(
     transform: Transform, shape: tuple[int, ...], sample_rate_hz: int, frames: int
 ) -> tuple[Mapping[str, Any], ...]:
-    """What a transform says of its last axes, if it has that many of that size.
+    """Returns the transform's description of its last axes, if their sizes match.
 
-    A step of one's own may have changed what the steps before it say.
+    A user-defined step may change the axes that the steps before it describe.
     """
     axes = getattr(transform, "axes", None)
     described = tuple(axes(sample_rate_hz, frames)) if axes else ()

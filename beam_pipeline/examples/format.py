@@ -1,4 +1,4 @@
-"""What all examples of a data set share, and how it follows from the corpus."""
+"""The format that all examples of a data set share, derived from the corpus."""
 
 from __future__ import annotations
 
@@ -14,9 +14,20 @@ from beam_pipeline.recipe.recipe import Recipe
 
 @dataclass(frozen=True, slots=True)
 class ExampleFormat:
-    """What all examples of a data set share; None where clips differ.
+    """What all examples of a data set share.
 
-    ``rates_hz`` maps each output sample rate to its number of clips.
+    Attributes
+    ----------
+    features : FeatureSet
+    treatment : WindowSteps
+        The selections and augmentations.
+    classes : tuple of str
+    win_len, hop : int
+        Frames of a window, and from one window's start to the next.
+    sample_rate_hz, channels : int or None
+        None if clips have different sample rates; None if windows are mono.
+    rates_hz : mapping
+        The number of clips at each output sample rate.
     """
 
     features: FeatureSet
@@ -32,35 +43,41 @@ class ExampleFormat:
     def of(
         cls, corpus: Corpus, recipe: Recipe, columns: Sequence[tuple[str, str]] = ()
     ) -> ExampleFormat:
-        """What a corpus looks like under a recipe.
+        """Returns the format of a corpus under a recipe.
+
+        Parameters
+        ----------
+        columns : sequence of (str, str)
+            The name and the type of each extra column, then of each target.
 
         Raises
         ------
         RecipeError
-            If clips differ in what the recipe needs to be one, or a transform does not
-            work on its windows.
+            If the recipe needs one sample rate or one number of channels and clips
+            differ, or if a step fails on silent windows.
         InputError
             If no clip was accepted.
         """
         if not corpus.rates_hz:
-            raise InputError("Not one clip can be recorded.")
-        rate = _the_one(corpus.rates_hz)
+            raise InputError("No clip can be recorded.")
+        rate = _only_key(corpus.rates_hz)
         asked = recipe.windows
         by_seconds = asked.win_seconds is not None or asked.hop_seconds is not None
         if rate is None and by_seconds:
             raise RecipeError(
                 "sample_rate",
-                "windows in seconds have one length only at one sample rate; give "
-                "--sample-rate, or --win-len and --hop",
+                "needs one value for all clips, because `win_seconds` or `hop_seconds` "
+                "is given; give `sample_rate`, or `win_len` and `hop`",
                 _listed(corpus.rates_hz, "Hz", corpus.named),
             )
         channels = None
         if recipe.audio.channels == "keep":
-            channels = _the_one(corpus.channels)
+            channels = _only_key(corpus.channels)
             if channels is None:
                 raise RecipeError(
                     "channels",
-                    "keep needs the same number in every clip; mix them, or pick one",
+                    "keep needs the same number of channels in every clip; mix them, "
+                    "or pick one",
                     _listed(corpus.channels, "channels", corpus.named),
                 )
         classes = corpus.labels
@@ -98,7 +115,7 @@ class ExampleFormat:
         )
 
 
-def _the_one(counts: Mapping[int, int]) -> int | None:
+def _only_key(counts: Mapping[int, int]) -> int | None:
     return next(iter(counts)) if len(counts) == 1 else None
 
 
@@ -106,17 +123,25 @@ def _listed(
     counts: Mapping[int, int], unit: str, named: Mapping[tuple[str, int], str]
 ) -> str:
     return ", ".join(
-        f"{n} of {value} {unit} (such as {named.get((unit, value), '?')})"
+        f"{n} of {value} {unit} (for example {named.get((unit, value), '?')})"
         for value, n in sorted(counts.items())
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """What is common to all accepted clips; small, whatever their number."""
+    """A summary of all accepted clips; its size does not grow with their number.
+
+    Attributes
+    ----------
+    labels : tuple of str
+    rates_hz, channels : mapping
+        The number of clips at each sample rate, and with each number of channels.
+    named : mapping
+        For each ``("Hz", rate)`` and ``("channels", n)``, the first clip by name.
+    """
 
     labels: tuple[str, ...] = ()
-    rates_hz: Mapping[int, int] = field(default_factory=dict)  # rate -> clips
-    channels: Mapping[int, int] = field(default_factory=dict)  # channels -> clips
-    # Of each, a clip that has it: (unit, value) -> the first by name.
+    rates_hz: Mapping[int, int] = field(default_factory=dict)
+    channels: Mapping[int, int] = field(default_factory=dict)
     named: Mapping[tuple[str, int], str] = field(default_factory=dict)

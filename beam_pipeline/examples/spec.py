@@ -20,6 +20,7 @@ FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW = (
 )
 SHORT_LIST = 16
 
+# The metadata hold these texts, so they stay as they are.
 DESCRIPTIONS = {
     "class": "the clip's class",
     "target": "index of the class in the sorted list of classes",
@@ -33,19 +34,19 @@ DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class FeatureSpec:
-    """One feature: how it looks in memory and how it is stored.
+    """One feature: its type in memory, and its encoding in a file.
 
     Attributes
     ----------
     dtype : str
-        A numpy name, or ``string``.
+        The name of a numpy dtype, or ``string``.
     shape : tuple of int
-        Of one example.
+        The shape in one example.
     encoding : str
         ``float_list``, ``int64_list``, ``bytes_list``, or ``raw``: little-endian
         C-order bytes in a ``bytes_list``.
-    axes : list of dict
-        For spectra: what the last axes mean.
+    axes : tuple of mapping
+        The meaning of the last axes; spectra have it.
     """
 
     name: str
@@ -56,7 +57,7 @@ class FeatureSpec:
     axes: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The spec as the metadata holds it, without its name."""
+        """Returns the spec as the metadata hold it, without its name."""
         return {
             "dtype": self.dtype,
             "shape": list(self.shape),
@@ -67,7 +68,7 @@ class FeatureSpec:
 
     @classmethod
     def from_json(cls, name: str, values: Mapping[str, Any]) -> FeatureSpec:
-        """The spec that :meth:`to_json` wrote."""
+        """Returns the spec that :meth:`to_json` wrote."""
         return cls(
             name,
             values["dtype"],
@@ -79,25 +80,34 @@ class FeatureSpec:
 
 
 def dtype_name(values: npt.NDArray[Any]) -> str:
+    """Returns the dtype of a feature with these values.
+
+    Raises
+    ------
+    RecipeError
+        If no encoding can store the values.
+    """
     if values.dtype.kind in "SU" and values.ndim == 1:
         return "string"
-    # Extended precision is another format on other machines.
+    # Extended precision has different formats on different machines.
     if values.dtype.kind not in "biufc" or values.dtype.char in "gG":
         raise RecipeError(
             TRANSFORM.field,
-            "returns a type that cannot be stored; return numbers, or one text each",
+            "returns a type that cannot be stored; return numbers, or one text for "
+            "each window",
             str(values.dtype),
         )
     return str(values.dtype.name)
 
 
 def encoding_of(values: npt.NDArray[Any]) -> str:
+    """Returns the encoding of a feature with these values, shape (n, ...)."""
     if values.dtype.kind in "SU":
         return BYTES_LIST
     if values.dtype == np.float32:
         return FLOAT_LIST
     is_short = values.ndim == 1 or (values.ndim == 2 and values.shape[1] <= SHORT_LIST)
-    # uint64 holds values that int64_list cannot.
+    # Large uint64 values do not fit into int64_list.
     if is_short and values.dtype.kind in "biu" and values.dtype != np.uint64:
         return INT64_LIST
     return RAW

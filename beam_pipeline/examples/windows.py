@@ -1,4 +1,4 @@
-"""Windows: how many a clip has, where each starts, and cutting them out of frames."""
+"""Windows: counts how many a clip has, finds their starts, and cuts them out."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class WindowPlan:
 
     @classmethod
     def of(cls, windows: Windows, sample_rate_hz: int) -> WindowPlan:
-        """The windows of a recipe at a clip's output rate.
+        """Returns the windows of a recipe at a clip's output rate.
 
         Raises
         ------
         RecipeError
-            If its seconds are no frame there.
+            If ``win_seconds`` or ``hop_seconds`` is less than a frame at this rate.
         """
         length = windows.win_len or _some_frames(windows, "win", sample_rate_hz)
         hop = windows.hop or length
@@ -42,36 +42,36 @@ class WindowPlan:
 
 
 def _some_frames(windows: Windows, name: str, sample_rate_hz: int) -> int:
-    """The recipe's ``win_seconds`` or ``hop_seconds`` in frames, at least one."""
+    """Returns ``win_seconds`` or ``hop_seconds`` in frames, at least one."""
     seconds = getattr(windows, f"{name}_seconds")
     frames = seconds_to_frames(seconds, sample_rate_hz)
     if frames < 1:
         raise RecipeError(
             f"{name}_seconds",
             f"is {seconds * sample_rate_hz:.3g} frames at {sample_rate_hz} Hz, which "
-            f"rounds to none; a frame lasts {1 / sample_rate_hz:.3g} s",
+            f"rounds to 0; give at least one frame, {1 / sample_rate_hz:.3g} s",
             seconds,
         )
     return frames
 
 
 def count_windows(frames: int, plan: WindowPlan) -> int:
-    """How many windows a clip of so many frames has.
+    """Returns the number of windows in a clip of ``frames`` frames.
 
     With length 4 and hop 4:
 
     ======= ==== ==== ======= ===========================================
     frames  drop pad  overlap why
     ======= ==== ==== ======= ===========================================
-    0       0    0    0       nothing to take
-    3       0    1    0       shorter than a window; overlap needs a whole
+    0       0    0    0       the clip is empty
+    3       0    1    0       overlap needs one whole window
     4       1    1    1
     5       1    2    2       the last: 1 frame and 3 zeros, or frames 1-4
     8       2    2    2
     ======= ==== ==== ======= ===========================================
 
-    A window never starts at or after the clip's end, so with hop > length the frames
-    in the gaps belong to no window.
+    No window starts at or after the clip's end. With hop > length, the frames between
+    two windows belong to no window.
     """
     if frames < 1 or (frames < plan.length and plan.tail != "pad"):
         return 0
@@ -85,7 +85,7 @@ def count_windows(frames: int, plan: WindowPlan) -> int:
 def window_starts(
     frames: int, plan: WindowPlan, first: int, count: int, key: int = 0
 ) -> npt.NDArray[np.int64]:
-    """Where windows ``first .. first + count - 1`` of a clip start.
+    """Returns the starts of windows ``first .. first + count - 1`` of a clip.
 
     ::
 
@@ -95,18 +95,18 @@ def window_starts(
             lo(k), hi(k) bound the k-th of ``count_windows`` equal parts of the
             ``frames - length + 1`` possible starts
 
-    Any window's start depends on the clip and ``k`` alone, so that a shard that begins
-    in the middle of a clip finds its windows without the ones before, and random
-    starts ascend like the others.
+    The start of a window depends on the clip and on ``k`` alone. So a shard that begins
+    in the middle of a clip needs no other windows to find its own. Starts ascend, the
+    random ones too.
 
     Parameters
     ----------
     frames : int
         The clip's length.
     first, count : int
-        Which windows.
+        The number of the first window, and the number of windows.
     key : int
-        64 bits that stand for the seed and the clip; only ``random_starts`` uses them.
+        A 64-bit hash of the seed and the clip; only ``random_starts`` uses it.
 
     Returns
     -------
@@ -116,11 +116,11 @@ def window_starts(
     last_whole = max(0, frames - plan.length)
     if plan.random_starts:
         windows = count_windows(frames, plan)
-        # The products of a long clip with a tiny hop need more than 64 bits.
+        # For a long clip with a small hop, the products need more than 64 bits.
         exact = k.astype(object) if windows * (last_whole + 1) >> 63 else k
         low = (exact * (last_whole + 1) // windows).astype(np.int64)
         high = ((exact + 1) * (last_whole + 1) // windows).astype(np.int64)
-        # With tail = pad a short clip may have more windows than possible starts.
+        # With tail = pad, a short clip can have more windows than possible starts.
         width = np.maximum(1, high - low)
         low += (hash64(key, k) % width.astype(np.uint64)).astype(np.int64)
         return low
@@ -136,21 +136,21 @@ def cut_windows(
     starts: npt.NDArray[np.int64],
     length: int,
 ) -> npt.NDArray[np.float32]:
-    """Cuts windows out of a stretch of a clip; zeros where the stretch has ended.
+    """Cuts windows out of a stretch of a clip, with zeros after its end.
 
     Parameters
     ----------
     frames : numpy.ndarray, shape (..., m), float32
         The clip's frames ``offset .. offset + m - 1``; time is the last axis.
     starts : numpy.ndarray, shape (n,), int64
-        Starts in the clip, ascending, none before ``offset``.
+        The starts in the clip, ascending, the first at ``offset`` or later.
     length : int
-        Frames in a window.
+        The number of frames in a window.
 
     Returns
     -------
     numpy.ndarray, shape (n, ..., length), float32
-        A view where the starts are evenly spaced, a copy elsewhere; read-only, because
+        A view if the starts are evenly spaced, otherwise a copy. Read-only, because
         windows may share frames.
     """
     first = int(starts[0]) - offset
@@ -165,7 +165,7 @@ def cut_windows(
         at = starts - offset
         windows = np.stack([frames[..., start : start + length] for start in at])
     else:
-        # Rows of a view: numpy checks that they lie inside the frames.
+        # Rows of a view: numpy checks that they are inside the frames.
         windows = np.ndarray(
             (count, *frames.shape[:-1], length),
             frames.dtype,

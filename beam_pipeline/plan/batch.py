@@ -1,4 +1,4 @@
-"""Values that cross a shuffle together, pickled as columns."""
+"""Batches of values that cross a shuffle together, pickled as columns."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _T = TypeVar("_T")
 
 
 class Batch(tuple[_T, ...]):
-    """Values that cross a shuffle together; Beam would pickle a list one by one.
+    """Values that cross a shuffle together; Beam pickles a list's values one by one.
 
-    Named tuples of one kind travel as their columns, which halves the time.
+    Named tuples of one kind are pickled as columns, which halves the time.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""A clip's samples as the recipe asks for them: part, rate, channels, stream steps."""
+"""Readers of a clip's samples: its part, and the recipe's rate, channels and steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from beam_pipeline.transforms.streams import (
 
 
 def open_clip(source: str | BinaryIO, clip: Clip, audio: Audio) -> ClipReader:
-    """A reader of a clip's frames at the output rate."""
+    """Returns a reader of a clip's file at the output rate."""
     info = AudioInfo(
         clip.native_frames,
         clip.native_rate_hz,
@@ -58,12 +58,12 @@ class PartReader:
 
 @functools.cache
 def stream_steps(stream: str, sample_rate_hz: int) -> tuple[Any, ...]:
-    """The steps of an expression.
+    """Returns the steps of an expression.
 
     Raises
     ------
     RecipeError
-        Naming the step that does not work at this rate.
+        If a step does not work at this sample rate. Names the step.
     """
     steps = parse_stream(stream)
     for step in steps:
@@ -73,7 +73,7 @@ def stream_steps(stream: str, sample_rate_hz: int) -> tuple[Any, ...]:
 
 
 def step_clip(decoder: ClipReader, clip: Clip, audio: Audio) -> Reader:
-    """A reader of a clip's frames after the recipe's steps on its stream."""
+    """Returns a reader of a clip's frames after the recipe's stream steps."""
     part = PartReader(decoder, clip.start) if clip.start else decoder
     if not audio.stream:
         return part
@@ -83,7 +83,7 @@ def step_clip(decoder: ClipReader, clip: Clip, audio: Audio) -> Reader:
 
 
 def measure_clip(clip: Clip, inputs: Sequence[Input], audio: Audio) -> Clip:
-    """The clip with the factors that the recipe's clip gains need."""
+    """Returns the clip with the factors of the recipe's clip gains."""
 
     @contextlib.contextmanager
     def open_reader() -> Iterator[Reader]:
@@ -100,10 +100,10 @@ def measure_clip(clip: Clip, inputs: Sequence[Input], audio: Audio) -> Clip:
 def fingerprint_clip(
     clip: Clip, first: int, stop: int, inputs: Sequence[Input], audio: Audio
 ) -> Clip:
-    """The clip with its fingerprint.
+    """Returns the clip with its fingerprint.
 
-    ``first`` and ``stop`` bound it at the native rate: what a recipe makes of samples
-    does not matter, only which of them it takes.
+    The fingerprint depends on which samples the recipe takes, not on what it does to
+    them. So ``first`` and ``stop`` are frames at the native rate.
     """
     channel = audio.channels if clip.channel is None else clip.channel
     native = replace(
@@ -123,7 +123,7 @@ def fingerprint_clip(
 
 @contextlib.contextmanager
 def _opened(clip: Clip, inputs: Sequence[Input], audio: Audio) -> Iterator[ClipReader]:
-    """A reader of a clip that is to be read whole."""
+    """Opens a clip whose samples are all read."""
     path = locate(inputs, clip.source, clip.filepath)
     with (
         files.closing(files.begin_read(path)) as source,

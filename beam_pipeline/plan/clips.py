@@ -1,7 +1,6 @@
 """Clips that can be decoded, and rejects.
 
-What travels through the pipeline is a named tuple: it pickles ten times as fast as a
-dataclass, and to half the size.
+Both are named tuples, which pickle ten times as fast as dataclasses, to half the size.
 """
 
 from __future__ import annotations
@@ -17,32 +16,33 @@ class Clip(NamedTuple):
     row, source, filepath, label
         As in the listing.
     split : str
-        Where all its windows go; empty until that is decided.
+        The split of all its examples; empty until it is decided.
     native_frames, native_rate_hz, channels, format, subtype
-        What its file holds.
+        The properties of its file.
     sample_rate_hz, frames : int
-        What is recorded of it: the output rate, and its length at that rate.
+        The output rate, and the clip's length at that rate.
     examples : int
-        How many it gives, at least one: its windows and their copies.
+        The number of its windows and their copies, at least one.
     modified_ns : int
-        When its file was last changed, so that a run that continues does not take
-        shards of what the file was before.
+        The time of the last change to its file. A run that continues keeps no shard
+        of an older file.
     factors : tuple of float
-        What the recipe's clip gains scale it by.
+        The factors of the recipe's clip gains.
     group : str
         Clips of one group are in one split.
     start : int
         Its first frame in its file, at the output rate.
     channel : int or None
-        The only one to be taken.
+        The only channel to take; None if the recipe decides.
     columns : tuple
-        Values of the extra columns and of the targets.
+        The values of the extra columns and of the targets.
     events : tuple of Event
         Labels with times, in seconds from the start of its file.
     file : int
-        Stands for its file: the row of the first clip that was listed of it.
+        Identifies its file: the row of the file's first clip.
     content, sketch : bytes
-        Its :class:`fingerprints.Fingerprint`, if the recipe asks for it.
+        Its fingerprint, from :func:`beam_pipeline.audio.fingerprint.fingerprint_audio`,
+        if the recipe needs one.
     """
 
     row: int
@@ -73,7 +73,7 @@ class Clip(NamedTuple):
 class Reject(NamedTuple):
     """A clip, or part of one, that did not become examples.
 
-    ``examples`` of it that the plan counted are missing in ``shard``.
+    ``examples`` is how many of its planned examples ``shard`` lacks.
     """
 
     row: int

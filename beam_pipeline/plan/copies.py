@@ -2,9 +2,9 @@
 
 ::
 
-    window 0    window 1    window 2         of a clip, with --copies 2
+    window 0    window 1    window 2         of a clip, with copies = 2
     0  1  2     3  4  5     6  7  8          examples of the clip
-    =  a  b     =  a  b     =  a  b          as it is, first copy, second copy
+    =  a  b     =  a  b     =  a  b          unchanged, first copy, second copy
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from beam_pipeline.examples.augmentation import Integers
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.clips import Clip
 
-# Copies are for training, so evaluation stays what it is.
+# Copies are for training; evaluation data stay unchanged.
 SPLITS_WITH_COPIES = (DEFAULT_SPLIT, "train")
 
 
 def examples_of(windows: int, split: str, copies: int) -> int:
-    """How many examples so many windows are in a split: there may be copies."""
+    """Returns how many examples a number of windows gives in a split."""
     return windows * (1 + copies_in(copies, split))
 
 
 def with_split(clip: Clip, split: str, copies: int) -> Clip:
-    """The clip, which had none, in a split."""
+    """Returns a clip that had no split, with a split and its copies counted."""
     examples = examples_of(clip.examples, split, copies)
     return clip._replace(split=split, examples=examples)
 
 
 def check_copies(copies: int, splits: Iterable[str]) -> None:
-    """Raises RecipeError if there are to be copies, and no split has them."""
+    """Raises RecipeError if the recipe asks for copies and no split has them."""
     names = list(splits)
     if copies and names and not any(copies_in(copies, n) for n in names):
         raise RecipeError(
             "copies",
-            f"are for a split called train, and there is none, only {', '.join(names)}",
+            f"needs a split called train; the splits are {', '.join(names)}",
             copies,
         )
 
 
 def copies_in(copies: int, split: str) -> int:
-    """How many augmented copies each window of a split has."""
+    """Returns how many augmented copies each window of a split has."""
     return copies if split in SPLITS_WITH_COPIES else 0
 
 
 def example_numbers(first: int, count: int, copies: int) -> tuple[Integers, Integers]:
-    """(windows, copies) of a clip's examples ``first .. first + count - 1``.
+    """Returns (windows, copies) of a clip's examples ``first .. first + count - 1``.
 
     >>> [part.tolist() for part in example_numbers(1, 4, 2)]
     [[0, 0, 1, 1], [1, 2, 0, 1]]

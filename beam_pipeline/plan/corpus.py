@@ -1,4 +1,4 @@
-"""What is common to all clips, gathered part by part."""
+"""Summaries of the clips of a corpus, made part by part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from beam_pipeline.recipe.clip_sections import Events, Labels
 
 
 def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Corpus:
-    """The labels, sample rates and channels of some clips."""
+    """Returns the labels, sample rates and numbers of channels of some clips."""
     labels = {clip.label for clip in clips if clip.label is not None}
     separator = naming.separator
     if separator is not None:
@@ -32,7 +32,7 @@ def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Cor
 
 
 def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
-    """What several parts of a corpus are together."""
+    """Returns the summary of several parts of a corpus."""
     labels: set[str] = set()
     rates: Counter[int] = Counter()
     channels: Counter[int] = Counter()

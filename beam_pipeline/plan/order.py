@@ -2,13 +2,13 @@
 
 ::
 
-    order of the clips     key(clip), ascending; a clip's windows stay together
+    order of the clips     key(clip), ascending; a clip's examples stay together
     buckets                equal key prefixes: bucket 0 | bucket 1 | bucket 2 | ...
     index of an example    examples in the buckets before
                            + examples of the clips before, in its bucket
                            + its number in its clip
 
-So each bucket can be placed alone once the counts of all buckets are known.
+So each bucket can be placed by itself once the counts of all buckets are known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from beam_pipeline.hashing import clip_key
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.recipe.example_sections import Shards
 
-# With 256 buckets ten million clips are some 40 000 in a bucket, about 20 MB.
+# Ten million clips in 256 buckets give about 40 000 clips, or 20 MB, in each.
 BUCKET_BITS = 8
 ROWS_PER_LISTED_BUCKET = 4096
 
@@ -29,7 +29,10 @@ BucketKey = tuple[str, int]
 
 
 class PlacedClips(NamedTuple):
-    """Clips of one bucket, in order, with the index of the first one's first window."""
+    """The clips of one bucket, in order.
+
+    ``first_window`` is the index of the first clip's first example in its split.
+    """
 
     split: str
     bucket: int
@@ -38,26 +41,26 @@ class PlacedClips(NamedTuple):
 
 
 def order_key(clip: Clip, shards: Shards) -> int:
-    """Clips are written in ascending order of this; equal keys by row."""
+    """Returns the key by which clips are sorted; clips with equal keys go by row."""
     if shards.order == "listed":
         return clip.row
     return clip_key(shards.seed, clip.filepath, clip.source)
 
 
 def bucket_of(clip: Clip, shards: Shards) -> int:
-    """The clip's bucket: a prefix of its order key."""
+    """Returns the clip's bucket: a prefix of its order key."""
     if shards.order == "listed":
         return clip.row // ROWS_PER_LISTED_BUCKET
     return order_key(clip, shards) >> (64 - BUCKET_BITS)
 
 
 def sort_bucket(clips: Iterable[Clip], shards: Shards) -> list[Clip]:
-    """A bucket's clips in order."""
+    """Returns a bucket's clips in order."""
     return sorted(clips, key=lambda clip: (order_key(clip, shards), clip.row))
 
 
 def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]:
-    """How many windows some clips of a bucket have."""
+    """Returns how many examples some clips of a bucket have."""
     return key, sum(clip.examples for clip in clips)
 
 
@@ -66,8 +69,8 @@ def place_bucket(
     counts: Mapping[BucketKey, int],
     shards: Shards,
 ) -> Any:
-    """A bucket's clips, in order, with the number of windows in the buckets before."""
-    (split, bucket), several = keyed
+    """Returns a bucket's clips in order, with the count of examples before them."""
+    (split, bucket), parts = keyed
     before = sum(n for (s, b), n in counts.items() if s == split and b < bucket)
-    clips = sort_bucket(chain.from_iterable(several), shards)
+    clips = sort_bucket(chain.from_iterable(parts), shards)
     return PlacedClips(split, bucket, before, tuple(clips))

@@ -1,4 +1,4 @@
-"""Clips: what a listed row becomes once it is known what its file holds."""
+"""Makes clips of listed rows, from the headers of their files."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.seconds import seconds_to_frames
 from beam_pipeline.storage import files
 
-# How far beyond the end of its file a row may reach.
+# How far a row or an event may reach beyond the end of its file.
 SECONDS_ROUNDED = 0.005
 
 
 class Prober:
     """Makes clips of rows, under a recipe.
 
-    What rows have in common is worked out once: where the table says what is in the
-    files, nothing but arithmetic is left for a row.
+    The work that all rows share is done once. If the table describes the files, a row
+    needs only arithmetic.
     """
 
     def __init__(self, inputs: Sequence[Input], recipe: Recipe):
@@ -52,9 +52,9 @@ class Prober:
     def probe(
         self, row: SourceRow, alike: Mapping[str, str] | None = None
     ) -> Clip | Reject:
-        """What a listed file holds, from its header; or why it cannot be taken.
+        """Returns the clip of a row, or a reject with the reason.
 
-        ``alike`` is what the whole listing shows, :attr:`plan.Listing.alike`.
+        ``alike`` is that of :class:`beam_pipeline.inputs.listing.ListingSummary`.
         """
         try:
             if row.problem is not None:
@@ -82,7 +82,7 @@ class Prober:
             info, modified_ns = AudioInfo(*row.known, format="", subtype=""), 0
             if files.is_beams(row.filepath):
                 with files.closing(self._begun(row)):
-                    pass  # it is there
+                    pass  # raises if the file does not exist
         channel = audio.channels if row.channel is None else row.channel
         check_channel(info, channel, name=row.filepath)
         rate = audio.sample_rate or info.sample_rate_hz
@@ -94,8 +94,8 @@ class Prober:
         if windows == 0:
             raise ShortClip(
                 row.filepath,
-                f"is shorter than one window: {frames} frames, but a window has "
-                f"{plan.length}; use a shorter window or --tail pad",
+                f"is shorter than one window: it has {frames} frames, a window "
+                f"{plan.length}; use a shorter window, or `tail` = pad",
             )
         split = row.split or self._split
         if split:
@@ -112,7 +112,7 @@ class Prober:
             if event.start_s > seconds + SECONDS_ROUNDED:
                 raise UnusableEntry(
                     row.filepath,
-                    f"has an event ({event.label}) at {event.start_s:g} s, and is "
+                    f"has an event ({event.label}) at {event.start_s:g} s, but is only "
                     f"{seconds:g} s long",
                 )
         clip = Clip(
@@ -149,11 +149,11 @@ class Prober:
         path = locate(self._inputs, row.source, row.filepath)
         try:
             return files.begin_read(path)
-        except (FileNotFoundError, InputError) as error:  # of a scheme that is not here
+        except (FileNotFoundError, InputError) as error:  # InputError: unknown scheme
             raise UnreadableAudio(row.filepath, f"cannot be opened: {error}") from error
 
     def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
-        """What is in a row's file, and when it was changed."""
+        """Returns what a row's file holds, and when it was last changed."""
         with files.closing(self._begun(row)) as source:
             info = probe_audio(
                 source,
@@ -165,16 +165,19 @@ class Prober:
 
 
 def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
-    """(first frame, end) of a row's part of its file, which has so many frames."""
+    """Returns (first frame, end) of a row's part of its file.
+
+    ``frames`` is the length of the file at ``rate_hz``.
+    """
     start = seconds_to_frames(row.offset_s, rate_hz)
     stop = frames
     if row.duration_s is not None:
         stop = start + seconds_to_frames(row.duration_s, rate_hz)
-    # A table's seconds are rounded to some digits; a frame or two are no reason.
+    # Seconds in tables are rounded, so the end may be a few frames too late.
     if start >= frames or stop > frames + rate_hz * SECONDS_ROUNDED:
         raise UnusableEntry(
             row.filepath,
-            f"is {frames / rate_hz:g} s long, but the row takes it from "
+            f"is {frames / rate_hz:g} s long, but the row takes the part from "
             f"{row.offset_s:g} to {stop / rate_hz:g} s",
         )
     return start, min(stop, frames)

@@ -32,7 +32,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class Segment(NamedTuple):
-    """``examples`` of a clip from number ``first`` on, at ``position`` of a shard."""
+    """``examples`` of a clip, from number ``first`` on, at ``position`` of a shard."""
 
     clip: Clip
     first: int
@@ -40,13 +40,13 @@ class Segment(NamedTuple):
     position: int
 
 
-# The digest of a shard is of a text with these names, so that a run may continue what
-# another version began.
+# The digest of a shard uses these names, so that a run can continue what another
+# version began.
 _NAMES_IN_DIGEST = {"examples": "windows"}
 
 
 def _digested(value: Any) -> str:
-    """The text of a segment or a clip that goes into the digest of a shard."""
+    """Returns the text of a segment or a clip for the digest of a shard."""
     if not isinstance(value, Segment | Clip):
         return repr(value)
     fields = (
@@ -57,14 +57,14 @@ def _digested(value: Any) -> str:
 
 
 class ShardTask(NamedTuple):
-    """A shard with everything needed to write it, in order."""
+    """A shard and the segments that fill it, in order."""
 
     shard: Shard
     segments: tuple[Segment, ...]
 
     @classmethod
     def of(cls, shard: Shard, segments: Iterable[Segment], salt: str) -> ShardTask:
-        """Sorts the segments and takes their digest; ``salt`` stands for the recipe."""
+        """Sorts the segments and digests them; ``salt`` is a hash of the recipe."""
         ordered = Batch(sorted(segments, key=lambda segment: segment.position))
         text = "\n".join([salt, repr(shard), *map(_digested, ordered)])
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -74,9 +74,9 @@ class ShardTask(NamedTuple):
 def cut_segments(
     placed: PlacedClips, layout: ShardLayout
 ) -> Iterator[tuple[Shard, Segment]]:
-    """Cuts clips at the bounds of the shards, dropping what is beyond the total."""
+    """Cuts clips at the bounds of the shards, and drops examples beyond the total."""
     index = placed.first_window
-    high = 0  # of no shard yet
+    high = 0  # no shard yet
     for clip in placed.clips:
         end = min(index + clip.examples, layout.total)
         first, at = 0, index
@@ -91,10 +91,10 @@ def cut_segments(
 
 
 class ShardWork(NamedTuple):
-    """All that it takes to write a shard.
+    """A task with the format of its examples.
 
-    The format travels along, instead of being a side input of each step: runners end a
-    fused stage where a step has side inputs, and would move the audio between stages.
+    The format is no side input of the steps: runners end a fused stage at a step with
+    side inputs, and would move the audio between stages.
     """
 
     task: ShardTask
@@ -102,7 +102,7 @@ class ShardWork(NamedTuple):
 
 
 def locate_examples(segment: Segment, recipe: Recipe) -> tuple[Integers, Integers]:
-    """Where the window of each example starts, and which copy of it each is."""
+    """Returns the start of each example's window, and the number of its copy."""
     clip = segment.clip
     windows, copies = example_numbers(
         segment.first,
@@ -121,43 +121,48 @@ def locate_examples(segment: Segment, recipe: Recipe) -> tuple[Integers, Integer
 
 
 def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
-    """The segment without events that none of its windows can hold.
+    """Returns the segment with only the events that may overlap its windows.
 
-    A day's recording has thousands, and each of its shards few of them.
+    A recording of a day has thousands of events; each of its shards needs few.
     """
     clip, rate = segment.clip, segment.clip.sample_rate_hz
     if not clip.events:
         return segment
     starts, _ = locate_examples(segment, recipe)
     length_s = WindowPlan.of(recipe.windows, rate).length / rate
-    some = near(clip.events, (clip.start + starts) / rate, length_s)
-    return segment._replace(clip=clip._replace(events=some))
+    events = near(clip.events, (clip.start + starts) / rate, length_s)
+    return segment._replace(clip=clip._replace(events=events))
 
 
 def count_events(
     clip: Clip, examples: int, example_format: ExampleFormat, recipe: Recipe
 ) -> tuple[dict[str, int], int]:
-    """What a clip's first examples come to by its events.
+    """Counts a clip's first examples by the classes of their events.
 
-    How many count for each class, and how many are left out for want of an event.
+    Returns
+    -------
+    counts : dict
+        The number of examples for each class.
+    left_out : int
+        The number of examples left out because they have no event.
     """
     rule, rate = example_format.features.events, clip.sample_rate_hz
     if rule is None:
         return {}, 0
     starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
     windows = clip.events, (clip.start + starts) / rate, example_format.win_len / rate
-    return rule.counts(*windows), int((~rule.kept(*windows)).sum())
+    return rule.counts(*windows), int((~rule.selected(*windows)).sum())
 
 
 def cut_shards(
     placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
 ) -> Iterator[tuple[str, Any]]:
-    """A bucket's clips -> by its name, each shard, with what it takes of them."""
+    """Yields (name, (shard, segments)) for each shard that takes clips of a bucket."""
     segments: dict[Shard, list[Segment]] = {}
     for shard, segment in cut_segments(placed, layouts[placed.split]):
         segments.setdefault(shard, []).append(narrow_events(segment, recipe))
-    for shard, some in segments.items():
-        yield shard.name, (shard, Batch(some))
+    for shard, its_segments in segments.items():
+        yield shard.name, (shard, Batch(its_segments))
 
 
 def make_task(
@@ -165,7 +170,7 @@ def make_task(
     example_format: ExampleFormat,
     salt: str,
 ) -> Any:
-    """All of a shard's segments -> the work to be done."""
-    pieces = list(keyed[1])
-    segments = chain.from_iterable(some for _, some in pieces)
-    return ShardWork(ShardTask.of(pieces[0][0], segments, salt), example_format)
+    """Returns the work for a shard, from its segments of all buckets."""
+    parts = list(keyed[1])
+    segments = chain.from_iterable(part for _, part in parts)
+    return ShardWork(ShardTask.of(parts[0][0], segments, salt), example_format)

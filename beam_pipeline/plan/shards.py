@@ -1,4 +1,4 @@
-"""Shards: how a split's examples are cut into files."""
+"""Shards: how the examples of a split are cut into files."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SHARD_NAME = re.compile(
 
 
 def shard_name(split: str, k: int, shards: int) -> str:
-    """What shard ``k`` of so many is called, without a suffix."""
+    """Returns the name of shard ``k`` of ``shards``, without a suffix."""
     folder = "" if split == DEFAULT_SPLIT else f"{split}/"
     return f"{folder}{split}-{k:05d}-of-{shards:05d}"
 
 
 def is_shard_name(name: str) -> bool:
-    """Whether :func:`shard_name` gives a name, of some shard of some plan."""
+    """Returns whether :func:`shard_name` can return this name."""
     found = _SHARD_NAME.fullmatch(name)
     if found is None:
         return False
@@ -38,9 +38,9 @@ def is_shard_name(name: str) -> bool:
 
 
 class Shard(NamedTuple):
-    """One file of the data set: its name without suffix, and what it will hold.
+    """One planned file of the data set, with its name without a suffix.
 
-    ``digest`` stands for the exact content; finished work is known again by it.
+    ``digest`` identifies its exact content, so that a run recognises finished shards.
     """
 
     name: str
@@ -51,10 +51,10 @@ class Shard(NamedTuple):
 
 
 class ShardInfo(NamedTuple):
-    """A shard as it was written.
+    """A written shard.
 
-    ``examples`` is short of the plan by what was lost and by what was left out;
-    ``seen`` is what was observed of its windows, see :mod:`observations`.
+    ``examples`` is the planned number less the lost examples and the ``left_out`` ones.
+    ``seen`` is the state of a :class:`beam_pipeline.write.observations.Observations`.
     """
 
     shard: Shard
@@ -66,7 +66,7 @@ class ShardInfo(NamedTuple):
     seen: Mapping[str, Any] | None = None
 
     def is_whole(self) -> bool:
-        """Whether every place holds an example or was left out on purpose."""
+        """Returns whether every planned example was written or left out on purpose."""
         return self.examples + self.left_out == self.shard.examples
 
 
@@ -84,16 +84,19 @@ class ShardLayout:
 
     @classmethod
     def of(
-        cls, split: str, windows: int, example_bytes: int, asked: Shards
+        cls, split: str, examples: int, example_bytes: int, asked: Shards
     ) -> ShardLayout:
-        """The layout that a recipe wants for so many windows.
+        """Returns the layout of a split under a recipe.
 
         Parameters
         ----------
+        examples : int
+            The number of examples in the split.
         example_bytes : int
-            Length of a typical serialised example; decides ``shard_bytes``.
+            The length of a typical serialised example. ``shard_bytes`` divided by it is
+            the number of examples in a shard.
         """
-        total = min(windows, asked.num_elems or windows)
+        total = min(examples, asked.num_elems or examples)
         if asked.num_shards is not None:
             return cls(split, total, min(asked.num_shards, total), None)
         per_shard = asked.elements_per_file or max(
@@ -102,20 +105,20 @@ class ShardLayout:
         return cls(split, total, -(-total // per_shard), per_shard)
 
     def bound(self, k: int) -> int:
-        """Index of shard k's first example."""
+        """Returns the index of shard k's first example."""
         if self.per_shard is None:
             return k * self.total // self.shards
         return min(k * self.per_shard, self.total)
 
     def shard_at(self, index: int) -> int:
-        """Which shard holds the example with this index."""
+        """Returns the number of the shard that holds the example with this index."""
         if self.per_shard is not None:
             return index // self.per_shard
         # The largest k with k * total // shards <= index.
         return ((index + 1) * self.shards - 1) // self.total
 
     def shard(self, k: int) -> Shard:
-        """Shard k: ``train/train-00000-of-00012``; in the only split, no folder."""
+        """Returns shard k, for example ``train/train-00000-of-00012``."""
         name = shard_name(self.split, k, self.shards)
         return Shard(name, self.split, k, self.bound(k + 1) - self.bound(k))
 
@@ -127,15 +130,15 @@ def lay_out(
     asked: Shards,
     copies: int,
 ) -> dict[str, ShardLayout]:
-    """How each split is cut into shards."""
+    """Returns how each split is cut into shards."""
     if example_format is None:
         return {}
-    windows: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for (split, _bucket), count in counts.items():
-        windows[split] += count
-    check_copies(copies, windows)
+        totals[split] += count
+    check_copies(copies, totals)
     size = example_bytes(example_format.features)
     return {
         split: ShardLayout.of(split, total, size, asked)
-        for split, total in sorted(windows.items())
+        for split, total in sorted(totals.items())
     }

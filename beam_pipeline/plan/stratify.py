@@ -1,4 +1,4 @@
-"""Splits that the whole corpus decides."""
+"""Stratified splits, which depend on the whole corpus."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from beam_pipeline.recipe.recipe import Recipe
 
 
 def stratifies(splits: Splits) -> bool:
-    """Whether splits are to be decided by the whole corpus."""
+    """Returns whether the splits depend on the whole corpus."""
     return splits.stratify and splits.salt is None
 
 
 def tally_clips(clips: Sequence[Clip], splits: Splits, seed: int) -> Any:
-    """What the splits would hold of a block of clips under each salt."""
+    """Counts what each split would hold of some clips, for each salt."""
     return tally_salts(
         splits.hashed_shares() or {},
         [group_key(seed, clip.group) for clip in clips],
@@ -34,12 +34,12 @@ def tally_clips(clips: Sequence[Clip], splits: Splits, seed: int) -> Any:
 
 
 def choose_split_salt(tally: Any, splits: Splits) -> int:
-    """The salt for a corpus."""
+    """Returns the salt for a corpus."""
     return choose_salt(splits.hashed_shares() or {}, tally) if tally else 0
 
 
 def assign_splits(clips: Sequence[Clip], salt: int, recipe: Recipe) -> Any:
-    """A block of clips, each in the split of its group."""
+    """Returns the clips, each in the split of its group."""
     seed, copies = recipe.shards.seed, recipe.augmentation.copies
     splitter = Splitter(recipe.splits.hashed_shares() or {}, salt)
     return Batch(

@@ -1,4 +1,4 @@
-"""The plan in a few numbers: examples, clips and seconds by split and class."""
+"""Summary of a plan: examples, clips and seconds by split and class."""
 
 from __future__ import annotations
 
@@ -14,20 +14,32 @@ from beam_pipeline.plan.segments import count_events
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
 
-# What examples are counted by: split, class, and sample rate, so that seconds add up
-# exactly.
+# Split, class and sample rate. With the rate, seconds add up exactly.
 TallyKey = tuple[str, str, int]
-Tally = Mapping[TallyKey, tuple[int, int]]  # clips, windows
+Tally = Mapping[TallyKey, tuple[int, int]]  # clips, examples
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """The plan in a few numbers, whatever the size of the corpus.
+    """A plan in a few numbers; its size does not grow with the corpus.
 
-    ``tally`` holds (clips, windows), ``by_event`` those by the classes of events in
-    windows; ``example_format`` is None where no clip was accepted; ``salt`` is what splits were
-    decided with; ``empty`` are splits that have a share, and no clip; ``dropped`` are
-    windows that will be left out for want of an event, which the others count as well.
+    Attributes
+    ----------
+    example_format : ExampleFormat or None
+        None if no clip was accepted.
+    layouts : mapping
+        The shards of each split.
+    tally : mapping
+        (clips, examples) by the class of the clip.
+    by_event : mapping
+        (clips, examples) by the classes of the events in windows.
+    salt : int or None
+        The salt that decided the splits.
+    empty : tuple of str
+        The splits that have a share and no clip.
+    dropped : mapping
+        How many examples are left out because they have no event. The other fields
+        count them too.
     """
 
     listing: ListingSummary
@@ -40,7 +52,7 @@ class PlanSummary:
     dropped: Mapping[TallyKey, int] = field(default_factory=dict)
 
     def by_class(self) -> Tally:
-        """What counts for classes: those of clips, or of events."""
+        """Returns ``by_event`` if the recipe has events, otherwise ``tally``."""
         has_events = (
             self.example_format is not None
             and self.example_format.features.events is not None
@@ -48,13 +60,13 @@ class PlanSummary:
         return self.by_event if has_events else self.tally
 
     def seconds(self, split: str) -> float:
-        """Seconds of audio in a split's windows."""
+        """Returns the seconds of audio in a split's examples."""
         return seconds_of(
             self.example_format, [(k, n) for k, (_, n) in self.tally.items()], split
         )
 
     def kept(self, split: str) -> tuple[int, float]:
-        """A split's examples, and their seconds, without what is dropped."""
+        """Returns a split's examples and their seconds, without the dropped ones."""
         lost = sum(n for key, n in self.dropped.items() if key[0] == split)
         lost_s = seconds_of(self.example_format, self.dropped.items(), split)
         return self.layouts[split].total - lost, self.seconds(split) - lost_s
@@ -62,28 +74,28 @@ class PlanSummary:
 
 def seconds_of(
     example_format: ExampleFormat | None,
-    windows: Iterable[tuple[TallyKey, int]],
+    counts: Iterable[tuple[TallyKey, int]],
     split: str,
 ) -> float:
-    """Seconds of audio in a split's windows, of those that are counted."""
+    """Returns the seconds of audio in the counted examples of a split."""
     if example_format is None:
         return 0.0
     by_rate: Counter[int] = Counter()
-    for key, n in windows:
+    for key, n in counts:
         if key[0] == split:
             by_rate[key[2]] += n
     return sum(n * example_format.win_len / r for r, n in sorted(by_rate.items()))
 
 
 def split_by_class(
-    example_format: ExampleFormat, windows: Iterable[tuple[TallyKey, int]]
+    example_format: ExampleFormat, counts: Iterable[tuple[TallyKey, int]]
 ) -> dict[str, list[tuple[TallyKey, int]]]:
-    """What counts for each class; a clip with several classes counts for each."""
+    """Returns the counts of each class; a clip with several classes counts for each."""
     found: dict[str, list[tuple[TallyKey, int]]] = {
         name: [] for name in example_format.classes
     }
     separator = example_format.features.separator
-    for key, n in windows:
+    for key, n in counts:
         labels = [key[1]] if separator is None else key[1].split(separator)
         for label in labels if example_format.classes else ():
             found[label].append((key, n))
@@ -96,32 +108,36 @@ def tally_bucket(
     example_format: ExampleFormat | None,
     recipe: Recipe,
 ) -> tuple[Tally, Tally, Mapping[TallyKey, int]]:
-    """Counts (clips, windows) of a bucket by split, class and sample rate.
+    """Counts the clips and examples of a bucket by split, class and sample rate.
 
-    Twice: by the classes of clips, and by those of events in their windows. Then the
-    windows that are left out for want of an event.
+    Returns
+    -------
+    tally, by_event : mapping
+        (clips, examples) by the classes of clips, and by those of events in windows.
+    dropped : mapping
+        The examples that are left out because they have no event.
     """
     total = layouts[placed.split].total
-    clips, windows = Counter[TallyKey](), Counter[TallyKey]()
-    with_event, held = Counter[TallyKey](), Counter[TallyKey]()
+    clips, examples = Counter[TallyKey](), Counter[TallyKey]()
+    event_clips, event_examples = Counter[TallyKey](), Counter[TallyKey]()
     dropped = Counter[TallyKey]()
     index = placed.first_window
     for clip in placed.clips:
-        kept = min(clip.examples, max(0, total - index))
+        count = min(clip.examples, max(0, total - index))
         key = (clip.split, clip.label or "", clip.sample_rate_hz)
-        clips[key] += kept > 0
-        windows[key] += kept
+        clips[key] += count > 0
+        examples[key] += count
         index += clip.examples
-        if recipe.events.source is not None and example_format is not None and kept:
-            by_label, without = count_events(clip, kept, example_format, recipe)
+        if recipe.events.source is not None and example_format is not None and count:
+            by_label, without = count_events(clip, count, example_format, recipe)
             dropped[key] += without
             for label, n in by_label.items():
                 key = (clip.split, label, clip.sample_rate_hz)
-                with_event[key] += n > 0
-                held[key] += n
+                event_clips[key] += n > 0
+                event_examples[key] += n
     return (
-        {key: (clips[key], windows[key]) for key in windows},
-        {key: (with_event[key], held[key]) for key in held},
+        {key: (clips[key], examples[key]) for key in examples},
+        {key: (event_clips[key], event_examples[key]) for key in event_examples},
         dropped,
     )
 
@@ -135,13 +151,13 @@ def summarise(
     salt: int | None,
     shares: Mapping[str, float] | None,
 ) -> PlanSummary:
-    """The plan in a few numbers."""
-    several = list(tallies)
-    tally = _added(some for some, _, _ in several)
-    by_event = _added(some for _, some, _ in several)
+    """Returns the summary of a plan; ``tallies`` are those of its buckets."""
+    parts = list(tallies)
+    tally = _added(part for part, _, _ in parts)
+    by_event = _added(part for _, part, _ in parts)
     dropped = Counter[TallyKey]()
-    for _, _, some in several:
-        dropped.update(some)
+    for _, _, part in parts:
+        dropped.update(part)
     empty = tuple(name for name in shares or () if name not in layouts)
     return PlanSummary(
         listing, example_format, dict(layouts), tally, by_event, salt, empty, dropped
@@ -149,9 +165,9 @@ def summarise(
 
 
 def _added(tallies: Iterable[Tally]) -> dict[TallyKey, tuple[int, int]]:
-    clips, windows = Counter[TallyKey](), Counter[TallyKey]()
+    clips, examples = Counter[TallyKey](), Counter[TallyKey]()
     for tally in tallies:
-        for key, (some_clips, some_windows) in tally.items():
+        for key, (some_clips, some_examples) in tally.items():
             clips[key] += some_clips
-            windows[key] += some_windows
-    return {key: (clips[key], windows[key]) for key in sorted(windows)}
+            examples[key] += some_examples
+    return {key: (clips[key], examples[key]) for key in sorted(examples)}

@@ -5,9 +5,9 @@
     ShardWork -> FrameBlock -> WindowBlock -> FeatureBlock -> serialised examples
               decode        cut, treat    transform        encode
 
-A block is windows of one clip, small enough for the processor's cache, and is all that
-is ever in memory. Where a block cannot be made, a :class:`Lost` travels in its place,
-so that the shard's places still add up.
+A block is some windows of one clip, small enough for the processor's cache. Only one
+block is in memory. If a block cannot be made, a :class:`Lost` takes its place, so that
+the positions of the shard still add up.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from beam_pipeline.recipe.example_sections import Audio, Windows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 
-# Sixteen one-second windows at 16 kHz: what the transforms run fastest on.
+# Sixteen one-second windows at 16 kHz; transforms run fastest on this size.
 BLOCK_BYTES = 1 << 20
 
-# The first bytes of so many clips are on their way from an object store while one is
-# decoded: short clips would else wait for an answer each.
+# How many clips are requested from an object store while another is decoded. Without
+# this, each short clip would wait for an answer.
 CLIPS_AHEAD = 16
 
-# From glibc's malloc.h; the second may be 32 MiB at most.
+# From glibc's malloc.h. The mmap threshold is 32 MiB at most.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEPT_BYTES = 32 << 20
@@ -53,7 +53,7 @@ _KEPT_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Which examples a block holds, and which positions of which shard they get."""
+    """Which examples a block holds, and which positions of a shard they get."""
 
     example_format: ExampleFormat
     shard: Shard
@@ -64,46 +64,44 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameBlock:
-    """A stretch of a clip that covers some windows; ``frames`` begin at ``offset``.
+class Block:
+    """Some examples of a clip.
 
-    ``starts`` and ``copies`` tell each example's window and which copy it is of it.
+    ``starts`` has the first frame of each example's window, and ``copies`` the number
+    of its copy. There are fewer than ``slot.examples`` if windows were left out.
     """
 
     slot: Slot
     starts: Integers
     copies: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBlock(Block):
+    """A stretch of a clip that covers the windows; ``frames`` begin at ``offset``."""
+
     offset: int
     frames: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class WindowBlock:
-    """Windows, shape ``(n, frames)`` or ``(n, channels, frames)``.
+class WindowBlock(Block):
+    """Windows, shape ``(n, frames)`` or ``(n, channels, frames)``."""
 
-    ``n`` is less than the place has where windows were left out.
-    """
-
-    slot: Slot
-    starts: Integers
-    copies: Integers
     windows: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureBlock:
-    """Every feature of some windows, each of shape ``(n, ...)``, and the windows."""
+class FeatureBlock(Block):
+    """Every feature of the windows, each of shape ``(n, ...)``, and the windows."""
 
-    slot: Slot
-    starts: Integers
-    copies: Integers
     values: Mapping[str, npt.NDArray[Any]]
     windows: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Windows that the plan counted and that cannot be made, and why."""
+    """The slot of planned examples that cannot be made, and the reason."""
 
     slot: Slot
     reject: Reject
@@ -112,7 +110,7 @@ class Lost:
 def decode_blocks(
     work: ShardWork, inputs: Sequence[Input], recipe: Recipe
 ) -> Iterator[FrameBlock | Lost]:
-    """Decodes what a shard needs, in the order of its places."""
+    """Decodes the clips of a shard, in the order of its positions."""
     ahead: deque[tuple[Segment, Integers, Integers, str | BinaryIO]] = deque()
     for segment in work.task.segments:
         starts, copies = locate_examples(segment, recipe)
@@ -129,7 +127,7 @@ def decode_blocks(
 def _begin_read(
     segment: Segment, starts: Integers, inputs: Sequence[Input], windows: Windows
 ) -> str | BinaryIO:
-    """Opens a segment's file, telling a store which part of it will be read."""
+    """Opens a segment's file; an object store learns which part will be read."""
     clip = segment.clip
     length = WindowPlan.of(windows, clip.sample_rate_hz).length
     begin = clip.start + int(starts[0])
@@ -137,7 +135,7 @@ def _begin_read(
     share = min(1.0, (clip.start + int(starts[-1]) + length) / native)
     samples = share * clip.native_frames * clip.channels
     sample_bytes = SAMPLE_BYTES.get(clip.subtype, 2)
-    # What begins in the middle is sought, after a look at the header.
+    # A segment in the middle of its file is found by seeking, after the header.
     expected = int(samples * sample_bytes) + 4096 if begin == 0 else 0
     path = locate(inputs, clip.source, clip.filepath)
     return files.begin_read(path, expected, share)
@@ -173,9 +171,9 @@ def _decode_segment(
             reader = step_clip(decoder, clip, audio)
             changed = files.modified_ns(source) != clip.modified_ns
             if changed and clip.modified_ns:
-                raise UnreadableAudio(clip.filepath, "was changed since it was probed")
+                raise UnreadableAudio(clip.filepath, "changed after it was probed")
             while done < len(starts):
-                # Neither the windows nor the stretch that they lie in may be large.
+                # The windows and the stretch that covers them must both stay small.
                 offset = int(starts[done])
                 until = min(
                     done + budget // plan.length,
@@ -193,11 +191,11 @@ def _decode_segment(
 
 
 def keep_freed_memory() -> None:
-    """Tells glibc to keep what blocks free, instead of giving it back to the system.
+    """Makes glibc keep the memory that blocks free.
 
-    A block's arrays are of a size that glibc returns at once, and the next block then
-    faults every page in again, which can cost more than the transforms. Elsewhere than
-    with glibc nothing happens.
+    By default glibc returns arrays of this size to the system at once. The next block
+    then faults every page in again, which can cost more than the transforms. Without
+    glibc, this function does nothing.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
@@ -205,11 +203,11 @@ def keep_freed_memory() -> None:
 
 
 def lose(slot: Slot, stage: str, error: ClipError) -> Lost:
-    """Marks windows as lost, with the reason as a reject of their clip."""
+    """Returns the examples of a slot as lost, with a reject of their clip."""
     clip, first, n = slot.clip, slot.first, slot.examples
     reason = (
-        f"{error.reason}; windows {first} to {first + n - 1} of {clip.examples} are not "
-        f"in {slot.shard.name}"
+        f"{error.reason}; examples {first} to {first + n - 1} of {clip.examples} are "
+        f"missing in {slot.shard.name}"
     )
     reject = Reject(
         clip.row,
@@ -234,7 +232,7 @@ def cut_block(block: FrameBlock) -> WindowBlock:
 
 
 def select_and_augment(block: WindowBlock) -> WindowBlock | Lost:
-    """Leaves windows out and augments copies, as the recipe says."""
+    """Leaves out windows and augments copies, as the recipe says."""
     treatment, clip = block.slot.example_format.treatment, block.slot.clip
     starts, copies, windows = block.starts, block.copies, block.windows
     numbers = np.arange(block.slot.first, block.slot.first + len(starts))
@@ -242,19 +240,19 @@ def select_and_augment(block: WindowBlock) -> WindowBlock | Lost:
     try:
         rule = block.slot.example_format.features.events
         if treatment.selections or (rule is not None and rule.drops):
-            kept = treatment.chosen(windows, starts, rate, clip.filepath)
+            selected = treatment.selected(windows, starts, rate, clip.filepath)
             if rule is not None and rule.drops:
-                kept &= rule.kept(*timed(block))
-            if not kept.all():
-                starts, copies, numbers = starts[kept], copies[kept], numbers[kept]
-                windows = windows[kept]
-        made = np.flatnonzero(copies)
-        if made.size:
+                selected &= rule.selected(*timed(block))
+            if not selected.all():
+                starts, copies = starts[selected], copies[selected]
+                numbers, windows = numbers[selected], windows[selected]
+        augmented = np.flatnonzero(copies)
+        if augmented.size:
             windows = windows.copy()
-            windows[made] = treatment.augmented(
-                windows[made],
-                numbers[made],
-                starts[made],
+            windows[augmented] = treatment.augmented(
+                windows[augmented],
+                numbers[augmented],
+                starts[augmented],
                 rate,
                 clip.filepath,
                 clip.source,
@@ -265,10 +263,11 @@ def select_and_augment(block: WindowBlock) -> WindowBlock | Lost:
     return WindowBlock(block.slot, starts, copies, windows)
 
 
-def timed(
-    block: WindowBlock | FeatureBlock,
-) -> tuple[Sequence[Event], npt.NDArray[np.float64], float]:
-    """A clip's events; where windows start in its file, and how long they are, in s."""
+def timed(block: Block) -> tuple[Sequence[Event], npt.NDArray[np.float64], float]:
+    """Returns the events near a block, its windows' starts and their length.
+
+    Starts are in seconds from the start of the file, the length is in seconds.
+    """
     clip, rate = block.slot.clip, block.slot.clip.sample_rate_hz
     starts_s = (clip.start + block.starts) / rate
     length_s = block.slot.example_format.win_len / rate

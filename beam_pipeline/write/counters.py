@@ -1,4 +1,4 @@
-"""How much this process has written, in memory that a watcher shares."""
+"""Counts what this process has written, in memory shared with a watcher."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from typing import Any
 
 
 class ProcessCounter:
-    """What this process has written, for whoever watches it; see :mod:`record`.
+    """Counts what this process has written; :mod:`beam_pipeline.run.writers` shares it.
 
-    ``watched`` is shared memory that a watcher puts here before the work starts, or
-    None: examples, and seconds of audio.
+    ``watched`` is None, or shared memory that the watcher sets before the work starts.
+    It holds the number of examples, and the seconds of audio.
     """
 
     watched: Any = None
 
     @classmethod
     def add(cls, examples: int, seconds: float) -> None:
+        """Adds to the counts, if anyone watches."""
         if cls.watched is not None:
             cls.watched[0] += examples
             cls.watched[1] += seconds

@@ -1,8 +1,8 @@
-"""What is observed of windows while they are written, for the metadata.
+"""Observations of examples while they are written, for the metadata.
 
-Observations of different windows can be merged in any order and grouping with exactly
-the same result, so that metadata do not depend on the number of workers. What travels
-and lies in receipts is their state: JSON values.
+Observations merge in any order and grouping with exactly the same result, so the
+metadata do not depend on the number of workers. Workers exchange their state, which is
+JSON values; receipts of shards hold it too.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ Seen = Mapping[str, Any]
 
 
 class Observations:
-    """Windows left out, by split, class and rate; of the others the statistics.
+    """Counts of left-out examples, and statistics of the others.
 
-    Where windows have classes of their own, by events, they are counted, too.
+    Attributes
+    ----------
+    left_out : Counter
+        Examples by split, class and sample rate.
+    classes : Counter
+        Examples by class of event and sample rate; empty if the recipe has no events.
+    statistics : DataStatistics
     """
 
     def __init__(
@@ -32,23 +38,23 @@ class Observations:
         statistics: DataStatistics,
     ):
         self.left_out = Counter(left_out)
-        self.classes = Counter(classes)  # by class and rate
+        self.classes = Counter(classes)
         self.statistics = statistics
 
     @classmethod
     def of(cls, specs: Iterable[FeatureSpec]) -> Observations:
-        """Nothing yet, of such features."""
+        """Returns empty observations of features with these specs."""
         return cls({}, {}, DataStatistics.of(specs))
 
     @classmethod
     def from_state(cls, state: Seen) -> Observations:
-        """The observations whose state this is."""
+        """Returns the observations that :meth:`state` described."""
         left_out = {(s, label, r): n for s, label, r, n in state["left_out"]}
         classes = {(label, r): n for label, r, n in state["classes"]}
         return cls(left_out, classes, DataStatistics.from_state(state["statistics"]))
 
     def add(self, block: FeatureBlock) -> None:
-        """Takes in a block."""
+        """Adds the examples of a block."""
         clip = block.slot.clip
         left_out = block.slot.examples - len(block.starts)
         if left_out:
@@ -62,13 +68,13 @@ class Observations:
                 self.classes[label, clip.sample_rate_hz] += n
 
     def merge(self, other: Observations) -> None:
-        """Takes in what was observed elsewhere."""
+        """Adds the observations of other examples."""
         self.left_out.update(other.left_out)
         self.classes.update(other.classes)
         self.statistics.merge(other.statistics)
 
     def state(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """Returns the observations as JSON values."""
         return {
             "left_out": [[*key, n] for key, n in sorted(self.left_out.items())],
             "classes": [[*key, n] for key, n in sorted(self.classes.items())],
@@ -77,7 +83,7 @@ class Observations:
 
 
 def merge_seen(a: Seen | None, b: Seen | None) -> Seen | None:
-    """The state of both together; None stands for nothing."""
+    """Returns the state of both together; None is the state of no examples."""
     if a is None or b is None:
         return b if a is None else a
     merged = Observations.from_state(a)

@@ -1,14 +1,14 @@
 """Statistics of features, gathered while they are written.
 
-What was gathered of parts of a data set can be merged in any order and grouping with
-exactly the same result: sums are exact, counts are integers. So the metadata are the
-same bytes however many workers there were, and a shard's part can lie in its receipt.
+Statistics of parts of a data set merge in any order and grouping with exactly the same
+result: sums are exact, counts are integers. So the bytes of the metadata do not depend
+on the number of workers, and the receipt of a shard can hold its part.
 
-Quantiles come from a histogram over the upper 16 bits of the values as float32, which
-is their sign, exponent and 7 bits of mantissa: each is within a relative ``2**-8`` of
-the value that has its rank, and zero where that is below ``2**-133``. All else is
-exact, but for the squares and the sums within one block, which are float64, and taken
-of the distances from the block's mean where they would lose digits otherwise.
+Quantiles come from a histogram over the upper 16 bits of the values as float32: their
+sign, exponent and 7 bits of mantissa. A quantile is within a relative ``2**-8`` of the
+value with its rank; it is zero if that value is below ``2**-133``. Everything else is
+exact, except the squares and the sums within one block. These are float64, and are
+taken of the distances from the block's mean if they would otherwise lose digits.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from beam_pipeline.write.sums import (
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 MAX_BINS = 4096
 
-# Half of 16-bit PCM's smallest step, and the largest sample that it can hold.
+# Half of the smallest step of 16-bit PCM, and its largest sample.
 SILENT_BELOW = 2.0**-16
 CLIPPED_FROM = 1 - 2.0**-15
 
 State = Mapping[str, Any]
 
-# Blocks below _SMALL values wait until there are _FULL, because each pass over an array
-# costs microseconds however small it is.
+# Blocks with fewer than _SMALL values wait until there are _FULL values, because a pass
+# over even the smallest array costs microseconds.
 _SMALL, _FULL = 1 << 15, 1 << 16
 
 
 class FeatureStatistics:
-    """Statistics of one feature: of all its values, and of its bins if it has such.
+    """Statistics of one feature: of all its values, and of each bin if it has bins.
 
-    Bins are the last axis, where the feature's axes say that it is not time. Of complex
-    values it is the magnitude that counts. NaN and infinite values are counted and left
-    out of everything else.
+    Bins are the indices of the last axis, if the feature has axes and the last one is
+    not time. Complex values enter with their magnitude. NaN and infinite values are
+    counted, and left out of everything else.
     """
 
     def __init__(self, bins: int):
@@ -71,13 +71,13 @@ class FeatureStatistics:
 
     @classmethod
     def of(cls, spec: FeatureSpec) -> FeatureStatistics:
-        """Nothing yet, of such a feature."""
+        """Returns empty statistics of a feature with this spec."""
         has_bins = bool(spec.axes) and spec.axes[-1].get("name") != "time"
         bins = spec.shape[-1] if has_bins and spec.shape else 0
         return cls(bins if bins <= MAX_BINS else 0)
 
     def add(self, values: Array) -> None:
-        """Takes in the feature's values for some windows, shape (n, ...)."""
+        """Adds the feature's values for some windows, shape (n, ...)."""
         if values.dtype.kind == "c":
             values = np.abs(values)
         if values.size == 0:
@@ -88,7 +88,7 @@ class FeatureStatistics:
         if rows.size >= _SMALL:
             self._add_block(rows)
             return
-        # A view would keep the whole clip while it waits.
+        # A view in the queue would keep the whole clip in memory.
         self._queue.append(rows.copy())
         self._queued += rows.size
         if self._queued >= _FULL:
@@ -105,7 +105,7 @@ class FeatureStatistics:
             self._add_with_gaps(rows)
 
     def _flush(self) -> None:
-        """Takes in the small blocks together, each with the sums that it has alone."""
+        """Adds the waiting blocks together; each has the same sums as by itself."""
         if not self._queue:
             return
         rows = np.concatenate(self._queue)
@@ -157,7 +157,7 @@ class FeatureStatistics:
     def _add_sums(
         self, rows: Array, total: npt.NDArray[np.float64], finite: Array | None = None
     ) -> None:
-        """Adds the sums of rows, with zeros where values are not ``finite``."""
+        """Adds the sums of rows; values that are not ``finite`` must be zero."""
         sums, squares = total.reshape(2, -1)
         counts = np.array(len(rows)) if finite is None else finite.sum(axis=0)
         if lose_digits(rows, sums, squares, counts).any():
@@ -166,10 +166,11 @@ class FeatureStatistics:
             self._sums.add(total)
 
     def _add_distances(self, rows: Array, finite: Array | None = None) -> None:
-        """Adds the sums of values that lie near each other, and far from zero.
+        """Adds the sums of values that are near each other, and far from zero.
 
         ``sum x = n m + sum (x - m)``, ``sum x**2 = sum (x - m)**2 + 2 m sum (x - m) +
-        n m**2``: beyond the distances from about the mean, ``m``, all is exact.
+        n m**2``, with ``m`` close to the mean. Only ``sum (x - m)`` and
+        ``sum (x - m)**2`` are rounded.
         """
         exact = rows.astype(np.float64)
         counts = np.full(rows.shape[1], len(rows))
@@ -189,14 +190,14 @@ class FeatureStatistics:
         self._sums.merge([*sums, *squares])
 
     def _add_one_by_one(self, rows: Array) -> None:
-        """Sums of a block may overflow, single values cannot; squares are capped."""
+        """Adds row by row, because sums of a block overflow; squares are capped."""
         with np.errstate(over="ignore"):
             for row in rows.astype(np.float64):
                 squares = np.minimum(row * row, np.finfo(np.float64).max)
                 self._sums.add(np.concatenate([row, squares]))
 
     def state(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """Returns the statistics as JSON values."""
         self._flush()
         histogram = self._histogram.counts()
         used = np.flatnonzero(histogram)
@@ -213,7 +214,7 @@ class FeatureStatistics:
 
     @classmethod
     def from_state(cls, state: State) -> FeatureStatistics:
-        """The statistics whose state this is."""
+        """Returns the statistics that :meth:`state` described."""
         made = cls(state["bins"])
         made._count = state["count"]
         made._left_out = np.array(state["left_out"], np.int64)
@@ -227,7 +228,7 @@ class FeatureStatistics:
         return made
 
     def merge(self, other: FeatureStatistics) -> None:
-        """Takes in what was gathered elsewhere."""
+        """Adds other statistics."""
         other._flush()
         self._count += other._count
         self._left_out += other._left_out
@@ -236,7 +237,7 @@ class FeatureStatistics:
         self._histogram.merge(other._histogram.counts())
 
     def to_json(self) -> dict[str, Any]:
-        """What the metadata say; of no values at all only that."""
+        """Returns the statistics for the metadata; without values, only the counts."""
         self._flush()
         totals = self._sums.totals()
         sums, squares = totals[: len(self._min)], totals[len(self._min) :]
@@ -271,7 +272,7 @@ class FeatureStatistics:
 
 
 class SignalStatistics:
-    """How many windows are silent, and how much of them is clipped."""
+    """Counts silent windows, clipped windows and clipped samples."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(
@@ -279,7 +280,7 @@ class SignalStatistics:
         )
 
     def add(self, windows: npt.NDArray[np.float32]) -> None:
-        """Takes in windows, shape (n, ...)."""
+        """Adds windows, shape (n, ...)."""
         if windows.size == 0:
             return
         axes = tuple(range(1, windows.ndim))
@@ -287,7 +288,7 @@ class SignalStatistics:
         counts = self._counts
         counts["windows"] += len(windows)
         counts["samples"] += windows.size
-        # These two pass over NaN.
+        # fmin and fmax ignore NaN.
         if np.fmin.reduce(peaks) < SILENT_BELOW:
             counts["silent"] += int((peaks < SILENT_BELOW).sum())
         if np.fmax.reduce(peaks) >= CLIPPED_FROM:
@@ -297,23 +298,23 @@ class SignalStatistics:
             counts["clipped_samples"] += int(samples.sum())
 
     def state(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """Returns the statistics as JSON values."""
         return dict(self._counts)
 
     @classmethod
     def from_state(cls, state: State) -> SignalStatistics:
-        """The statistics whose state this is."""
+        """Returns the statistics that :meth:`state` described."""
         made = cls()
         made._counts.update(state)
         return made
 
     def merge(self, other: SignalStatistics) -> None:
-        """Takes in what was gathered elsewhere."""
+        """Adds other statistics."""
         for name, count in other._counts.items():
             self._counts[name] += count
 
     def to_json(self) -> dict[str, Any]:
-        """What the metadata say."""
+        """Returns the statistics for the metadata."""
         counts = self._counts
         return {
             "silent_windows": counts["silent"],
@@ -333,7 +334,7 @@ class DataStatistics:
 
     @classmethod
     def of(cls, specs: Iterable[FeatureSpec]) -> DataStatistics:
-        """Nothing yet, of such features."""
+        """Returns empty statistics of features with these specs."""
         numeric = [spec for spec in specs if spec.dtype != "string"]
         features = {spec.name: FeatureStatistics.of(spec) for spec in numeric}
         return cls(SignalStatistics(), features)
@@ -341,19 +342,19 @@ class DataStatistics:
     def add(
         self, values: Mapping[str, Array], windows: npt.NDArray[np.float32]
     ) -> None:
-        """Takes in a block of windows with their features."""
+        """Adds a block of windows with their features."""
         self._windows.add(windows)
         for name, statistics in self._features.items():
             statistics.add(values[name])
 
     def merge(self, other: DataStatistics) -> None:
-        """Takes in what was gathered elsewhere, of the same features."""
+        """Adds other statistics of the same features."""
         self._windows.merge(other._windows)
         for name, statistics in self._features.items():
             statistics.merge(other._features[name])
 
     def state(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """Returns the statistics as JSON values."""
         return {
             "windows": self._windows.state(),
             "features": {name: s.state() for name, s in self._features.items()},
@@ -361,7 +362,7 @@ class DataStatistics:
 
     @classmethod
     def from_state(cls, state: State) -> DataStatistics:
-        """The statistics whose state this is."""
+        """Returns the statistics that :meth:`state` described."""
         features = {
             name: FeatureStatistics.from_state(values)
             for name, values in state["features"].items()
@@ -369,7 +370,7 @@ class DataStatistics:
         return cls(SignalStatistics.from_state(state["windows"]), features)
 
     def to_json(self) -> dict[str, Any]:
-        """What the metadata say."""
+        """Returns the statistics for the metadata."""
         return {
             "windows": self._windows.to_json(),
             "features": {name: s.to_json() for name, s in self._features.items()},
@@ -377,6 +378,6 @@ class DataStatistics:
 
 
 def _without_zeros(number: int) -> list[int]:
-    """[n, zeros] so that the number is ``n << zeros``: some 20 digits, not 300."""
+    """Returns [n, zeros] with number = ``n << zeros``: about 20 digits, not 300."""
     zeros = (number & -number).bit_length() - 1 if number else 0
     return [number >> zeros, zeros]

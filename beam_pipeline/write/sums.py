@@ -1,4 +1,4 @@
-"""Exact sums of floats, whose result does not depend on the order of adding."""
+"""Exact sums of floats; the result does not depend on the order of addition."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from isal import isal_zlib
 
 Array = npt.NDArray[Any]
 
-# Columns of reductions: narrow arrays are reduced at a fraction of the speed. Values
-# that are reduced at a time: their float64 copy stays in the cache.
+# The columns of a reduction, because narrow arrays are much slower to reduce; and its
+# values, whose float64 copy stays in the cache.
 _WIDE = 1024
 PIECE = 1 << 16
 
-# Squares and sums of float64 leave this share of a mean square some 25 bits. Of so few
-# float32 both are exact.
+# In float64, a variance of this share of the mean square keeps about 25 bits. For up to
+# _EXACT_ROWS float32 values, the sums of values and squares are exact.
 _LEAST_SPREAD = 2.0**-20
 _EXACT_ROWS = 32
 
-# The exponent of the least float64, and one more than its mantissa's bits.
+# The exponent of the least float64, and the number of significant bits of a float64.
 LEAST_EXPONENT, _DIGITS = -1074, 53
 _CHUNK_BITS = 32
 _CHUNKS = 2 + (1024 - LEAST_EXPONENT + _DIGITS) // _CHUNK_BITS
@@ -32,21 +32,21 @@ _LOW = (1 << _CHUNK_BITS) - 1
 
 
 class ExactSums:
-    """Sums of float64 without rounding, one for each of some columns.
+    """Sums of float64 without rounding, one for each column.
 
-    A float64 is an integer times a power of two. That integer is added to the 32-bit
-    chunks of a number wide enough for all of them, which have room for the carries of
-    2**30 additions: the small superaccumulator of R. M. Neal, Fast Exact Summation
-    Using Small and Large Superaccumulators, 2015.
+    A float64 is an integer times a power of two. The integer is added to the 32-bit
+    chunks of a number that is wide enough for every float64. Each chunk has room for
+    the carries of 2**30 additions: the small superaccumulator of R. M. Neal, Fast Exact
+    Summation Using Small and Large Superaccumulators, 2015.
     """
 
     def __init__(self, columns: int):
         self._chunks = np.zeros(columns * _CHUNKS, np.int64)
         self._first = np.tile(np.arange(columns) * _CHUNKS, _WAITING)
-        # Numbers are added many at a time, which costs hardly more than one.
+        # Adding _WAITING rows together costs hardly more than adding one.
         self._waiting = np.zeros((_WAITING, columns))
         self._filled = 0
-        # What came from elsewhere, in units of 2**LEAST_EXPONENT.
+        # The totals of other sums, in units of 2**LEAST_EXPONENT.
         self._merged = [0] * columns
 
     def add(self, values: npt.NDArray[np.float64]) -> None:
@@ -60,7 +60,7 @@ class ExactSums:
         mantissa, exponent = np.frexp(self._waiting[: self._filled].reshape(-1))
         whole = np.ldexp(mantissa, _DIGITS).astype(np.int64)
         shift = exponent.astype(np.int64) - _DIGITS - LEAST_EXPONENT
-        # Subnormal numbers have zeros there.
+        # The bits shifted out of subnormal numbers are zeros.
         whole >>= np.maximum(-shift, 0)
         chunk, shift = np.divmod(np.maximum(shift, 0), _CHUNK_BITS)
         low = (whole & _LOW) << shift
@@ -72,7 +72,7 @@ class ExactSums:
         self._filled = 0
 
     def totals(self) -> list[int]:
-        """The sums, in units of the least float64, ``2**-1074``."""
+        """Returns the sums, in units of the least float64, ``2**-1074``."""
         self._flush()
         chunks = self._chunks.reshape(-1, _CHUNKS)
         totals = list(self._merged)
@@ -87,7 +87,7 @@ class ExactSums:
 
 
 def _side_by_side(rows: Array) -> tuple[Array, Array]:
-    """Several rows beside each other in each of fewer rows; what is left over."""
+    """Returns fewer, wider rows, each of several rows, and the rows that remain."""
     count, columns = rows.shape
     several = max(1, min(_WIDE // columns, math.isqrt(count)))
     whole = count // several * several
@@ -95,7 +95,7 @@ def _side_by_side(rows: Array) -> tuple[Array, Array]:
 
 
 def column_sums(rows: Array) -> npt.NDArray[np.float64]:
-    """The sums of the columns, then those of their squares."""
+    """Returns the sums of the columns, then the sums of their squares."""
     columns = rows.shape[1]
     wide, rest = _side_by_side(rows)
     step = -(-PIECE // wide.shape[1])
@@ -113,7 +113,7 @@ def column_sums(rows: Array) -> npt.NDArray[np.float64]:
 
 
 def column_ranges(rows: Array) -> tuple[Array, Array]:
-    """The minima and the maxima of the columns."""
+    """Returns the minima and the maxima of the columns."""
     columns = rows.shape[1]
     wide, rest = _side_by_side(rows)
     least, most = wide.min(axis=0), wide.max(axis=0)
@@ -124,7 +124,11 @@ def column_ranges(rows: Array) -> tuple[Array, Array]:
 
 
 def lose_digits(rows: Array, sums: Array, squares: Array, counts: Array) -> Array:
-    """Which sums of so many rows leave too little of what the values differ by."""
+    """Returns which columns' sums lose too many digits of the variance.
+
+    A column loses them if ``n sum x**2 - (sum x)**2`` is a small share of its first
+    term. ``counts`` is ``n``.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         whole = counts * squares
         lost: Array = whole - sums**2 < _LEAST_SPREAD * whole
@@ -132,13 +136,16 @@ def lose_digits(rows: Array, sums: Array, squares: Array, counts: Array) -> Arra
 
 
 def exact_units(values: npt.NDArray[np.float64]) -> list[int]:
-    """Numbers in units of the least float64, ``2**-1074``."""
+    """Returns numbers in units of the least float64, ``2**-1074``."""
     ratios = (value.as_integer_ratio() for value in values.tolist())
     return [n << (1 - LEAST_EXPONENT - d.bit_length()) for n, d in ratios]
 
 
 def moments(count: int, total: int, squares: int) -> dict[str, float | None]:
-    """Mean and standard deviation of exact sums; divisions of integers round once."""
+    """Returns the mean and the standard deviation of a column, from its exact sums.
+
+    The sums are in units of ``2**-1074``. The divisions of integers round once.
+    """
     if count == 0:
         return {"mean": None, "std": None}
     one = 1 << -LEAST_EXPONENT
@@ -148,8 +155,10 @@ def moments(count: int, total: int, squares: int) -> dict[str, float | None]:
 
 
 def packed(values: Array) -> str:
+    """Returns the bytes of an array as compressed text."""
     return base64.b64encode(isal_zlib.compress(values.tobytes())).decode()
 
 
 def unpacked(text: str, dtype: str) -> Array:
+    """Returns the array that :func:`packed` compressed."""
     return np.frombuffer(isal_zlib.decompress(base64.b64decode(text)), dtype)

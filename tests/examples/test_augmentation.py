@@ -1,4 +1,4 @@
-"""Windows left out and augmented copies: alone, and in whole runs."""
+"""Left-out windows and augmented copies: as functions, and in whole runs."""
 
 import json
 from dataclasses import dataclass
@@ -104,11 +104,11 @@ def test_silent_windows_are_left_out_and_counted(corpus, tmp_path):
     everything = record(str(corpus), str(tmp_path / "all"), win_len=100, order="listed")
     (entry,) = metadata.splits.values()
     (whole,) = everything.splits.values()
-    kept = [e for e in examples_of(tmp_path / "all") if e["signal"].any()]
+    loud = [e for e in examples_of(tmp_path / "all") if e["signal"].any()]
     found = examples_of(tmp_path / "out")
-    assert entry.examples == len(found) == len(kept) == 15
+    assert entry.examples == len(found) == len(loud) == 15
     assert entry.left_out == whole.examples - 15 == 18
-    for a, b in zip(found, kept, strict=True):
+    for a, b in zip(found, loud, strict=True):
         assert a["win_start_idx"] == b["win_start_idx"]
         np.testing.assert_array_equal(a["signal"], b["signal"])
     assert sum(entry.examples_per_class.values()) == 15
@@ -119,7 +119,7 @@ def test_silent_windows_are_left_out_and_counted(corpus, tmp_path):
 
 
 @pytest.mark.runs
-def test_a_shard_may_be_left_empty(tmp_path):
+def test_a_shard_may_be_empty(tmp_path):
     sound = np.zeros(800)
     sound[:100] = 0.5
     write_wav(tmp_path / "in" / "a" / "x.wav", sound)
@@ -132,18 +132,18 @@ def test_a_shard_may_be_left_empty(tmp_path):
 
 
 @pytest.mark.runs
-def test_nothing_left_is_an_error(corpus, tmp_path):
+def test_a_selection_that_leaves_no_window_is_an_error(corpus, tmp_path):
     with raises(InputError, naming=["33", "--keep"]):
         record(str(corpus), str(tmp_path / "out"), win_len=100, keep=Never())
     assert not (tmp_path / "out" / "metadata.json").exists()
     with raises(InputError, naming=["--num-elems", "2", "--overwrite"]):
         record(str(corpus), str(tmp_path / "o"), win_len=100, keep=Never(), num_elems=2)
-    # What it says works.
+    # The advice of the error works.
     record(str(corpus), str(tmp_path / "o"), win_len=100, overwrite=True)
 
 
 @pytest.mark.runs
-def test_copies_stand_beside_their_window(corpus, tmp_path):
+def test_copies_follow_their_window(corpus, tmp_path):
     metadata = record(
         str(corpus), str(tmp_path / "out"), win_len=100, copies=2,
         augment="random_gain(low_db=-12,high_db=-1)",
@@ -166,7 +166,7 @@ def test_copies_stand_beside_their_window(corpus, tmp_path):
 
 
 @pytest.mark.runs
-def test_a_copy_is_the_same_wherever_it_is_cut(corpus, tmp_path, monkeypatch):
+def test_copies_do_not_depend_on_shards_or_blocks(corpus, tmp_path, monkeypatch):
     options = {"win_len": 100, "hop": 30, "copies": 3, "augment": Number(),
                "keep": "energy()", "order": "listed"}  # fmt: skip
     found = {}
@@ -204,11 +204,11 @@ def test_the_seed_and_the_step_change_what_is_random():
 
 @pytest.mark.parametrize("how", ["raises", "shape"])
 @pytest.mark.parametrize("field", ["keep", "augment"])
-def test_what_fails_on_sound_names_the_clip(field, how):
+def test_an_error_on_sound_names_the_clip(field, how):
     made = WindowSteps((Broken(how),), (Broken(how),))
     windows = np.ones((2, 5), np.float32)
     call = (
-        (lambda: made.chosen(windows, np.arange(2), RATE, "a.wav"))
+        (lambda: made.selected(windows, np.arange(2), RATE, "a.wav"))
         if field == "keep"
         else (
             lambda: made.augmented(
@@ -243,7 +243,7 @@ def test_clips_that_fail_are_rejects(corpus, tmp_path):
         ({"features": {"copy": "identity()"}}, "features", "copy"),
     ],
 )
-def test_what_makes_no_sense(corpus, options, field, value):
+def test_invalid_options_are_refused(corpus, options, field, value):
     with raises(RecipeError, field, value):
         plan(str(corpus), win_len=100, **options)
 
@@ -278,7 +278,7 @@ def test_copies_need_a_split_that_has_them(corpus, tmp_path):
 
 
 @pytest.mark.runs
-def test_more_copies_leave_those_before_as_they_are(corpus, tmp_path):
+def test_more_copies_do_not_change_the_first_ones(corpus, tmp_path):
     options = {"win_len": 100, "augment": "noise()", "order": "listed"}
     for copies in (2, 3):
         record(str(corpus), str(tmp_path / f"{copies}"), copies=copies, **options)

@@ -1,4 +1,4 @@
-"""Events: label files, and what they say of windows, against slow loops."""
+"""Events: label files, and the targets of windows, compared with slow loops."""
 
 import json
 from collections import Counter
@@ -63,7 +63,7 @@ def test_formats(name, text):
 
 @pytest.mark.parametrize("header", ["", "Begin Time (s)\tEnd Time (s)\tSpecies\n"])
 def test_quotes_are_a_part_of_labels_of_programs_that_do_not_quote(header):
-    """A quote that is never closed must not take the lines after it along."""
+    """A quote that is never closed must not swallow the lines after it."""
     lines = '0\t1\t"owl, barn, of a, b, or c\n2\t3\t5" gun\n4\t5\t"tit"\n'
     found = read_events((header + lines).encode(), "a.txt")
     labels = [event.label for event in found[None]]
@@ -147,12 +147,12 @@ def test_no_events(text):
         ),
     ],
 )
-def test_what_is_wrong_is_named(name, text, facts):
+def test_errors_name_the_file_and_the_fault(name, text, facts):
     with raises(InputError, naming=facts):
         read_events(text.encode(), name)
 
 
-def test_what_is_not_text():
+def test_files_that_are_not_text():
     with raises(InputError, naming=["a.txt", "UTF-8"]):
         read_events(b"\xff\xfe\x00", "a.txt")
 
@@ -160,13 +160,13 @@ def test_what_is_not_text():
 # Windows
 
 CLASSES = {"owl": 0, "tit": 1, "wren": 2}
-# Quarters are exact in binary, so that the slow loops compare the same numbers.
+# Quarters are exact in binary, so the slow loops compare the same numbers.
 times = st.integers(0, 40).map(lambda n: n / 4)
 labels = st.sampled_from(sorted(CLASSES))
 lives = st.tuples(times, times, labels).map(
     lambda e: Event(min(e[:2]), max(e[:2]), e[2])
 )
-# Often some of one class overlap, or are the same.
+# Events of one class often overlap, or are equal.
 crowded = st.builds(
     lambda some, label: [event._replace(label=label) for event in some],
     st.lists(lives, min_size=2, max_size=4),
@@ -188,7 +188,7 @@ def slow_counts(event, start, length, share):
 
 
 def slow_union(events, start, end):
-    """Seconds of a window in which there is one of the events, or several of them."""
+    """Seconds of a window with at least one of the events."""
     edges = {min(max(t, start), end) for event in events for t in event[:2]}
     cuts = sorted({start, end, *edges})
     return sum(
@@ -254,7 +254,7 @@ def test_overlaps_of_edges():
     assert counts_in(event, at, 1.0, 0.0)[:, 0].tolist() == [0, 1, 1, 1, 0]
 
 
-# Whole runs, from files of sound and of events to what replay gives
+# Whole runs, from audio files and event files to the examples of replay
 
 WIN_LEN, HOP = 2000, 1500
 LOG_MEL = "log_mel(n_fft=512,hop=128,n_mels=8)"
@@ -285,7 +285,7 @@ def write_audacity(folder):
 
 
 def write_raven(folder):
-    """One selection table of all files, two rows a selection."""
+    """One selection table for all files, two rows for each selection."""
     rows = ["Selection\tView\tBegin Time (s)\tEnd Time (s)\tBegin File\tSpecies\n"]
     for name, some in LIVES.items():
         for n, e in enumerate(some):
@@ -300,7 +300,7 @@ def write_raven(folder):
 
 
 def slow_labels(events, start_s, length_s, share, classes):
-    """What holds in a window, and for how long."""
+    """Which labels are in a window, and for how long."""
     held = {}
     for event in events:
         if slow_counts(event, start_s, length_s, share):
@@ -463,7 +463,7 @@ def test_a_clip_without_its_file_of_events_is_named(sounds, tmp_path):
     reasons = rejected(tmp_path / "out")
     assert_names(reasons["a/x.wav"], "a/x.txt")
     assert_names(reasons["b/z.wav"], "z.txt", "line 1", "'end'")
-    # An empty file says that there are none: then there is no class at all.
+    # An empty file has no events, so there is no class at all.
     with raises(InputError, naming="--no-event"):
         record(sounds, tmp_path / "o", win_len=2000, max_rejected=2, **options)
     metadata = record(
@@ -509,8 +509,8 @@ def test_names_that_match_no_clip_are_shown(sounds, tmp_path):
 
 
 @pytest.mark.runs
-def test_changed_events_are_not_mixed_with_those_before(sounds, tmp_path):
-    """A run that continues writes shards anew whose events have changed."""
+def test_changed_events_are_not_mixed_with_earlier_ones(sounds, tmp_path):
+    """A run that continues writes shards again if their events have changed."""
     options = write_audacity(sounds) | {"win_len": 2000, "num_shards": 2}
     (sounds / "b" / "z.txt").unlink()
     with pytest.raises(TooManyRejected):
@@ -536,7 +536,7 @@ def test_changed_events_are_not_mixed_with_those_before(sounds, tmp_path):
         ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
           "augment": "noise()|speed()"}, "event_targets"),
         ({"events": "a.csv", "no_event": "none", "classes": "tit,owl"},
-         ["classes", "none", "--no-event", "tit,owl"]),
+         ["classes", "none", "--no-event", "tit", "owl"]),
         ({"events": "gone.csv"}, ["gone.csv", "--events"]),
         ({"events": "{stem}.txt", "event_targets": "mask:s"},
          ["event_targets", "mask:s"]),
@@ -553,7 +553,7 @@ def test_options_that_are_refused(sounds, tmp_path, options, facts):
 
 
 @pytest.mark.runs
-def test_a_class_that_is_not_one_of_those_given(sounds, tmp_path):
+def test_a_class_that_is_not_in_the_given_list(sounds, tmp_path):
     options = write_raven(sounds) | {"win_len": 2000, "classes": "owl,tit"}
     with raises(TooManyRejected, naming=["wren", "0.1"]):
         record(sounds, tmp_path / "out", **options)
@@ -565,7 +565,7 @@ def test_a_class_that_is_not_one_of_those_given(sounds, tmp_path):
 
 
 @pytest.mark.runs
-def test_the_class_of_windows_without_an_event_is_one_of_those_given(sounds, tmp_path):
+def test_the_class_of_windows_without_an_event_is_in_the_given_list(sounds, tmp_path):
     options = write_raven(sounds) | {"win_len": 2000, "no_event": "none"}
     classes = "wren, owl,none,tit"
     metadata = record(sounds, tmp_path / "out", **options, classes=classes)
@@ -574,7 +574,7 @@ def test_the_class_of_windows_without_an_event_is_one_of_those_given(sounds, tmp
 
 
 @pytest.mark.runs
-def test_a_column_is_not_the_class_where_events_are(sounds, tmp_path):
+def test_a_column_cannot_give_the_class_beside_events(sounds, tmp_path):
     (sounds / "clips.csv").write_text("path,species\na/x.wav,owl\n")
     options = {"win_len": 2000, **write_audacity(sounds)}
 
@@ -586,7 +586,7 @@ def test_a_column_is_not_the_class_where_events_are(sounds, tmp_path):
 
 
 @pytest.mark.runs
-def test_groups_of_an_expression_stand_beside_events(sounds, tmp_path):
+def test_groups_of_an_expression_work_with_events(sounds, tmp_path):
     expression = "(?P<class>[a-z]+)/(?P<site>[xyz])"
     metadata = record(
         sounds, tmp_path / "out", win_len=2000, label_from=expression,
@@ -602,7 +602,7 @@ def test_the_plan_counts_windows_by_events(sounds, tmp_path, capsys):
     flags = ["--events", options["events"], "--event-column", "species"]
     assert main(["plan", "--input", str(sounds), "--win-len", "2000", *flags]) == 0
     said = capsys.readouterr().out
-    # What it counts from headers alone is what is recorded.
+    # The plan counts from headers alone what the run records.
     metadata = record(sounds, tmp_path / "out", win_len=2000, **options)
     per_class = metadata.splits["records"].examples_per_class
     rows = {line.split()[0]: line.split()[1] for line in said.splitlines() if line}
@@ -644,7 +644,7 @@ def test_windows_that_are_all_dropped(sounds, tmp_path):
         record(sounds, tmp_path / "out", events=str(table), **options)
 
 
-def test_what_only_the_audio_tells_is_planned_as_the_most(sounds):
+def test_selections_make_the_plan_an_upper_bound(sounds):
     options = {"win_len": 2000, "no_event": "drop", **write_raven(sounds)}
     summary, _ = plan(sounds, keep="energy(above_db=-50)", **options)
     said = describe_plan(summary, [], Recipe(win_len=2000)).splitlines()
@@ -654,7 +654,7 @@ def test_what_only_the_audio_tells_is_planned_as_the_most(sounds):
 
 @given(events, starts, st.sampled_from([0.25, 1.0, 3.5]), st.sampled_from([0, 0.5, 1]))
 @settings(deadline=None)
-def test_events_that_are_not_near_say_nothing(some, at, length, share):
+def test_events_that_are_not_near_change_nothing(some, at, length, share):
     close = near(some, at, length)
     centres = np.linspace(0, length, 5)
     for function, argument in (
@@ -669,7 +669,7 @@ def test_events_that_are_not_near_say_nothing(some, at, length, share):
 
 
 @pytest.mark.runs
-def test_a_shard_holds_the_events_of_its_windows_alone(tmp_path):
+def test_a_shard_holds_only_the_events_of_its_windows(tmp_path):
     write_sound(tmp_path / "in" / "day.wav", 100 * 8000)
     calls = [f"{k + 0.25}\t{k + 0.5}\tcall\n" for k in range(100)]
     (tmp_path / "in" / "day.txt").write_text("".join(calls))
@@ -690,7 +690,7 @@ def test_a_shard_holds_the_events_of_its_windows_alone(tmp_path):
 
 
 @pytest.mark.runs
-def test_events_beyond_the_end_are_told(sounds, tmp_path):
+def test_events_beyond_the_end_of_a_file_are_errors(sounds, tmp_path):
     options = write_audacity(sounds)
     (sounds / "a" / "y.txt").write_text("0\t1\towl\n12\t13\ttit\n")
     with raises(TooManyRejected, naming=["tit", "12"]):
@@ -698,7 +698,7 @@ def test_events_beyond_the_end_are_told(sounds, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["garbage\n", "1.0 2.0 tit\n"])
-def test_one_line_that_is_no_header(text):
+def test_a_single_line_that_is_no_header(text):
     with raises(InputError, naming="line 1"):
         read_events(text.encode(), "b.lab")
 
@@ -737,7 +737,7 @@ def test_names_from_other_machines(sounds, tmp_path, name):
 
 
 @pytest.mark.runs
-def test_one_table_does_not_mean_two_files(sounds, tmp_path):
+def test_one_name_in_a_table_cannot_mean_two_files(sounds, tmp_path):
     write_sound(tmp_path / "more" / "a" / "x.wav", 8000)
     table = tmp_path / "events.csv"
     table.write_text("path,start,end,label\na/x.wav,0,1,owl\n")

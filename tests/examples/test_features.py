@@ -1,4 +1,4 @@
-"""features.py against tf.train.Example, tfx-bsl's decoder and plain numpy."""
+"""Features and encoding, compared with tf.train.Example, tfx-bsl and plain numpy."""
 
 import math
 import sys
@@ -58,7 +58,7 @@ def sample(dtype, shape, seed=0):
 
 
 def expect_same(found, wanted):
-    """Equal to the last bit, NaN included."""
+    """Whether two values are equal to the last bit, NaN included."""
     found, wanted = np.asarray(found), np.asarray(wanted)
     assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
     assert found.tobytes() == wanted.tobytes()
@@ -117,7 +117,7 @@ def tf_example():
 
 
 def as_lists(specs, columns, i):
-    """What stands in the lists of example i, by the definition of each encoding."""
+    """The lists of example i, by the definition of each encoding."""
     lists = {}
     for name, spec in specs.items():
         value = value_of(columns[name], i)
@@ -226,7 +226,7 @@ def test_encoding_by_dtype_and_shape(dtype, shape, encoding):
 
 
 @pytest.mark.parametrize("dtype", ["<U3", "S3"])
-def test_one_text_a_window_is_a_string(dtype):
+def test_one_text_for_each_window_is_a_string(dtype):
     texts = np.array(["abc", "d"], dtype)
     spec = check_transform("x", "", lambda windows: texts, (9,), RATE)
     assert (spec.dtype, spec.shape, spec.encoding) == ("string", (), BYTES_LIST)
@@ -283,9 +283,9 @@ def test_keys_are_in_order_of_their_bytes(names):
     specs = [FeatureSpec(name, "string", (), BYTES_LIST) for name in names]
     columns = dict.fromkeys(names, "?")
     (record,) = ExampleEncoder(specs).encode(1, columns)
-    places = [record.index(b"\x0a%c%b\x12" % (len(k), k)) for k in
+    positions = [record.index(b"\x0a%c%b\x12" % (len(k), k)) for k in
               sorted(name.encode() for name in names)]  # fmt: skip
-    assert places == sorted(places)
+    assert positions == sorted(positions)
     assert ExampleEncoder(specs[::-1]).encode(1, columns) == [record]
 
 
@@ -366,7 +366,7 @@ TEXT = FeatureSpec("x", "string", (), BYTES_LIST)
     ids=["rubbish", "longer", "shorter", "longer raw", "int as raw", "text as int",
          "float as int", "int as float", "missing", "missing in the second"],
 )  # fmt: skip
-def test_records_that_are_not_what_the_spec_says(records, spec):
+def test_records_that_do_not_match_the_spec_are_refused(records, spec):
     with pytest.raises(ValueError):  # noqa: PT011  (of numpy, pyarrow and ours)
         decode_examples(records, {"x": spec})
 
@@ -427,7 +427,7 @@ def test_without_classes_there_is_neither_class_nor_target():
 
 @pytest.mark.parametrize(("channels", "shape"), [(None, (100,)), (1, (1, 100)),
                                                  (2, (2, 100))])  # fmt: skip
-def test_channels_stand_before_time(channels, shape):
+def test_channels_come_before_time(channels, shape):
     assert feature_set(channels=channels).specs["signal"].shape == shape
 
 
@@ -456,7 +456,7 @@ def test_a_dtype_that_a_feature_names_is_not_overridden(dtype):
     recipe, _ = split_options(
         None, {"win_len": 10, "dtype": dtype, "features": features}
     )
-    # The stored recipe says what is stored, and says it again when it is repeated.
+    # The stored recipe names the stored dtype, and stays the same when repeated.
     again, _ = split_options(recipe, {"dtype": "int16"})
     assert again.features == recipe.features
     specs = feature_set(dtype=dtype, features=recipe.features.expressions).specs
@@ -499,14 +499,14 @@ def test_a_transform_that_needs_a_rate_says_so(text):
     ids=["none", "number", "n-1", "n+1", "empty", "objects", "2d text", "dates",
          "ragged", "function"],
 )  # fmt: skip
-def test_a_transform_that_returns_what_cannot_be_stored(returned, value, facts):
+def test_values_that_cannot_be_stored_are_refused(returned, value, facts):
     with raises(RecipeError, "feature bad", value, naming=facts):
         check_transform("bad", "text", lambda windows: returned, (9,), RATE)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "i8", "c8", "U3"])
 @pytest.mark.parametrize("order", "<>")
-def test_values_in_another_order_of_bytes_are_taken(dtype, order, monkeypatch):
+def test_values_in_another_byte_order_are_stored(dtype, order, monkeypatch):
     def swapped(windows):
         return (100 * windows[:, :3]).astype("i1").astype(order + dtype)
 
@@ -540,7 +540,7 @@ def test_extended_precision_differs_between_machines_and_is_refused():
 
 
 def test_axes_that_do_not_fit_are_left_out():
-    """A step of one's own may change what the steps before it say of their axes."""
+    """A user-defined step may change the axes that the steps before it describe."""
 
     def halve(spectra):
         return spectra[..., ::2]
@@ -559,7 +559,7 @@ def test_axes_that_do_not_fit_are_left_out():
         ("low_pass()", "feature b", "low_pass()", "cutoff_hz"),
     ],
 )
-def test_what_is_wrong_with_a_feature_names_it(text, field, value, facts):
+def test_an_error_in_an_expression_names_the_feature(text, field, value, facts):
     features = {"a": "identity()", "b": text}
     with raises(RecipeError, field, value, naming=facts):
         split_options(None, {"win_len": 10, "features": features})
@@ -573,7 +573,7 @@ def test_complex_values_are_not_called_integers():
 
 
 def test_a_value_for_each_window_is_no_signal():
-    """A step after it would take the windows of a block for the frames of one."""
+    """The next step would treat the windows of a block as the frames of one window."""
 
     def peaks(windows):
         return np.abs(windows).max(axis=-1)
@@ -583,7 +583,7 @@ def test_a_value_for_each_window_is_no_signal():
             check_transform("z", "", Chain((peaks, step)), (64,), RATE)
 
 
-def test_a_transform_that_exits_is_told_like_any_error():
+def test_a_transform_that_exits_is_named_with_its_error():
     with raises(RecipeError, "feature x", "sys:exit", naming="SystemExit: 3"):
         check_transform("x", "sys:exit", lambda windows: sys.exit(3), (64,), RATE)
 
@@ -728,7 +728,7 @@ def test_apply_gives_the_rate_to_those_that_take_it():
     ]
 
 
-# the size that shards are cut by
+# The size of an example, which decides the size of shards
 
 
 @pytest.mark.parametrize("win_len", [1, 100, 5000])

@@ -1,4 +1,4 @@
-"""windows.py against lists of every start, one by one."""
+"""Windows, compared with lists of every start."""
 
 from functools import partial
 from itertools import pairwise
@@ -38,7 +38,7 @@ from tests.sounds import write_sound
         (36000.0, 192000, 6912000000),
     ],
 )
-def test_frames_of_rounds_halves_up(seconds, rate, frames):
+def test_seconds_to_frames_rounds_halves_up(seconds, rate, frames):
     assert seconds_to_frames(seconds, rate) == frames
 
 
@@ -92,17 +92,17 @@ def test_less_than_a_frame_is_refused(options, field, value, facts, tmp_path):
         with raises(RecipeError, field, value, naming=facts):
             run(tmp_path / "in", **options)
     assert not (tmp_path / "out").exists()
-    # What is too little at one rate is not at another.
+    # At a higher rate the same seconds are enough.
     WindowPlan.of(Recipe(**options).windows, 2_000_000_000)
 
 
-def test_plan_of_a_recipe_takes_all_the_rest():
+def test_plan_of_a_recipe_has_its_other_options():
     recipe = Recipe(win_len=4, tail="pad", max_windows=3, random_starts=True)
     assert WindowPlan.of(recipe.windows, 8000) == WindowPlan(4, 4, "pad", 3, True)
 
 
 def every_start(frames, plan):
-    """The grid's windows, one after the other, as long as the tail allows."""
+    """The starts on the grid, one after the other, as far as the tail allows."""
     length, hop, tail = plan.length, plan.hop, plan.tail
     starts, start, covered = [], 0, 0
     while start < frames:
@@ -169,20 +169,16 @@ def test_hop_below_and_above_the_length_of_four(frames, hop, tail, starts):
     assert all_starts(frames, WindowPlan(4, hop, tail)).tolist() == starts
 
 
-PLANS = st.builds(
-    WindowPlan,
-    st.integers(1, 12),
-    st.integers(1, 20),
-    st.sampled_from(["drop", "pad", "overlap"]),
-    st.none() | st.integers(1, 8),
-)
-RANDOM_PLANS = st.builds(
-    WindowPlan,
-    st.integers(1, 12),
-    st.integers(1, 20),
-    st.sampled_from(["drop", "pad", "overlap"]),
-    st.none() | st.integers(1, 8),
-    st.just(True),
+PLANS, RANDOM_PLANS = (
+    st.builds(
+        WindowPlan,
+        st.integers(1, 12),
+        st.integers(1, 20),
+        st.sampled_from(["drop", "pad", "overlap"]),
+        st.none() | st.integers(1, 8),
+        st.just(random_starts),
+    )
+    for random_starts in (False, True)
 )
 FRAMES = st.integers(0, 80)
 KEYS = st.integers(0, 2**64 - 1)
@@ -208,7 +204,7 @@ def test_overlap_ends_flush_and_pad_reaches_the_end(frames, plan):
 
 
 def strata(frames, plan):
-    """The parts of the possible starts that random ones come from, as ranges."""
+    """The parts of the possible starts, one for each random start, as ranges."""
     windows = count_windows(frames, plan)
     possible = max(0, frames - plan.length) + 1
     return [
@@ -221,12 +217,12 @@ def strata(frames, plan):
 @given(FRAMES, RANDOM_PLANS, KEYS)
 @example(10, WindowPlan(12, 1, "pad", None, True), 0)
 @example(80, WindowPlan(1, 1, "drop", None, True), 2**64 - 1)
-def test_random_starts_lie_in_their_part_of_the_clip(frames, plan, key):
+def test_random_starts_are_in_their_part_of_the_clip(frames, plan, key):
     starts = all_starts(frames, plan, key).tolist()
     assert len(starts) == len(every_start(frames, plan))
     assert starts == sorted(starts)
     for start, part in zip(starts, strata(frames, plan), strict=True):
-        # More windows than starts: some parts are empty, and take their lower bound.
+        # With more windows than starts, some parts are empty: then the lower bound.
         assert start in part or (not part and start == part.start)
         assert 0 <= start <= max(0, frames - plan.length)
 
@@ -238,7 +234,7 @@ def test_random_starts_lie_in_their_part_of_the_clip(frames, plan, key):
     KEYS,
     st.lists(st.integers(0, 80), max_size=4),
 )
-def test_where_shards_begin_changes_nothing(frames, plan, key, cuts):
+def test_starts_do_not_depend_on_where_shards_begin(frames, plan, key, cuts):
     count = count_windows(frames, plan)
     bounds = [0, *sorted(min(cut, count) for cut in cuts), count]
     parts = [
@@ -248,12 +244,12 @@ def test_where_shards_begin_changes_nothing(frames, plan, key, cuts):
     assert np.concatenate(parts).tolist() == all_starts(frames, plan, key).tolist()
 
 
-def test_random_starts_take_every_place_of_their_part():
+def test_random_starts_take_every_value_of_their_part():
     plan = WindowPlan(4, 4, random_starts=True)
     found = [set(), set(), set()]
     for key in range(200):
-        for seen, start in zip(found, all_starts(14, plan, key).tolist(), strict=True):
-            seen.add(start)
+        for part, start in zip(found, all_starts(14, plan, key).tolist(), strict=True):
+            part.add(start)
     assert found == [set(part) for part in strata(14, plan)]
     assert found == [{0, 1, 2}, {3, 4, 5, 6}, {7, 8, 9, 10}]
 
@@ -298,7 +294,7 @@ def slice_one(clip, start, length):
 
 
 def expect_cut(clip, starts, length, offset, stop):
-    """A cut from the clip's frames offset .. stop is like slices of the clip."""
+    """Asserts that windows cut from frames offset .. stop are slices of the clip."""
     starts = np.array(starts, np.int64)
     found = cut_windows(clip[..., offset:stop], offset, starts, length)
     wanted = np.stack([slice_one(clip, s, length) for s in starts])
@@ -350,7 +346,7 @@ def test_windows_cannot_be_written(starts):
         windows[0, 0] = 1
 
 
-def test_strided_frames_are_cut_as_they_are():
+def test_strided_frames_are_cut():
     clip = noise(2, 100)
     np.testing.assert_array_equal(
         cut_windows(clip[:, ::2], 0, np.array([0, 10]), 8),

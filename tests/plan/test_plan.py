@@ -1,4 +1,4 @@
-"""plan.py against lists of every window, one by one."""
+"""The arithmetic of plans, compared with lists of every example."""
 
 import pickle
 from itertools import groupby
@@ -27,15 +27,15 @@ SHUFFLED = Recipe(win_len=100, seed=3)
 LISTED = Recipe(win_len=100, order="listed")
 
 
-def clip(row, windows=1, filepath=None, source=0, split="train"):
+def clip(row, examples=1, filepath=None, source=0, split="train"):
     name = f"a/{row}.wav" if filepath is None else filepath
-    sizes = (windows * 100, 8000, 1, "WAV", "PCM_16", 8000, windows * 100, windows)
+    sizes = (examples * 100, 8000, 1, "WAV", "PCM_16", 8000, examples * 100, examples)
     return Clip(row, source, name, "a", split, *sizes)
 
 
-def layout_of(windows, split="train", example_bytes=1000, **options):
+def layout_of(examples, split="train", example_bytes=1000, **options):
     recipe = Recipe(win_len=100, **options)
-    return ShardLayout.of(split, windows, example_bytes, recipe.shards)
+    return ShardLayout.of(split, examples, example_bytes, recipe.shards)
 
 
 def sizes_of(layout):
@@ -46,21 +46,21 @@ def sizes_of(layout):
 
 
 @pytest.mark.parametrize(
-    ("windows", "sizes"),
+    ("examples", "sizes"),
     [(1, [1]), (2, [2]), (3, [3]), (4, [3, 1]), (5, [3, 2]), (6, [3, 3]),
      (7, [3, 3, 1])],
 )  # fmt: skip
-def test_elements_per_file_is_exact(windows, sizes):
-    assert sizes_of(layout_of(windows, elements_per_file=3)) == sizes
+def test_elements_per_file_is_exact(examples, sizes):
+    assert sizes_of(layout_of(examples, elements_per_file=3)) == sizes
 
 
 @pytest.mark.parametrize(
-    ("windows", "sizes"),
+    ("examples", "sizes"),
     [(1, [1]), (2, [1, 1]), (3, [1, 1, 1]), (4, [1, 1, 2]), (5, [1, 2, 2]),
      (6, [2, 2, 2]), (7, [2, 2, 3])],
 )  # fmt: skip
-def test_num_shards_is_exact_where_there_are_so_many_examples(windows, sizes):
-    assert sizes_of(layout_of(windows, num_shards=3)) == sizes
+def test_num_shards_is_exact_if_there_are_enough_examples(examples, sizes):
+    assert sizes_of(layout_of(examples, num_shards=3)) == sizes
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_num_shards_is_exact_where_there_are_so_many_examples(windows, sizes):
     [(1, [1]), (4, [4]), (5, [4, 1]), (9, [4, 4, 1]), (10, [4, 4, 2]),
      (11, [4, 4, 2])],
 )  # fmt: skip
-def test_num_elems_limits_what_there_is(num_elems, sizes):
+def test_num_elems_limits_the_total(num_elems, sizes):
     layout = layout_of(10, elements_per_file=4, num_elems=num_elems)
     assert sizes_of(layout) == sizes
     assert layout.total == min(num_elems, 10)
@@ -99,8 +99,8 @@ OPTIONS = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(1, 300), OPTIONS)
-def test_every_example_is_in_the_shard_whose_bounds_hold_it(windows, options):
-    layout = layout_of(windows, **options)
+def test_every_example_is_in_the_shard_whose_bounds_hold_it(examples, options):
+    layout = layout_of(examples, **options)
     owners = [
         k
         for k in range(layout.shards)
@@ -141,21 +141,21 @@ def test_names_of_shards(split, name):
 # Segments
 
 
-def windows_of(clips):
-    return [(c.row, k) for c in clips for k in range(c.windows)]
+def examples_of(clips):
+    return [(c.row, k) for c in clips for k in range(c.examples)]
 
 
 def clips_of(counts):
-    return [clip(row, windows) for row, windows in enumerate(counts)]
+    return [clip(row, examples) for row, examples in enumerate(counts)]
 
 
 def place(clips, sizes):
-    """Clips in buckets of the given sizes, with the windows before each."""
+    """Clips in buckets of the given sizes, with the count of examples before each."""
     placed, before, rest = [], 0, list(clips)
     for number, size in enumerate([*sizes, len(rest)]):
         some, rest = rest[:size], rest[size:]
         placed.append(PlacedClips("train", number, before, tuple(some)))
-        before += sum(c.windows for c in some)
+        before += sum(c.examples for c in some)
     return placed
 
 
@@ -164,9 +164,9 @@ CORPORA = st.lists(st.integers(1, 12), min_size=1, max_size=12)
 
 @settings(max_examples=300, deadline=None)
 @given(CORPORA, OPTIONS, st.lists(st.integers(0, 4), max_size=4))
-def test_segments_hold_every_window_once_at_its_place(counts, options, buckets):
+def test_segments_hold_every_example_once_in_order(counts, options, buckets):
     clips = clips_of(counts)
-    available = windows_of(clips)
+    available = examples_of(clips)
     layout = layout_of(len(available), **options)
     pieces = [
         piece
@@ -203,12 +203,12 @@ def test_segments_of_a_clip_over_three_shards():
 
 
 @pytest.mark.parametrize(
-    ("first", "windows", "found"),
+    ("first", "examples", "found"),
     [(9, 1, [(0, 1, 9)]), (9, 2, [(0, 1, 9)]), (10, 1, []), (11, 5, [])],
 )
-def test_windows_beyond_the_total_are_dropped(first, windows, found):
+def test_examples_beyond_the_total_are_dropped(first, examples, found):
     layout = layout_of(100, elements_per_file=10, num_elems=10)
-    placed = PlacedClips("train", 0, first, (clip(0, windows),))
+    placed = PlacedClips("train", 0, first, (clip(0, examples),))
     assert [segment[1:] for _, segment in cut_segments(placed, layout)] == found
 
 
@@ -273,7 +273,7 @@ def test_listed_buckets_are_stretches_of_the_listing(row, bucket):
     assert order_key(clip(row), LISTED.shards) == row
 
 
-def test_shuffled_buckets_are_of_like_size():
+def test_shuffled_buckets_have_similar_sizes():
     counts = [0] * (1 << BUCKET_BITS)
     for row in range(25_600):
         counts[bucket_of(clip(row), SHUFFLED.shards)] += 1
@@ -303,8 +303,8 @@ def test_files_of_one_name_are_in_the_order_of_the_listing(recipe):
 def segments_of(counts):
     position, segments = 0, []
     for one in clips_of(counts):
-        segments.append(Segment(one, 0, one.windows, position))
-        position += one.windows
+        segments.append(Segment(one, 0, one.examples, position))
+        position += one.examples
     return segments
 
 
@@ -317,7 +317,7 @@ def test_a_task_is_the_same_however_its_segments_come():
     assert task.shard == shard._replace(digest=task.shard.digest)
 
 
-def test_the_digest_stands_for_all_that_a_task_says():
+def test_the_digest_depends_on_every_field_of_a_task():
     shard = Shard("records-00000-of-00001", "records", 0, 6)
     first, *rest = segments_of([1, 2, 3])
     digests = {
@@ -343,7 +343,7 @@ def test_the_digest_stands_for_all_that_a_task_says():
                     {"native_rate_hz": 1},
                     {"sample_rate_hz": 1},
                     {"frames": 1},
-                    {"windows": 9},
+                    {"examples": 9},
                 ]
             ),
         ]
@@ -360,7 +360,7 @@ def test_a_batch_is_its_values_and_travels(content):
 
 
 def test_a_batch_keeps_the_kinds_of_its_values():
-    """Of named tuples in named tuples, too, and where not all values are of a kind."""
+    """Also those of nested named tuples, and of values of several kinds."""
     segments = [Segment(clip(row), 0, 1, row) for row in range(3)]
     segments[1] = segments[1]._replace(clip=clip(1)._replace(columns=(1.5, "x")))
     for values in (segments, [*segments, clip(3)], [(segments[0],), ()]):

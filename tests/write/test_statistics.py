@@ -1,4 +1,4 @@
-"""Statistics: exact sums against fractions, quantiles by rank, merging in any order."""
+"""Statistics: exact sums against fractions, quantiles by rank, merges in any order."""
 
 import json
 import math
@@ -43,7 +43,7 @@ def gathered(blocks, bins=0):
 
 
 def travelled(statistics):
-    """The same after its state was text."""
+    """The same statistics, after their state was JSON text."""
     return type(statistics).from_state(json.loads(json.dumps(statistics.state())))
 
 
@@ -72,7 +72,7 @@ def test_sums_of_extremes(value):
     assert sums.totals()[0] * UNIT == 1000 * Fraction(value)
 
 
-def test_sums_can_be_read_and_go_on():
+def test_sums_can_be_read_between_additions():
     sums = ExactSums(1)
     for n in range(1, 200):
         sums.add(np.array([0.1]))
@@ -101,7 +101,7 @@ def test_complex_values_count_by_their_magnitude():
     assert (made["min"], made["max"], made["mean"]) == (0, 5, pytest.approx(10 / 3))
 
 
-def test_bins_are_apart():
+def test_each_bin_has_its_own_statistics():
     values = noise(16, 59, 64) * np.arange(64, dtype="f4")
     made = gathered([values], bins=64).to_json()
     exact = values.reshape(-1, 64).astype(np.float64)
@@ -144,13 +144,13 @@ def test_nan_and_infinity_are_counted_and_left_out():
     values[1, 2, 1] = np.inf
     values[2, 2, 1] = -np.inf
     made = gathered([values, noise(2, 10, 3, seed=1)], bins=3).to_json()
-    kept = np.concatenate([values.reshape(-1, 3), noise(20, 3, seed=1)])
-    kept = np.where(np.isfinite(kept), kept, np.nan).astype(np.float64)
+    rows = np.concatenate([values.reshape(-1, 3), noise(20, 3, seed=1)])
+    rows = np.where(np.isfinite(rows), rows, np.nan).astype(np.float64)
     assert made["count"] == 180 - 5
     assert made["nonfinite_share"] == 5 / 180
-    assert made["bins"]["mean"] == pytest.approx(np.nanmean(kept, axis=0), rel=1e-9)
-    assert made["bins"]["std"] == pytest.approx(np.nanstd(kept, axis=0), rel=1e-9)
-    assert made["max"] == np.nanmax(kept)
+    assert made["bins"]["mean"] == pytest.approx(np.nanmean(rows, axis=0), rel=1e-9)
+    assert made["bins"]["std"] == pytest.approx(np.nanstd(rows, axis=0), rel=1e-9)
+    assert made["max"] == np.nanmax(rows)
     json.dumps(made, allow_nan=False)
 
 
@@ -195,7 +195,7 @@ def test_quantiles_are_near_the_value_of_their_rank(values, q):
     if abs(exact) < 2.0**-133:
         assert histogram.quantile(q) == 0
     else:
-        # Below the normal numbers the buckets are of equal width.
+        # Buckets of subnormal numbers have equal widths.
         assert histogram.quantile(q) == pytest.approx(exact, rel=2**-8, abs=2.0**-134)
 
 
@@ -239,7 +239,7 @@ def test_many_values_are_all_counted():
     assert abs(histogram.quantile(0.5)) < 0.01
 
 
-def test_blocks_that_wait_hold_nothing_else():
+def test_waiting_blocks_are_copies():
     clip = noise(100_000)
     statistics = gathered([clip[:1000].reshape(10, 100)])
     clip[:] = 0
@@ -272,7 +272,7 @@ def test_all_values_count_the_same_in_blocks_of_any_size(rows):
 @pytest.mark.parametrize("bins", [0, 3])
 @pytest.mark.parametrize("rows", [1, 33, 20_000])
 @pytest.mark.parametrize("offset", [1e4, -3e5, 1e9, 1e12])
-def test_what_differs_little_far_from_zero(offset, rows, bins):
+def test_values_near_each_other_far_from_zero(offset, rows, bins):
     dtype = "f4" if abs(offset) < 1e6 else "f8"
     blocks = [
         (noise(rows, 1, 3, seed=seed) * (1 + abs(offset) * 2e-7) + offset).astype(dtype)
@@ -291,7 +291,7 @@ def test_what_differs_little_far_from_zero(offset, rows, bins):
 
 @pytest.mark.parametrize("rows", [40, 20_000])
 @pytest.mark.parametrize("bins", [0, 3])
-def test_what_differs_little_far_from_zero_with_gaps(rows, bins):
+def test_values_near_each_other_far_from_zero_with_gaps(rows, bins):
     values = noise(rows, 1, 3).astype(np.float64) + 1e9
     values[::7, :, 1] = np.nan
     values[3, :, 2] = np.inf
@@ -303,7 +303,7 @@ def test_what_differs_little_far_from_zero_with_gaps(rows, bins):
         assert made["bins"]["std"] == pytest.approx(stds, rel=1e-6)
 
 
-def test_quantiles_lie_within_the_range():
+def test_quantiles_are_within_the_range():
     made = gathered([np.full((3, 3), 0.3, "f4")]).to_json()
     assert set(made["quantiles"].values()) == {float(np.float32(0.3))}
 
@@ -315,7 +315,7 @@ def test_values_beyond_float32_are_in_the_last_bucket():
 
 
 @pytest.mark.parametrize("bins", [0, 4])
-def test_small_blocks_are_as_if_each_came_alone(bins):
+def test_small_blocks_give_the_same_as_one_by_one(bins):
     blocks = [
         noise(1 + i % 7, 40, 4, seed=i, scale=10.0 ** (i % 5)) for i in range(500)
     ]
@@ -351,7 +351,7 @@ def test_parts_merge_in_any_order_to_the_same_bytes(sizes, random, bins):
     assert json.dumps(parts[0].to_json()) == whole
 
 
-def test_a_state_can_go_on():
+def test_statistics_from_a_state_take_more_blocks():
     blocks = [noise(3, 4, seed=i) for i in range(100)]
     first = travelled(gathered(blocks[:37], 4))
     for block in blocks[37:]:
@@ -385,7 +385,7 @@ def test_silent_and_clipped_windows():
     }  # fmt: skip
 
 
-def test_a_data_set_has_those_of_each_number():
+def test_a_data_set_has_statistics_of_each_numeric_feature():
     specs = [spec((3, 4), BANDS), spec((), dtype="string", name="text")]
     statistics = DataStatistics.of(specs)
     values = {"x": noise(2, 3, 4), "text": np.array(["a", "b"])}
