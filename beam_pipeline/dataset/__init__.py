@@ -1,7 +1,7 @@
-"""The output folder: what belongs there, who may write it, when it is complete.
+"""The output folder: its files, the claim of a run on it, and the end of a run.
 
-In: what the shards held and what was rejected. Out: ``metadata.json``,
-``schema.pbtxt``, ``manifest.parquet`` and ``rejected.jsonl``. Read :mod:`.finish` first.
+In: what the shards hold, and the rejects. Out: ``metadata.json``, ``schema.pbtxt``,
+``manifest.parquet`` and ``rejected.jsonl``. Read :mod:`.finish` first.
 
 ::
 

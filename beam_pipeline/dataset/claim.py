@@ -1,7 +1,7 @@
-"""The claim of a run on its output, which keeps others out and what was there safe.
+"""The claim of a run on its output folder: keeps other runs out, and other files safe.
 
-A run leaves in its work folder which job it is of. Another one goes on with it if it
-is of the same job, and is refused if it is not.
+A run writes its job into the work folder. A later run of the same job continues there;
+a run of another job is refused.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from beam_pipeline.dataset.work_folder import (
     WORK_FOLDER,
     clear_work,
     foreign_file,
+    is_claimed,
 )
 from beam_pipeline.errors import (
     EngineError,
@@ -50,7 +51,7 @@ def locked(work: str) -> Iterator[None]:
     Raises
     ------
     OutputError
-        If there is one already.
+        If another run is using the folder.
     """
     try:
         import fcntl
@@ -69,11 +70,11 @@ def locked(work: str) -> Iterator[None]:
         except OSError as error:
             file.close()
             raise OutputError(
-                f"Another run on this machine is writing into {work}. Wait for it, or "
-                "give another --output."
+                f"Another run on this machine uses {work}. Wait until it ends, or give "
+                "another `output`."
             ) from error
-        # Whoever held it before may have deleted it after it was opened here: such a
-        # lock keeps nobody out.
+        # The run that held the lock may have deleted the file after this one opened it.
+        # The lock of a deleted file keeps nobody out.
         if _is_open_at(path, file):
             break
         file.close()
@@ -81,7 +82,7 @@ def locked(work: str) -> Iterator[None]:
         yield
     finally:
         with suppress(FileNotFoundError):
-            os.remove(path)  # while it is still held
+            os.remove(path)  # while this run still holds the lock
         file.close()
 
 
@@ -93,28 +94,29 @@ def _is_open_at(path: str, file: IO[str]) -> bool:
 
 
 def check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
-    """Makes sure that a work folder of the user's choice is one of its own.
+    """Checks a work folder that the user chose.
 
     Raises
     ------
     OutputError
-        If it lies in an input or in the output, holds one, or holds other files.
+        If the work folder and an input or the output contain each other, or if the
+        work folder holds other files.
     """
     for what, other in [
-        ("--output", output),
-        *(("--input", entry.location) for entry in inputs),
+        ("`output`", output),
+        *(("`input`", entry.location) for entry in inputs),
     ]:
         a, b = f"{work.rstrip('/')}/", f"{other.rstrip('/')}/"
         if a.startswith(b) or b.startswith(a):
             raise OutputError(
-                f"--work-dir {work} and {what} {other} lie one in the other. Give a "
-                "folder of its own: it is emptied when the data set is complete."
+                f"`work_dir` {work} and {what} {other} must not contain each other. "
+                "Give another `work_dir`: the run empties it when it is complete."
             )
     foreign = foreign_file(work)
     if foreign is not None:
         raise OutputError(
-            f"--work-dir {work} holds files that are not of a run, such as {foreign}. "
-            "Give a new or empty folder."
+            f"`work_dir` {work} holds files that no run has written, for example "
+            f"{foreign}. Give a new or empty folder."
         )
 
 
@@ -126,15 +128,19 @@ def claim_output(
     overwrite: bool,
     difference: str | None = None,
 ) -> None:
-    """Makes sure that nothing which was there before is lost, and claims the folder.
+    """Claims the output folder, and deletes nothing that the user may still need.
 
-    ``difference`` says in what the data set that is there differs from the wanted one.
+    Parameters
+    ----------
+    difference : str, optional
+        How the data set in the folder differs from the one that the job would record;
+        for the error.
 
     Raises
     ------
     OutputError
-        If the folder holds anything but an unfinished run of this very job; with
-        ``overwrite``, if it holds anything but a data set of ours.
+        If the folder holds anything but an unfinished run of the same job; with
+        ``overwrite``, if it holds files that do not belong to a data set.
     """
     stamp: dict[str, Any] = {
         "recipe": recipe.to_json(),
@@ -143,50 +149,50 @@ def claim_output(
         "code": code_of(recipe),
     }
     if work != files.join(output, WORK_FOLDER):
-        # Or a run could take another folder for the one that was claimed.
+        # Two outputs may be given the same work folder.
         stamp["output"] = output
     if files.is_local(output) and os.path.isfile(output):
-        raise OutputError(f"{output} is a file; --output must be a folder.")
+        raise OutputError(f"{output} is a file; `output` must be a folder.")
     if files.is_local(output):
         for entry in inputs:
             if (output + os.sep).startswith(entry.location.rstrip(os.sep) + os.sep):
                 raise OutputError(
-                    f"--output {output} lies inside --input {entry.location}. Give a "
+                    f"`output` {output} is inside `input` {entry.location}. Give a "
                     "folder outside it."
                 )
     job_file = files.join(work, JOB_FILE)
     held = list(islice(_held_files(output, work), 100_000))
-    claimed = files.exists(job_file)
+    claimed = is_claimed(work)
     if claimed and METADATA not in held:
         found = _read_stamp(job_file)
         if found == json.loads(json.dumps(stamp)):
-            # What the run before has planned and how it failed is history.
+            # This run makes its own plan, and its own verdict.
             files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
             return
-        # A run that failed without one whole shard leaves nothing to go on with.
+        # A run that failed before its first whole shard leaves nothing to continue.
         failed = files.exists(files.join(work, VERDICT_FILE))
         overwrite |= failed and not files.is_folder(files.join(work, RECEIPTS))
         if not overwrite:
-            there = found.get("output", output) if isinstance(found, dict) else output
-            if there != output:
+            target = found.get("output", output) if isinstance(found, dict) else output
+            if target != output:
                 raise OutputError(
-                    f"--work-dir {work} holds an unfinished run into {there}. Give "
-                    "another --work-dir, or --overwrite to give that run up."
+                    f"`work_dir` {work} holds an unfinished run into {target}. Give "
+                    "another `work_dir`, or `overwrite` to give that run up."
                 )
             raise OutputError(
-                f"{output} holds an unfinished run of another recipe, other inputs, "
+                f"{output} holds an unfinished run with another recipe, other inputs, "
                 "other library versions or other code of a transform. Give its command "
-                "again to finish it, or --overwrite to replace it, or another --output."
+                "again to finish it, or `overwrite` to replace it, or another `output`."
             )
     if held and set(held) != {REJECTED}:
         foreign = [name for name in held if not is_ours(name)]
         if foreign or not overwrite:
             what = f"a data set, and {difference}" if difference else "a data set"
             if foreign:
-                what = f"files that are not of a data set, such as {foreign[0]}"
-            hint = "" if foreign else ", or --overwrite to replace it"
-            raise OutputError(f"{output} holds {what}. Give another --output{hint}.")
-    # The metadata first: from then on the data set is not complete.
+                what = f"files that do not belong to a data set, as {foreign[0]}"
+            hint = "" if foreign else ", or `overwrite` to replace it"
+            raise OutputError(f"{output} holds {what}. Give another `output`{hint}.")
+    # The metadata first: without them the data set is not complete.
     for name in sorted(held, key=lambda name: name != METADATA):
         files.delete([files.join(output, name)])
     if claimed:
@@ -197,11 +203,12 @@ def claim_output(
 def _read_stamp(job_file: str) -> Any:
     try:
         return json.loads(files.read_bytes(job_file))
-    except ValueError:  # cut off with the machine: nobody knows whose run it was
+    except ValueError:  # the machine went down while the file was written
         return None
 
 
 def _held_files(output: str, work: str) -> Iterator[str]:
+    """The files in the output folder, without those of its own work folder."""
     if not files.exists(output) and not files.is_folder(output):
         return
     own = files.join(output, WORK_FOLDER) == work
@@ -212,9 +219,9 @@ def _held_files(output: str, work: str) -> Iterator[str]:
 
 @contextmanager
 def nothing_left(output: str, work: str) -> Iterator[None]:
-    """Takes the claim back if the block fails before the job has so much as a plan.
+    """Takes the claim back if the block fails before the job has a plan.
 
-    Only where the error tells that no job goes on elsewhere.
+    It does so only for errors after which no job can still run on an engine.
     """
     made = []  # innermost first
     for folder in (work, output):
@@ -224,27 +231,27 @@ def nothing_left(output: str, work: str) -> Iterator[None]:
     try:
         yield
     except (EngineError, InputError, RecipeError, StoreError) as error:
-        asked_in_vain = isinstance(error, StoreError) and not files.is_local(work)
-        if not asked_in_vain and _is_unused(work):
+        store_fails = isinstance(error, StoreError) and not files.is_local(work)
+        if not store_fails and _is_unused(work):
             clear_work(work)
             for folder in made:
-                with suppress(OSError):  # it holds something, or is gone
+                with suppress(OSError):  # it holds files, or is gone
                     os.rmdir(folder)
         raise
 
 
 def _is_unused(work: str) -> bool:
-    """Whether a claimed work folder holds nothing that a run could go on with."""
-    if not files.exists(files.join(work, JOB_FILE)):
+    """Whether a claimed work folder holds nothing that a later run could continue."""
+    if not is_claimed(work):
         return False
-    first = {name.partition("/")[0] for name in files.list_files(work)}
-    return first <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS}
+    names = {name.partition("/")[0] for name in files.list_files(work)}
+    return names <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS}
 
 
 def code_of(recipe: Recipe) -> dict[str, str]:
-    """SHA-256 of each module that transforms of the user's own come from.
+    """Returns the SHA-256 of each module that user-defined transforms come from.
 
-    A run that continues must not mix what they did before and what they do now.
+    A run continues only if they are equal: a data set must not mix two versions.
     """
     code = {}
     for name, source in sources_of_code(recipe).items():
@@ -254,7 +261,7 @@ def code_of(recipe: Recipe) -> dict[str, str]:
 
 
 def sources_of_code(recipe: Recipe) -> dict[str, str]:
-    """The file of each module that transforms of the user's own come from."""
+    """Returns the file of each module that user-defined transforms come from."""
     sources, values = {}, recipe.to_json()
     expressions = [(text, TRANSFORM) for text in values["features"].values()]
     expressions += [(values[name], k) for name, k in STEP_FIELDS.items()]

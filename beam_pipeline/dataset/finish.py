@@ -1,11 +1,9 @@
-"""The end of a run: compare what was written with the plan, then say so on disk."""
+"""The end of a run: compare the shards with the plan, and write the metadata last."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 
 from beam_pipeline.dataset.manifest import manifest_fields, write_manifest
 from beam_pipeline.dataset.metadata import (
@@ -20,7 +18,7 @@ from beam_pipeline.dataset.output_folder import (
     METADATA,
     REJECTED,
     SCHEMA,
-    is_shard_file,
+    delete_stale_shards,
 )
 from beam_pipeline.dataset.rejects import (
     NAMED_IN_ERRORS,
@@ -29,7 +27,7 @@ from beam_pipeline.dataset.rejects import (
     rejects_text,
 )
 from beam_pipeline.dataset.schema import schema_text
-from beam_pipeline.dataset.work_folder import JOB_FILE, clear_work, keeping_verdict
+from beam_pipeline.dataset.work_folder import clear_work, is_claimed, keeping_verdict
 from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.shards import ShardInfo
@@ -39,27 +37,27 @@ from beam_pipeline.storage import files
 from beam_pipeline.write.observations import Observations, Seen
 
 
-def check_any_kept(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
-    """Raises InputError if windows were left out and none was kept."""
+def check_any_selected(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
+    """Raises InputError if every window was left out."""
     left_out = sum(info.left_out for info in infos)
-    if left_out and not any(info.examples for info in infos):
-        if not recipe.windows.keep:
-            raise InputError(
-                f"Not one of {left_out} windows has an event that counts, and "
-                "--no-event is drop. Check the times in --events, or lower "
-                f"--event-overlap ({recipe.events.overlap:g}); add --overwrite to "
-                "replace this run."
-            )
-        first = (
-            f", or raise --num-elems ({recipe.shards.num_elems}), which counts windows before "
-            "--keep chooses among them"
-            if recipe.shards.num_elems
-            else ""
-        )
+    if not left_out or any(info.examples for info in infos):
+        return
+    if not recipe.windows.keep:
         raise InputError(
-            f"Not one of {left_out} windows has passed --keep '{recipe.windows.keep}'. Lower "
-            f"its threshold{first}, and add --overwrite to replace this run."
+            f"None of {left_out} windows has an event that counts, and `no_event` is "
+            "drop. Check the times in `events`, or lower `event_overlap` "
+            f"({recipe.events.overlap:g}), and give `overwrite` to replace this run."
         )
+    more = ""
+    if recipe.shards.num_elems:
+        more = (
+            f", or raise `num_elems` ({recipe.shards.num_elems}), which limits the "
+            "windows before `keep` selects among them"
+        )
+    raise InputError(
+        f"None of {left_out} windows passes `keep` '{recipe.windows.keep}'. Lower its "
+        f"threshold{more}, and give `overwrite` to replace this run."
+    )
 
 
 def check_complete(
@@ -70,8 +68,8 @@ def check_complete(
     Raises
     ------
     IncompleteRun
-        Naming the shards that are missing, that came twice, or whose examples and lost
-        windows do not add up to the plan.
+        If shards are missing or were written twice, or if the examples and the lost
+        windows of a shard do not add up to the plan. The error names the shards.
     """
     lost: Counter[str] = Counter()
     for reject in rejects:
@@ -95,9 +93,10 @@ def check_complete(
         more = len(problems) - NAMED_IN_ERRORS
         shown = "\n  ".join(problems[:NAMED_IN_ERRORS])
         raise IncompleteRun(
-            f"What was written is not what was planned:\n  {shown}"
+            f"The written shards differ from the plan:\n  {shown}"
             + (f"\n  ... and {more} more shards" if more > 0 else "")
-            + "\nThe runner lost work. Give the same command again to continue."
+            + "\nThe runner lost or repeated work. Give the same command again to "
+            "continue."
         )
 
 
@@ -108,7 +107,7 @@ def assemble_metadata(
     observed: Mapping[str, Observations],
     recipe: Recipe,
 ) -> Metadata:
-    """The metadata of what was written; counts are the true ones."""
+    """Returns the metadata; they count what was written, not what was planned."""
     example_format = summary.example_format
     if example_format is None:
         raise ValueError("a data set without clips has no metadata")
@@ -128,7 +127,7 @@ def assemble_metadata(
             key=lambda info: info.shard.name,
         )
         counted = list(windows.items())
-        if recipe.events.source is not None:  # each window has classes of its own
+        if recipe.events.source is not None:  # classes belong to windows, not clips
             labelled = observed[split].classes if split in observed else {}
             counted = [((split, *key), n) for key, n in labelled.items()]
         by_class = split_by_class(example_format, counted)
@@ -163,7 +162,7 @@ def assemble_metadata(
 def merge_observed(
     observed: Iterable[tuple[str, Seen]],
 ) -> dict[str, Observations]:
-    """What was observed in each split."""
+    """Returns the observations of each split."""
     merged: dict[str, Observations] = {}
     for split, state in observed:
         seen = Observations.from_state(state)
@@ -176,30 +175,6 @@ def merge_observed(
 
 def _tally_key(reject: Reject) -> TallyKey:
     return reject.split or "", reject.label or "", reject.sample_rate_hz
-
-
-def delete_stale_shards(output: str, work_folder: str, shards: Iterable[str]) -> None:
-    """Deletes the shards that earlier plans of this run have left in its output.
-
-    Inputs that changed between two runs make another plan, whose shards have other
-    names, and perhaps other splits. A file is deleted only if it is called exactly as
-    a shard is, in a folder of its split or beside the metadata, and only while the
-    output is claimed. What is gone already is no error: a runner may do this again.
-    ``shards`` are the files that stay.
-    """
-    if not files.exists(files.join(work_folder, JOB_FILE)):
-        return
-    kept = set(shards)
-    stale = [
-        name
-        for name in files.list_files(output)
-        if name not in kept and is_shard_file(name)
-    ]
-    files.delete(files.join(output, name) for name in stale)
-    if files.is_local(output):
-        for folder in {name.rpartition("/")[0] for name in stale} - {""}:
-            with suppress(OSError):  # it holds something else
-                os.rmdir(files.join(output, folder))
 
 
 def finish_data_set(
@@ -215,17 +190,26 @@ def finish_data_set(
     max_rejected: str,
     columns: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Writes what stands beside the shards, ``metadata.json`` last.
+    """Writes the files beside the shards, ``metadata.json`` last.
 
-    Before that, shards of earlier plans are deleted, so that the output holds exactly
-    those of the metadata, see :func:`delete_stale_shards`. Running it again does no
-    harm. ``columns`` are name and type of each that the clips bring. Returns the path
-    of the metadata.
+    It deletes the shards of earlier plans first: the output holds exactly the shards
+    that the metadata list. A runner may call it twice.
+
+    Parameters
+    ----------
+    columns : sequence of (str, str)
+        Name and type of each column that the clips bring.
+
+    Returns
+    -------
+    str
+        The path of ``metadata.json``.
 
     Raises
     ------
-    IncompleteRun, TooManyRejected
-        Then there is no ``metadata.json``; ``rejected.jsonl`` is there in any case.
+    IncompleteRun, TooManyRejected, InputError
+        If the data set is not complete. ``metadata.json`` is not written then;
+        ``rejected.jsonl`` is.
     """
     infos, rejects = list(infos), list(rejects)
     seen = merge_observed(observed)
@@ -233,11 +217,12 @@ def finish_data_set(
     files.write_bytes(files.join(output, REJECTED), rejected)
     with keeping_verdict(work_folder):
         check_any_accepted(summary, rejects)
-        check_any_kept(infos, recipe)
+        check_any_selected(infos, recipe)
         check_complete(summary, infos, rejects)
         check_rejects(summary.listing, rejects, max_rejected)
-        delete_stale_shards(output, work_folder, (info.file for info in infos))
-    # So that the recipe in the metadata moves nothing when files are added.
+        if is_claimed(work_folder):
+            delete_stale_shards(output, (info.file for info in infos))
+    # With this salt in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_salt=summary.salt)
     described = assemble_metadata(summary, infos, rejects, seen, recipe)
     files.write_bytes(files.join(output, SCHEMA), schema_text(described.features))

@@ -35,7 +35,7 @@ _MANIFEST_FIELDS = {
     "first_index": "int64",
     "windows": "int64",
 }
-# Only where the recipe asks for fingerprints; in the packed parts hexadecimal.
+# Present if the recipe asks for fingerprints. Packed parts hold them as hexadecimal.
 _FINGERPRINT_FIELDS = {"content": CONTENT_BYTES, "sketch": SKETCH_BYTES}
 _RESERVED_FIELDS = {*_MANIFEST_FIELDS, *_FINGERPRINT_FIELDS}
 _ROW_GROUP = 1 << 16
@@ -44,10 +44,11 @@ _ROW_GROUP = 1 << 16
 def manifest_fields(
     fingerprint: bool, columns: Sequence[tuple[str, str]] = ()
 ) -> dict[str, str | int]:
-    """Name and type of each column of the manifest; a number: so many bytes.
+    """Returns name and type of each column; a number is the length of binary values.
 
-    ``columns`` are those that the clips bring. Where their names are taken, an
-    underscore follows them. Numbers that examples have as float32 are whole here.
+    ``columns`` are those that the clips bring, by name and type. A name that is taken
+    gets an underscore at its end. float32 columns are float64 here, so that no digit of
+    the input is lost.
     """
     fields: dict[str, str | int] = dict(_MANIFEST_FIELDS)
     if fingerprint:
@@ -64,14 +65,15 @@ def manifest_fields(
 def manifest_part(
     placed: PlacedClips, layout: ShardLayout, audio: Audio, has_groups: bool
 ) -> bytes:
-    """One bucket's rows of the manifest, packed to some 30 bytes a clip.
+    """Returns the rows of one bucket, packed to some 30 bytes for each clip.
 
-    ``file`` is the index of the first clip that was listed of the same file, ``start``
-    and ``frames`` tell which part of it the clip is, at the output rate, and
-    ``channel`` which channel, if not all. ``group`` is what ``group_by`` names, several
-    values with U+001F between them. ``first_index`` is the index in the split of the
-    clip's first example; ``windows`` how many are in the data set, which are fewer than
-    the clip has where the recipe limits the number of examples.
+    file : the index of the first clip that was listed of the same file
+    start, frames : the part of the file that the clip is, at the output rate
+    channel : the channel that is taken; null if all are
+    group : the values of the ``group_by`` columns, separated by U+001F
+    first_index : the index of the clip's first example in its split
+    windows : its number of examples in the data set, copies included; less than the
+        clip has if ``num_elems`` cuts them off
     """
     rows, index = [], placed.first_window
     for clip in placed.clips:
@@ -110,14 +112,14 @@ def write_manifest(
     parts: Iterable[tuple[str, int, bytes]],
     fields: Mapping[str, str | int],
 ) -> None:
-    """Writes ``manifest.parquet``: one row a clip, in the order of the examples.
+    """Writes ``manifest.parquet``: one row for each clip, in the order of the examples.
 
     Parameters
     ----------
-    parts : iterable of (split, bucket, manifest_part)
-        Held packed, and opened one after the other.
-    fields
-        Those of :func:`manifest_fields`.
+    parts : iterable of (split, bucket, bytes)
+        See :func:`manifest_part`. They stay packed in memory until they are written.
+    fields : mapping
+        See :func:`manifest_fields`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -155,7 +157,7 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
 
 
 def equal_manifests(path: str, other: str) -> bool:
-    """Whether two manifests list the same clips, whatever their fingerprints are."""
+    """Whether two manifests are equal, fingerprints aside."""
     table, against = map(_read_manifest, (path, other))
     if table.schema != against.schema:
         return False
@@ -173,7 +175,7 @@ def _read_manifest(path: str) -> Any:
 
 
 def _equal_columns(column: Any, other: Any) -> bool:
-    """Whether values are equal one by one, where NaN is equal to NaN."""
+    """Whether all values are equal; NaN is equal to NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

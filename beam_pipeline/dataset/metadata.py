@@ -1,6 +1,6 @@
-"""``metadata.json`` and its companions: what anyone needs to read a data set.
+"""``metadata.json``: what a reader needs to know of a data set.
 
-The metadata hold no clock, host or absolute path: equal data sets have equal metadata.
+The metadata hold no time, host or absolute path: equal data sets have equal metadata.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class SplitEntry:
-    """One split: what is in it, and its shards in order.
+    """The counts of one split, and its shards in order.
 
-    ``statistics`` are of what :mod:`statistics` gathers, as JSON values.
+    ``statistics`` are those of :mod:`beam_pipeline.write.statistics`, as JSON values.
     """
 
     examples: int
@@ -61,15 +61,17 @@ class Metadata:
     Attributes
     ----------
     recipe : Recipe
-        Repeats the data set from the same inputs.
+        With the same inputs, it gives the same data set.
     features : mapping
-        Name to spec, for everything in an example.
+        Name to spec, for each feature of an example.
     classes : tuple of str
-        ``classes[target]`` is the class.
+        ``classes[target]`` is the class of an example.
     splits : mapping
-        Name to what is in it.
+        Name to entry.
     clips, rejected, ignored : int
-        Of the inputs: listed clips, those rejected, other files.
+        Number of listed clips, of rejected clips, and of files without an audio suffix.
+    writer : mapping
+        Versions of this package and of the libraries that decide bytes.
     """
 
     recipe: Recipe
@@ -82,7 +84,7 @@ class Metadata:
     writer: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of ``metadata.json``."""
+        """Returns the content of ``metadata.json``."""
         return {
             "format_version": FORMAT_VERSION,
             "writer": dict(self.writer),
@@ -121,21 +123,23 @@ class Metadata:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Metadata:
-        """The metadata that :meth:`to_json` wrote.
+        """Returns the metadata with this content, see :meth:`to_json`.
 
         Raises
         ------
         InputError
-            If they are of a later format.
+            If the format has another version.
+        ValueError, KeyError, TypeError, AttributeError
+            If the content is not that of metadata.
         """
         if values.get("format_version") != FORMAT_VERSION:
             raise InputError(
                 f"{METADATA} has format version {values.get('format_version')!r}; this "
                 f"version reads {FORMAT_VERSION}. Update {DISTRIBUTION}."
             )
-        # As it stands there: a later version may give a recipe more fields.
+        # The hash is of the JSON in the file: later versions may add recipe fields.
         if json_sha256(values["recipe"]) != values["recipe_sha256"]:
-            raise ValueError("recipe and recipe_sha256 do not belong together")
+            raise ValueError("recipe_sha256 is not the hash of recipe")
         return cls(
             Recipe(**values["recipe"]),
             {n: FeatureSpec.from_json(n, v) for n, v in values["features"].items()},
@@ -161,18 +165,19 @@ class Metadata:
 
     @classmethod
     def parse(cls, text: str | bytes, where: str) -> Metadata:
-        """The metadata in a file's text; ``where`` is for the error.
+        """Returns the metadata in the text of a file; errors name the file ``where``.
 
         Raises
         ------
         InputError
-            If they are not metadata.
+            If the text is not that of metadata.
         """
         try:
             return cls.from_json(json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
-                f"{where} is not the metadata of a data set: {error!r}. Was it edited?"
+                f"{where} is not the metadata of a data set: {error!r}. Restore the "
+                "file, or record the data set again."
             ) from error
 
     @classmethod
@@ -187,14 +192,14 @@ class Metadata:
         path = files.join(files.absolute(folder), METADATA)
         if not files.exists(path):
             raise InputError(
-                f"{folder} holds no finished data set: there is no {METADATA} in it. "
-                "If a run was interrupted, give its command again."
+                f"{folder} holds no finished data set: it has no {METADATA}. If a run "
+                "was interrupted, give its command again."
             )
         return cls.parse(files.read_bytes(path), path)
 
 
 def writer_versions() -> dict[str, str]:
-    """This package and the libraries that decide bytes, with their versions."""
+    """Returns the versions of this package and of libraries that decide bytes."""
     versions = {"name": DISTRIBUTION}
     for name in (DISTRIBUTION, *_BYTE_DECIDING):
         try:
@@ -206,10 +211,10 @@ def writer_versions() -> dict[str, str]:
 
 
 def to_text(values: Any) -> bytes:
-    """JSON as this package writes it for people: indented, ending in a newline."""
+    """Returns indented JSON that ends in a newline."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def shard_entry(info: ShardInfo) -> ShardEntry:
-    """A written shard as the metadata list it."""
+    """Returns the entry of a written shard in the metadata."""
     return ShardEntry(info.file, info.examples, info.bytes, info.sha256)

@@ -22,34 +22,35 @@ def check_rejects(
     rejected = len({reject.row for reject in rejects})
     if rejected > allowed_rejects(max_rejected, listing.clips):
         raise TooManyRejected(
-            f"{rejected} of {listing.clips} clips were rejected, and --max-rejected is "
-            f"{max_rejected}:\n{name_some(rejects)}\nEverything else is written and kept. "
-            "To accept the data set without them, give the same command again with "
-            f"--max-rejected {rejected}."
+            f"{rejected} of {listing.clips} clips were rejected, and `max_rejected` is "
+            f"{max_rejected}:\n{name_some(rejects)}\nAll other clips are written. To "
+            "accept the data set without these, give the same command again "
+            f"with `max_rejected` {rejected}."
         )
 
 
 def check_any_accepted(summary: PlanSummary, rejects: Sequence[Reject]) -> None:
-    """Raises TooManyRejected if every clip was, however many may be."""
+    """Raises TooManyRejected if no clip is left, whatever ``max_rejected`` allows."""
     lost = sum(reject.examples for reject in rejects)
     planned = sum(layout.total for layout in summary.layouts.values())
     if summary.example_format is None or lost >= planned:
         raise TooManyRejected(
-            f"Not one of {summary.listing.clips} clips can be recorded:\n"
+            f"None of {summary.listing.clips} clips can be recorded:\n"
             f"{name_some(rejects)}"
         )
 
 
 def name_some(rejects: Sequence[Reject]) -> str:
-    first = sorted(rejects, key=lambda reject: reject.row)
-    lines = [f"  {r.filepath}: {r.reason}" for r in first[:NAMED_IN_ERRORS]]
-    if len(first) > NAMED_IN_ERRORS:
-        lines.append(f"  ... and {len(first) - NAMED_IN_ERRORS} more in {REJECTED}")
+    """The first rejects with their reasons, one line each, for an error."""
+    ordered = sorted(rejects, key=lambda reject: reject.row)
+    lines = [f"  {r.filepath}: {r.reason}" for r in ordered[:NAMED_IN_ERRORS]]
+    if len(ordered) > NAMED_IN_ERRORS:
+        lines.append(f"  ... and {len(ordered) - NAMED_IN_ERRORS} more in {REJECTED}")
     return "\n".join(lines)
 
 
 def rejects_text(rejects: Iterable[Reject]) -> bytes:
-    """``rejected.jsonl``: one line a reject, by place in the listing."""
+    """The content of ``rejected.jsonl``: one line for each reject, ordered by row."""
     lines = [
         json.dumps(
             {

@@ -1,4 +1,4 @@
-"""``schema.pbtxt``: the examples as a TensorFlow Metadata schema."""
+"""``schema.pbtxt``: the features of an example as a TensorFlow Metadata schema."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from beam_pipeline.examples.spec import BYTES_LIST, FLOAT_LIST, INT64_LIST, Feat
 
 
 def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
-    """The examples' schema as a TensorFlow Metadata text proto.
+    """Returns the schema of the examples as a TensorFlow Metadata text proto.
 
-    TFX, TF Transform, TFDV and tfx-bsl read it. Raw arrays are byte strings to them.
+    TFX, TF Transform, TFDV and tfx-bsl read it. They see raw arrays as byte strings.
     """
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2

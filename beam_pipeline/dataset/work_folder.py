@@ -1,15 +1,16 @@
-"""How far a run is, from its work folder alone: seen from any machine, on any engine.
+"""The work folder of a run: its files, and how far the run is, seen from any machine.
 
 ::
 
-    job.json         what is recorded, from the submitter
-    plan.json        how much there is to do, once the headers are read
-    receipts/        one file for each shard that is finished
-    parts/           unfinished shards, on a file system
-    phases/          what phases on one machine hand on to each other
-    verdict.json     why the job could not end well
+    job.json         the job: recipe, inputs and versions; written by the submitter
+    rows/            the rows of tables that were given in memory
+    plan.json        the number of examples and seconds, once the headers are read
+    receipts/        one file for each finished shard
+    parts/           unfinished shards
+    phases/          elements that one phase on this machine stores for the next one
+    verdict.json     the error that ended the job
 
-All of it goes when the data set is complete, and nothing else that lies there.
+A run deletes these files when the data set is complete, and no others.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ OURS = (JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS)
 
 
 class Totals(NamedTuple):
-    """What there is to write."""
+    """The examples and the seconds of audio that a run has to write."""
 
     examples: int
     seconds: float
@@ -60,13 +61,13 @@ class RunProgress:
     state : str
         ``planning``, ``writing``, ``complete`` or ``failed``.
     totals : Totals
-        Zero while it is planning.
-    examples, seconds
-        What the finished shards hold of them.
+        Zero while the run is planning.
+    examples, seconds : int, float
+        The part of the totals that is in finished shards.
     shards, shards_done : int
-        Number of shards in the plan, and finished.
+        Number of shards in the plan, and of finished ones.
     error : AudioTFRecordsError or None
-        Why it failed.
+        Why the run failed.
     """
 
     state: str
@@ -79,7 +80,7 @@ class RunProgress:
 
 
 def receipt_path(shard_name: str, work_folder: str) -> str:
-    """Where the receipt of a finished shard lies."""
+    """The path of the receipt of a finished shard."""
     name = shard_name.replace("/", ".")
     return files.join(work_folder, RECEIPTS, f"{name}.json")
 
@@ -87,7 +88,7 @@ def receipt_path(shard_name: str, work_folder: str) -> str:
 def write_totals(
     layouts: Mapping[str, ShardLayout], seconds: Mapping[str, float], work_folder: str
 ) -> None:
-    """Writes ``plan.json``: how each split is cut, and how much audio it holds."""
+    """Writes ``plan.json``: the layout of each split, and its seconds of audio."""
     splits = {
         split: {**asdict(layout), "seconds": seconds[split]}
         for split, layout in layouts.items()
@@ -96,8 +97,13 @@ def write_totals(
     files.write_bytes(files.join(work_folder, PLAN_FILE), content)
 
 
+def is_claimed(work_folder: str) -> bool:
+    """Whether a run has claimed this work folder, and with it the output."""
+    return files.exists(files.join(work_folder, JOB_FILE))
+
+
 def foreign_file(work_folder: str) -> str | None:
-    """A file in a work folder that no run of ours has put there."""
+    """Returns a file that no run has written; None if there is none."""
     if not files.is_folder(work_folder):
         return None
     names = islice(files.list_files(work_folder), 100_000)
@@ -105,7 +111,7 @@ def foreign_file(work_folder: str) -> str | None:
 
 
 def clear_work(work_folder: str) -> None:
-    """Deletes what a run has left in its work folder; the folder, if it is empty."""
+    """Deletes the files of a run, and the work folder if it is empty then."""
     for name in OURS:
         path = files.join(work_folder, name)
         if "." in name:
@@ -113,15 +119,16 @@ def clear_work(work_folder: str) -> None:
         else:
             files.delete_below(path)
     if files.is_local(work_folder):
-        with suppress(OSError):  # somebody else's files, or nothing there
+        with suppress(OSError):  # it holds other files, or does not exist
             os.rmdir(work_folder)
 
 
 @contextmanager
 def keeping_verdict(work_folder: str) -> Iterator[None]:
-    """Leaves what is raised inside in the work folder, and lets it go on.
+    """Writes an error that the block raises into the work folder, and raises it again.
 
-    Runners hand on the text of an error at best; the submitter raises it again.
+    Runners pass on the text of an error at best. The submitter reads the verdict and
+    raises the error itself.
     """
     try:
         yield
@@ -133,7 +140,7 @@ def keeping_verdict(work_folder: str) -> Iterator[None]:
 
 
 def read_verdict(work_folder: str) -> AudioTFRecordsError | None:
-    """The error that ended the last run, if it was one of ours."""
+    """Returns the error that ended the last run; None if there is no verdict."""
     verdict = _read_json(files.join(work_folder, VERDICT_FILE))
     if verdict is None:
         return None
@@ -143,7 +150,7 @@ def read_verdict(work_folder: str) -> AudioTFRecordsError | None:
 
 
 def read_progress(work_folder: str) -> RunProgress:
-    """How far the run of this work folder is; its job must have been claimed."""
+    """Returns how far the run in a claimed work folder is."""
     plan = _read_json(files.join(work_folder, PLAN_FILE))
     error = read_verdict(work_folder)
     if plan is None:
@@ -178,24 +185,26 @@ def read_progress(work_folder: str) -> RunProgress:
 
 
 def find_run(folder: str) -> str | None:
-    """The work folder that a person means by it or by its output; None: complete.
+    """Returns the work folder of a run, by that folder or by the output of the run.
+
+    None means that the data set is complete.
 
     Raises
     ------
     InputError
-        If there is no run and no data set.
+        If the folder holds neither a run nor a data set.
     """
     folder = files.absolute(folder)
     for work in (folder, files.join(folder, WORK_FOLDER)):
-        if files.exists(files.join(work, JOB_FILE)):
+        if is_claimed(work):
             return work
     outer = folder.rstrip("/").rpartition("/")[0]
     for output in (folder, outer):
         if output and files.exists(files.join(output, METADATA)):
             return None
     raise InputError(
-        f"{folder} holds no run and no data set. Give the --output of a run, or its "
-        "--work-dir; the work folder goes when a data set is complete."
+        f"{folder} holds no run and no data set. Give the `output` of a run, or its "
+        "`work_dir`; a run deletes its work folder when the data set is complete."
     )
 
 
@@ -208,7 +217,7 @@ def _read_json(path: str) -> Mapping[str, Any] | None:
 
 
 def place_rows(entry: Input, work: str) -> Input:
-    """The input as workers find it: rows that were given in memory lie with the run."""
+    """Returns the input as workers read it: rows in memory become a file."""
     if not entry.in_memory or entry.table is None:
         return entry
     name = entry.location.rpartition("/")[2]

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from beam_pipeline.dataset.finish import (
     assemble_metadata,
     check_complete,
-    delete_stale_shards,
     finish_data_set,
 )
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import delete_stale_shards
 from beam_pipeline.dataset.rejects import (
     NAMED_IN_ERRORS,
     check_any_accepted,
@@ -201,7 +201,7 @@ def test_rejected_clips_are_counted_once_each(rows, allowed, fails):
         check_rejects(ListingSummary(20, 0), rejects, allowed)
     text = str(raised.value)
     count = len(set(rows))
-    assert_names(text, count, 20, "--max-rejected", allowed, f"--max-rejected {count}")
+    assert_names(text, count, 20, "--max-rejected", allowed, f"`max_rejected` {count}")
     assert_names(text, "a/1.wav", "broke")
     assert raised.value.exit_status == 3
 
@@ -354,28 +354,31 @@ def test_an_unfinished_one_has_its_rejects_alone(tmp_path, wrong, error):
 # delete_stale_shards
 
 
-def test_stale_shards_go_and_it_may_be_done_again(tmp_path):
+def test_stale_shards_are_deleted_and_it_may_be_done_again(tmp_path):
     summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "job.json").touch()
-    infos = infos_of(summary)
     stale = ["train/train-00001-of-00003", "eval/eval-00000-of-00001",
              "records-00000-of-123456"]  # fmt: skip
-    kept = [info.file for info in infos]
-    for name in [*kept, *(f"{name}.tfrecord.gz" for name in stale)]:
+    current = [info.file for info in infos_of(summary)]
+    for name in [*current, *(f"{name}.tfrecord.gz" for name in stale)]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     for _ in range(2):
-        delete_stale_shards(f"{tmp_path}/", str(tmp_path / "work"), kept)
+        delete_stale_shards(f"{tmp_path}/", current)
         found = [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.gz")]
-        assert found == kept
+        assert found == current
     assert not (tmp_path / "eval").exists()
 
 
-def test_an_output_that_is_not_claimed_is_not_swept(tmp_path):
-    (tmp_path / "records-00000-of-00001.tfrecord.gz").touch()
-    delete_stale_shards(f"{tmp_path}/", str(tmp_path / "work"), [])
-    assert names_in(tmp_path) == ["records-00000-of-00001.tfrecord.gz"]
+@pytest.mark.parametrize("claimed", [False, True])
+def test_only_a_claimed_output_is_swept(tmp_path, claimed):
+    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
+    (tmp_path / "work").mkdir()
+    if claimed:
+        (tmp_path / "work" / "job.json").touch()
+    stale = tmp_path / "records-00000-of-00001.tfrecord.gz"
+    stale.touch()
+    finish(tmp_path, summary, infos_of(summary), [])
+    assert stale.exists() != claimed
 
 
 def test_nothing_is_swept_where_the_run_is_not_complete(tmp_path):

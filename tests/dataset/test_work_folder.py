@@ -186,7 +186,7 @@ def test_a_cancelled_job_is_not_taken_for_a_finished_one(tmp_path):
             str(tmp_path / "in"),
             str(tmp_path / "out"),
             win_len=500,
-            beam_args=["--runner=tests.test_progress.CancellingRunner"],
+            beam_args=["--runner=tests.dataset.test_work_folder.CancellingRunner"],
         )
 
 
@@ -202,7 +202,7 @@ def test_an_old_verdict_is_not_taken_for_a_new_one(tmp_path):
         record(
             *places,
             win_len=500,
-            beam_args=["--runner=tests.test_progress.CancellingRunner"],
+            beam_args=["--runner=tests.dataset.test_work_folder.CancellingRunner"],
         )
 
 

@@ -196,7 +196,7 @@ def test_probing_counts_at_the_output_rate(tmp_path, options, frames, windows):
     row = SourceRow(0, 0, "x.wav", "a")
     found = Prober(inputs, Recipe(**options)).probe(row)
     assert isinstance(found, Clip)
-    assert (found.frames, found.windows) == (frames, windows)
+    assert (found.frames, found.examples) == (frames, windows)
 
 
 def test_probing_checks_the_channel(tmp_path):
@@ -238,14 +238,14 @@ def index_oracle(clips, recipe):
         ):
             some = tuple(group)
             placed.append(PlacedClips(split, bucket, before, some))
-            before += sum(c.windows for c in some)
+            before += sum(c.examples for c in some)
     return placed
 
 
 def index(clips, recipe):
     """What IndexClips must give for clips that come in blocks of seven."""
     placed = index_oracle(clips, recipe)
-    counts = [((p.split, p.bucket), sum(c.windows for c in p.clips)) for p in placed]
+    counts = [((p.split, p.bucket), sum(c.examples for c in p.clips)) for p in placed]
 
     def build(blocks):
         found, counted = blocks | IndexClips(recipe.shards)
@@ -300,7 +300,7 @@ def test_tasks_hold_every_window_once_in_order(per_file):
     clips = some_clips(60, ("eval", "train"))
     counts = Counter()
     for c in clips:
-        counts[c.split] += c.windows
+        counts[c.split] += c.examples
     layouts = {s: ShardLayout.of(s, n, 1000, recipe.shards) for s, n in counts.items()}
     wanted = []
     for split in layouts:
@@ -309,7 +309,7 @@ def test_tasks_hold_every_window_once_in_order(per_file):
             for placed in index_oracle(clips, recipe)
             if placed.split == split
             for c in placed.clips
-            for k in range(c.windows)
+            for k in range(c.examples)
         ][:90]
         names = [f"{split}-{k:05d}" for k in range(-(-len(windows) // per_file))]
         wanted += [
@@ -318,7 +318,7 @@ def test_tasks_hold_every_window_once_in_order(per_file):
         ]
 
     def spell_out(work):
-        assert work.example_format == "its form"
+        assert work.example_format == "its format"
         task, at, windows = work.task, 0, []
         for segment in task.segments:
             assert segment.position == at
@@ -335,7 +335,7 @@ def test_tasks_hold_every_window_once_in_order(per_file):
             placed
             | beam.FlatMap(plan_segments.cut_shards, layouts, recipe)
             | beam.GroupByKey()
-            | beam.Map(plan_segments.make_task, "its form", "salt")
+            | beam.Map(plan_segments.make_task, "its format", "salt")
         )
         return [(tasks | beam.Map(spell_out), wanted)]
 
@@ -471,8 +471,8 @@ def work_of(clips, example_format, first=0):
     """One shard with every window of the clips, from one window of the first on."""
     segments, at = [], 0
     for c in clips:
-        segments.append(Segment(c, first, c.windows - first, at))
-        at += c.windows - first
+        segments.append(Segment(c, first, c.examples - first, at))
+        at += c.examples - first
         first = 0
     task = ShardTask.of(Shard("records-0", "records", 0, at), segments, "")
     return ShardWork(task, example_format)
@@ -579,7 +579,7 @@ def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
     _, recipe, inputs, clips, example_format = write_two(tmp_path)
     (tmp_path / "a" / "long.wav").write_bytes(b"gone since the probe")
     work = work_of(clips, example_format)
-    lost = clips[0].windows
+    lost = clips[0].examples
 
     def build(source):
         encoded = encode(source, inputs, recipe)
@@ -587,7 +587,7 @@ def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
             lambda r: (r.position, r.span, len(r.records))
         )
         rejects = encoded[REJECTS] | beam.Map(
-            lambda r: (r.row, r.filepath, r.stage, r.shard, r.windows, r.label)
+            lambda r: (r.row, r.filepath, r.stage, r.shard, r.examples, r.label)
         )
         return [
             (places, [(0, lost, 0), (lost, 2, 2)]),
@@ -613,7 +613,7 @@ def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
         )
         lost = (
             encoded[REJECTS]
-            | beam.Map(lambda r: ((r.filepath, r.stage, r.error), r.windows))
+            | beam.Map(lambda r: ((r.filepath, r.stage, r.error), r.examples))
             | beam.CombinePerKey(sum)
         )
         return [

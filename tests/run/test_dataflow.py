@@ -26,7 +26,7 @@ import pytest
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import IncompleteRun, RecipeError, TooManyRejected
+from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.pipeline.graph import build_pipeline
 from beam_pipeline.pipeline.job import Job as Recording
@@ -310,7 +310,7 @@ def test_a_template_describes_the_job_and_starts_nothing(
             f"--template_location={template}",
             "--machine_type=n2-standard-4",
         )
-        with raises(RecipeError, "--template_location"):
+        with raises(OptionError, "--template_location"):
             record(
                 str(tmp_path / "in"),
                 str(tmp_path / "other"),
@@ -390,7 +390,7 @@ def test_credentials_do_not_go_into_the_job(
             win_len=500,
             beam_args=beam_args(service, tmp_path, "--save_main_session"),
         )
-        with raises(RecipeError, "options of Beam", "--s3_secret_access_key") as raised:
+        with raises(OptionError, "options of Beam", "--s3_secret_access_key") as raised:
             record(
                 str(tmp_path / "in"),
                 str(tmp_path / "other"),

@@ -17,7 +17,7 @@ from apache_beam.utils.subprocess_server import JavaJarServer
 
 from beam_pipeline import Metadata
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import EngineError, RecipeError
+from beam_pipeline.errors import EngineError, OptionError
 from beam_pipeline.run.preflight import check_addresses, check_engine
 from tests.loopback import free_port
 from tests.raising import assert_names, raises
@@ -99,13 +99,13 @@ def test_a_job_server_is_asked_which_options_it_takes(job_endpoint: str) -> None
     args = ["--runner=PortableRunner", f"--job_endpoint={job_endpoint}"]
     check_engine([*args, "--parallelism=2", "--object_reuse=true"])
     check_engine([*args, "--object_reuse", "true", "--parallelism", "2"])
-    with raises(RecipeError, "options of Beam", "--parallism", naming="--parallelism"):
+    with raises(OptionError, "options of Beam", "--parallism", naming="--parallelism"):
         check_engine([*args, "--parallism=4"])
     with raises(
-        RecipeError, "options of Beam", "--object_reus", naming="--object_reuse"
+        OptionError, "options of Beam", "--object_reus", naming="--object_reuse"
     ):
         check_engine([*args, "--object_reus"])
-    with raises(RecipeError, "options of Beam", "false"):
+    with raises(OptionError, "options of Beam", "false"):
         check_engine([*args, "--object_reuse=true", "false"])
 
 
@@ -169,7 +169,7 @@ def test_what_nobody_can_judge_is_left_to_the_job_server(
     first, second = caplog.messages
     assert_names(first, "--object_reuse")
     assert_names(second, "--parallelism")
-    with raises(RecipeError, "options of Beam", "stray"):
+    with raises(OptionError, "options of Beam", "stray"):
         check_engine(["--runner=FlinkRunner", "--object_reuse=true", "stray"])
 
 
