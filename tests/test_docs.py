@@ -35,7 +35,9 @@ import soundfile
 
 import beam_pipeline
 from beam_pipeline.cli import main
+from beam_pipeline.recipe.recipe import SECTIONS
 from launch.synthesise import write_clips
+from tests.test_layers import FLOOR_OF, FLOORS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -344,6 +346,18 @@ def test_links_resolve(page):
         assert target.exists(), (name_of(page), link)
         if anchor:
             assert anchor in anchors_of(target), (name_of(page), link)
+
+
+def test_architecture_matches_the_tree():
+    page = ROOT / "docs" / "architecture.md"
+    tree = next(b.text for b in blocks_of(page) if b.text.startswith("beam_pipeline/"))
+    listed = {line.split()[0].rstrip("/") for line in tree.splitlines()[1:]}
+    assert listed == set(FLOOR_OF)
+    (arrows,) = (b.text for b in blocks_of(page) if b.text.startswith("errors <"))
+    floors = [floor.replace(",", " ").split() for floor in arrows.split("<")]
+    assert floors == [floor.split() for floor in FLOORS]
+    for section, field in re.findall(r"`recipe\.(\w+)\.(\w+)`", prose_of(page)):
+        assert field in SECTIONS[section].__dataclass_fields__
 
 
 # What there must be

@@ -20,6 +20,7 @@ from tests.sounds import write_corpus
 pytestmark = pytest.mark.runs
 
 REPOSITORY = Path(__file__).parents[2]
+COMMANDS = ("record", "plan", "show", "verify", "audit", "transforms", "status")
 
 
 def run(*arguments: object, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess:
@@ -87,7 +88,7 @@ def test_show_prints_and_draws(
     assert "float32 (500,)" in printed
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert main(["show", str(recorded), "--split", "train"]) == 2
-    assert_names(capsys.readouterr().err, "nosuch", "records")
+    assert_names(capsys.readouterr().err, "train", "records")
 
 
 def test_verify_finds_a_changed_byte_a_missing_and_a_foreign_shard(
@@ -208,6 +209,7 @@ def test_a_link_to_itself_is_named(
     ("arguments", "facts"),
     [
         (["record", "--win-lne", "5"], ["--win-len"]),
+        (["record", "more"], ["more"]),
         (["record", "--runner=DirectRunner"], ["--runner", "--"]),
         (["record", "--tail", "cut"], ["--tail", "cut"]),
         (["record", "--shard-bytes", "many"], ["--shard-bytes", "many"]),
@@ -222,7 +224,8 @@ def test_wrong_usage_ends_with_2(
     with pytest.raises(SystemExit) as raised:
         main([*arguments, *needed])
     assert raised.value.code == 2
-    assert_names(capsys.readouterr().err, *facts)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert_names(line, *facts, "--help")
 
 
 def test_errors_are_one_paragraph_with_their_status(
@@ -304,7 +307,7 @@ def test_a_recipe_from_a_file_and_from_a_data_set(
     places = ["--input", str(tmp_path / "in"), "--output", out]
     assert main(["record", *places, "--recipe", str(recipe)]) == 0
     made = Metadata.load(out).recipe
-    assert (made.shard_bytes, made.channels) == (1 << 20, 0)
+    assert (made.shards.shard_bytes, made.audio.channels) == (1 << 20, 0)
     recipe.write_text("win_len: 500\nshard_bytes: many\n")
     assert main(["plan", *places[:2], "--recipe", str(recipe)]) == 2
     assert_names(capsys.readouterr().err, "shard_bytes", "many")
@@ -333,12 +336,15 @@ def test_help_and_version_need_no_heavy_library(tmp_path: Path) -> None:
     code = (
         "import sys; from beam_pipeline.cli.main import main\n"
         "try: main(['record', '--help'])\nexcept SystemExit: pass\n"
-        "print([m for m in ('numpy', 'apache_beam', 'tensorflow') if m in sys.modules])"
+        "print([m for m in ('numpy', 'pyarrow', 'apache_beam', 'tensorflow', 'email',"
+        " 'http.client') if m in sys.modules])"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.rstrip().endswith("[]")
     assert run("--version").stdout.strip() == __version__
-    for command in ("record", "plan", "show", "verify"):
-        assert "example:" in run(command, "--help").stdout
+    for command in COMMANDS:
+        shown = run(command, "--help").stdout
+        examples = shown.rpartition("\nexample")[2].splitlines()[1:]
+        assert examples[0].startswith(f"  audio-tfrecords {command}")

@@ -13,7 +13,7 @@ import soundfile
 from beam_pipeline import record
 from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
-from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
@@ -455,13 +455,15 @@ class TestErrors:
             {"shard": (2, 2)},
             {"shard": (-1, 2)},
             {"as_supervised": "number"},
+            {"as_supervised": True},
+            {"as_supervised": ("number",)},
             {"features": []},
         ],
         ids=str,
     )
     def test_values(self, numbered, option):
         ((name, value),) = option.items()
-        with raises(RecipeError, name, value):
+        with raises(OptionError, name, value):
             replay(numbered, split="train", **option)
 
     @pytest.fixture

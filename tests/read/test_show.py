@@ -47,9 +47,9 @@ def eleven(windows: np.ndarray) -> np.ndarray:
 
 
 OWN = {
-    "peaks": "tests.test_show:each_peak",
-    "cube": "tests.test_show:four_dimensions",
-    "few": "tests.test_show:eleven",
+    "peaks": "tests.read.test_show:each_peak",
+    "cube": "tests.read.test_show:four_dimensions",
+    "few": "tests.read.test_show:eleven",
 }
 
 
