@@ -239,6 +239,4 @@ def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 def _no_beam_args(command: str, beam_args: Sequence[str]) -> None:
     if beam_args:
-        raise OptionError(
-            f"{PROGRAM} {command}", "takes no options of Beam", " ".join(beam_args)
-        )
+        raise OptionError(command, "takes no options of Beam", " ".join(beam_args))

@@ -168,7 +168,7 @@ def check_values(
     if batch_size is not None and batch_size < 1:
         raise OptionError("batch_size", "must be at least 1", batch_size)
     if drop_remainder and batch_size is None:
-        raise OptionError("drop_remainder", "needs a batch_size", drop_remainder)
+        raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
     if shuffle < 0:
         raise OptionError("shuffle", "must be True, False or a size", shuffle)
     if repeat < 0:

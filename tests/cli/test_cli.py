@@ -1,4 +1,4 @@
-"""The command line as people use it."""
+"""The command line, by its output and exit status."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMANDS = ("record", "plan", "show", "verify", "audit", "transforms", "status")
 
 
 def run(*arguments: object, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess:
-    """The command in a process of its own."""
+    """Runs the command in a new process."""
     return subprocess.run(
         [sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
         capture_output=True,
@@ -59,7 +59,7 @@ def test_record_prints_what_it_did(
     assert f"{metadata.splits['records'].examples}" in out
 
 
-def test_plan_tells_the_same_as_record_and_writes_nothing(
+def test_plan_counts_as_record_does_and_writes_nothing(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(recorded.parent.rglob("*"))
@@ -108,7 +108,7 @@ def test_verify_finds_a_changed_byte_a_missing_and_a_foreign_shard(
     assert_names(err, "00007-of-00009.tfrecord.gz")
 
 
-def test_verify_says_which_shard_stands_in_for_another(
+def test_verify_names_the_shard_that_replaced_another(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = sorted(recorded.glob("*.gz"))[:2]
@@ -170,7 +170,7 @@ def test_metadata_of_a_wrong_kind_do_not_verify(
 
 
 @pytest.mark.parametrize("number", ["0", "-1"])
-def test_no_example_cannot_be_shown(
+def test_show_needs_at_least_one_example(
     recorded: Path, capsys: pytest.CaptureFixture[str], number: str
 ) -> None:
     assert main(["show", str(recorded), "-n", number]) == 2
@@ -250,7 +250,7 @@ def test_errors_are_one_paragraph_with_their_status(
 
 
 @pytest.mark.parametrize("scheme", ["az", "http", "ftp", "foo", "file"])
-def test_a_scheme_that_nobody_serves_is_wrong_usage(
+def test_an_unknown_scheme_is_wrong_usage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], scheme: str
 ) -> None:
     write_corpus(tmp_path / "in", clips=1)
@@ -276,7 +276,7 @@ def test_a_scheme_that_nobody_serves_is_wrong_usage(
     assert not out.exists()
 
 
-def test_a_file_system_that_lacks_something_is_told(
+def test_a_file_system_that_is_not_installed_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["status", "hdfs://host/x"]) == 2

@@ -1,4 +1,4 @@
-"""audit: our own data sets are clean, and whatever is planted is found."""
+"""audit: finds every planted leak, and nothing in data sets without leaks."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ COUNTS = dict.fromkeys(findings.KINDS, 0)
 
 
 def counts(found):
-    """(across, within) of each kind of which there is something."""
+    """(across, within) of each kind that has findings."""
     return {
         kind: (some.leaks, len(some) - some.leaks)
         for kind, some in found.kinds.items()
@@ -93,7 +93,7 @@ def speakers(tmp_path):
     ],
     ids=str,
 )
-def test_our_own_splits_are_clean(speakers, tmp_path, options):
+def test_recorded_splits_are_clean(speakers, tmp_path, options):
     metadata = record(
         speakers, tmp_path / "o", win_len=800, fingerprint=True,
         label_from="(?P<class>[ab])_(?P<speaker>.+)_", **options,
@@ -206,7 +206,7 @@ def test_overlapping_parts(tmp_path, planted, part, exit_status):
 
 
 def test_the_whole_file_is_a_part_of_itself(tmp_path, planted):
-    """A row without a duration, and one with that of the file, are not refused."""
+    """Records a row without a duration, and a row with the duration of the file."""
     write_melody(tmp_path / "x.wav", 0)
     rows = [
         {"path": "x.wav", "part": "train", "kind": "a", "duration_s": duration}
@@ -217,7 +217,7 @@ def test_the_whole_file_is_a_part_of_itself(tmp_path, planted):
     assert said == "overlapping parts: 1 within one split"
 
 
-def test_overlapping_parts_are_told_where_they_are_recorded(tmp_path, capsys):
+def test_record_prints_overlapping_parts(tmp_path, capsys):
     write_melody(tmp_path / "x.wav", 0)
     for starts, told in (((0, 0.5), False), ((0, 0.4), True)):
         rows = [{"path": "x.wav", "offset_s": s, "duration_s": 0.5} for s in starts]
@@ -237,7 +237,7 @@ def test_a_group_in_two_splits(tmp_path, planted):
         write_melody(tmp_path / f"{at}.wav", at)
         rows.append({"path": f"{at}.wav", "part": part, "kind": "a",
                      "speaker": speaker, "day": 1})  # fmt: skip
-    # Where the group is known when it is recorded, that is refused.
+    # With `group_by`, record rejects a group in two splits.
     with raises(TooManyRejected, naming=["2.wav", "theo, 1", "train"]):
         planted(rows, group_by="speaker,day")
     planted(rows, overwrite=True)
@@ -358,14 +358,14 @@ def test_near_identical_audio_under_two_classes(tmp_path, planted):
     assert f"near-identical audio: {counts_said}" in summarise_audit(found)
 
 
-def test_equal_audio_is_not_told_again_as_similar(tmp_path, planted):
+def test_equal_audio_is_not_listed_again_as_similar(tmp_path, planted):
     write_melody(tmp_path / "x.wav", 0)
     shutil.copy(tmp_path / "x.wav", tmp_path / "y.wav")
     rows = [{"path": name, "part": "train", "kind": "a"} for name in ("x.wav", "y.wav")]
     assert counts(planted(rows)) == {"audio": (0, 1)}
 
 
-def test_silence_is_equal_only_where_it_is(tmp_path, planted):
+def test_silence_equals_only_silence_of_the_same_length(tmp_path, planted):
     for at, frames in enumerate((16000, 16000, 8000)):
         soundfile.write(tmp_path / f"{at}.wav", np.zeros(frames), 16000)
     rows = [{"path": f"{at}.wav", "part": "train", "kind": "a"} for at in range(3)]
@@ -500,7 +500,7 @@ def test_all_findings_as_json(data_set, capsys):
     }  # fmt: skip
 
 
-def test_people_see_the_first_of_many(data_set, capsys):
+def test_the_text_shows_the_first_of_many(data_set, capsys):
     synthetic(data_set, [{"file": at // 2, "split": "ab"[at % 2]} for at in range(60)])
     assert status(data_set) == 4
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""reader.py: what replay gives against soundfile and numpy."""
+"""replay: its tensors against soundfile and numpy."""
 
 import json
 import subprocess
@@ -42,7 +42,7 @@ RAW_DTYPES = (
 
 @pytest.fixture(scope="module")
 def sounds(tmp_path_factory):
-    """Seeded sounds of uneven length, one folder per class."""
+    """Seeded sounds of different lengths, one folder for each class."""
     root = tmp_path_factory.mktemp("sounds")
     rng = np.random.default_rng(7)
     for label in CLASSES:
@@ -505,7 +505,7 @@ class TestErrors:
 
 
 @pytest.mark.runs
-def test_a_split_that_lost_all_its_windows_is_told(tmp_path, capsys):
+def test_a_split_without_windows_gives_a_warning(tmp_path, capsys):
     loud = 0.5 * np.sin(np.arange(2000) / 5)
     for split, samples in (("train", np.zeros(2000)), ("test", loud)):
         (tmp_path / split / "a").mkdir(parents=True)
