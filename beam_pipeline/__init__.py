@@ -1,6 +1,13 @@
-"""Audio files to sharded GZIP TFRecords by Apache Beam, and back as ``tf.data``.
+"""Records audio as sharded GZIP TFRecords with Apache Beam; replays it as ``tf.data``.
 
-Every class of :mod:`beam_pipeline.transforms` can be imported from here as well.
+::
+
+    from beam_pipeline import LogMel, record, replay
+
+    record("sounds/", "records/", win_seconds=1.0, features={"log_mel": LogMel()})
+    examples = replay("records/", batch_size=32, as_supervised=("log_mel", "target"))
+
+This package also exports every name of :mod:`beam_pipeline.transforms`.
 """
 
 from __future__ import annotations
@@ -19,8 +26,8 @@ if TYPE_CHECKING:
     from beam_pipeline.transforms import *  # noqa: F403
     from beam_pipeline.transforms.streams import ClipGain as ClipGain
 
-# Looked up on first use: writing never loads TensorFlow, and reading never Beam.
-_HOME = {
+# Imported on first use: writing never loads TensorFlow, and reading never loads Beam.
+_MODULES = {
     "ClipGain": "transforms.streams",
     "Metadata": "dataset.metadata",
     "Recipe": "recipe.recipe",
@@ -31,12 +38,12 @@ _HOME = {
 }
 
 __version__ = "0.1.0"
-__all__ = sorted(_HOME)
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    if name in _MODULES:
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     elif name.startswith("_") or name not in _transforms().__all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     else:

@@ -1,4 +1,4 @@
-"""``python -m beam_pipeline`` is ``audio-tfrecords``."""
+"""Runs ``audio-tfrecords`` for ``python -m beam_pipeline``."""
 
 import sys
 

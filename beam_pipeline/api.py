@@ -1,4 +1,4 @@
-"""``record``, ``plan`` and ``write_template``: what Python users call."""
+"""The functions that Python users call: ``record``, ``plan`` and ``write_template``."""
 
 from __future__ import annotations
 
@@ -60,44 +60,44 @@ def record(
     Parameters
     ----------
     input : path, table, sequence or mapping of them
-        Folders, globs, audio files, manifests, or text files of paths; on any Beam file
-        system. Tables in memory are a list of dicts or a data frame (of pandas, polars
-        or pyarrow), with the columns of a manifest; their paths are relative to the
-        current folder. A mapping gives each split its own: ``{"train": ...}``.
+        Folders, globs, audio files, manifests, or text files of paths, on any file
+        system of Beam. A table in memory is a list of dicts or a data frame (of pandas,
+        polars or pyarrow) with the columns of a manifest; its paths are relative to the
+        current folder. A mapping gives each split its inputs: ``{"train": ...}``.
     output : path
-        A folder: new, empty, with an unfinished run of the same recipe, which is
-        continued, or with a finished data set of the same recipe and inputs, which is
-        left as it is; :mod:`beam_pipeline.run.repeat` lists what is compared.
+        A folder that is new, empty, or has an unfinished run of the same job, which is
+        continued. A finished data set of the same recipe and inputs stays as it is;
+        :mod:`beam_pipeline.run.repeat` lists what is compared.
     recipe : Recipe, optional
-        Starting point for the fields of :class:`Recipe` given as keywords.
+        Options to start from; keywords override them.
     watch : callable, optional
-        Progress: called with the totals, returns what is called with the examples and
-        seconds done.
+        For progress: called once with the totals, it returns a function that is called
+        with the number of finished examples and their seconds of audio.
     counted : callable, optional
-        Called with the counters of a runner of Beam when its job is done.
+        Called with the counters of the job, if a runner of Beam ran it.
     found : callable, optional
-        Called with the metadata if the output holds just this data set already.
+        Called with the metadata if the output already holds this data set.
     **options
-        The options of :class:`Recipe` and of a run, as ``audio-tfrecords record
-        --help`` explains them: ``win_seconds=1.0`` is ``--win-seconds 1``. Names may be
-        lists, ``splits`` a mapping to shares, transforms objects, and ``label_from`` a
-        mapping from paths to classes.
+        The options of :class:`Recipe` and of a run. ``audio-tfrecords record --help``
+        explains them: ``win_seconds=1.0`` is ``--win-seconds 1``. Here, lists of names
+        may be lists, ``splits`` may map names to shares, transforms may be objects, and
+        ``label_from`` may map paths to classes.
 
     Returns
     -------
     Metadata
-        Of the finished data set.
+        The metadata of the finished data set.
 
     Raises
     ------
     OptionError, InputError, OutputError
-        Before anything is written.
-    TooManyRejected
-        After everything else is written.
+        If an option, an input or the output cannot be used; before anything is written.
     EngineError
         If the runner's engine cannot be reached; before anything is written.
+    TooManyRejected
+        If more clips are rejected than ``max_rejected``; everything else is written.
     IncompleteRun, WorkerDied
-        If the runner failed; the same call continues.
+        If the job failed; the same call continues it.
     """
     from beam_pipeline.run.local import run_local
 
@@ -105,7 +105,9 @@ def record(
     recipe, run = split_options(recipe, given)
     if run.is_template():
         raise OptionError(
-            "--template_location", "records nothing; see write_template", run.beam_args
+            "--template_location",
+            "describes a job without running it; call `write_template` instead",
+            run.beam_args,
         )
     if run.has_runner():
         check_engine(run.beam_args)
@@ -133,9 +135,10 @@ def write_template(
     recipe: Recipe | None = None,
     **options: Unpack[RecordKeywords],
 ) -> None:
-    """Describes the job of :func:`record` in a file, for a service to start it later.
+    """Writes the job of :func:`record` to a file, from which a service can start it.
 
-    ``beam_args`` name the runner that does so and the file, by ``--template_location``.
+    Takes the options of :func:`record`. ``beam_args`` must contain ``--runner``, and
+    ``--template_location`` with the file.
     """
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -148,8 +151,8 @@ def write_template(
     with claimed_job(input, output, recipe, run) as job:
         if job is None:
             raise OutputError(
-                f"{os.fspath(output)} holds this very data set, complete. Give another "
-                "--output, or --overwrite to replace it."
+                f"{os.fspath(output)} already holds this data set, complete. Give "
+                "another `output`, or `overwrite` to replace it."
             )
         pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
         build_pipeline(pipeline, job)
@@ -163,16 +166,16 @@ def claimed_job(
     recipe: Recipe,
     run: RunOptions,
 ) -> Iterator[Job | None]:
-    """Checks what can be checked before, and claims the output for the block.
+    """Checks a job, claims its output for the ``with`` block, and yields the job.
 
-    None if the output holds just what the job would record: nothing is left to do.
+    Yields None if the output already holds the data set that the job would record.
     """
     from beam_pipeline.pipeline.job import Job
 
     with resolved(input, recipe) as inputs:
         check_transforms(recipe, inputs)
         if not os.fspath(output):
-            raise InputError("--output is empty. Give a folder.")
+            raise InputError("`output` is empty. Give a folder.")
         output = files.absolute(os.fspath(output))
         work = files.join(output, WORK_FOLDER)
         if run.work_dir is not None:
@@ -191,7 +194,7 @@ def claimed_job(
                 difference = difference_to_finished(replace(job, inputs=tuple(inputs)))
                 if difference is None:
                     if work == files.join(output, WORK_FOLDER):
-                        clear_work(work)  # a run may have been cut off while it did
+                        clear_work(work)  # an interrupted run may have left it
                     yield None
                     return
             claim_output(output, work, recipe, placed, run.overwrite, difference)
@@ -204,13 +207,13 @@ def claimed_job(
 
 @contextmanager
 def continuing() -> Iterator[None]:
-    """Adds to a store's error what only a run can advise: to go on with it."""
+    """Adds to the error of a store the advice to continue the run."""
     try:
         yield
     except StoreError as error:
         if len(error.args) > 2:
             raise
-        advice = "What is finished is kept: give the same command again to continue."
+        advice = "Finished shards are kept: give the same command again to continue."
         raise StoreError(*error.args, advice) from error
 
 
@@ -221,21 +224,23 @@ def plan(
     recipe: Recipe | None = None,
     **options: Unpack[RecordKeywords],
 ) -> tuple[PlanSummary, list[Reject]]:
-    """What :func:`record` would do, from headers alone; writes nothing.
+    """Plans what :func:`record` would do, from headers alone; writes nothing.
+
+    Takes the parameters of :func:`record`, except ``output``.
 
     Returns
     -------
     PlanSummary
         Splits, shards, examples and seconds.
     list of Reject
-        Clips that cannot be taken, as far as headers tell.
+        Clips that cannot be recorded, as far as headers show.
     """
     from beam_pipeline.pipeline.job import Job
     from beam_pipeline.run.local import plan_local
 
     input, given = with_labels(input, options)
     recipe, run = split_options(recipe, given)
-    # A fingerprint decodes a clip, and decides nothing of what is planned.
+    # Fingerprints need the samples, and do not change the plan.
     recipe = recipe.replace(fingerprint=False)
     with resolved(input, recipe) as inputs:
         check_transforms(recipe, inputs)

@@ -1,10 +1,10 @@
-"""Write a small labelled set of sounds: one folder per class, WAV files in it.
+"""Writes a small labelled set of sounds: WAV files in one folder for each class.
 
     python launch/synthesise.py FOLDER [--clips-per-class 8] [--seconds 3]
 
-The sounds are made up, but laid out and varied as recordings are: clips differ in
-loudness, pitch, tempo and duration, and all have some background noise. The same
-arguments give the same files; more clips per class leave the earlier ones as they were.
+The sounds are synthetic, but vary as recordings do: clips differ in loudness, pitch,
+tempo and duration, and all have some background noise. The same arguments give the same
+files. With more clips per class, the earlier files stay the same.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def whistle(frames, rate, rng):
 
 
 def hum(frames, rate, rng):
-    """Harmonics of a fundamental of 80 to 160 Hz, as a motor has, and its noise."""
+    """Harmonics of a fundamental of 80 to 160 Hz, and noise, as a motor has."""
     time = np.arange(frames) / rate
     fundamental = rng.uniform(80, 160)
     drift = 0.02 * np.sin(2 * np.pi * (rng.uniform(0.05, 0.3) * time + rng.random()))
@@ -56,7 +56,7 @@ def clicks(frames, rate, rng):
 
 
 def rain(frames, rate, rng):
-    """Noise between 0.4 and 6 kHz or so, whose strength comes and goes slowly."""
+    """Noise between about 0.4 and 6 kHz, whose strength varies slowly."""
     time = np.arange(frames) / rate
     low, high = rng.uniform(300, 700), rng.uniform(4000, 7000)
     gusts = 1 + 0.4 * np.sin(2 * np.pi * (rng.uniform(0.1, 0.5) * time + rng.random()))
@@ -67,11 +67,12 @@ CLASSES = {"clicks": clicks, "hum": hum, "rain": rain, "whistle": whistle}
 
 
 def coloured_noise(frames, rate, rng, *, low, high):
-    """Return noise of unit deviation; `low` and `high` are its corners in Hz.
+    """Returns noise of unit standard deviation.
 
-    Its spectrum is flat between the corners and falls by 12 dB an octave outside.
+    Its spectrum is flat between `low` and `high`, in Hz, and falls by 12 dB an octave
+    outside.
     """
-    # Filtered in the spectrum, at a length that is fast for the FFT.
+    # Filters in the spectrum, at a length that is fast for the FFT.
     length = 1 << max(frames - 1, 1).bit_length()
     spectrum = np.fft.rfft(rng.standard_normal(length))
     hertz = np.maximum(np.fft.rfftfreq(length, 1 / rate), 1e-3)
@@ -81,7 +82,7 @@ def coloured_noise(frames, rate, rng, *, low, high):
 
 
 def synthesise(label, frames, rate, rng):
-    """Return one sound of a class.
+    """Returns one sound of a class.
 
     Parameters
     ----------
@@ -92,13 +93,13 @@ def synthesise(label, frames, rate, rng):
     rate : int
         Frames per second.
     rng : numpy.random.Generator
-        Decides everything that varies within the class.
+        Source of everything that varies within the class.
 
     Returns
     -------
     numpy.ndarray, shape (frames,), float32
-        The sound over faint background noise; its peak lies between -36 and -3 dB
-        of full scale.
+        The sound over faint background noise; its peak is between -36 and -3 dB of
+        full scale.
     """
     sound = CLASSES[label](frames, rate, rng)
     sound = sound / max(np.abs(sound).max(), 1e-12)
@@ -109,7 +110,7 @@ def synthesise(label, frames, rate, rng):
 
 
 def write_clips(folder, *, clips_per_class=8, seconds=3.0, rate=16000, seed=0):
-    """Write `FOLDER/CLASS/CLASS_000.wav` and so on, and return their paths.
+    """Writes `FOLDER/CLASS/CLASS_000.wav` and so on, and returns their paths.
 
     Each clip lasts between 0.7 and 1.3 times `seconds`.
     """
@@ -127,7 +128,7 @@ def write_clips(folder, *, clips_per_class=8, seconds=3.0, rate=16000, seed=0):
 
 
 def main(argv=None):
-    """Parse the arguments, write the clips and say where they are."""
+    """Parses the arguments, writes the clips and prints their folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", metavar="FOLDER")
     parser.add_argument("--clips-per-class", type=int, default=8, metavar="N")

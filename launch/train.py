@@ -1,4 +1,4 @@
-"""Fits a tiny network to the log-mel spectra of a data set: ``train.py RECORDS``."""
+"""Trains a tiny network on the log-mel spectra of a data set: ``train.py RECORDS``."""
 
 import sys
 
@@ -11,7 +11,7 @@ EPOCHS = 5
 
 
 def main(records: str) -> None:
-    """Trains for a few epochs and prints the accuracy on the training data."""
+    """Trains for a few epochs, and prints the accuracy on the training data."""
     classes = Metadata.load(records).classes
     examples = replay(
         records,

@@ -1,15 +1,15 @@
-"""The documentation against the code: its commands run, its names and links exist.
+"""The documentation against the code: commands run, and names and links exist.
 
-What a fenced block is for shows in its tag and in what is before it:
+The tag of a fenced block, and the line before it, say what the block is for:
 
     sh, python      run in order, page by page, in a folder of synthesised sounds
-    console         not run, because it needs a cluster, a store or an installation;
-                    commands, flags, scripts and keywords must exist
+    console         not run, because they need a cluster, a store or an installation;
+                    their commands, flags, scripts and keywords must exist
     csv, yaml, ...  written as the file that the line before names: "`clips.csv`:"
     python that begins with "# name.py" is written as that file
 
-A block that records starts without an output of that name, so that blocks need not
-know of each other. A line of Python that prints, and ends in a comment, prints that.
+The output of a block that records is deleted before, so that blocks do not depend on
+each other. If a line of Python prints and ends in a comment, it must print the comment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ import soundfile
 
 import beam_pipeline
 from beam_pipeline.cli import main
+from beam_pipeline.recipe.recipe import SECTIONS
 from launch.synthesise import write_clips
+from tests.test_layers import FLOOR_OF, FLOORS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -43,7 +45,7 @@ PAGES = [README, ROOT / "launch" / "README.md", *sorted((ROOT / "docs").glob("*.
 COMMANDS = ("record", "plan", "show", "verify", "audit", "transforms", "status")
 README_LINES = 140
 
-# An error is explained by it.
+# A wrong name that a page uses to explain an error.
 WRONG = {"win_lenght"}
 
 RUN = ("sh", "python")
@@ -87,14 +89,14 @@ def name_of(page: Path) -> str:
 
 
 def commands_in(text: str) -> Iterator[list[str]]:
-    """The words of each command; a backslash ends a line that goes on."""
+    """The words of each command; a backslash continues a line."""
     for line in text.replace("\\\n", " ").splitlines():
         if words := shlex.split(line, comments=True):
             yield words
 
 
 def help_of(command: str) -> str:
-    """What ``--help`` says, on lines of any length, so that no flag is cut in two."""
+    """The text of ``--help``, on long lines, so that no flag is cut in two."""
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "10000")
@@ -107,14 +109,14 @@ def help_of(command: str) -> str:
 def flags() -> dict[str, set[str]]:
     """The flags of each command."""
     found = {name: set(_FLAG.findall(help_of(name))) for name in COMMANDS}
-    # It takes that of record as well, without a word in its help.
+    # A hidden flag, because plan takes every option of record.
     found["plan"].add("--output")
     return found
 
 
 @pytest.fixture(scope="module")
 def scripts() -> str:
-    """All that the scripts in launch/ hold, where their own flags are read."""
+    """The text of the scripts in launch/, which parse their own flags."""
     folder = ROOT / "launch"
     found = [*folder.rglob("*.sh"), *folder.rglob("*.py"), *folder.rglob("*.yaml")]
     found += (ROOT / "tests" / "benchmarks").glob("*.py")
@@ -139,7 +141,7 @@ def keywords(flags) -> dict[str, set[str]]:
 
 
 def write(folder: Path, name: str, seconds: float, rate: int = 8000) -> None:
-    """A sound of noise, of which the name is the seed."""
+    """Writes a sound of noise; its name is the seed."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(list(name.encode()))
@@ -159,7 +161,7 @@ def frozen() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def sounds(tmp_path_factory, frozen) -> Path:
-    """What pages have in their folder: sounds, tables, and a data set."""
+    """The folder in which pages run: sounds, tables, and a data set."""
     folder = tmp_path_factory.mktemp("docs")
     write_clips(folder / "sounds", clips_per_class=8, seconds=2)
     write(folder, "night/a.wav", 55)
@@ -344,6 +346,18 @@ def test_links_resolve(page):
         assert target.exists(), (name_of(page), link)
         if anchor:
             assert anchor in anchors_of(target), (name_of(page), link)
+
+
+def test_architecture_matches_the_tree():
+    page = ROOT / "docs" / "architecture.md"
+    tree = next(b.text for b in blocks_of(page) if b.text.startswith("beam_pipeline/"))
+    listed = {line.split()[0].rstrip("/") for line in tree.splitlines()[1:]}
+    assert listed == set(FLOOR_OF)
+    (arrows,) = (b.text for b in blocks_of(page) if b.text.startswith("errors <"))
+    floors = [floor.replace(",", " ").split() for floor in arrows.split("<")]
+    assert floors == [floor.split() for floor in FLOORS]
+    for section, field in re.findall(r"`recipe\.(\w+)\.(\w+)`", prose_of(page)):
+        assert field in SECTIONS[section].__dataclass_fields__
 
 
 # What there must be

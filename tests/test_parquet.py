@@ -13,7 +13,7 @@ import pytest
 
 from beam_pipeline import record
 from beam_pipeline.inputs.tables import column_types, open_table, read_rows
-from beam_pipeline.read.audit import audit, describe_overlaps, read_clips
+from beam_pipeline.read.audit import audit, find_overlaps, read_clips
 from beam_pipeline.storage import files
 from tests.sounds import write_corpus
 
@@ -70,7 +70,7 @@ def test_manifests_are_read_by_the_calling_thread(tmp_path, threads):
     assert threads == {threading.get_ident()}
 
 
-@pytest.mark.parametrize("read", [describe_overlaps, audit])
+@pytest.mark.parametrize("read", [find_overlaps, audit])
 def test_data_sets_are_read_by_the_calling_thread(records, threads, read):
     read(records)
     assert threads == {threading.get_ident()}

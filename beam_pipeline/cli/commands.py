@@ -1,4 +1,7 @@
-"""Each command as a function: it calls what Python users call, and prints."""
+"""The commands: each calls what Python users call, and prints the result.
+
+Commands import what they need when they run, so that ``--help`` loads none of it.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ SECONDS_BETWEEN_LOOKS = 2.0
 
 
 def complain(message: str) -> None:
-    """Prints to standard error what went wrong, after the program's name."""
+    """Prints an error or a warning to standard error, after the program's name."""
     print(f"{PROGRAM}: {as_flags(message)}", file=sys.stderr)
 
 
 def as_flags(message: str) -> str:
-    """A message with the options in it spelled as flags.
+    """Returns a message with the names of options spelled as flags.
 
-    Messages name an option in backticks, or begin with the one that is wrong:
-    ``win_len: needs `sample_rate``` is ``--win-len: needs --sample-rate`` here.
+    Messages have names of options in backticks, or at their beginning:
+    ``win_len: needs `sample_rate``` becomes ``--win-len: needs --sample-rate``.
     """
     from beam_pipeline.recipe.keywords import RecordKeywords
 
@@ -39,14 +42,14 @@ def as_flags(message: str) -> str:
     def flag(name: str) -> str:
         return "--feature" if name == "features" else "--" + name.replace("_", "-")
 
-    def spelled(found: re.Match[str]) -> str:
+    def replaced(found: re.Match[str]) -> str:
         return flag(found[1]) if found[1] in known else found[0]
 
     start, colon, rest = message.partition(": ")
     words = start.split(" ")
     if colon and all(word in {*known, "and", "or"} for word in words):
         start = " ".join(flag(word) if word in known else word for word in words)
-    return re.sub(r"`(\w+)`", spelled, start + colon + rest)
+    return re.sub(r"`(\w+)`", replaced, start + colon + rest)
 
 
 def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -59,7 +62,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             write_template(
                 args.input, args.output, beam_args=beam_args, **given_options(args)
             )
-        print(f"{template}: describes the job, which a service has yet to start")
+        print(f"{template}: describes the job; nothing is recorded until it is started")
         return 0
     started = time.monotonic()
     already: list[Any] = []
@@ -77,23 +80,27 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             **given_options(args),
         )
     seconds = time.monotonic() - started
-    from beam_pipeline.cli.reports import describe_metadata, missing_in_data
-    from beam_pipeline.read.audit import describe_overlaps
+    from beam_pipeline.cli.reports import (
+        describe_findings,
+        describe_metadata,
+        missing_in_data,
+    )
+    from beam_pipeline.read.audit import find_overlaps
 
     print(describe_metadata(metadata))
-    if overlaps := describe_overlaps(args.output):
-        print(f"{overlaps} (audit names them)")
+    if overlaps := find_overlaps(args.output):
+        print(f"{describe_findings(overlaps)} (`{PROGRAM} audit` lists them)")
     for warning in missing_in_data(metadata):
         complain(f"warning: {warning}")
     if already:
-        print(f"{args.output}: complete before, of this recipe and these inputs")
+        print(f"{args.output}: complete before, with the same recipe and inputs")
     else:
         print(f"{args.output}: complete, {seconds:.1f} s")
     return 0
 
 
 def _beam_option(beam_args: Sequence[str], name: str) -> str | None:
-    """The value of an option of Beam, written as one word or as two."""
+    """The value of an option of Beam: ``--name=value`` or ``--name value``."""
     for word, following in itertools.pairwise([*beam_args, ""]):
         key, equals, value = word.partition("=")
         if key == name:
@@ -103,7 +110,7 @@ def _beam_option(beam_args: Sequence[str], name: str) -> str | None:
 
 def _print_counters(counts: Mapping[str, int]) -> None:
     words = ", ".join(f"{name} {count}" for name, count in counts.items())
-    print(f"counted by the runner: {words}", file=sys.stderr)
+    print(f"counters of the runner: {words}", file=sys.stderr)
 
 
 def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -125,7 +132,10 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     try:
         check_rejects(summary.listing, rejects, allowed)
     except TooManyRejected as error:
-        complain(f"record would end with an error: --max-rejected is {allowed}.")
+        complain(
+            f"`{PROGRAM} record` would end with an error: these are more rejects than "
+            f"--max-rejected {allowed} allows."
+        )
         return error.exit_status
     return 0
 
@@ -141,8 +151,8 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     picture = None if args.plot is None else picture_path(args.plot)
     metadata = Metadata.load(args.records)
     examples = dict(some_examples(args.records, metadata, args.n, args.split))
-    for place, example in examples.items():
-        print(f"example {place}\n{describe_example(example)}")
+    for position, example in examples.items():
+        print(f"example {position}\n{describe_example(example)}")
     if picture is not None:
         left_out = plot_examples(list(examples.values()), metadata, picture)
         print(f"drawn: {picture}")
@@ -163,15 +173,15 @@ def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     shards = sum(len(split.shards) for split in metadata.splits.values())
     examples = sum(split.examples for split in metadata.splits.values())
     print(
-        f"{args.records}: {examples} examples in {shards} shards are as they should be"
+        f"{args.records}: {examples:,} examples in {shards:,} shards match the metadata"
     )
     return 0
 
 
 def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.cli.reports import describe_audit, summarise_audit
     from beam_pipeline.errors import VerificationError
     from beam_pipeline.read.audit import audit
-    from beam_pipeline.read.findings import describe_audit, summarise_audit
 
     _no_beam_args("audit", beam_args)
     found = audit(args.records, args.group_by)
@@ -206,22 +216,22 @@ def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
     _no_beam_args("status", beam_args)
     with contextlib.ExitStack() as stack:
-        tell: Callable[[int, float], None] | None = None
+        update: Callable[[int, float], None] | None = None
         while True:
             work = find_run(args.run_folder)
             if work is None:
                 break
-            seen = read_progress(work)
-            if seen.error is not None:
-                raise seen.error
+            progress = read_progress(work)
+            if progress.error is not None:
+                raise progress.error
             if not args.watch:
-                print(describe_progress(seen))
+                print(describe_progress(progress))
                 return 0
-            if seen.totals.examples and tell is None:
+            if progress.totals.examples and update is None:
                 bar = functools.partial(watch_terminal, stack)
-                tell = (bar if sys.stderr.isatty() else watch_lines)(seen.totals)
-            if tell is not None:
-                tell(seen.examples, seen.seconds)
+                update = (bar if sys.stderr.isatty() else watch_lines)(progress.totals)
+            if update is not None:
+                update(progress.examples, progress.seconds)
             time.sleep(SECONDS_BETWEEN_LOOKS)
     print(f"{args.run_folder}: complete")
     return 0

@@ -1,6 +1,6 @@
 """The command line: ``audio-tfrecords record | plan | show | verify | ...``.
 
-Only what a command needs is imported, and that inside it: help comes at once.
+Each command imports what it needs when it runs, so ``--help`` prints at once.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from beam_pipeline.cli.commands import PROGRAM, complain
 from beam_pipeline.cli.parser import make_parser
@@ -17,13 +16,20 @@ from beam_pipeline.errors import AudioTFRecordsError, did_you_mean
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status.
+    """Runs one command and returns the exit status.
 
-    0 done; 2 usage or recipe; 3 more rejects than allowed; 4 a data set does not
-    verify, or its splits leak; 1 anything else.
+    ======  ====================================================
+    status  meaning
+    ======  ====================================================
+    0       done
+    1       anything else
+    2       wrong usage, recipe, inputs or output
+    3       more rejects than ``--max-rejected``
+    4       a data set does not verify, or a clip is in two splits
+    ======  ====================================================
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # A transform of one's own may lie in the current folder, as with ``python -m``.
+    # User-defined transforms may be in the current folder, as with ``python -m``.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     ours, beam_args = _split_at_dashes(arguments)
@@ -37,23 +43,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_status
     except KeyboardInterrupt:
         complain(
-            "Interrupted. Shards that were finished are kept: give the same command "
-            "again to continue."
+            "Interrupted. Finished shards are kept: give the same command again to "
+            "continue."
             if not beam_args
-            else "Interrupted; on an engine of its own the job goes on. See how far by "
-            f"{PROGRAM} status, and end it there before you give the command again."
+            else "Interrupted. The job may still run on its engine: "
+            f"`{PROGRAM} status` shows its progress. Stop it there before you give the "
+            "same command again."
         )
         return 1
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone; nothing to tell it
+        sys.stderr.close()  # nobody reads the output any more
         return 1
-    except Exception as error:  # the last line of defence: one paragraph, not a trace
+    except Exception as error:  # an unexpected error is one paragraph, too
         if args.debug:
             raise
+        import traceback
+
         last = traceback.extract_tb(error.__traceback__)[-1]
         complain(
             f"{type(error).__name__}: {error} (in {last.name}, {last.filename}:"
-            f"{last.lineno}). Give --debug to see more."
+            f"{last.lineno}). --debug shows the traceback."
         )
         return 1
 
@@ -66,22 +75,26 @@ def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def parse_flags(arguments: list[str]) -> argparse.Namespace:
-    """Our own arguments, those left of ``--``; ends the process if they are wrong."""
+    """Parses the arguments before ``--``; ends the process if they are wrong."""
     parser = make_parser()
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        known = [
-            flag
-            for action in parser._subparsers._group_actions  # type: ignore[union-attr]
-            for flag in action.choices[args.command]._option_string_actions  # type: ignore[index]
-        ]
-        word = unknown[0].split("=")[0]
-        close = did_you_mean(word, known, cutoff=0.75)
-        hint = f"; did you mean {close}?" if close else ""
-        if word.startswith("--") and not close:
-            hint = "; options of Beam stand after a lone --"
-        parser.error(f"{args.command} does not know {word}{hint}")
+        (commands,) = parser._subparsers._group_actions  # type: ignore[union-attr]
+        command: argparse.ArgumentParser = commands.choices[args.command]  # type: ignore[index]
+        command.error(_explain_unknown(unknown[0], command._option_string_actions))
     return args
+
+
+def _explain_unknown(argument: str, known: Iterable[str]) -> str:
+    word = argument.split("=")[0]
+    if not word.startswith("-"):
+        return f"unexpected argument {word}"
+    close = did_you_mean(word, known, cutoff=0.75)
+    if close:
+        return f"no option {word}; did you mean {close}?"
+    if word.startswith("--"):
+        return f"no option {word}; options of Beam follow a lone --"
+    return f"no option {word}"
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, NoReturn
 
@@ -25,165 +25,251 @@ from beam_pipeline.recipe.recipe import recipe_options
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one paragraph, without every flag before it."""
+    """A parser whose errors are one paragraph, without the list of all flags."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help.\n")
+        end = "" if message.endswith(("?", ".")) else "."
+        self.exit(2, f"{self.prog}: {message}{end} See {self.prog} --help.\n")
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Keeps the line breaks of examples, and wraps all other text."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return text
+        return super()._fill_text(text, width, indent)
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Returns the parser of all commands."""
     parser = Parser(
         prog=PROGRAM,
-        description="Audio files to sharded GZIP TFRecords, for training.",
+        description="Records audio files as sharded GZIP TFRecords for training.",
+        epilog=f"`{PROGRAM} COMMAND --help` explains a command. `plan` with the flags "
+        "of `record` is a good start: it writes nothing.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        title="commands", dest="command", required=True, metavar="COMMAND"
+    )
 
     recording = _command(
         commands,
         "record",
         run_record,
         "record audio as a data set",
-        f"{PROGRAM} record --input sounds/ --output records/ --win-seconds 1 "
-        "--feature 'log_mel=log_mel(n_mels=64)'",
+        "Records audio as a data set: cuts clips into windows, computes features, and "
+        "writes one example for each window. A run that was interrupted continues when "
+        "you give the same command again.",
+        "--input sounds/ --output records/ --win-seconds 1",
+        "--input sounds/ --output records/ --sample-rate 16000 --win-seconds 1 \\\n"
+        "    --splits train=.8,eval=.1,test=.1 --feature 'mel=log_mel(n_mels=64)'",
+        "--input clips.csv --output records/ --win-len 16000 \\\n"
+        "    --label-from species -- --runner=FlinkRunner --flink_master=host:8081",
+        usage=f"{PROGRAM} record --input PATH --output DIR [OPTION ...] [-- ...]",
     )
-    _add_job(recording, required=True, help="a folder: new, empty, or to continue in")
+    _add_job(
+        recording,
+        required=True,
+        help="folder of the data set: new, empty, or with an unfinished run, which "
+        "is continued",
+    )
 
     planning = _command(
         commands,
         "plan",
         run_plan,
-        "what record would do, from headers alone",
-        f"{PROGRAM} plan --input sounds/ --win-seconds 1",
+        "show what record would do, from headers alone",
+        "Shows what record would do: splits, examples, classes, features, shards and "
+        "rejects. Reads headers only and writes nothing. Takes every option of record.",
+        "--input sounds/ --win-seconds 1",
+        "--input sounds/ --win-seconds 1 --splits train=.8,test=.2 --stratify",
+        usage=f"{PROGRAM} plan --input PATH [OPTION ...]",
     )
     _add_job(planning, default=None, help=argparse.SUPPRESS)
 
     showing = _command(
-        commands, "show", run_show, "look at examples", f"{PROGRAM} show records/ -n 3"
+        commands,
+        "show",
+        run_show,
+        "print or draw examples",
+        "Prints a few examples that are spread evenly over a split, and draws them.",
+        "records/ -n 3",
+        "records/ --split test --plot examples.png",
     )
-    showing.add_argument("records", metavar="DIR", help="a data set")
+    _add_folder(showing)
     showing.add_argument(
-        "-n", type=int, default=3, help="how many, spread over it; default: 3"
+        "-n", type=_whole_number, default=3, metavar="N", help="how many; default: 3"
     )
     showing.add_argument(
-        "--split", default=None, help="which split; default: the first"
+        "--split", default=None, metavar="NAME", help="which split; default: the first"
     )
     showing.add_argument(
-        "--plot", default=None, metavar="FILE.png", help="draw them into a picture"
+        "--plot",
+        default=None,
+        metavar="FILE",
+        help="draw them into this picture: .png, .pdf, .svg ...; needs matplotlib",
     )
 
     verifying = _command(
         commands,
         "verify",
         run_verify,
-        "test every checksum and count",
-        f"{PROGRAM} verify records/",
+        "compare every shard with the metadata",
+        "Compares every size, SHA-256, checksum and count with metadata.json. Ends "
+        "with status 4 if something differs.",
+        "records/",
     )
-    verifying.add_argument("records", metavar="DIR", help="a data set")
+    _add_folder(verifying)
 
     auditing = _command(
         commands,
         "audit",
         run_audit,
-        "find leaks between splits, and doubles",
-        f"{PROGRAM} audit records/ --group-by speaker",
+        "find leaks between splits, and duplicates",
+        "Finds clips that have a file, a group or audio in common: leaks between "
+        "splits, and duplicates. Ends with status 4 if there is a leak.",
+        "records/",
+        "records/ --group-by speaker --json",
     )
-    auditing.add_argument("records", metavar="DIR", help="a data set")
+    _add_folder(auditing)
     auditing.add_argument(
         "--group-by",
         default=None,
         metavar="COLUMNS",
-        help="columns a,b of its manifest that make a group; default: as recorded",
+        help="columns a,b of the data set's manifest that make a group; default: as "
+        "recorded",
     )
     auditing.add_argument(
-        "--json", action="store_true", help="every finding as a line of JSON"
+        "--json", action="store_true", help="print each finding as a line of JSON"
     )
 
     listing = _command(
         commands,
         "transforms",
         run_transforms,
-        "every transform: parameters, result and cost for a window",
-        f"{PROGRAM} transforms 'low_pass(cutoff_hz=1000)|mfcc' --win-len 16000",
+        "list transforms: parameters, result and cost",
+        "Lists the steps for --feature, --stream, --keep and --augment, with their "
+        "parameters, and what they give and cost for one window.",
+        "",
+        "log_mel",
+        "'low_pass(cutoff_hz=1000)|mfcc' --win-len 16000",
     )
     listing.add_argument(
         "steps",
         nargs="*",
-        metavar="STEPS",
-        help="only these: names, with their documentation, or expressions",
+        metavar="STEP",
+        help="a name, which also prints its documentation, or an expression; default: "
+        "all names",
     )
     listing.add_argument(
         "--win-len",
-        type=int,
+        type=_whole_number,
         default=16000,
+        metavar="FRAMES",
         help="frames in the window; default: 16000",
     )
     listing.add_argument(
-        "--sample-rate", type=int, default=16000, help="its rate in Hz; default: 16000"
+        "--sample-rate",
+        type=_whole_number,
+        default=16000,
+        metavar="HZ",
+        help="sample rate of the window; default: 16000",
     )
 
     asking = _command(
         commands,
         "status",
         run_status,
-        "how far a run is, on whatever machines",
-        f"{PROGRAM} status --watch gs://bucket/records",
+        "show the progress of a run, from any machine",
+        "Shows the progress of a run, or its error, from any machine that can read the "
+        "run's folder.",
+        "records/",
+        "--watch gs://bucket/records",
     )
     asking.add_argument(
-        "run_folder", metavar="DIR", help="the output or the work folder of a run"
+        "run_folder", metavar="DIR", help="output folder or work folder of the run"
     )
     asking.add_argument(
-        "--watch", action="store_true", help="a progress bar, until the run ends"
+        "--watch", action="store_true", help="show a progress bar until the run ends"
     )
     return parser
 
 
 def _command(
-    commands: Any, name: str, run: Callable[..., int], text: str, example: str
+    commands: Any,
+    name: str,
+    run: Callable[..., int],
+    summary: str,
+    description: str,
+    *examples: str,
+    usage: str | None = None,
 ) -> argparse.ArgumentParser:
+    lines = [f"  {PROGRAM} {name} {example}".rstrip() for example in examples]
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
-        help=text,
-        description=f"{text[0].upper()}{text[1:]}.",
-        epilog=f"example: {example}",
+        usage=usage,
+        help=summary,
+        description=description,
+        epilog="\n".join(["examples:" if len(lines) > 1 else "example:", *lines]),
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.set_defaults(run=run)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument(
+        "--debug", action="store_true", help="show the traceback of an error"
+    )
     return parser
 
 
-# Groups of --help, as people think of a job; some show several sections of a recipe.
-_GROUPS = {
-    "inputs": ("columns",),
-    "labels": ("labels",),
-    "events": ("events",),
-    "splits": ("splits",),
-    "audio": ("audio",),
-    "windows": ("windows", "augmentation"),
-    "features": ("features",),
-    "shards": ("shards",),
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", metavar="DIR", help="folder of a data set")
+
+
+# Groups of --help, with the sections of the recipe in each, and what to know first.
+_GROUPS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "inputs and output": ((), ""),
+    "manifests": (("columns",), "Columns of CSV, TSV, JSONL and Parquet files."),
+    "labels": (("labels",), "The class of each clip."),
+    "events": (("events",), "Labels with times: the classes of each window."),
+    "splits": (
+        ("splits",),
+        "At most one of --splits, --folds and --split-column. Without them there is "
+        "one split, records.",
+    ),
+    "audio": (("audio",), ""),
+    "windows": (
+        ("windows", "augmentation"),
+        "One of --win-len and --win-seconds is required.",
+    ),
+    "features": (("features",), "What examples hold of their windows."),
+    "shards": (
+        ("shards",),
+        "At most one of --elements-per-file, --shard-bytes and --num-shards.",
+    ),
 }
 
 
 def _add_job(parser: argparse.ArgumentParser, **output: Any) -> None:
-    """Every flag of ``record``: one for each option of the recipe and of the run."""
+    """Adds every flag of ``record``: one for each option of the recipe and the run."""
     options = recipe_options().values()
-    for title, sections in _GROUPS.items():
-        group = parser.add_argument_group(title)
-        if title == "inputs":
+    for title, (sections, description) in _GROUPS.items():
+        group = parser.add_argument_group(title, description or None)
+        if not sections:
             _add_inputs(group)
             group.add_argument("--output", metavar="DIR", **output)
         for option in (o for section, o in options if section in sections):
             _add_option(group, option)
-    run = parser.add_argument_group(
-        "run (decides no data; options of Beam follow a lone --)"
+    group = parser.add_argument_group(
+        "run",
+        "How the job runs. These options do not change the data. Options of Beam "
+        "follow a lone --.",
     )
     for field in fields(RunOptions):
         if field.metadata:
-            _add_run_option(run, field)
+            _add_run_option(group, field)
 
 
 def _add_inputs(group: Any) -> None:
@@ -193,18 +279,19 @@ def _add_inputs(group: Any) -> None:
         required=True,
         metavar="PATH",
         help="a folder, a glob, an audio file, a manifest (CSV, TSV, JSONL, Parquet) "
-        "or a .txt file of paths, on any file system of Beam; SPLIT=PATH puts it into "
-        "a split; may be repeated",
+        "or a .txt file of paths, local, in gs:// or s3://, or on another file system "
+        "of Beam; SPLIT=PATH puts it into a split; may be repeated",
     )
     group.add_argument(
         "--recipe",
         metavar="FILE",
-        help="take flags from a YAML file, or from a data set's metadata.json",
+        help="read options from a YAML file or a data set's metadata.json; flags "
+        "override them",
     )
 
 
 def _add_option(group: Any, option: Option) -> None:
-    """One flag of the recipe; its default is declared by the recipe alone."""
+    """Adds a flag of the recipe. Only the recipe declares its default."""
     flag, text = "--" + option.name.replace("_", "-"), option.help.replace("%", "%%")
     if option.name == "features":
         group.add_argument(
@@ -236,22 +323,26 @@ def _add_run_option(group: Any, field: Any) -> None:
     more: dict[str, Any] = {"action": "store_true"}
     if field.default is not False:
         parse = field.metadata["parse"]
-        more = {"type": parse, "metavar": field.metadata["metavar"]}
+        more = {"type": _flag_type(parse), "metavar": field.metadata["metavar"]}
     group.add_argument(
         flag, default=argparse.SUPPRESS, help=field.metadata["help"], **more
     )
 
 
 def _flag_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Lets argparse tell what is wrong with a value in our words."""
+    """Returns a type for argparse, which prints the problem that ``parse`` raises."""
 
     def parse_flag(text: str) -> Any:
         try:
             return parse(text)
         except RecipeError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
+            _, problem, value = error.args
+            raise argparse.ArgumentTypeError(f"{problem}; got {value!r}") from error
 
     parse_flag.__name__ = {"int": "whole number", "float": "number"}.get(
         parse.__name__, parse.__name__
     )
     return parse_flag
+
+
+_whole_number = _flag_type(int)

@@ -1,4 +1,4 @@
-"""How far a run is, as a bar in a terminal or as lines in a log."""
+"""The progress of a run, as a bar in a terminal or as lines in a log."""
 
 from __future__ import annotations
 
@@ -14,42 +14,48 @@ SECONDS_BETWEEN_LINES = 10.0
 def watch_terminal(
     stack: contextlib.ExitStack, totals: Any
 ) -> Callable[[int, float], None]:
-    """A progress bar, closed by ``stack``: windows, hours of audio, rate, time left."""
+    """Starts a progress bar, which ``stack`` closes.
+
+    Returns the function that updates it with the number of finished examples and their
+    seconds of audio.
+    """
     from tqdm import tqdm
 
     bar = tqdm(
         total=totals.examples,
-        unit=" windows",
+        unit=" examples",
         dynamic_ncols=True,
-        bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} windows, {rate_fmt}, "
+        bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} examples, {rate_fmt}, "
         "{remaining} left{postfix}",
     )
     stack.callback(bar.close)
 
-    def tell(examples: int, seconds: float) -> None:
-        bar.set_postfix_str(f"{seconds / 3600:.2f} h of audio", refresh=False)
+    def update(examples: int, seconds: float) -> None:
+        bar.set_postfix_str(f"{seconds / 3600:.2f} hours of examples", refresh=False)
         bar.update(examples - bar.n)
 
-    return tell
+    return update
 
 
 def watch_lines(totals: Any) -> Callable[[int, float], None]:
-    """A plain line now and then."""
+    """Returns a function that prints the progress, at most every ten seconds."""
     started = last = time.monotonic()
 
-    def tell(examples: int, seconds: float) -> None:
+    def update(examples: int, seconds: float) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last < SECONDS_BETWEEN_LINES:
             return
         last = now
         rate = examples / (now - started)
-        left = f"{(totals.examples - examples) / rate:.0f} s left" if rate else ""
-        print(
-            f"{examples} of {totals.examples} windows "
-            f"({100 * examples // max(1, totals.examples)}%), "
-            f"{seconds / 3600:.2f} h of audio, {rate:.0f} windows/s, {left}",
-            file=sys.stderr,
-        )
+        words = [
+            f"{examples:,} of {totals.examples:,} examples "
+            f"({100 * examples // max(1, totals.examples)}%)",
+            f"{seconds / 3600:.2f} hours of examples",
+            f"{rate:.0f} examples/s",
+        ]
+        if rate:
+            words.append(f"{(totals.examples - examples) / rate:.0f} s left")
+        print(", ".join(words), file=sys.stderr)
 
-    return tell
+    return update

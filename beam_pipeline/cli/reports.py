@@ -1,9 +1,11 @@
-"""Data sets, plans and examples, for people to look at."""
+"""Data sets, plans, findings and progress as text."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.work_folder import RunProgress
@@ -13,14 +15,43 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.copies import copies_in
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
+from beam_pipeline.read.findings import (
+    AUDIO,
+    FILE,
+    GROUP,
+    PARTS,
+    SIMILAR,
+    Audit,
+    Finding,
+    Findings,
+)
 from beam_pipeline.recipe.recipe import Recipe
 
 REJECTS_SHOWN = 20
 CLASSES_SHOWN = 50
+FINDINGS_SHOWN = 20  # of each kind
+CLIPS_SHOWN = 3  # of each split
+
+# Padding counts, and audio counts in each of the windows and copies that it is in.
+HOURS = "hours of examples"
+
+# Kind of finding -> what its clips have in common.
+TITLES = {
+    FILE: "same path",
+    GROUP: "same group",
+    AUDIO: "same audio",
+    PARTS: "overlapping parts",
+    SIMILAR: "near-identical audio",
+}
+# Option that the data set was recorded without -> what to do.
+_NOT_RECORDED = {
+    "group_by": "not recorded; name columns of the manifest with --group-by",
+    "fingerprint": "not recorded; record with --fingerprint",
+}
 
 
 def describe_metadata(metadata: Metadata) -> str:
-    """A data set in a few lines."""
+    """Returns a data set's splits as a table, and its numbers of clips and rejects."""
     seconds = {name: split.seconds for name, split in metadata.splits.items()}
     shares = _shares(seconds, metadata.recipe)
     rows = [
@@ -35,7 +66,7 @@ def describe_metadata(metadata: Metadata) -> str:
         )
         for name, split in metadata.splits.items()
     ]
-    header = ("split", "examples", "clips", "hours", *shares[""], "shards", "size")
+    header = ("split", "examples", "clips", HOURS, *shares[""], "shards", "size")
     table = _table(header, rows)
     return f"{table}\n{_inputs(metadata.clips, metadata.rejected, metadata.ignored)}"
 
@@ -43,21 +74,22 @@ def describe_metadata(metadata: Metadata) -> str:
 def describe_plan(
     summary: PlanSummary, rejects: Sequence[Reject], recipe: Recipe
 ) -> str:
-    """A plan: splits, classes, features, rejects.
+    """Returns a plan as tables of splits, classes, features and rejects.
 
-    Counts are at most what will be recorded where only the audio tells what is kept.
+    With ``--keep``, the audio decides which windows are recorded, so that the plan's
+    counts are upper bounds; the headers then say "at most".
     """
     example_format = summary.example_format
     if example_format is None:
         raise ValueError("a plan without clips")
     size = example_bytes(example_format.features)
-    kept = {name: summary.kept(name) for name in summary.layouts}
-    seconds = {name: some for name, (_, some) in kept.items()}
+    planned = {name: summary.kept(name) for name in summary.layouts}
+    seconds = {name: some for name, (_, some) in planned.items()}
     shares = _shares(seconds, recipe)
     rows = []
     for name, layout in summary.layouts.items():
         clips = sum(n for key, (n, _) in summary.tally.items() if key[0] == name)
-        examples, _ = kept[name]
+        examples, _ = planned[name]
         rows.append(
             (
                 name,
@@ -71,7 +103,7 @@ def describe_plan(
         )
     at_most = _at_most(example_format)
     header = (
-        "split", f"examples{at_most}", "clips", f"hours{at_most}", *shares[""],
+        "split", f"examples{at_most}", "clips", f"{HOURS}{at_most}", *shares[""],
         "shards", f"before GZIP{at_most}",
     )  # fmt: skip
     parts = [_table(header, rows)]
@@ -88,9 +120,9 @@ def describe_plan(
 
 
 def _shares(seconds: Mapping[str, float], recipe: Recipe) -> dict[str, list[str]]:
-    """Cells of each split: its share, and what was asked for; "" has their header.
+    """Returns the cells of each split: its share of the audio, and the requested share.
 
-    Of audio; copies of it do not count.
+    The key "" has the cells of the header. Copies do not count.
     """
     if len(seconds) < 2:
         return {"": []}
@@ -104,24 +136,22 @@ def _shares(seconds: Mapping[str, float], recipe: Recipe) -> dict[str, list[str]
     asked = recipe.splits.hashed_shares()
     if asked is not None:
         for name, some in cells.items():
-            some.append(f"{100 * asked[name]:.3g} %" if name else "asked")
+            some.append(f"{100 * asked[name]:.3g} %" if name else "requested")
     return cells
 
 
 def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> str:
     splits = list(summary.layouts)
     tally = summary.by_class()
-    windows = [(key, n) for key, (_, n) in tally.items()]
-    clips = [(key, n) for key, (n, _) in tally.items()]
-    counts, numbers = (
-        split_by_class(example_format, windows),
-        split_by_class(example_format, clips),
-    )
+    examples = split_by_class(example_format, [(k, n) for k, (_, n) in tally.items()])
+    clips = split_by_class(example_format, [(k, n) for k, (n, _) in tally.items()])
 
     def cell(label: str, split: str) -> str:
-        hours = seconds_of(example_format, counts[label], split) / 3600
-        windows = _in_split(split, counts[label])
-        return f"{windows:,} / {_in_split(split, numbers[label]):,} / {hours:.2f}"
+        hours = seconds_of(example_format, examples[label], split) / 3600
+        return (
+            f"{_in_split(split, examples[label]):,} / "
+            f"{_in_split(split, clips[label]):,} / {hours:.2f}"
+        )
 
     rows = []
     for label in example_format.classes[:CLASSES_SHOWN]:
@@ -129,15 +159,13 @@ def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> st
     if len(example_format.classes) > CLASSES_SHOWN:
         more = f"... and {len(example_format.classes) - CLASSES_SHOWN} more"
         rows.append((more, *[""] * len(splits)))
-    titles = (
-        f"{split} examples / clips / hours{_at_most(example_format)}"
-        for split in splits
-    )
+    at_most = _at_most(example_format)
+    titles = (f"{split} examples / clips / hours{at_most}" for split in splits)
     return _table(("class", *titles), rows)
 
 
 def _at_most(example_format: ExampleFormat) -> str:
-    """What is said of numbers from which --keep will take some."""
+    """What headers add if ``--keep`` may leave out some of the counted examples."""
     return ", at most" if example_format.treatment.selections else ""
 
 
@@ -146,12 +174,12 @@ def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:
 
 
 def missing_in_plan(summary: PlanSummary) -> list[str]:
-    """A warning for each split that has nothing, or lacks classes."""
+    """Returns a warning for each split without clips, or without some classes."""
     example_format = summary.example_format
     if example_format is None:
         return []
-    windows = [(key, n) for key, (_, n) in summary.by_class().items()]
-    counts = split_by_class(example_format, windows)
+    examples = [(key, n) for key, (_, n) in summary.by_class().items()]
+    counts = split_by_class(example_format, examples)
     return _empty(summary.empty) + _missing(
         {
             split: {label: _in_split(split, some) for label, some in counts.items()}
@@ -161,7 +189,7 @@ def missing_in_plan(summary: PlanSummary) -> list[str]:
 
 
 def missing_in_data(metadata: Metadata) -> list[str]:
-    """A warning for what splits have not, and for NaN in features."""
+    """Returns a warning for each split that lacks examples or classes, and for NaN."""
     shares = metadata.recipe.splits.hashed_shares() or ()
     warnings = _empty(name for name in shares if name not in metadata.splits)
     for name, split in metadata.splits.items():
@@ -215,7 +243,7 @@ def _inputs(clips: int, rejected: int, ignored: int) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Columns aligned: the first ``left`` to the left, the others to the right."""
+    """Aligns the first ``left`` columns to the left, and the others to the right."""
     lines = [header, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     return "\n".join(
@@ -235,13 +263,67 @@ def _bytes(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def describe_progress(seen: RunProgress) -> str:
-    """One line on how far a run is."""
-    if not seen.totals.examples:
-        return "planning: the headers are being read"
-    share = 100 * seen.examples // seen.totals.examples
+def summarise_audit(audit: Audit) -> str:
+    """Returns a line for each kind of finding."""
+    lines = [f"{audit.clips:,} clips in {', '.join(audit.splits)}"]
+    return "\n".join([*lines, *map(describe_findings, audit.kinds.values())])
+
+
+def describe_audit(audit: Audit) -> str:
+    """Returns the summary, then some findings of each kind with some of their clips."""
+    lines = [summarise_audit(audit)]
+    for findings in audit.kinds.values():
+        for finding in islice(findings, FINDINGS_SHOWN):
+            lines += ["", *_describe_finding(finding)]
+        if len(findings) > FINDINGS_SHOWN:
+            more = len(findings) - FINDINGS_SHOWN
+            title = TITLES[findings.kind]
+            lines += ["", f"... and {more:,} more of {title}; --json prints all"]
+    return "\n".join(lines)
+
+
+def describe_findings(findings: Findings) -> str:
+    """Returns the numbers of findings of one kind, on one line."""
+    title = TITLES[findings.kind]
+    if findings.missing:
+        return f"{title}: {_NOT_RECORDED[findings.missing]}"
+    counts = [
+        f"{count:,} {where}"
+        for count, where in (
+            (findings.leaks, "across splits"),
+            (len(findings) - findings.leaks, "within one split"),
+            (int(findings.mixed.sum()), "with several classes"),
+        )
+        if count
+    ]
+    more = "" if findings.complete else "; too many clips are alike to compare all"
+    return f"{title}: {', '.join(counts) or 'none'}{more}"
+
+
+def _describe_finding(finding: Finding) -> Iterator[str]:
+    where = "across splits" if finding.across else f"within {finding.clips[0].split}"
+    detail = f": {finding.detail}" if finding.detail else ""
+    yield f"{TITLES[finding.kind]} {where}{detail}"
+    counts: Counter[str] = Counter()
+    for clip in finding.clips:
+        counts[clip.split] += 1
+        if counts[clip.split] <= CLIPS_SHOWN:
+            start, end = clip.interval
+            label = "" if clip.label is None else f"  {clip.label}"
+            yield f"  {clip.split}  {clip.filepath}  {start:g} to {end:g} s{label}"
+    for split, count in counts.items():
+        if count > CLIPS_SHOWN:
+            yield f"  {split}  ... and {count - CLIPS_SHOWN:,} more"
+
+
+def describe_progress(progress: RunProgress) -> str:
+    """Returns the progress of a run on one line."""
+    totals = progress.totals
+    if not totals.examples:
+        return "planning: reading headers"
+    percent = 100 * progress.examples // totals.examples
     return (
-        f"writing: {seen.shards_done} of {seen.shards} shards, {seen.examples} of "
-        f"{seen.totals.examples} windows ({share}%), {seen.seconds / 3600:.2f} of "
-        f"{seen.totals.seconds / 3600:.2f} h of audio"
+        f"writing: {progress.shards_done:,} of {progress.shards:,} shards, "
+        f"{progress.examples:,} of {totals.examples:,} examples ({percent}%), "
+        f"{progress.seconds / 3600:.2f} of {totals.seconds / 3600:.2f} {HOURS}"
     )

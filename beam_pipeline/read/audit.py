@@ -1,9 +1,10 @@
-"""Audit: what a finished data set has in two splits, or twice.
+"""Finds clips of a finished data set that are in two splits, or in it twice.
 
-All of it comes from ``manifest.parquet``, by arithmetic on its columns: no audio and no
-shard is read, and a clip is a Python object only where something is found.
+The audit reads ``manifest.parquet`` alone and computes with its columns as arrays; it
+reads no audio and no shard. Only clips of findings become Python objects.
+:mod:`.findings` holds what it returns; the command line prints it.
 
-Copies that the recipe makes of windows are the same clip, so they are never found.
+Copies that the recipe makes of windows belong to the same clip. They are no findings.
 """
 
 from __future__ import annotations
@@ -32,23 +33,18 @@ from beam_pipeline.read.findings import (
     Clusters,
     Findings,
     Integers,
-    summarise_findings,
 )
 from beam_pipeline.read.similarity import joined, near_sketches
 from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
 
-# What it is recorded with, where that was not done.
-_NOT_RECORDED = {
-    GROUP: "not recorded; name columns of the manifest with --group-by",
-    AUDIO: "not recorded; record with --fingerprint",
-    SIMILAR: "not recorded; record with --fingerprint",
-}
-# Within a split, parts of one file and clips of one group belong beside each other.
+# The option that records what a kind compares.
+_RECORDED_WITH = {GROUP: "group_by", AUDIO: "fingerprint", SIMILAR: "fingerprint"}
+# Within a split, clips of one file and clips of one group are expected.
 _ONLY_ACROSS = (FILE, GROUP)
 _WITH_CLASSES = (AUDIO, SIMILAR)
 
-# Tables round seconds: what overlaps by less does so by accident.
+# Tables round seconds, so shorter overlaps are accidents.
 SECONDS_ROUNDED = 0.005
 
 NO_VALUE = -1
@@ -56,9 +52,10 @@ NO_VALUE = -1
 
 @dataclass(frozen=True)
 class Columns:
-    """What is known of all clips, one entry each; equal numbers for equal values.
+    """The manifest as arrays with one entry for each clip.
 
-    None: not recorded. ``NO_VALUE``: this clip has none.
+    Equal values have equal numbers. ``NO_VALUE``: the clip has no value. None: the
+    column is not recorded.
     """
 
     split: Integers
@@ -70,30 +67,31 @@ class Columns:
     channel: Integers
     group: Integers | None = None
     content: Integers | None = None
-    sketch: Integers | None = None  # places in sketches
+    sketch: Integers | None = None  # rows of sketches
     sketches: npt.NDArray[np.uint8] | None = None
 
 
 def same_file(columns: Columns) -> Integers:
-    """Clips of one file, whichever parts of it they are."""
+    """Equal numbers for clips of one file, also if they are different parts of it."""
     return columns.file
 
 
 def same_group(columns: Columns) -> Integers | None:
-    """Clips of one group."""
+    """Equal numbers for clips of one group."""
     return columns.group
 
 
 def same_audio(columns: Columns) -> Integers | None:
-    """Clips with the same samples."""
+    """Equal numbers for clips with the same samples."""
     return columns.content
 
 
 def overlapping_parts(columns: Columns) -> Integers:
-    """Clips of one file and channel that overlap, or are linked by others that do.
+    """Equal numbers for overlapping clips of one file and channel.
 
-    A clip of all channels overlaps those of each. Up to 5 ms, and up to half of the
-    shortest clip of the file, are no overlap.
+    Clips that are linked by overlapping others have equal numbers, too. A clip of all
+    channels overlaps clips of each single channel. Two clips that share
+    at most 5 ms, or at most half of the shortest clip of the file, do not overlap.
     """
     count = len(columns.file)
     _, number = np.unique(columns.file, return_inverse=True)
@@ -114,34 +112,35 @@ def overlapping_parts(columns: Columns) -> Integers:
 def _overlaps(
     columns: Columns, allowed: Integers, rows: Integers
 ) -> tuple[Integers, Integers]:
-    """Pairs of rows that connect all which overlap, whatever their channels.
+    """Returns pairs of rows that connect all overlapping clips; ignores channels.
 
-    In the order of their starts, a clip that overlaps one before it in its file also
-    overlaps the one that ends last, and these two overlap each other.
+    In the order of starts, a clip that overlaps any earlier clip of its file also
+    overlaps the earlier clip that ends last, so that pair is enough.
     """
     start, frames = columns.start[rows], columns.frames[rows]
     order = np.lexsort((start, columns.file[rows]))
     rows, start, frames = rows[order], start[order], frames[order]
-    # Files one after the other on one axis.
+    # Puts files one after the other on one time axis.
     file = columns.file[rows]
     number = np.cumsum(np.r_[0, file[1:] != file[:-1]]) if len(file) else file
     start = start + number * int((start + frames).max(initial=0) + 1)
     end = start + frames
     last = np.maximum.accumulate(end)
-    holder = np.maximum.accumulate(np.where(end == last, np.arange(len(end)), 0))
+    ends_last = np.maximum.accumulate(np.where(end == last, np.arange(len(end)), 0))
     shared = np.minimum(last[:-1], end[1:]) - start[1:]
     at = np.flatnonzero(shared > allowed[rows[1:]]) + 1
-    return rows[holder[at - 1]], rows[at]
+    return rows[ends_last[at - 1]], rows[at]
 
 
 def similar_audio(columns: Columns) -> tuple[Integers | None, bool]:
-    """Clips whose sketches are near each other, or linked by others that are.
+    """Equal numbers for clips with near sketches, directly or by others.
 
     Returns
     -------
-    numbers : numpy.ndarray of int64
+    numbers : numpy.ndarray of int64, or None
+        None if the data set has no sketches.
     complete : bool
-        As :func:`similarity.near_sketches`.
+        As :func:`beam_pipeline.read.similarity.near_sketches`.
     """
     if columns.sketch is None or columns.sketches is None:
         return None, True
@@ -153,7 +152,7 @@ def similar_audio(columns: Columns) -> tuple[Integers | None, bool]:
 
 
 def clusters_of(numbers: Integers) -> Clusters:
-    """The sets of at least two clips with the same number."""
+    """Returns the sets of at least two clips with the same number."""
     order = np.argsort(numbers, kind="stable")
     order = order[numbers[order] != NO_VALUE]
     found = numbers[order]
@@ -164,14 +163,14 @@ def clusters_of(numbers: Integers) -> Clusters:
 
 
 def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit:
-    """Looks for leaks between the splits of a data set, and for doubles.
+    """Finds leaks between the splits of a data set, and duplicates in them.
 
     ========= ==================================================== =================
     kind      clips with                                           listed
     ========= ==================================================== =================
     file      the same file                                        across splits
     group     the same group                                       across splits
-    audio     the same samples, in whatever files                  across and within
+    audio     the same samples, in any files                       across and within
     parts     overlapping parts of one file                        across and within
     similar   nearly the same audio: encoded again, louder, noisy  across and within
     ========= ==================================================== =================
@@ -181,18 +180,23 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
     records : path
         A finished data set, on any file system.
     group_by : str, optional
-        Columns of its manifest, ``speaker,day``, that make a group; default: as it was
-        recorded.
+        Columns of its manifest that make a group, ``"speaker,day"``. Default: the
+        groups that the data set was recorded with.
+
+    Returns
+    -------
+    Audit
+        ``leaks`` counts the findings across splits. Iterating gives all findings.
 
     Raises
     ------
     InputError
-        If there is no finished data set, or its manifest is not one of this version.
+        If there is no finished data set, or another version wrote its manifest.
     OptionError
-        If ``group_by`` names a column that the manifest has not.
+        If ``group_by`` names a column that the manifest does not have.
     """
     folder = os.fspath(records)
-    Metadata.load(folder)  # there is a finished one
+    Metadata.load(folder)  # raises if there is no finished data set
     path = files.join(files.absolute(folder), MANIFEST)
     by = None if group_by is None else comma_list(group_by)
     table = read_clips(path, by)
@@ -209,17 +213,16 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
     return Audit(table.num_rows, splits, {each.kind: each for each in found})
 
 
-def describe_overlaps(records: str | os.PathLike[str]) -> str:
-    """The summary's line of overlapping parts; empty if there are none."""
+def find_overlaps(records: str | os.PathLike[str]) -> Findings:
+    """Finds overlapping parts only; takes little time where no file has two clips."""
     path = files.join(files.absolute(os.fspath(records)), MANIFEST)
     with files.open_parquet(path) as parquet:
-        several = parquet.read(columns=["file"], use_threads=False)["file"].to_numpy()
-    if len(np.unique(several)) == len(several):
-        return ""
-    clips = read_clips(path, None)
-    columns = columns_of(clips)
-    found = _find(PARTS, overlapping_parts(columns), columns, clips)
-    return summarise_findings(found) if len(found) else ""
+        numbers = parquet.read(columns=["file"], use_threads=False)["file"].to_numpy()
+    if len(np.unique(numbers)) == len(numbers):
+        return Findings(PARTS)
+    table = read_clips(path, None)
+    columns = columns_of(table)
+    return _find(PARTS, overlapping_parts(columns), columns, table)
 
 
 def _find(
@@ -230,7 +233,7 @@ def _find(
     complete: bool = True,
 ) -> Findings:
     if numbers is None:
-        return Findings(kind, _NOT_RECORDED[kind])
+        return Findings(kind, _RECORDED_WITH[kind])
     clusters = clusters_of(numbers)
     if kind in _ONLY_ACROSS:
         clusters = clusters.select(clusters.differing(columns.split))
@@ -251,31 +254,35 @@ _NEEDED = (
 
 
 def read_clips(path: str, by: Sequence[str] | None) -> Any:
-    """The columns of a manifest that an audit needs, of the clips with examples."""
+    """Reads the columns that an audit needs, for the clips that have examples."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not files.exists(path):
-        raise InputError(f"{path} is missing; without it there is nothing to audit.")
+        raise InputError(
+            f"{path} is missing, so the data set cannot be audited. Record it again."
+        )
     try:
         with files.open_parquet(path) as parquet:
             names = parquet.schema_arrow.names
             missing = [n for n in (*_NEEDED, "windows") if n not in names]
             if missing:
                 raise InputError(
-                    f"{path} has no column {missing[0]}: another version has written "
-                    "it. Record the data set again to audit it."
+                    f"{path} has no column {missing[0]}: another version of this "
+                    "package wrote it. Record the data set again to audit it."
                 )
             for name in by or ():
                 if name not in names:
                     raise OptionError(
-                        "group_by", f"the manifest has only {', '.join(names)}", name
+                        "group_by",
+                        f"no such column; the manifest has {', '.join(names)}",
+                        name,
                     )
             more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
             wanted = dict.fromkeys((*_NEEDED, "windows", *more))
             table = parquet.read(columns=list(wanted), use_threads=False)
     except pa.ArrowInvalid as error:
-        raise InputError(f"{path} is not a manifest: {error}") from error
+        raise InputError(f"{path} cannot be read as Parquet: {error}") from error
     table = table.filter(pc.greater(table["windows"], 0))
     if by is not None:
         at = table.column_names.index("group")
@@ -286,7 +293,7 @@ def read_clips(path: str, by: Sequence[str] | None) -> Any:
 def _joined_texts(table: Any, names: Sequence[str]) -> Any:
     """The values of some columns as one text; null where one is missing.
 
-    In one spelling, as groups are where a data set is recorded.
+    Values are spelled as the groups of a data set are, so ``1.0`` equals ``1``.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -301,7 +308,7 @@ def _joined_texts(table: Any, names: Sequence[str]) -> Any:
 
 
 def columns_of(table: Any, has_groups: bool = False) -> Columns:
-    """A manifest's columns as numbers."""
+    """Returns a manifest's columns as numbers."""
     split, label, group = (_encoded(table[n])[0] for n in ("split", "class", "group"))
     file, start, frames, rate, channel = (
         table[name].fill_null(NO_VALUE).to_numpy().astype(np.int64)
@@ -323,7 +330,7 @@ def columns_of(table: Any, has_groups: bool = False) -> Columns:
 
 
 def _encoded(column: Any) -> tuple[Integers, Any]:
-    """A number for each value, ``NO_VALUE`` for null, and the different values."""
+    """Returns a number for each value (``NO_VALUE`` for null), and the values."""
     encoded = column.combine_chunks().dictionary_encode()
     indices = encoded.indices.fill_null(NO_VALUE).to_numpy(zero_copy_only=False)
     return indices.astype(np.int64), encoded.dictionary

@@ -1,11 +1,12 @@
-"""What an audit found: clusters of clips, and how they read as text."""
+"""The findings of an audit: clips that have something in common, by kind.
+
+:mod:`.audit` finds them; the command line prints them.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,20 +19,11 @@ Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 FILE, GROUP, AUDIO, PARTS, SIMILAR = "file", "group", "audio", "parts", "similar"
-TITLES = {
-    FILE: "same path",
-    GROUP: "same group",
-    AUDIO: "same audio",
-    PARTS: "overlapping parts",
-    SIMILAR: "near-identical audio",
-}
-
-FINDINGS_SHOWN = 20
-CLIPS_SHOWN = 3  # of each split
+KINDS = (FILE, GROUP, AUDIO, PARTS, SIMILAR)
 
 
 class FoundClip(NamedTuple):
-    """A clip that something was found of; ``interval`` is in seconds of its file."""
+    """A clip of a finding; ``interval`` is its start and end in its file in seconds."""
 
     split: str
     filepath: str
@@ -40,7 +32,19 @@ class FoundClip(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Clips that have something in common, and whether they are in several splits."""
+    """Clips that have something in common.
+
+    Attributes
+    ----------
+    kind : str
+        One of ``KINDS``.
+    across : bool
+        Whether the clips are in several splits.
+    clips : tuple of FoundClip
+    detail : str
+        What the clips have in common, where the kind does not say it all: the group,
+        the hash of the samples, how much sketches differ, the classes.
+    """
 
     kind: str
     across: bool
@@ -48,7 +52,7 @@ class Finding(NamedTuple):
     detail: str
 
     def to_json(self) -> dict[str, Any]:
-        """The finding as JSON values."""
+        """Returns the finding as JSON values."""
         return {
             "kind": self.kind,
             "across": self.across,
@@ -77,13 +81,13 @@ class Clusters:
         return len(self.bounds) - 1
 
     def select(self, wanted: Mask) -> Clusters:
-        """Those that are wanted."""
+        """Returns the clusters for which ``wanted`` is true."""
         sizes = np.diff(self.bounds)
         rows = self.rows[np.repeat(wanted, sizes)]
         return Clusters(rows, np.r_[0, np.cumsum(sizes[wanted])])
 
     def differing(self, values: Integers) -> Mask:
-        """For each cluster, whether its clips differ in a value."""
+        """Returns for each cluster whether ``values`` differ between its clips."""
         if not len(self):
             return np.zeros(0, np.bool_)
         of_rows, firsts = values[self.rows], self.bounds[:-1]
@@ -101,20 +105,25 @@ def _none() -> Mask:
 
 @dataclass(frozen=True)
 class Findings:
-    """All findings of a kind; iterating makes them one by one, leaks first.
+    """All findings of one kind. Iterating creates them one by one, leaks first.
 
     Attributes
     ----------
     kind : str
-        A key of ``TITLES``.
+        One of ``KINDS``.
     missing : str
-        Why it was not checked; empty where it was.
+        The option that the data set was recorded without, so that this kind was not
+        checked; empty if it was checked.
     complete : bool
-        False if there may be more, because too many clips are alike to compare all.
+        False if there may be more findings, because too many clips are alike to compare
+        all pairs.
     clusters : Clusters
         The clips of each finding.
     across, mixed : numpy.ndarray of bool
-        For each, whether its clips are in several splits, and under several classes.
+        For each cluster, whether its clips are in several splits, and whether they have
+        several classes.
+    table : pyarrow.Table
+        The clips, one row each; clusters index its rows.
     """
 
     kind: str
@@ -130,7 +139,7 @@ class Findings:
 
     @property
     def leaks(self) -> int:
-        """How many are over several splits."""
+        """The number of findings across splits."""
         return int(self.across.sum())
 
     def __iter__(self) -> Iterator[Finding]:
@@ -162,13 +171,13 @@ def _finding(
         details.append(f"{most} of {SKETCH_BITS} bits differ from the first")
     if mixed:
         classes = dict.fromkeys(str(clip.label) for clip in clips)
-        details.append(f"under the classes {', '.join(classes)}")
+        details.append(f"classes {', '.join(classes)}")
     return Finding(kind, across, clips, "; ".join(details))
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found in a data set, by kind, in the order of ``TITLES``."""
+    """The findings in a data set, by kind, in the order of ``KINDS``."""
 
     clips: int
     splits: tuple[str, ...]
@@ -176,63 +185,9 @@ class Audit:
 
     @property
     def leaks(self) -> int:
-        """How many findings are over several splits."""
+        """The number of findings across splits, of all kinds."""
         return sum(found.leaks for found in self.kinds.values())
 
     def __iter__(self) -> Iterator[Finding]:
         for found in self.kinds.values():
             yield from found
-
-
-def summarise_audit(found: Audit) -> str:
-    """A line for each kind."""
-    lines = [f"{found.clips:,} clips in {', '.join(found.splits)}"]
-    return "\n".join([*lines, *map(summarise_findings, found.kinds.values())])
-
-
-def describe_audit(found: Audit) -> str:
-    """The summary, then a few findings of each kind with a few clips each."""
-    lines = [summarise_audit(found)]
-    for some in found.kinds.values():
-        for finding in islice(some, FINDINGS_SHOWN):
-            lines += ["", *_describe(finding)]
-        if len(some) > FINDINGS_SHOWN:
-            left = len(some) - FINDINGS_SHOWN
-            lines += [
-                "",
-                f"... and {left:,} more of {TITLES[some.kind]}; --json has all",
-            ]
-    return "\n".join(lines)
-
-
-def summarise_findings(found: Findings) -> str:
-    title = TITLES[found.kind]
-    if found.missing:
-        return f"{title}: {found.missing}"
-    counts = [
-        f"{count:,} {where}"
-        for count, where in (
-            (found.leaks, "across splits"),
-            (len(found) - found.leaks, "within one"),
-            (int(found.mixed.sum()), "under two classes"),
-        )
-        if count
-    ]
-    more = "" if found.complete else "; many clips are alike, not all were compared"
-    return f"{title}: {', '.join(counts) or 'none'}{more}"
-
-
-def _describe(finding: Finding) -> Iterator[str]:
-    where = "across splits" if finding.across else f"within {finding.clips[0].split}"
-    detail = f": {finding.detail}" if finding.detail else ""
-    yield f"{TITLES[finding.kind]} {where}{detail}"
-    shown: Counter[str] = Counter()
-    for clip in finding.clips:
-        shown[clip.split] += 1
-        if shown[clip.split] <= CLIPS_SHOWN:
-            first, last = clip.interval
-            label = "" if clip.label is None else f"  {clip.label}"
-            yield f"  {clip.split}  {clip.filepath}  {first:g} to {last:g} s{label}"
-    for split, count in shown.items():
-        if count > CLIPS_SHOWN:
-            yield f"  {split}  ... and {count - CLIPS_SHOWN:,} more"

@@ -1,4 +1,4 @@
-"""From serialised examples to tensors, by the specs in the metadata."""
+"""Parses serialised examples into tensors, by the specs in the metadata."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUM_CLASSES = "num_classes"
 PARSING_THREADS = 4
 PARSED_TOGETHER = 16
 
-# tf.io.decode_raw knows no unsigned integers of these widths.
+# tf.io.decode_raw does not support unsigned integers of these widths.
 _DECODED_AS = {"uint32": "int32", "uint64": "int64"}
 
 _STORED_AS = {
@@ -33,7 +33,7 @@ _STORED_AS = {
 
 
 class Scale(NamedTuple):
-    """``(x - mean) * factor``; each for the whole feature or for its last axis."""
+    """``(x - mean) * factor``: scalars, or arrays for the feature's last axis."""
 
     mean: np.ndarray
     factor: np.ndarray
@@ -45,7 +45,7 @@ def make_parser(
     num_classes: int,
     as_supervised: tuple[str, str] | None,
 ) -> Callable[[Any], Any]:
-    """A function from a batch of serialised examples to their tensors."""
+    """Returns a function that turns a batch of serialised examples into tensors."""
     stored = {
         name: tf.io.FixedLenFeature(
             () if spec.encoding == RAW else spec.shape, _STORED_AS[spec.encoding]
@@ -70,7 +70,7 @@ def make_parser(
 
 
 def _restore(spec: FeatureSpec, stored: Any) -> Any:
-    """A batch of one feature as it was before it was stored."""
+    """Returns a batch of one feature with the dtype and shape of its spec."""
     if spec.encoding != RAW:
         return tf.cast(stored, spec.dtype)
     decoded_as = _DECODED_AS.get(spec.dtype, spec.dtype)

@@ -18,38 +18,38 @@ from beam_pipeline.storage.tfrecord import read_records
 def some_examples(
     folder: str, metadata: Metadata, count: int, split: str | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Examples spread evenly over a split, each with its place in it.
+    """Yields examples that are spread evenly over a split, with their positions in it.
 
-    Neighbours are often windows of one clip; these show more of what there is.
+    Neighbours are often windows of one clip, so the first examples would show little.
 
     Raises
     ------
     InputError
-        If there is no such split.
+        If no split has this name.
     """
     name = split or next(iter(metadata.splits))
     if name not in metadata.splits:
         raise InputError(
-            f"There is no split {name!r}, only {', '.join(metadata.splits)}."
+            f"No split is named {name!r}; there are {', '.join(metadata.splits)}."
         )
     total = metadata.splits[name].examples
     wanted = sorted({i * total // count for i in range(count)} if total else set())
     first = 0
     for shard in metadata.splits[name].shards:
-        places = [i for i in wanted if first <= i < first + shard.examples]
-        if places:
+        positions = [i for i in wanted if first <= i < first + shard.examples]
+        if positions:
             path = files.join(files.absolute(folder), shard.file)
             with files.open_read(path) as file:
-                records = islice(read_records(file), places[-1] - first + 1)
-                found = [r for i, r in enumerate(records, first) if i in places]
+                records = islice(read_records(file), positions[-1] - first + 1)
+                found = [r for i, r in enumerate(records, first) if i in positions]
             yield from zip(
-                places, decode_examples(found, metadata.features), strict=True
+                positions, decode_examples(found, metadata.features), strict=True
             )
         first += shard.examples
 
 
 def describe_example(example: Mapping[str, Any]) -> str:
-    """One line a feature: its type, shape, and values or what they amount to."""
+    """Returns one line for each feature: its dtype, shape, first values and range."""
     width = max(len(name) for name in example)
     return "\n".join(
         f"  {name:{width}}  {_describe_value(value)}" for name, value in example.items()

@@ -1,4 +1,4 @@
-"""A data set's shards as streams of serialised examples, read in parallel."""
+"""Reads shards in parallel, as streams of serialised examples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Piece(NamedTuple):
 
 
 def cut_shards(shards: Sequence[ShardEntry], index: int, count: int) -> list[Piece]:
-    """What the trainer ``index`` of ``count`` reads.
+    """Returns the pieces that the trainer ``index`` of ``count`` reads.
 
     >>> a, b = ShardEntry("a", 4, 0, ""), ShardEntry("b", 2, 0, "")
     >>> [(p.shard.file, p.skip, p.take) for p in cut_shards([a, b], 1, 2)]
@@ -49,7 +49,7 @@ def cut_shards(shards: Sequence[ShardEntry], index: int, count: int) -> list[Pie
 
 
 def example_bytes(specs: Iterable[FeatureSpec]) -> int:
-    """Roughly the length of a serialised example."""
+    """Returns the approximate size of a serialised example in bytes."""
     return sum(
         _TEXT_BYTES
         if spec.encoding == BYTES_LIST
@@ -59,11 +59,11 @@ def example_bytes(specs: Iterable[FeatureSpec]) -> int:
 
 
 def read_in_order(folder: str, pieces: Sequence[Piece], size: int) -> tf.data.Dataset:
-    """Serialised examples as on disk, from several shards at once.
+    """Reads serialised examples in the order on disk, from several shards at once.
 
-    The shards are dealt out to streams, one a core, which all read ahead and take turns
-    of a whole shard. A stream that may not hold a shard until its turn gains little, so
-    large shards have fewer streams.
+    There is one stream for each core. Stream k of n reads the shards k, k + n, ...
+    ahead, and the streams take turns of a whole shard. A stream helps only if it can
+    hold a shard until its turn, so large shards have fewer streams.
     """
     largest = size * max((piece.take for piece in pieces), default=1)
     streams = min(
@@ -88,7 +88,10 @@ def read_in_order(folder: str, pieces: Sequence[Piece], size: int) -> tf.data.Da
 def read_mixed(
     folder: str, pieces: Sequence[Piece], deterministic: bool, seed: int | None = None
 ) -> tf.data.Dataset:
-    """Serialised examples from many shards by turns; with a seed, shards shuffled."""
+    """Reads serialised examples from up to 16 shards by turns.
+
+    With a seed, the order of the shards is shuffled in every pass.
+    """
     dataset = _piece_dataset(folder, pieces)
     if seed is not None:
         dataset = dataset.shuffle(
@@ -119,7 +122,7 @@ def _read(path: Any, skip: Any, take: Any) -> tf.data.Dataset:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

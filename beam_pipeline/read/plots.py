@@ -1,4 +1,4 @@
-"""Examples as a picture."""
+"""Draws examples into a picture."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.values import CLIP_FEATURES
 
 PLOTS_ACROSS = 3
-# Of the class, or the file's name, above a panel.
+# Longest class or file name above a panel.
 TITLE_LENGTH = 24
 LAYERS_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing of a feature: all its layers as curves, or one as a picture.
+    """One drawing of a feature: all its layers as lines, or one layer as an image.
 
-    ``layers`` of ``count`` are drawn, each of ``shape``: the feature's channels.
+    A layer is one channel of the feature; it has the shape ``shape``. ``layers`` are
+    the numbers of the drawn layers, out of ``count``; titles call a layer by ``noun``.
     """
 
     spec: FeatureSpec
@@ -36,7 +37,7 @@ class Panel:
     noun: str
 
     def title(self) -> str:
-        """The feature's name, and which of its channels these are."""
+        """The feature's name, and the layers that are drawn if not all are."""
         if self.count == 1:
             return self.spec.name
         if len(self.layers) == 1:
@@ -47,13 +48,13 @@ class Panel:
 
 
 def picture_path(text: str) -> str:
-    """Where a picture will be: the same, with ``.png`` where no suffix says a format.
+    """Returns the path of a picture: ``text``, with ``.png`` if it has no suffix.
 
     Raises
     ------
     InputError
-        If matplotlib is not installed or cannot write such a file, or if there is no
-        folder for it.
+        If matplotlib is not installed or does not write this format, or if the folder
+        of the picture does not exist.
     """
     try:
         from matplotlib.backend_bases import FigureCanvasBase
@@ -65,14 +66,16 @@ def picture_path(text: str) -> str:
     formats = sorted(FigureCanvasBase.get_supported_filetypes())
     if os.path.splitext(path)[1][1:].lower() not in formats:
         raise InputError(
-            f"--plot {text}: the name must end in a format of pictures: "
+            f"--plot {text}: the name must end in the suffix of an image format: "
             f".{', .'.join(formats)}."
         )
     folder = os.path.dirname(path)
     if folder and not os.path.isdir(folder):
-        raise InputError(f"--plot {text}: there is no folder {folder}. Make it first.")
+        raise InputError(
+            f"--plot {text}: the folder {folder} does not exist. Create it."
+        )
     if os.path.isdir(path):
-        raise InputError(f"--plot {text} is a folder. Name a file.")
+        raise InputError(f"--plot {text}: this is a folder. Name a file.")
     return path
 
 
@@ -81,18 +84,18 @@ def plot_examples(
 ) -> list[str]:
     """Draws every array feature of some examples into one picture.
 
-    Signals are lines; spectra are pictures with their axes in seconds and hertz.
-    Channels are lines over each other, or pictures beside each other.
+    Signals are lines; spectra are images with their axes in seconds and hertz. Channels
+    are lines in one panel, or images side by side.
 
     Returns
     -------
     list of str
-        What is not drawn, and why.
+        The features that are not drawn, and why.
 
     Raises
     ------
     InputError
-        If there is nothing to draw, or the picture cannot be written.
+        If no feature can be drawn, or the picture cannot be written.
     """
     from matplotlib.figure import Figure
 
@@ -102,19 +105,19 @@ def plot_examples(
         win_len = WindowPlan.of(metadata.recipe.windows, int(examples[0]["fs"])).length
         panels, left_out = _arrange(metadata, win_len)
     if not panels:
-        raise InputError("There is no signal or spectrum to draw in these examples.")
-    # Few examples with many features, or many with few: about as wide as high.
+        raise InputError("These examples have no signal or spectrum to draw.")
+    # A grid of panels for each example, one example below the other.
     across = min(len(panels), PLOTS_ACROSS)
     down = -(-len(panels) // across)
     size = (5 * across, 2.6 * down * len(examples))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(down * len(examples), across, squeeze=False)
     for number, example in enumerate(examples):
-        places = axes[number * down : (number + 1) * down].ravel()
-        for place, panel in zip(places, panels, strict=False):
-            _draw(place, panel, example, win_len)
-        for place in places[len(panels) :]:
-            place.set_axis_off()
+        grid = axes[number * down : (number + 1) * down].ravel()
+        for cell, panel in zip(grid, panels, strict=False):
+            _draw(cell, panel, example, win_len)
+        for cell in grid[len(panels) :]:
+            cell.set_axis_off()
     try:
         figure.savefig(path)
     except OSError as error:
@@ -123,7 +126,7 @@ def plot_examples(
 
 
 def _arrange(metadata: Metadata, win_len: int) -> tuple[list[Panel], list[str]]:
-    """A panel for each thing to draw, and what is not drawn."""
+    """Returns the panels of an example, and the features that are not drawn."""
     keeps = metadata.recipe.audio.channels == "keep"
     noun = "channel" if keeps else "row"
     specs = list(metadata.features.values())
@@ -153,14 +156,14 @@ def _arrange(metadata: Metadata, win_len: int) -> tuple[list[Panel], list[str]]:
 
 
 def _channels(specs: Sequence[FeatureSpec], win_len: int) -> int | None:
-    """How many channels windows have, as far as features tell: they stand first."""
+    """The number of channels of windows, if the first axis of a feature shows it."""
     for spec in specs:
         inner = spec.shape[1:]
         if spec.axes and len(inner) == len(spec.axes):
             return spec.shape[0]
         if not spec.axes and inner == (win_len,):
             return spec.shape[0]
-    # Signals of another rate have neither axes nor the window's length.
+    # A resampled signal has neither axes nor the window's length.
     return next((s.shape[0] for s in specs if len(s.shape) == 2 and not s.axes), None)
 
 
@@ -197,39 +200,39 @@ def _draw(axes: Any, panel: Panel, example: Mapping[str, Any], win_len: int) -> 
 
 
 def _draw_series(axes: Any, spec: FeatureSpec, values: Any) -> None:
-    """A line for each column, over the feature's last axis."""
+    """Draws a line for each column, over the feature's last axis."""
     described: Mapping[str, Any] = spec.axes[0] if spec.axes else {"name": "entry"}
-    places = described.get("values")
-    if places is None:
+    x = described.get("values")
+    if x is None:
         step = described.get("step", 1)
-        places = described.get("start", 0) + step * np.arange(len(values))
-    axes.plot(places, values, linewidth=0.8)
+        x = described.get("start", 0) + step * np.arange(len(values))
+    axes.plot(x, values, linewidth=0.8)
     unit = described.get("unit")
     axes.set_xlabel(described["name"] + (f" ({unit})" if unit else ""))
 
 
 def _draw_columns(axes: Any, spec: FeatureSpec, values: Any) -> None:
-    """A line for each of a few columns, which differ in what they mean."""
+    """Draws a line for each column, with its own axis because its meaning differs."""
     time = spec.axes[0]
-    places = time["start"] + time["step"] * np.arange(len(values))
+    x = time["start"] + time["step"] * np.arange(len(values))
     axes.set_xlabel(f"{time['name']} ({time['unit']})")
     for number, label in enumerate(spec.axes[-1]["labels"]):
         beside = axes if number == 0 else axes.twinx()
-        beside.plot(places, values[:, number], f"C{number}", linewidth=0.8)
+        beside.plot(x, values[:, number], f"C{number}", linewidth=0.8)
         beside.set_ylabel(label, color=f"C{number}")
 
 
 def _label_axis(
     axis: Any, described: Mapping[str, Any], shape: tuple[int, ...]
 ) -> None:
-    """Writes what an axis means at a few of its places."""
+    """Labels an axis, and a few ticks on it, by its description."""
     unit = described.get("unit")
     axis.set_label_text(described["name"] + (f" ({unit})" if unit else ""))
     values = described.get("values")
     size = described.get("size", shape[0]) if values is None else len(values)
-    places = np.linspace(0, size - 1, min(6, size)).round().astype(int)
+    ticks = np.linspace(0, size - 1, min(6, size)).round().astype(int)
     if values is None:
         step = described.get("step", 1)
         values = described.get("start", 0) + step * np.arange(size)
     texts = [v if isinstance(v, str) else f"{v:.4g}" for v in values]
-    axis.set_ticks(places, [texts[place] for place in places])
+    axis.set_ticks(ticks, [texts[tick] for tick in ticks])

@@ -1,8 +1,8 @@
 """A recorded data set as ``tf.data``, from its ``metadata.json`` alone.
 
-Inflating takes most of the time, so several shards are always read at once: as streams
-that read ahead and take turns of a whole shard, which keeps the order on disk, or one
-record each by turns, which mixes them. Records are batched first and parsed together.
+Inflating takes most of the time, so several shards are always read at once. To keep the
+order on disk, streams read ahead and take turns of a whole shard; to mix shards, they
+take turns of one record. Records are batched first and then parsed together.
 """
 
 from __future__ import annotations
@@ -60,56 +60,64 @@ def replay(
         ds = replay("records/", split="train", batch_size=32, shuffle=True,
                     as_supervised=("log_mel", "target"))
 
-    Elements are dicts of tensors with the dtypes and shapes in the metadata, of known
-    cardinality. Where there are classes, every example also has their number, the
-    int64 scalar ``num_classes``.
+    Elements are dicts of tensors with the dtypes and shapes in the metadata. If the
+    data set has classes, each element also has their number, the int64 scalar
+    ``num_classes``.
 
     Parameters
     ----------
     records : str
         The data set's folder, on any file system that TensorFlow reads.
     split : str, optional
-        May be left out where there is only one.
+        Required if the data set has several.
     features : sequence of str, optional
-        Those to read, beside ``num_classes``. Default: all.
+        The features to read, besides ``num_classes``. Default: all.
     as_supervised : (str, str), optional
-        Elements are tuples of these two features; only they are parsed.
+        Two features: elements are tuples of them, and only they are parsed. Not
+        together with ``features``.
     batch_size : int, optional
         Adds a first axis to every tensor. Default: single examples, which are much
         slower to iterate over in Python.
     drop_remainder : bool
-        Leaves out a last batch that is smaller; then the first axis is static too.
+        Leaves out a last batch that is smaller; the first axis is then static. Needs
+        ``batch_size``.
     shuffle : bool or int
-        Other order in every pass. True: a buffer of 128 MiB of examples, at least a
-        batch; an int: a buffer of so many examples. It is filled from up to 16 shards
-        by turns, because a shard holds the windows of one clip next to each other.
-        False: the order on disk, holding up to 256 MiB that were read ahead.
+        Shuffles in another order in every pass. True: with a buffer of 128 MiB of
+        examples, at least a batch. An int: with a buffer of this many examples. The
+        buffer is filled from up to 16 shards by turns, because a shard holds the
+        windows of one clip next to each other. False: the order on disk; up to 256 MiB
+        are read ahead.
     seed : int
-        Of the shuffled order, together with ``tf.random.set_seed``.
+        Seed of the shuffled order, together with ``tf.random.set_seed``.
     repeat : bool or int
-        True: endless; an int: so many passes, each complete, as if without ``repeat``.
+        True: endless. An int: this many passes, each of them complete.
     shard : (int, int), optional
-        ``(index, count)`` for one of several trainers: examples ``index * n // count``
-        up to ``(index + 1) * n // count`` of the split's ``n``. They share out every
-        example, as evenly as possible, however many files there are.
+        ``(index, count)``, for one of several trainers: the examples from
+        ``index * n // count`` up to ``(index + 1) * n // count`` of the split's ``n``.
+        Each example goes to one trainer, whatever the number of files.
     deterministic : bool
-        False: whichever example is ready first. That helps where files are on storage
-        of uneven speed; ``shuffle`` is then not repeatable.
+        False: in the order in which examples are ready. This helps with storage of
+        uneven speed; ``shuffle`` is then not repeatable.
     normalize : bool or sequence of str
-        True: every floating-point feature of transforms becomes ``(x - mean) / std``
-        with the statistics of the split ``train`` (or of the only one), bin by bin
-        where there are such; names: only these. What is constant becomes 0. Complex
-        and integer features stay as they are; to name one is an error.
+        True: every floating-point feature of transforms becomes ``(x - mean) / std``,
+        with the statistics of the split ``train``, or of the only split; bin by bin if
+        the metadata have bins. Names: only these features. Constant values become 0.
+        Complex and integer features stay as they are; naming one raises an error.
+
+    Returns
+    -------
+    tf.data.Dataset
+        Of known cardinality.
 
     Raises
     ------
     InputError
-        If there is no data set, no such split or feature, or a shard is missing or has
-        another size than the metadata say. A shard of the right size whose content is
-        damaged raises ``tf.errors.DataLossError`` when it is read; TensorFlow does not
+        If there is no data set, no split or feature of this name, or a shard is missing
+        or has another size than in the metadata. A shard of the right size with damaged
+        content raises ``tf.errors.DataLossError`` when it is read; TensorFlow does not
         name the file there, but ``audio-tfrecords verify`` does.
     OptionError
-        If another argument has a value that cannot be.
+        If another argument has a wrong value.
     """
     check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
     folder = files.absolute(os.fspath(records))
@@ -156,11 +164,11 @@ def check_values(
     shard: tuple[int, int] | None,
     normalize: bool | Sequence[str],
 ) -> None:
-    """Raises :class:`OptionError` if an argument's value makes no sense."""
+    """Raises :class:`OptionError` if an argument has a wrong value."""
     if batch_size is not None and batch_size < 1:
         raise OptionError("batch_size", "must be at least 1", batch_size)
     if drop_remainder and batch_size is None:
-        raise OptionError("drop_remainder", "needs a batch_size", drop_remainder)
+        raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
     if shuffle < 0:
         raise OptionError("shuffle", "must be True, False or a size", shuffle)
     if repeat < 0:
@@ -185,7 +193,7 @@ def load_metadata(folder: str) -> Metadata:
             text = file.read()
     except tf.errors.NotFoundError as error:
         raise InputError(
-            f"{folder} holds no finished data set: there is no {METADATA} in it. "
+            f"{folder} holds no finished data set: it has no {METADATA}. "
             "If a run was interrupted, give its command again."
         ) from error
     except tf.errors.OpError as error:
@@ -194,10 +202,10 @@ def load_metadata(folder: str) -> Metadata:
 
 
 def choose_split(metadata: Metadata, split: str | None) -> SplitEntry:
-    """The split of this name, or the only one."""
+    """Returns the split of this name; without a name, the only split."""
     if split is None and len(metadata.splits) != 1:
         names = ", ".join(metadata.splits)
-        raise InputError(f"split: the data set has {names}; name one of them.")
+        raise InputError(f"The data set has the splits {names}: choose one by `split`.")
     name = next(iter(metadata.splits)) if split is None else split
     _check_name("split", name, metadata.splits)
     return metadata.splits[name]
@@ -208,12 +216,21 @@ def choose_features(
     features: Sequence[str] | None,
     as_supervised: tuple[str, str] | None,
 ) -> dict[str, FeatureSpec]:
-    """The specs of the features to parse, in the metadata's order."""
+    """Returns the specs of the features to parse, in the metadata's order."""
     if as_supervised is not None:
         if features is not None:
-            raise InputError("features and as_supervised: give only one of them.")
-        if isinstance(as_supervised, str) or len(as_supervised) != 2:
-            raise OptionError("as_supervised", "must be two names", as_supervised)
+            raise InputError("Give either `features` or `as_supervised`, not both.")
+        if (
+            isinstance(as_supervised, str)
+            or not isinstance(as_supervised, Sequence)
+            or len(as_supervised) != 2
+        ):
+            raise OptionError(
+                "as_supervised",
+                "must name two features, for example ('log_mel', 'target'), out of "
+                + ", ".join(metadata.features),
+                as_supervised,
+            )
         features = as_supervised
     if features is None:
         features = list(metadata.features)
@@ -229,8 +246,8 @@ def choose_features(
             tf.dtypes.as_dtype(spec.dtype)
         except TypeError as error:
             raise InputError(
-                f"feature {name} is of {spec.dtype}, which TensorFlow does not have. "
-                "Leave it out of features."
+                f"Feature {name} has the dtype {spec.dtype}, which TensorFlow does not "
+                "have. Leave it out of `features`."
             ) from error
     return specs
 
@@ -240,7 +257,7 @@ def choose_scales(
     specs: Mapping[str, FeatureSpec],
     normalize: bool | Sequence[str],
 ) -> dict[str, Scale]:
-    """What to subtract from features, and what to multiply the rest by."""
+    """Returns for each feature to normalise what to subtract, and the factor after."""
     if normalize is False:
         return {}
     splits = metadata.splits
@@ -251,8 +268,8 @@ def choose_scales(
         )
     if splits[name].examples == 0:
         raise InputError(
-            f"normalize: split {name} has no example, so there is no mean of it. Leave "
-            "normalize out, or record the data set with examples in it."
+            f"normalize: split {name} has no examples, and so no mean. Leave out "
+            "`normalize`, or record a data set with examples in this split."
         )
     statistics = splits[name].statistics.get("features", {})
     floats = ("float16", "float32", "float64")
@@ -265,8 +282,8 @@ def choose_scales(
         _check_name("feature", feature, specs)
         if feature not in statistics or specs[feature].dtype not in floats:
             raise InputError(
-                f"normalize: feature {feature} is of {specs[feature].dtype}, which has "
-                "no mean to subtract."
+                f"normalize: feature {feature} has the dtype {specs[feature].dtype}; "
+                "only floating-point features of transforms can be normalised."
             )
         of = statistics[feature].get("bins") or statistics[feature]
         mean, std = (np.array(of[key], np.float64) for key in ("mean", "std"))
@@ -286,7 +303,7 @@ def _check_name(kind: str, name: str, known: Iterable[str]) -> None:
 
 
 def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:
-    """Raises :class:`InputError` if a shard is missing or of a wrong size."""
+    """Raises :class:`InputError` if a shard is missing or has a wrong size."""
 
     def check(shard: ShardEntry) -> None:
         path = files.join(folder, shard.file)
@@ -297,7 +314,8 @@ def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:
         if size != shard.bytes:
             raise InputError(
                 f"{path} has {size} bytes, but {METADATA} says {shard.bytes}: it was "
-                f"damaged or replaced. `audio-tfrecords verify {folder}` checks all."
+                f"damaged or replaced. `audio-tfrecords verify {folder}` checks every "
+                "shard."
             )
 
     with ThreadPoolExecutor(_STAT_THREADS) as pool:
@@ -307,13 +325,13 @@ def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:
 def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Options:
     options = tf.data.Options()
     options.deterministic = deterministic
-    # Autotuning finds no better numbers than those above, and where an epoch ends its
-    # thread is often waited for, which can take as long as half the epoch did.
+    # Autotuning finds no better numbers than these constants, and the end of an epoch
+    # often waits for its thread, for up to half the time of the epoch.
     options.autotune.enabled = False
-    # Streams that are not first in turn start at once, too.
+    # Streams start to read before their first turn.
     options.experimental_warm_start = True
-    # A strategy of tf.distribute must not share out files: they are few and uneven,
-    # and share out nothing where the caller did.
+    # A strategy of tf.distribute must not shard by files, which are few and uneven. If
+    # the caller gave `shard`, it must not shard at all.
     policy = tf.data.experimental.AutoShardPolicy
     options.experimental_distribute.auto_shard_policy = (
         policy.DATA if shard is None else policy.OFF

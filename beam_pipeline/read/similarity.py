@@ -1,10 +1,11 @@
-"""Which of many sketches are near each other, without comparing all pairs.
+"""Finds sketches that are near each other, without comparing all pairs.
 
-Sketches are cut into bands of bits; only those that are equal in a band are compared.
-Where fewer bits differ than there are bands, some band has none of them, so such pairs
-are surely found; of those that differ in more, up to the limit, most are::
+Sketches are cut into bands of bits. Only sketches that are equal in some band are
+compared. A pair that differs in fewer bits than there are bands is equal in at least
+one band, so it is always found. Pairs that differ in more bits, up to the limit of 64,
+are found with these probabilities::
 
-    sketches     bands     surely    32 bits differ    48     64 of 512
+    sketches     bands     always    32 bits differ    48     64 of 512
     thousand     12 bits   41 bits   1.00              1.00   1.00
     100 000      19 bits   25 bits   1.00              0.99   0.88
     a million    22 bits   22 bits   1.00              0.94   0.71
@@ -22,10 +23,11 @@ Integers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 _WORD_BITS = 64
-# Bands so wide that chance alone makes few sketches equal in one.
+# Limits of a band's width in bits. Bands are so wide that few sketches are equal in one
+# by chance.
 _NARROWEST, _WIDEST = 8, 30
-# Of sketches that are equal in a band, each is compared with so many of the next: work
-# and memory stay in proportion to the number of sketches, whatever they are.
+# Each sketch is compared with at most this many others that are equal in a band. So
+# work and memory are proportional to the number of sketches.
 NEIGHBOURS = 64
 _PAIRS_AT_ONCE = 1 << 18
 _ONES = np.array([n.bit_count() for n in range(1 << 16)], np.uint8)
@@ -34,21 +36,21 @@ _ONES = np.array([n.bit_count() for n in range(1 << 16)], np.uint8)
 def near_sketches(
     sketches: npt.NDArray[np.uint8], most_bits: int
 ) -> tuple[Integers, bool]:
-    """Numbers that are equal for sketches which are near each other.
+    """Returns equal numbers for sketches that are near each other.
 
     Parameters
     ----------
     sketches : numpy.ndarray, shape (n, bytes), uint8
-        All of them different; a multiple of eight bytes.
+        Distinct sketches; ``bytes`` is a multiple of eight.
     most_bits : int
-        How many bits may differ.
+        The largest number of differing bits.
 
     Returns
     -------
     groups : numpy.ndarray, shape (n,), int64
-        Sketches that are linked by others are of one group, too.
+        Sketches that others link have the same number, too.
     complete : bool
-        False if so many were equal in a band that not all of these were compared.
+        False if too many sketches were equal in a band to compare all of them.
     """
     count, size = sketches.shape
     words = np.ascontiguousarray(sketches).view(">u8").astype(np.uint64)
@@ -57,7 +59,7 @@ def near_sketches(
     groups, complete = np.arange(count), True
     for first in range(0, 8 * size - width + 1, width):
         keys = _band(columns, first, width)
-        # Equal keys side by side, in the order of the sketches.
+        # Sorts by key, then by the sketch's number, which is in the lower 32 bits.
         ordered = np.sort(keys << np.uint64(32) | np.arange(count, dtype=np.uint64))
         keys = ordered >> np.uint64(32)
         order = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
@@ -78,7 +80,7 @@ def near_sketches(
 
 
 def _band(columns: Words, first: int, width: int) -> Words:
-    """Bits ``first`` to ``first + width`` of each sketch, as a number."""
+    """Returns the bits ``first`` to ``first + width`` of each sketch as a number."""
     word, shift = divmod(first, _WORD_BITS)
     keys: Words = columns[word] << np.uint64(shift) >> np.uint64(_WORD_BITS - width)
     missing = shift + width - _WORD_BITS
@@ -90,23 +92,23 @@ def _band(columns: Words, first: int, width: int) -> Words:
 def _near_pairs(
     sketches: npt.NDArray[np.uint8], one: Integers, other: Integers, most_bits: int
 ) -> tuple[Integers, Integers]:
-    """Those of the pairs that differ in no more bits."""
+    """Returns the pairs that differ in at most ``most_bits`` bits."""
     short = sketches.view(np.uint16)
-    kept = np.zeros(len(one), np.bool_)
+    near = np.zeros(len(one), np.bool_)
     for first in range(0, len(one), _PAIRS_AT_ONCE):
         some = slice(first, first + _PAIRS_AT_ONCE)
         differ = _ONES[short[one[some]] ^ short[other[some]]]
-        kept[some] = differ.sum(axis=1, dtype=np.int64) <= most_bits
-    return one[kept], other[kept]
+        near[some] = differ.sum(axis=1, dtype=np.int64) <= most_bits
+    return one[near], other[near]
 
 
 def _joined(groups: Integers, one: Integers, other: Integers) -> Integers:
-    """The groups, those of each pair made one."""
+    """Returns the groups, with the two groups of each pair merged."""
     return joined(len(groups), groups[one], groups[other])[groups]
 
 
 def joined(count: int, one: Integers, other: Integers) -> Integers:
-    """Numbers that are equal for those of ``count`` things that pairs connect."""
+    """Returns numbers for ``count`` items, equal for items that pairs connect."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

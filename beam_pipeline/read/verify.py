@@ -1,4 +1,4 @@
-"""Whether a data set is what its metadata says."""
+"""Compares a data set with its metadata."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _KINDS = {"file": str, "examples": int, "bytes": int, "sha256": str}
 
 
 def load_metadata(folder: str) -> Metadata:
-    """The metadata of a data set that is to be verified.
+    """Reads the metadata of a data set that is to be verified.
 
     Raises
     ------
     InputError
         If there is no data set.
     VerificationError
-        If there is one, and its metadata are damaged.
+        If its metadata are damaged.
     """
     try:
         metadata = Metadata.load(folder)
@@ -39,7 +39,7 @@ def load_metadata(folder: str) -> Metadata:
 
 
 def _wrong_kinds(metadata: Metadata) -> Iterator[str]:
-    """What can be counted or compared must be a number or text."""
+    """Yields a line for each entry that has a wrong type and so cannot be compared."""
     for name, split in metadata.splits.items():
         entries: list[tuple[str, str, type, Any]]
         entries = [(f"split {name}", "examples", int, split.examples)]
@@ -56,10 +56,10 @@ def _wrong_kinds(metadata: Metadata) -> Iterator[str]:
 
 
 def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
-    """Reads every shard to its end; yields one line for each difference.
+    """Reads every shard to its end and yields one line for each difference.
 
-    Sizes, SHA-256, the checksum of every record, the number of records in each shard
-    and split, and shards that the metadata do not know.
+    Compares sizes, SHA-256, the checksum of every record, and the number of records in
+    each shard and split, and finds shards that are not in the metadata.
     """
     root = files.absolute(folder)
     known = set()
@@ -71,8 +71,8 @@ def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
         total = sum(shard.examples for shard in split.shards)
         if total != split.examples:
             yield (
-                f"split {name}: its shards hold {total} examples, and it says "
-                f"{split.examples}"
+                f"{METADATA}: split {name}: its shards have {total} examples together, "
+                f"but the split has {split.examples}"
             )
     for file in files.list_files(root):
         if (
@@ -80,13 +80,13 @@ def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
             and file not in known
             and re.search(r"-of-\d{5}", file)
         ):
-            yield f"{file}: a shard that the metadata do not know"
+            yield f"{file}: a shard that is not in {METADATA}"
 
 
 def _shard_problems(
     path: str, shard: ShardEntry, names: Mapping[str, str]
 ) -> Iterator[str]:
-    """One line for each difference; ``names`` are the shards by their SHA-256."""
+    """Yields one line for each difference; ``names`` maps SHA-256 to shards."""
     size = files.size(path)
     if size < 0:
         yield f"{shard.file}: is missing"
@@ -99,15 +99,15 @@ def _shard_problems(
                 records += 1
     except (ValueError, OSError) as error:
         if size != shard.bytes:
-            yield f"{shard.file}: has {size} bytes, and should have {shard.bytes}"
+            yield f"{shard.file}: has {size} bytes; expected {shard.bytes}"
         yield f"{shard.file}: {error}"
         return
     if sha256.hexdigest() != shard.sha256:
         other = names.get(sha256.hexdigest())
-        what = f"it is {other}" if other else "another file, or a changed one"
+        what = f"it is {other}" if other else "it was changed or replaced"
         yield (
-            f"{shard.file}: its SHA-256 differs ({size} bytes, and should have "
+            f"{shard.file}: its SHA-256 differs ({size} bytes; expected "
             f"{shard.bytes}): {what}"
         )
     if records != shard.examples:
-        yield f"{shard.file}: has {records} records, and should have {shard.examples}"
+        yield f"{shard.file}: has {records} records; expected {shard.examples}"

@@ -1,16 +1,17 @@
-"""What a job costs on Dataflow, about: from its plan, and its speed on this machine.
+"""Estimates what a job costs on Dataflow, from its plan and its speed on this machine.
 
 ::
 
     python launch/dataflow/cost.py --input sounds/ --win-seconds 1
 
-takes the flags of ``audio-tfrecords plan``, and those below. Some of the clips are
-recorded into a temporary folder, for about twenty seconds.
+takes the flags of ``audio-tfrecords plan``, and those below. It records some of the
+clips into a temporary folder, for about twenty seconds.
 
-The prices are assumptions, written down in November 2026 without asking anyone: US
-dollars, us-central1, batch jobs. Look yours up and give them before you rely on the
-total. So are the seconds and requests for a clip, and the share of time that workers
-are busy. Not in it: reading from another region, storing the data set, discounts.
+The prices are assumptions of November 2026, and were not checked: US dollars,
+us-central1, batch jobs. Look up yours and give them before you rely on the total. The
+seconds and requests for each clip, and the share of time that workers are busy, are
+assumptions, too. The total does not include reading from another region, storing the
+data set, or discounts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from beam_pipeline.inputs.sources import locate, resolve_inputs
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.run.engine import quiet_beam
 
-# What a recipe says of manifests and splits, which a sample of files has not.
+# Options about manifests and splits, which a sample of files does not have.
 OF_TABLES = (
     "label_separator", "classes", "events", "event_column", "event_targets",
     "event_overlap", "no_event", "target_columns", "path_column", "column_names",
@@ -47,7 +48,7 @@ SAMPLE_SECONDS = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Assumptions:
-    """All that the plan and the measurement do not tell."""
+    """The numbers that neither the plan nor the measurement gives."""
 
     vcpu_hour: float = 0.056  # dollars
     memory_gb_hour: float = 0.003557
@@ -57,11 +58,11 @@ class Assumptions:
     vcpus: float = 4.0  # of a worker
     memory_gb: float = 16.0
     disk_gb: float = 50.0
-    slower: float = 1.0  # a worker's core takes so many times as long as this one
-    busy: float = 0.8  # the rest is starting, stopping, and waiting for the last shard
-    clip_seconds: float = 0.1  # of a core, to open a clip in a store, twice
+    slower: float = 1.0  # time on a worker's core / time on this one
+    busy: float = 0.8  # else: starting, stopping, waiting for the last shard
+    clip_seconds: float = 0.1  # of a core, to open a clip in a store two times
     clip_reads: float = 3.0
-    clip_bytes: float = 2000.0  # of its plan, through all shuffles together
+    clip_bytes: float = 2000.0  # of its plan, in all shuffles together
 
 
 HELP = {
@@ -73,8 +74,8 @@ HELP = {
     "vcpus": "cores of a worker",
     "memory_gb": "gigabytes of memory of a worker",
     "disk_gb": "gigabytes of disk of a worker",
-    "slower": "how many times as long a worker's core takes as one of this machine",
-    "busy": "share of the time that workers have something to do",
+    "slower": "time on a worker's core, divided by the time on a core of this machine",
+    "busy": "share of the time that workers are busy",
     "clip_seconds": "seconds of a core for opening a clip in a store",
     "clip_reads": "requests to the store for a clip",
     "clip_bytes": "bytes of a clip's plan that are shuffled",
@@ -82,14 +83,14 @@ HELP = {
 
 
 class Work(NamedTuple):
-    """What there is to do: hours of audio in windows, and clips."""
+    """The work of a job: hours of examples, and clips."""
 
     hours: float
     clips: int
 
 
 class Sample(NamedTuple):
-    """Windows that were recorded, their seconds of audio, and what it took."""
+    """A measurement: recorded examples, their seconds of audio, and the time."""
 
     windows: int
     audio: float
@@ -98,7 +99,7 @@ class Sample(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Cores' hours, and dollars."""
+    """Hours of cores, and dollars."""
 
     core_hours: float
     vcpu: float
@@ -109,16 +110,16 @@ class Cost(NamedTuple):
 
     @property
     def total(self) -> float:
-        """All dollars."""
+        """The sum of all dollars."""
         return sum(self[1:])
 
     def times(self, factor: float) -> Cost:
-        """The cost of so many times the work."""
+        """Returns the cost of ``factor`` times the work."""
         return Cost(*(value * factor for value in self))
 
 
 def estimate(work: Work, speed: float, assumed: Assumptions) -> Cost:
-    """The cost of a job.
+    """Returns the cost of a job.
 
     ::
 
@@ -127,7 +128,7 @@ def estimate(work: Work, speed: float, assumed: Assumptions) -> Cost:
     Parameters
     ----------
     speed : float
-        Hours of audio that an hour of one core of this machine records.
+        Hours of audio that one core of this machine records in an hour.
     """
     computing = work.hours / speed * assumed.slower
     opening = work.clips * assumed.clip_seconds / 3600
@@ -144,7 +145,7 @@ def estimate(work: Work, speed: float, assumed: Assumptions) -> Cost:
 
 
 def describe(work: Work, speed: float, cost: Cost) -> str:
-    """A table: of this job, and of a thousand hours like it."""
+    """Returns a table of the cost of this job, and of a thousand hours like it."""
     columns = [("this job", work.hours, work.clips, cost)]
     if work.hours > 0:
         factor = 1000 / work.hours
@@ -175,16 +176,16 @@ def _number(value: float) -> str:
 
 
 def core_seconds() -> float:
-    """What this process and its children have used so far, whoever else was busy."""
+    """Returns the seconds of cores that this process and its children have used."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def measure(inputs: Sequence[str], options: dict[str, Any], budget_s: float) -> float:
-    """Seconds of audio that a second of a core records, of the first clips.
+    """Returns how many seconds of audio a core records in a second.
 
-    Records more and more windows of them; what one window takes is not counted, because
-    most of that comes once a job.
+    Records more and more windows of the first clips. The time for one window is
+    subtracted, because most of it is spent once in a job.
 
     Raises
     ------
@@ -216,7 +217,7 @@ def measure(inputs: Sequence[str], options: dict[str, Any], budget_s: float) -> 
                 time.monotonic() - started,
             )
 
-    record_some(1)  # what is imported and looked up once takes its time here
+    record_some(1)  # spends the time of imports and first calls
     first = last = record_some(1)
     started = time.monotonic()
     windows = 1

@@ -1,4 +1,4 @@
-"""Where a Flex template starts: its parameters become flags of ``record``."""
+"""The entry point of a Flex template: turns its parameters into flags of ``record``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from beam_pipeline.cli.main import main
 
 METADATA = Path(__file__).with_name("metadata.json")
 
-# Flags that may be repeated, in one parameter.
+# Flags that may be repeated; one parameter holds all values.
 REPEATED = ("input", "feature")
 SEPARATOR = ";"
 
-# Options of Beam among the parameters, and those that submit.sh recommends as well.
+# Parameters that are options of Beam; and options that submit.sh gives, too.
 OF_BEAM = ("sdk_container_image", "disk_size_gb")
 RECOMMENDED = (
     "--number_of_worker_harness_threads=2",
@@ -26,7 +26,7 @@ RECOMMENDED = (
 
 
 def to_command(arguments: Sequence[str]) -> list[str]:
-    """Arguments of the template's launcher -> arguments of ``audio-tfrecords``."""
+    """Turns arguments of the template's launcher into those of ``audio-tfrecords``."""
     declared = json.loads(METADATA.read_text())["parameters"]
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for parameter in declared:
@@ -38,7 +38,7 @@ def to_command(arguments: Sequence[str]) -> list[str]:
     for name, value in vars(given).items():
         flag = "--" + name.replace("_", "-")
         if not value:
-            continue  # a form that was left empty
+            continue  # a field that was left empty
         if name in switches:
             flags += [flag] if value == "true" else []
         else:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What an engine starts for its Python work: ``--environment_type=PROCESS``.
+"""The Python worker that an engine starts: ``--environment_type=PROCESS``.
 
-It takes the place of ``/opt/apache/beam/boot`` in Beam's containers where the package
-is already installed: it asks the engine for the options of the job, and works for it
-until the engine hangs up.
+It replaces ``/opt/apache/beam/boot`` of Beam's containers on machines where the package
+is installed. It asks the engine for the options of the job, and works until the engine
+closes the connection.
 """
 
 import argparse
@@ -19,9 +19,9 @@ from google.protobuf import json_format, text_format
 
 
 def main() -> None:
-    """Sets what Beam's worker reads from its environment, and becomes that worker."""
+    """Sets the environment that Beam's worker reads, and runs that worker."""
     if "WORKER_LOG" in os.environ:
-        # Engines throw away what a process says before it is connected.
+        # Engines drop what a process prints before it is connected.
         log = os.open(os.environ["WORKER_LOG"], os.O_CREAT | os.O_APPEND | os.O_WRONLY)
         os.dup2(log, 2)
     parser = argparse.ArgumentParser()

@@ -1,4 +1,4 @@
-"""The command line as people use it."""
+"""The command line, by its output and exit status."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from tests.sounds import write_corpus
 pytestmark = pytest.mark.runs
 
 REPOSITORY = Path(__file__).parents[2]
+COMMANDS = ("record", "plan", "show", "verify", "audit", "transforms", "status")
 
 
 def run(*arguments: object, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess:
-    """The command in a process of its own."""
+    """Runs the command in a new process."""
     return subprocess.run(
         [sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
         capture_output=True,
@@ -58,7 +59,7 @@ def test_record_prints_what_it_did(
     assert f"{metadata.splits['records'].examples}" in out
 
 
-def test_plan_tells_the_same_as_record_and_writes_nothing(
+def test_plan_counts_as_record_does_and_writes_nothing(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(recorded.parent.rglob("*"))
@@ -87,7 +88,7 @@ def test_show_prints_and_draws(
     assert "float32 (500,)" in printed
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert main(["show", str(recorded), "--split", "train"]) == 2
-    assert_names(capsys.readouterr().err, "nosuch", "records")
+    assert_names(capsys.readouterr().err, "train", "records")
 
 
 def test_verify_finds_a_changed_byte_a_missing_and_a_foreign_shard(
@@ -107,7 +108,7 @@ def test_verify_finds_a_changed_byte_a_missing_and_a_foreign_shard(
     assert_names(err, "00007-of-00009.tfrecord.gz")
 
 
-def test_verify_says_which_shard_stands_in_for_another(
+def test_verify_names_the_shard_that_replaced_another(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = sorted(recorded.glob("*.gz"))[:2]
@@ -169,7 +170,7 @@ def test_metadata_of_a_wrong_kind_do_not_verify(
 
 
 @pytest.mark.parametrize("number", ["0", "-1"])
-def test_no_example_cannot_be_shown(
+def test_show_needs_at_least_one_example(
     recorded: Path, capsys: pytest.CaptureFixture[str], number: str
 ) -> None:
     assert main(["show", str(recorded), "-n", number]) == 2
@@ -208,6 +209,7 @@ def test_a_link_to_itself_is_named(
     ("arguments", "facts"),
     [
         (["record", "--win-lne", "5"], ["--win-len"]),
+        (["record", "more"], ["more"]),
         (["record", "--runner=DirectRunner"], ["--runner", "--"]),
         (["record", "--tail", "cut"], ["--tail", "cut"]),
         (["record", "--shard-bytes", "many"], ["--shard-bytes", "many"]),
@@ -222,7 +224,8 @@ def test_wrong_usage_ends_with_2(
     with pytest.raises(SystemExit) as raised:
         main([*arguments, *needed])
     assert raised.value.code == 2
-    assert_names(capsys.readouterr().err, *facts)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert_names(line, *facts, "--help")
 
 
 def test_errors_are_one_paragraph_with_their_status(
@@ -247,7 +250,7 @@ def test_errors_are_one_paragraph_with_their_status(
 
 
 @pytest.mark.parametrize("scheme", ["az", "http", "ftp", "foo", "file"])
-def test_a_scheme_that_nobody_serves_is_wrong_usage(
+def test_an_unknown_scheme_is_wrong_usage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], scheme: str
 ) -> None:
     write_corpus(tmp_path / "in", clips=1)
@@ -273,7 +276,7 @@ def test_a_scheme_that_nobody_serves_is_wrong_usage(
     assert not out.exists()
 
 
-def test_a_file_system_that_lacks_something_is_told(
+def test_a_file_system_that_is_not_installed_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["status", "hdfs://host/x"]) == 2
@@ -304,7 +307,7 @@ def test_a_recipe_from_a_file_and_from_a_data_set(
     places = ["--input", str(tmp_path / "in"), "--output", out]
     assert main(["record", *places, "--recipe", str(recipe)]) == 0
     made = Metadata.load(out).recipe
-    assert (made.shard_bytes, made.channels) == (1 << 20, 0)
+    assert (made.shards.shard_bytes, made.audio.channels) == (1 << 20, 0)
     recipe.write_text("win_len: 500\nshard_bytes: many\n")
     assert main(["plan", *places[:2], "--recipe", str(recipe)]) == 2
     assert_names(capsys.readouterr().err, "shard_bytes", "many")
@@ -333,12 +336,15 @@ def test_help_and_version_need_no_heavy_library(tmp_path: Path) -> None:
     code = (
         "import sys; from beam_pipeline.cli.main import main\n"
         "try: main(['record', '--help'])\nexcept SystemExit: pass\n"
-        "print([m for m in ('numpy', 'apache_beam', 'tensorflow') if m in sys.modules])"
+        "print([m for m in ('numpy', 'pyarrow', 'apache_beam', 'tensorflow', 'email',"
+        " 'http.client') if m in sys.modules])"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.rstrip().endswith("[]")
     assert run("--version").stdout.strip() == __version__
-    for command in ("record", "plan", "show", "verify"):
-        assert "example:" in run(command, "--help").stdout
+    for command in COMMANDS:
+        shown = run(command, "--help").stdout
+        examples = shown.rpartition("\nexample")[2].splitlines()[1:]
+        assert examples[0].startswith(f"  audio-tfrecords {command}")

@@ -648,7 +648,7 @@ def test_selections_make_the_plan_an_upper_bound(sounds):
     options = {"win_len": 2000, "no_event": "drop", **write_raven(sounds)}
     summary, _ = plan(sounds, keep="energy(above_db=-50)", **options)
     said = describe_plan(summary, [], Recipe(win_len=2000)).splitlines()
-    assert "examples, at most  clips  hours, at most  shards" in said[0]
+    assert "examples, at most  clips  hours of examples, at most  shards" in said[0]
     assert any("examples / clips / hours, at most" in line for line in said)
 
 

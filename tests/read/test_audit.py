@@ -1,4 +1,4 @@
-"""audit: our own data sets are clean, and whatever is planted is found."""
+"""audit: finds every planted leak, and nothing in data sets without leaks."""
 
 import json
 import shutil
@@ -15,13 +15,22 @@ import beam_pipeline
 from beam_pipeline import record
 from beam_pipeline.api import plan
 from beam_pipeline.cli import main
+from beam_pipeline.cli.reports import (
+    describe_audit,
+    describe_findings,
+    summarise_audit,
+)
 from beam_pipeline.dataset.manifest import manifest_fields
-from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
+from beam_pipeline.errors import InputError, OptionError, TooManyRejected
 from beam_pipeline.plan import clip_audio
-from beam_pipeline.read import audit as read_audit
 from beam_pipeline.read import findings
-from beam_pipeline.read.audit import Columns, audit, clusters_of, overlapping_parts
-from beam_pipeline.read.findings import describe_audit, summarise_audit
+from beam_pipeline.read.audit import (
+    Columns,
+    audit,
+    clusters_of,
+    find_overlaps,
+    overlapping_parts,
+)
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from tests.audio.test_fingerprint import melody
@@ -31,11 +40,11 @@ from tests.sounds import RATE, write_sound
 
 pytestmark = pytest.mark.runs
 
-COUNTS = dict.fromkeys(findings.TITLES, 0)
+COUNTS = dict.fromkeys(findings.KINDS, 0)
 
 
 def counts(found):
-    """(across, within) of each kind of which there is something."""
+    """(across, within) of each kind that has findings."""
     return {
         kind: (some.leaks, len(some) - some.leaks)
         for kind, some in found.kinds.items()
@@ -84,7 +93,7 @@ def speakers(tmp_path):
     ],
     ids=str,
 )
-def test_our_own_splits_are_clean(speakers, tmp_path, options):
+def test_recorded_splits_are_clean(speakers, tmp_path, options):
     metadata = record(
         speakers, tmp_path / "o", win_len=800, fingerprint=True,
         label_from="(?P<class>[ab])_(?P<speaker>.+)_", **options,
@@ -95,7 +104,7 @@ def test_our_own_splits_are_clean(speakers, tmp_path, options):
     assert found.splits == tuple(metadata.splits)
     checked = {kind for kind, some in found.kinds.items() if not some.missing}
     grouped = "group_by" in options
-    assert checked == set(findings.TITLES) - (set() if grouped else {"group"})
+    assert checked == set(findings.KINDS) - (set() if grouped else {"group"})
     assert status(tmp_path / "o") == 0
 
 
@@ -197,20 +206,18 @@ def test_overlapping_parts(tmp_path, planted, part, exit_status):
 
 
 def test_the_whole_file_is_a_part_of_itself(tmp_path, planted):
-    """A row without a duration, and one with that of the file, are not refused."""
+    """Records a row without a duration, and a row with the duration of the file."""
     write_melody(tmp_path / "x.wav", 0)
     rows = [
         {"path": "x.wav", "part": "train", "kind": "a", "duration_s": duration}
         for duration in ("", 2.0)
     ]
     assert counts(planted(rows)) == {"audio": (0, 1), "parts": (0, 1)}
-    assert (
-        read_audit.describe_overlaps(tmp_path / "o")
-        == "overlapping parts: 1 within one"
-    )
+    said = describe_findings(find_overlaps(tmp_path / "o"))
+    assert said == "overlapping parts: 1 within one split"
 
 
-def test_overlapping_parts_are_told_where_they_are_recorded(tmp_path, capsys):
+def test_record_prints_overlapping_parts(tmp_path, capsys):
     write_melody(tmp_path / "x.wav", 0)
     for starts, told in (((0, 0.5), False), ((0, 0.4), True)):
         rows = [{"path": "x.wav", "offset_s": s, "duration_s": 0.5} for s in starts]
@@ -218,7 +225,7 @@ def test_overlapping_parts_are_told_where_they_are_recorded(tmp_path, capsys):
         out = str(tmp_path / f"o{told}")
         assert main.main(["record", "--input", str(table), "--output", out, "--win-len",
                          "400", "--label-from", "none"]) == 0  # fmt: skip
-        words = "overlapping parts: 1 within one (audit names them)"
+        words = "overlapping parts: 1 within one split"
         assert (words in capsys.readouterr().out) == told
 
 
@@ -230,7 +237,7 @@ def test_a_group_in_two_splits(tmp_path, planted):
         write_melody(tmp_path / f"{at}.wav", at)
         rows.append({"path": f"{at}.wav", "part": part, "kind": "a",
                      "speaker": speaker, "day": 1})  # fmt: skip
-    # Where the group is known when it is recorded, that is refused.
+    # With `group_by`, record rejects a group in two splits.
     with raises(TooManyRejected, naming=["2.wav", "theo, 1", "train"]):
         planted(rows, group_by="speaker,day")
     planted(rows, overwrite=True)
@@ -246,7 +253,7 @@ def test_a_group_in_two_splits(tmp_path, planted):
     assert len(finding.clips) == 4
     assert status(tmp_path / "o", "--group-by", "path") == 0
     assert status(tmp_path / "o", "--group-by", "spaeker") == 2
-    with raises(RecipeError, "group_by", "spaeker", naming=["path", "speaker"]):
+    with raises(OptionError, "group_by", "spaeker", naming=["path", "speaker"]):
         audit(tmp_path / "o", "spaeker")
 
 
@@ -298,8 +305,10 @@ def test_the_same_audio_under_another_name(tmp_path, how, options):
     assert counts(found) == {"audio": (1, 0)}
     (finding,) = found
     assert [clip.label for clip in finding.clips] == ["b", "a"]
-    assert finding.detail.endswith("; under the classes b, a")
-    assert "same audio: 1 across splits, 1 under two classes" in describe_audit(found)
+    assert finding.detail.endswith("; classes b, a")
+    assert "same audio: 1 across splits, 1 with several classes" in describe_audit(
+        found
+    )
     assert status(tmp_path / "o") == 4
 
 
@@ -344,19 +353,19 @@ def test_near_identical_audio_under_two_classes(tmp_path, planted):
     assert paths(leak) == [("test", "y.ogg"), ("train", "y.wav")]
     assert leak.detail.endswith(" of 512 bits differ from the first")
     assert sorted(paths(double)) == [("train", "x.mp3"), ("train", "x.wav")]
-    assert "; under the classes " in double.detail
-    line = "near-identical audio: 1 across splits, 1 within one, 1 under two classes"
-    assert line in summarise_audit(found)
+    assert "; classes " in double.detail
+    counts_said = "1 across splits, 1 within one split, 1 with several classes"
+    assert f"near-identical audio: {counts_said}" in summarise_audit(found)
 
 
-def test_equal_audio_is_not_told_again_as_similar(tmp_path, planted):
+def test_equal_audio_is_not_listed_again_as_similar(tmp_path, planted):
     write_melody(tmp_path / "x.wav", 0)
     shutil.copy(tmp_path / "x.wav", tmp_path / "y.wav")
     rows = [{"path": name, "part": "train", "kind": "a"} for name in ("x.wav", "y.wav")]
     assert counts(planted(rows)) == {"audio": (0, 1)}
 
 
-def test_silence_is_equal_only_where_it_is(tmp_path, planted):
+def test_silence_equals_only_silence_of_the_same_length(tmp_path, planted):
     for at, frames in enumerate((16000, 16000, 8000)):
         soundfile.write(tmp_path / f"{at}.wav", np.zeros(frames), 16000)
     rows = [{"path": f"{at}.wav", "part": "train", "kind": "a"} for at in range(3)]
@@ -491,7 +500,7 @@ def test_all_findings_as_json(data_set, capsys):
     }  # fmt: skip
 
 
-def test_people_see_the_first_of_many(data_set, capsys):
+def test_the_text_shows_the_first_of_many(data_set, capsys):
     synthetic(data_set, [{"file": at // 2, "split": "ab"[at % 2]} for at in range(60)])
     assert status(data_set) == 4
     out = capsys.readouterr().out

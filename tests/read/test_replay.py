@@ -1,4 +1,4 @@
-"""reader.py: what replay gives against soundfile and numpy."""
+"""replay: its tensors against soundfile and numpy."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ import soundfile
 from beam_pipeline import record
 from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
-from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
@@ -42,7 +42,7 @@ RAW_DTYPES = (
 
 @pytest.fixture(scope="module")
 def sounds(tmp_path_factory):
-    """Seeded sounds of uneven length, one folder per class."""
+    """Seeded sounds of different lengths, one folder for each class."""
     root = tmp_path_factory.mktemp("sounds")
     rng = np.random.default_rng(7)
     for label in CLASSES:
@@ -455,13 +455,15 @@ class TestErrors:
             {"shard": (2, 2)},
             {"shard": (-1, 2)},
             {"as_supervised": "number"},
+            {"as_supervised": True},
+            {"as_supervised": ("number",)},
             {"features": []},
         ],
         ids=str,
     )
     def test_values(self, numbered, option):
         ((name, value),) = option.items()
-        with raises(RecipeError, name, value):
+        with raises(OptionError, name, value):
             replay(numbered, split="train", **option)
 
     @pytest.fixture
@@ -503,7 +505,7 @@ class TestErrors:
 
 
 @pytest.mark.runs
-def test_a_split_that_lost_all_its_windows_is_told(tmp_path, capsys):
+def test_a_split_without_windows_gives_a_warning(tmp_path, capsys):
     loud = 0.5 * np.sin(np.arange(2000) / 5)
     for split, samples in (("train", np.zeros(2000)), ("test", loud)):
         (tmp_path / split / "a").mkdir(parents=True)

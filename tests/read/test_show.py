@@ -1,4 +1,4 @@
-"""show.py: what pictures of examples hold, read off the figures themselves."""
+"""show: what pictures of examples contain, read from the figures."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def eleven(windows: np.ndarray) -> np.ndarray:
 
 
 OWN = {
-    "peaks": "tests.test_show:each_peak",
-    "cube": "tests.test_show:four_dimensions",
-    "few": "tests.test_show:eleven",
+    "peaks": "tests.read.test_show:each_peak",
+    "cube": "tests.read.test_show:four_dimensions",
+    "few": "tests.read.test_show:eleven",
 }
 
 
@@ -116,7 +116,7 @@ def test_every_channel_is_drawn(draw: Any, channels: int) -> None:
     assert len(said) == 1
 
 
-def test_without_channels_it_is_as_it_was(draw: Any) -> None:
+def test_windows_of_one_channel(draw: Any) -> None:
     panels, example, said = draw(1, features=FEATURES)
     assert list(panels) == ["level: cat", "mel: cat", "signal: cat", "spectrum: cat"]
     signal = panels["signal: cat"]
@@ -128,13 +128,13 @@ def test_without_channels_it_is_as_it_was(draw: Any) -> None:
     assert len(said) == 1
 
 
-def test_what_is_not_drawn_is_told(draw: Any) -> None:
+def test_features_that_are_not_drawn_are_listed(draw: Any) -> None:
     features = FEATURES | OWN
     panels, example, said = draw(2, channels="keep", features=features)
     assert not any(title.startswith(("peaks", "cube")) for title in panels)
     assert said[1:] == ["not drawn: cube (3 dimensions), peaks (a value for each "
                         "channel)"]  # fmt: skip
-    # What has no time is over its entries.
+    # A feature without an axis of time is drawn over its entries.
     expect_lines(panels["few: cat"], example["few"][None], "entry")
 
 
@@ -143,7 +143,7 @@ def test_channels_of_another_rate_are_curves(draw: Any) -> None:
     expect_lines(panels["x: cat"], example["x"], "entry")
 
 
-def test_many_channels_are_some(draw: Any) -> None:
+def test_the_first_of_many_channels_are_drawn(draw: Any) -> None:
     features = {"mel": FEATURES["mel"], "signal": "identity()"}
     panels, example, said = draw(10, channels="keep", features=features)
     assert list(panels) == [
@@ -166,7 +166,7 @@ def test_many_channels_are_some(draw: Any) -> None:
         ("out.png", "{folder}/out.png"),
     ],
 )
-def test_pictures_that_cannot_be_are_refused(
+def test_wrong_picture_names_are_errors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, problem: str
 ) -> None:
     write_sound(tmp_path / "in" / "cat" / "x.wav", WIN_LEN)
@@ -186,7 +186,7 @@ def test_pictures_that_cannot_be_are_refused(
     ("name", "written"),
     [("noext", "noext.png"), ("a.", "a.png"), ("x.svg", "x.svg"), ("X.PNG", "X.PNG")],
 )
-def test_the_picture_is_where_it_is_said_to_be(
+def test_the_picture_has_the_printed_name(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -202,7 +202,7 @@ def test_the_picture_is_where_it_is_said_to_be(
     assert {path.name for path in set(tmp_path.iterdir()) - before} == {written}
 
 
-def test_a_picture_that_cannot_be_written_is_told(
+def test_a_picture_that_cannot_be_written_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_sound(tmp_path / "in" / "cat" / "x.wav", WIN_LEN)
@@ -213,7 +213,7 @@ def test_a_picture_that_cannot_be_written_is_told(
     assert_names(capsys.readouterr().err, name, os.strerror(errno.ENAMETOOLONG))
 
 
-def test_a_split_whose_clips_were_all_rejected_is_told(
+def test_a_split_whose_clips_are_all_rejected_gives_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for split, seed in (("train", 0), ("test", 1)):

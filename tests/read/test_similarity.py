@@ -1,4 +1,4 @@
-"""similarity.py against the comparison of all pairs."""
+"""near_sketches against the comparison of all pairs."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from beam_pipeline.read.similarity import joined, near_sketches
 
 
 def groups_of(pairs, count):
-    """The smallest member of each one's group, by joining pairs one after the other."""
+    """The smallest member of each item's group; joins one pair after the other."""
     group = list(range(count))
     for one, other in pairs:
         old, new = sorted((group[one], group[other]), reverse=True)
@@ -19,7 +19,7 @@ def groups_of(pairs, count):
 
 
 def smallest(numbers):
-    """Groups by their smallest member, whatever their numbers."""
+    """Renames groups to their smallest members."""
     first = {}
     return [first.setdefault(number, at) for at, number in enumerate(numbers)]
 
@@ -35,7 +35,7 @@ def pairs_within(sketches, most):
 
 @st.composite
 def families(draw, size):
-    """Different sketches, many of which are others with some bits changed."""
+    """Distinct sketches; many are copies of others with some bits changed."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     found = list(rng.integers(0, 256, (draw(st.integers(1, 4)), size), np.uint8))
     for _ in range(draw(st.integers(0, 30))):
@@ -56,7 +56,7 @@ def test_near_sketches_are_those_of_all_pairs(sketches, most):
     surely = smallest(groups_of(pairs_within(sketches, sure), count))
     at_most = smallest(groups_of(pairs_within(sketches, most), count))
     found = smallest(found)
-    # What is surely found lies within what is found, and that within what there is.
+    # Pairs that are always found are a part of the found, which are a part of all.
     assert all(found[i] == found[surely[i]] for i in range(count))
     assert all(at_most[i] == at_most[found[i]] for i in range(count))
 
@@ -99,7 +99,7 @@ def test_the_limit_is_exact():
         assert (found[0] == found[1]) == (differ <= 64)
 
 
-def test_too_many_that_are_alike_are_told(monkeypatch):
+def test_too_many_equal_sketches_are_incomplete(monkeypatch):
     monkeypatch.setattr(similarity, "NEIGHBOURS", 4)
     rng = np.random.default_rng(0)
     sketches = rng.integers(0, 256, (40, 64), np.uint8)
