@@ -150,7 +150,7 @@ def find_disagreeing(
 ) -> Iterator[tuple[int, BlockHeader]]:
     """Yields offset and header of each apparent block that differs from the stream.
 
-    Samples look like such a block about once in 30 million bytes.
+    Samples look like one about once in 30 million bytes.
     """
     values, offsets = _find_syncs(data)
     # Nearly all headers repeat the stream's values and need not be parsed.

@@ -154,7 +154,7 @@ def _read_header(file: BinaryIO, name: str) -> tuple[AudioInfo, int, str | None]
             if not ogg_ends_properly(file, file_bytes):
                 cut = f"no page is marked as the last; {info.frames} frames are present"
     elif info.frames == 0 and data is not None and data.present > 0:
-        # A recorder that was killed leaves such a file. So does one that recorded no
+        # A recorder that was killed leaves this. So does one that recorded no
         # samples and appended its notes, which is what libsndfile assumes.
         raise EmptyAudio(
             name,
