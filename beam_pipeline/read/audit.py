@@ -90,8 +90,8 @@ def overlapping_parts(columns: Columns) -> Integers:
     """Equal numbers for overlapping clips of one file and channel.
 
     Clips that are linked by overlapping others have equal numbers, too. A clip of all
-    channels overlaps clips of each single channel. Two clips that share
-    at most 5 ms, or at most half of the shortest clip of the file, do not overlap.
+    channels overlaps clips of each single channel. Two clips that share at most 5 ms,
+    or at most half of the shortest clip of the file, do not overlap.
     """
     count = len(columns.file)
     _, number = np.unique(columns.file, return_inverse=True)
