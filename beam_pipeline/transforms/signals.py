@@ -257,8 +257,8 @@ class Resample:
     with ``h`` a sinc times a Kaiser window, 64 zero crossings on each side: flat within
     0.001 dB up to 0.9 of half the lower rate, attenuated by 100 dB from half the lower
     rate on. Frame 0 keeps its time. The window is surrounded by zeros, which affect up
-    to 64 frames of the lower rate at each end. The recipe's ``sample_rate`` avoids this,
-    because it resamples a clip before windows are cut.
+    to 64 frames of the lower rate at each end. The recipe's ``sample_rate`` avoids
+    this, because it resamples a clip before windows are cut.
 
     Windows (n, [channels,] frames) give (n, [channels,] ceil(frames * up / down)), in
     float32. Silence stays silence. Later steps receive the new rate.
