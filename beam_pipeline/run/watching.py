@@ -1,4 +1,4 @@
-"""How far a run is: reports it to a watcher while the run goes on.
+"""How far a run is: reports it to a watcher during the run.
 
 A watcher is a function that takes the totals of the plan and returns a function that
 takes the examples and the seconds of audio written so far.
@@ -50,12 +50,15 @@ def watching(work: str, watch: Callable[..., Any] | None) -> Iterator[None]:
         yield
         return
     started: list[tuple[Totals, Callable[[int, float], Any]]] = []
+    last = 0
 
     def look() -> None:
-        # The folder is deleted at the end. A look that fails is repeated.
+        nonlocal last
+        # The run deletes its folder at the end: a look may fail, or miss receipts.
         with suppress(OSError, InputError, StoreError):
             progress = read_progress(work)
-            if progress.totals.examples:
+            if progress.totals.examples and progress.examples >= last:
+                last = progress.examples
                 if not started:
                     started.append((progress.totals, watch(progress.totals)))
                 started[0][1](progress.examples, progress.seconds)
