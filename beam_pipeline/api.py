@@ -67,7 +67,7 @@ def record(
     output : path
         A folder that is new, empty, or has an unfinished run of the same job, which is
         continued. A finished data set of the same recipe and inputs stays as it is;
-        :mod:`beam_pipeline.run.repeat` lists what is compared.
+        :mod:`beam_pipeline.run.already_done` lists what is compared.
     recipe : Recipe, optional
         Options to start from; keywords override them.
     watch : callable, optional
@@ -189,7 +189,7 @@ def claimed_job(
             difference = None
             asks = not (run.overwrite or run.is_template())
             if asks and files.exists(files.join(output, METADATA)):
-                from beam_pipeline.run.repeat import difference_to_finished
+                from beam_pipeline.run.already_done import difference_to_finished
 
                 difference = difference_to_finished(replace(job, inputs=tuple(inputs)))
                 if difference is None:

@@ -42,7 +42,7 @@ NEVER = {("run", "read")}
 HOMES = {
     "apache_beam": "pipeline run [api] [storage.beam_filesystem] [run.engine] "
     "[run.preflight]",
-    "tensorflow": "read.replay read.pieces read.parsing",
+    "tensorflow": "read.replay read.shard_streams read.parse_examples",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
@@ -50,7 +50,7 @@ HOMES = {
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.encoding]",
     "pyarrow": "[storage.files] [dataset.manifest] [read.audit]",
-    "isal": "storage.tfrecord dataset.manifest write.sums",
+    "isal": "storage.tfrecord dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
     "threadpoolctl": "transforms.describe pipeline.stages",
     "tqdm": "[cli.progress_bar]",
@@ -196,7 +196,7 @@ def test_packages_say_what_is_in_them(sources):
         ("plan.clips", "from beam_pipeline import __version__",
          "plan -> beam_pipeline.__version__"),
         ("run.local", "from beam_pipeline.read.replay import replay", "run -> read"),
-        ("read.peek", "from beam_pipeline.run import local", "read -> run"),
+        ("read.show", "from beam_pipeline.run import local", "read -> run"),
         ("plan.clips", "try:\n    import apache_beam\nexcept E:\n    pass",
          "plan.clips -> apache_beam"),
         ("storage.beam_filesystem", "from apache_beam.io import x",

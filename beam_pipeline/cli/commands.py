@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.cli.keywords import given_options
+from beam_pipeline.cli.given_flags import given_options
 from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
 from beam_pipeline.errors import OptionError, TooManyRejected
 
@@ -142,8 +142,8 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.dataset.metadata import Metadata
-    from beam_pipeline.read.peek import describe_example, some_examples
     from beam_pipeline.read.plots import picture_path, plot_examples
+    from beam_pipeline.read.show import describe_example, some_examples
 
     _no_beam_args("show", beam_args)
     if args.n < 1:

@@ -1,6 +1,6 @@
 """Reads finished data sets: as ``tf.data``, as text, as pictures, and to check them.
 
 In: a finished data set. Out: a ``tf.data.Dataset`` (:mod:`.replay`), some examples
-(:mod:`.peek`), pictures (:mod:`.plots`), damage (:mod:`.verify`), leaks between splits
+(:mod:`.show`), pictures (:mod:`.plots`), damage (:mod:`.verify`), leaks between splits
 (:mod:`.audit`). Read :mod:`.replay` first. Nothing here imports Beam.
 """

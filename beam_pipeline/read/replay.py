@@ -19,13 +19,13 @@ from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.read.parsing import (
+from beam_pipeline.read.parse_examples import (
     PARSED_TOGETHER,
     PARSING_THREADS,
     Scale,
     make_parser,
 )
-from beam_pipeline.read.pieces import (
+from beam_pipeline.read.shard_streams import (
     SHUFFLE_BYTES,
     cut_shards,
     example_bytes,

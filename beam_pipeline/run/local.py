@@ -31,7 +31,7 @@ from beam_pipeline.pipeline.outputs import Planned
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.run.phases import in_memory_pipeline, phase_folder, store, stored
 from beam_pipeline.run.watching import Watch, reporting
-from beam_pipeline.run.writers import wait_for, write_phase, writer_processes
+from beam_pipeline.run.writer_processes import wait_for, write_phase, writer_processes
 
 # Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0

@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.write.histogram import BUCKETS, Histogram
-from beam_pipeline.write.sums import (
+from beam_pipeline.write.exact_sums import (
     LEAST_EXPONENT,
     Array,
     ExactSums,
@@ -34,6 +33,7 @@ from beam_pipeline.write.sums import (
     packed,
     unpacked,
 )
+from beam_pipeline.write.histogram import BUCKETS, Histogram
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 MAX_BINS = 4096

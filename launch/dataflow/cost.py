@@ -27,7 +27,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from beam_pipeline.api import plan, record
-from beam_pipeline.cli.keywords import given_options
+from beam_pipeline.cli.given_flags import given_options
 from beam_pipeline.cli.main import parse_flags
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.listing import list_sources, survey

@@ -33,7 +33,6 @@ import yaml
 from packaging.requirements import Requirement
 
 from beam_pipeline import Metadata
-from beam_pipeline.cli import keywords
 from beam_pipeline.cli import main as cli_main
 from beam_pipeline.cli import parser as cli_parser
 from launch.dataflow import cost

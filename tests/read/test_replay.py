@@ -22,8 +22,8 @@ from beam_pipeline.examples.spec import (
     RAW,
     FeatureSpec,
 )
-from beam_pipeline.read.pieces import cut_shards
 from beam_pipeline.read.replay import replay
+from beam_pipeline.read.shard_streams import cut_shards
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.tfrecord import GzipWriter, frame_record
 from tests.raising import raises
@@ -308,13 +308,13 @@ class TestOrder:
     def test_as_on_disk(self, numbered, batch_size, monkeypatch):
         for cores in (1, 2, 3, 8):
             monkeypatch.setattr(
-                "beam_pipeline.read.pieces.usable_cores", lambda n=cores: n
+                "beam_pipeline.read.shard_streams.usable_cores", lambda n=cores: n
             )
             ds = replay(numbered, split="train", batch_size=batch_size)
             assert numbers(ds) == numbers(ds) == [*range(23)]
 
     def test_as_on_disk_when_little_is_held(self, numbered, monkeypatch):
-        monkeypatch.setattr("beam_pipeline.read.pieces.READ_AHEAD_BYTES", 1)
+        monkeypatch.setattr("beam_pipeline.read.shard_streams.READ_AHEAD_BYTES", 1)
         assert numbers(replay(numbered, split="train", repeat=2)) == [*range(23)] * 2
 
     def test_any_order_is_complete(self, numbered):
@@ -354,8 +354,8 @@ class TestOrder:
         assert order == [0, 1, 2, 3] * 9
 
     def test_buffer_holds_a_batch(self, numbered, monkeypatch):
-        monkeypatch.setattr("beam_pipeline.read.pieces.SHUFFLE_BYTES", 1)
-        monkeypatch.setattr("beam_pipeline.read.pieces.MIXED_SHARDS", 1)
+        monkeypatch.setattr("beam_pipeline.read.shard_streams.SHUFFLE_BYTES", 1)
+        monkeypatch.setattr("beam_pipeline.read.shard_streams.MIXED_SHARDS", 1)
         ds = replay(numbered, split="test", shuffle=True, batch_size=4, repeat=9)
         assert len({tuple(numbers([batch])) for batch in ds}) > 1
 

@@ -14,7 +14,7 @@ import soundfile
 
 from beam_pipeline import record
 from beam_pipeline.cli.main import main
-from beam_pipeline.read.peek import some_examples
+from beam_pipeline.read.show import some_examples
 from tests.raising import assert_names
 from tests.sounds import RATE, write_sound
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.write.exact_sums import ExactSums
 from beam_pipeline.write.histogram import Histogram
 from beam_pipeline.write.statistics import (
     QUANTILES,
@@ -17,7 +18,6 @@ from beam_pipeline.write.statistics import (
     FeatureStatistics,
     SignalStatistics,
 )
-from beam_pipeline.write.sums import ExactSums
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 singles = st.floats(width=32, allow_nan=False, allow_infinity=False)
