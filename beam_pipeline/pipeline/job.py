@@ -1,4 +1,4 @@
-"""What a pipeline is built for."""
+"""The description of a job: what a pipeline is built from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from beam_pipeline.recipe.recipe import Recipe
 
 @dataclass(frozen=True)
 class Job:
-    """What to record, how, and where to: ``output`` ends in a separator."""
+    """What to record, how, and where; ``output`` ends in a separator."""
 
     inputs: tuple[Input, ...]
     output: str

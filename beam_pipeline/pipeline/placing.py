@@ -1,4 +1,4 @@
-"""Transforms that place clips: their splits, and the numbers of their examples."""
+"""Transforms that place clips: give them splits, and number their examples."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsSingleton
 
 from beam_pipeline.inputs.splits import add_tallies
-from beam_pipeline.pipeline.sink import (
-    at_the_end,
-)
+from beam_pipeline.pipeline.sink import at_the_end
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.order import (
@@ -30,17 +28,17 @@ from beam_pipeline.plan.stratify import (
 from beam_pipeline.recipe.example_sections import Shards
 from beam_pipeline.recipe.recipe import Recipe
 
-# So many clips wait for others of their buckets, some 30 MB.
+# Number of clips that wait for others of their buckets: some 30 MB.
 CLIPS_HELD = 1 << 16
 
 
 @dataclass(eq=False)
 class AssignSplits(beam.PTransform):  # type: ignore[misc]
-    """[Clip] -> [Clip], all of them with a split.
+    """[Clip] -> [Clip], each with a split; and the salt that decided the splits.
 
-    Returns the clips, and the salt that decided: the recipe's, or, where it stratifies,
-    one that is chosen by what the splits would hold; no worker holds more than the sums
-    of that. Elsewhere clips have their splits already.
+    The recipe gives the salt, and clips have their splits already, unless the recipe
+    stratifies. Then this chooses the salt by the sums of what each split would hold,
+    which is all that a worker keeps in memory.
     """
 
     recipe: Recipe
@@ -64,16 +62,16 @@ class AssignSplits(beam.PTransform):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class IndexClips(beam.PTransform):  # type: ignore[misc]
-    """[Clip] -> PlacedClips: a prefix sum over buckets that no worker holds whole.
+    """[Clip] -> PlacedClips, by a prefix sum over buckets; and (bucket, examples).
 
-    Returns the placed clips, and the windows of each bucket.
+    No worker holds all buckets.
     """
 
     shards: Shards
 
     def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
         keyed = clips | "KeyByBucket" >> beam.ParDo(KeyByBucket(self.shards))
-        # Before the shuffle: what comes out of it is then read only once.
+        # Counted before the shuffle, so that its output is read only once.
         counts = (
             keyed
             | "CountWindows" >> beam.MapTuple(count_bucket)
@@ -91,8 +89,8 @@ class IndexClips(beam.PTransform):  # type: ignore[misc]
 class KeyByBucket(beam.DoFn):  # type: ignore[misc]
     """[Clip] -> (bucket, [Clip]).
 
-    A block has a clip or two for each bucket, and crossing a shuffle alone would cost
-    them more than all else, so those of several blocks go together.
+    A block holds one or two clips of each bucket. Elements that small are the largest
+    cost of a shuffle, so the clips of several blocks cross it together.
     """
 
     shards: Shards

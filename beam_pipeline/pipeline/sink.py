@@ -1,4 +1,4 @@
-"""``WriteToTFRecord``: Beam's, with a fast GZIP stream, and for planned shards."""
+"""``WriteToTFRecord``: as Beam's, with a faster GZIP stream, and for planned shards."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ COUNTERS = "audio_tfrecords"
 
 @dataclass(frozen=True, slots=True)
 class PlacedRecords:
-    """Records for places ``position .. position + span - 1`` of a shard.
+    """Records for the positions ``position .. position + span - 1`` of a shard.
 
-    There are fewer records than places where windows were lost, or ``left_out``.
-    ``seen`` comes now and then: what was observed of the shard's windows since.
+    There are fewer records than positions if windows were lost, or ``left_out``.
+    ``seen`` holds the observations of the shard's windows since the last ``seen``;
+    most elements have none.
     """
 
     shard: Shard
@@ -50,7 +51,7 @@ class PlacedRecords:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A finished temporary file with some of a shard's places."""
+    """A finished temporary file with the records of some positions of a shard."""
 
     shard: Shard
     position: int
@@ -64,7 +65,7 @@ class _Part:
 
 
 class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
-    """Beam's sink, writing GZIP by ISA-L instead of zlib."""
+    """Beam's sink, with ISA-L instead of zlib for GZIP."""
 
     def open(self, temp_path: str) -> Any:
         detected = CompressionTypes.detect_compression_type(temp_path)
@@ -83,17 +84,17 @@ class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
 
 
 class WriteToTFRecord(beam.io.WriteToTFRecord):  # type: ignore[misc]
-    """Writes TFRecord files; takes what ``beam.io.WriteToTFRecord`` takes.
+    """Writes TFRecord files, with the parameters of ``beam.io.WriteToTFRecord``.
 
-    On a ``PCollection[bytes]`` it does what Beam's does, and GZIP is some ten times
-    faster. GZIP files hold no time and no name.
+    On a ``PCollection[bytes]`` it does the same as Beam's transform; GZIP is some ten
+    times faster. GZIP files hold no time and no name.
 
-    With ``work_folder`` the elements are :class:`PlacedRecords`: each shard becomes the
-    file ``prefix + shard.name + suffix``, with its records at their places. A shard
-    that comes in order, as it does where the steps before are fused with this one, is
-    written in one go and renamed as soon as it is whole. Else each stretch is a GZIP
-    member of its own, and they are concatenated. The output is one ``ShardInfo`` for
-    each shard.
+    With ``work_folder`` the elements are :class:`PlacedRecords`. Each shard becomes the
+    file ``prefix + shard.name + suffix``, with its records at their positions. If the
+    records of a shard arrive in order, as they do when the runner fuses the stages
+    before with this one, they go to one file, which is renamed when it is whole.
+    Otherwise each stretch of positions becomes a GZIP member, and the members are
+    concatenated. The output is one :class:`ShardInfo` for each shard.
 
     Parameters
     ----------
@@ -101,7 +102,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):  # type: ignore[misc]
 compression_type, triggering_frequency
         As in ``beam.io.WriteToTFRecord``.
     work_folder : str, optional
-        Says that records come placed, and where unfinished files lie until then.
+        A folder for unfinished files. If given, the elements are PlacedRecords.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ compression_type, triggering_frequency
 
 
 def at_the_end(value: Any) -> WindowedValue:
-    """What a bundle's end gives: there, runners know of no element to go with."""
+    """Wraps an output of ``finish_bundle``, where Beam knows no window for it."""
     window = GlobalWindow()
     return WindowedValue(value, window.max_timestamp(), [window])
 
@@ -157,7 +158,7 @@ def _key_by_shard(part: _Part) -> tuple[str, _Part]:
 
 
 class _WriteShards(beam.DoFn):  # type: ignore[misc]
-    """Writes stretches of places; whole shards get their name at once."""
+    """Writes stretches of positions; a whole shard gets its final name at once."""
 
     def __init__(self, sink: _Sink, prefix: str, suffix: str, work_folder: str):
         self._sink = sink
@@ -184,11 +185,11 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 
     def finish_bundle(self) -> Iterator[Any]:
         if self._stretch is not None:
-            part = self._keep(self._close(self._stretch))
+            part = self._share(self._close(self._stretch))
             yield beam.pvalue.TaggedOutput(PARTS, at_the_end(part))
 
     def teardown(self) -> None:
-        """Deletes the open file, which is there only if a step failed."""
+        """Deletes the open file; there is one only if a stage failed."""
         if self._stretch is not None:
             self._stretch.abandon()
 
@@ -200,7 +201,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
     def _finish(self, stretch: _Stretch) -> Any:
         part = self._close(stretch)
         if part.span < part.shard.examples:
-            return beam.pvalue.TaggedOutput(PARTS, self._keep(part))
+            return beam.pvalue.TaggedOutput(PARTS, self._share(part))
         file = part.shard.name + self._suffix
         info = ShardInfo(
             part.shard,
@@ -213,8 +214,8 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
         )
         return _commit(part.path, self._prefix, info, self._work_folder)
 
-    def _keep(self, part: _Part) -> _Part:
-        """Puts a part where every worker can read it."""
+    def _share(self, part: _Part) -> _Part:
+        """Moves a part to the work folder, where every worker can read it."""
         path = files.join(self._work_folder, PARTS, os.path.basename(part.path))
         if path != part.path:
             files.move(part.path, path)
@@ -222,7 +223,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 
 
 class _Stretch:
-    """One open temporary file that takes consecutive places of one shard."""
+    """An open temporary file for consecutive positions of one shard."""
 
     def __init__(self, sink: _Sink, shard: Shard, position: int, path: str):
         self._sink = sink
@@ -246,8 +247,9 @@ class _Stretch:
         end = element.position + element.span
         if end > self._shard.examples:
             raise IncompleteRun(
-                f"shard {self._shard.name}: record {end - 1} came, but it holds only "
-                f"{self._shard.examples}: two plans were mixed. Run the job again."
+                f"shard {self._shard.name}: got a record for position {end - 1}, but "
+                f"there are {self._shard.examples}: the runner mixed two plans. Run "
+                "the job again."
             )
         for record in element.records:
             self._sink.write_record(self._file, record)
@@ -257,8 +259,8 @@ class _Stretch:
         self._seen = merge_seen(self._seen, element.seen)
 
     def abandon(self) -> None:
-        """Deletes what was written."""
-        with suppress(OSError, ValueError):  # a full disk; a file closed already
+        """Closes and deletes the file."""
+        with suppress(OSError, ValueError):  # the disk is full; the file is closed
             self._sink.close(self._file)
         with suppress(FileNotFoundError):
             os.remove(self._path)
@@ -281,12 +283,12 @@ class _Stretch:
 def join_parts(
     keyed: tuple[str, Iterable[_Part]], prefix: str, suffix: str, work_folder: str
 ) -> ShardInfo:
-    """Joins the parts of one shard, which together must fill its places.
+    """Joins the parts of one shard, which must fill each position once.
 
     Raises
     ------
     IncompleteRun
-        If places are missing, or filled twice.
+        If positions are missing, or filled twice.
     """
     name, parts = keyed
     ordered = sorted(parts, key=lambda part: (part.position, part.span))
@@ -295,17 +297,18 @@ def join_parts(
     for part in ordered:
         if part.position != end:
             raise IncompleteRun(
-                f"shard {name}: the next record to come was {end}, but {part.position} "
-                "came: the runner lost or repeated records. Run the job again."
+                f"shard {name}: expected records from position {end} on, but got "
+                f"{part.position}: the runner lost or repeated records. Run the job "
+                "again."
             )
         end += part.span
     if end != shard.examples:
         raise IncompleteRun(
-            f"shard {name}: {end} of {shard.examples} records came: the runner lost "
+            f"shard {name}: got {end} of {shard.examples} records: the runner lost "
             "records. Run the job again."
         )
     examples = sum(part.examples for part in ordered)
-    # The parts stay where they are: a runner may run this again after it has finished.
+    # The parts are not deleted: a runner may run this again after it has finished.
     whole = files.draft_path(
         files.join(work_folder, PARTS), f"{uuid.uuid4().hex}{suffix}"
     )
@@ -317,9 +320,9 @@ def join_parts(
 
 
 def _commit(path: str, prefix: str, info: ShardInfo, work_folder: str) -> ShardInfo:
-    """Gives a shard its name, then notes that it is finished.
+    """Gives a shard its final name, then writes its receipt.
 
-    A shard that lost windows gets no receipt: another run tries them again.
+    A shard that lost windows gets no receipt: the next run tries again.
     """
     files.move(path, prefix + info.file)
     Metrics.counter(COUNTERS, "shards").inc()
@@ -331,12 +334,12 @@ def _commit(path: str, prefix: str, info: ShardInfo, work_folder: str) -> ShardI
 
 
 def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | None:
-    """The receipt of exactly this shard, if an earlier run has finished it."""
+    """Returns the receipt of this very shard; None if no run has finished it."""
     path = receipt_path(shard.name, work_folder)
     try:
         values = json.loads(files.read_bytes(path))
         info = ShardInfo(Shard(**values.pop("shard")), **values)
-    except (FileNotFoundError, ValueError):  # none, or cut off with the machine
+    except (FileNotFoundError, ValueError):  # no receipt, or one that was cut off
         return None
     whole = info.shard == shard and files.size(prefix + info.file) == info.bytes
     return info if whole else None

@@ -1,4 +1,4 @@
-"""The DoFns and PTransforms: each wires plain functions to Beam, and adds counters."""
+"""The stages: each calls a plain function of another package, and adds counters."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ from beam_pipeline.pipeline.sink import (
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.corpus import merge_corpora
-from beam_pipeline.plan.order import (
-    PlacedClips,
-)
+from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import Shard, ShardInfo, ShardLayout
@@ -56,7 +54,7 @@ from beam_pipeline.write.blocks import (
 from beam_pipeline.write.counters import ProcessCounter
 from beam_pipeline.write.observations import Observations, merge_seen
 
-# Rows travel in blocks of this many, so that a step costs less than its work.
+# Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
 ROWS_PER_BLOCK = 256
 REMOTE_PROBE_THREADS = 32
 
@@ -73,17 +71,20 @@ def _counter(name: str) -> Any:
 
 @dataclass(eq=False)
 class ListSources(beam.DoFn):  # type: ignore[misc]
-    """[Input] -> blocks of [SourceRow], keyed to be spread; one Listing to the side."""
+    """Calls :func:`list_sources`: [Input] -> (key, [SourceRow]).
+
+    The key, a row number, spreads the blocks over workers. Side output: ListingSummary.
+    """
 
     recipe: Recipe
 
     def process(self, inputs: Sequence[Input]) -> Iterator[Any]:
         block: list[SourceRow] = []
         clips = ignored = 0
-        before = DuplicateCheck(
+        duplicates = DuplicateCheck(
             inputs, bool(self.recipe.splits.group_by), EventTable.of(self.recipe.events)
         )
-        for row in list_sources(inputs, self.recipe, before):
+        for row in list_sources(inputs, self.recipe, duplicates):
             if row is None:
                 ignored += 1
                 continue
@@ -96,14 +97,14 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
             yield block[0].row, Batch(block)
         _counter("clips_listed").inc(clips)
         _counter("files_ignored").inc(ignored)
-        yield TaggedOutput(LISTING, ListingSummary(clips, ignored, before.alike))
+        yield TaggedOutput(LISTING, ListingSummary(clips, ignored, duplicates.alike))
 
 
 @dataclass(eq=False)
 class ProbeAudio(beam.DoFn):  # type: ignore[misc]
-    """[SourceRow] -> [Clip]; a Reject to the side for each that cannot be taken.
+    """Calls :meth:`Prober.probe`: [SourceRow] -> [Clip]; side output Reject.
 
-    What only the whole listing shows of a row comes with the listing.
+    The listing holds the names that several files share, which no row shows by itself.
     """
 
     inputs: tuple[Input, ...]
@@ -111,7 +112,7 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         self._prober = Prober(self.inputs, self.recipe)
-        # Headers on an object store are all waiting; on a disk they are all computing.
+        # Reading headers from an object store is waiting, which threads can share.
         self._pool: ThreadPoolExecutor | None = None
         if not all(files.is_local(entry.location) for entry in self.inputs):
             self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
@@ -149,7 +150,7 @@ def resolve_format(
     listing: ListingSummary,
     columns: Sequence[tuple[str, str]] = (),
 ) -> ExampleFormat | None:
-    """The format of all clips together; None where not one was accepted."""
+    """Returns the format of all clips together; None if every clip was rejected."""
     corpus = merge_corpora(corpora)
     if not corpus.rates_hz:
         return None
@@ -164,7 +165,7 @@ def resolve_format(
 def make_manifest_part(
     placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
 ) -> tuple[str, int, bytes]:
-    """A bucket's rows of the manifest."""
+    """Calls :func:`manifest_part`; adds the keys that order the parts."""
     part = manifest_part(
         placed,
         layouts[placed.split],
@@ -175,7 +176,7 @@ def make_manifest_part(
 
 
 def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
-    """Passes the plan on, once its totals stand in the work folder."""
+    """Calls :func:`write_totals`; returns the plan unchanged."""
     seconds = {split: summary.seconds(split) for split in summary.layouts}
     write_totals(summary.layouts, seconds, work_folder)
     return summary
@@ -183,7 +184,10 @@ def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
 
 @dataclass(eq=False)
 class SkipFinished(beam.DoFn):  # type: ignore[misc]
-    """Lets the shards pass that no earlier run has finished; the others to the side."""
+    """Calls :func:`find_finished`: ShardWork -> ShardWork; side output ShardInfo.
+
+    Shards that an earlier run has finished go to the side output.
+    """
 
     prefix: str
     work_folder: str
@@ -199,14 +203,14 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class DecodeAudio(beam.DoFn):  # type: ignore[misc]
-    """ShardWork -> FrameBlock | Lost, in order, one block in memory at a time."""
+    """Calls :func:`decode_blocks`: ShardWork -> FrameBlock | Lost, in order."""
 
     inputs: tuple[Input, ...]
     recipe: Recipe
 
     def setup(self) -> None:
         keep_freed_memory()
-        # Workers are as many as cores, and bytes must not depend on their number.
+        # Each core has a worker, and bytes must not depend on the number of threads.
         self._one_thread = threadpool_limits(1)
 
     def teardown(self) -> None:
@@ -217,44 +221,44 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
 
 
 class CutWindows(beam.DoFn):  # type: ignore[misc]
-    """FrameBlock -> WindowBlock."""
+    """Calls :func:`cut_block`: FrameBlock -> WindowBlock."""
 
     def process(self, block: FrameBlock | Lost) -> Iterator[WindowBlock | Lost]:
         yield block if isinstance(block, Lost) else cut_block(block)
 
 
 class SelectAndAugment(beam.DoFn):  # type: ignore[misc]
-    """WindowBlock -> WindowBlock, some left out, copies augmented."""
+    """Calls :func:`select_and_augment`: WindowBlock -> WindowBlock."""
 
     def process(self, block: WindowBlock | Lost) -> Iterator[WindowBlock | Lost]:
         yield block if isinstance(block, Lost) else select_and_augment(block)
 
 
 class ApplyTransforms(beam.DoFn):  # type: ignore[misc]
-    """WindowBlock -> FeatureBlock."""
+    """Calls :func:`transform_block`: WindowBlock -> FeatureBlock."""
 
     def process(self, block: WindowBlock | Lost) -> Iterator[FeatureBlock | Lost]:
         yield block if isinstance(block, Lost) else transform_block(block)
 
 
 class EncodeExamples(beam.DoFn):  # type: ignore[misc]
-    """FeatureBlock -> PlacedRecords; a Reject to the side for what was lost.
+    """Calls :func:`encode_block`: FeatureBlock -> PlacedRecords; side output Reject.
 
-    What is observed of a shard's windows goes with its last records, or, where a
-    runner ends a bundle in the middle of it, with records of no span.
+    The observations of a shard go with its last records. If a runner ends a bundle in
+    the middle of a shard, they go with a PlacedRecords of span 0.
     """
 
     def start_bundle(self) -> None:
-        self._form: ExampleFormat | None = None
+        self._format: ExampleFormat | None = None
         self._observed: Observations | None = None
-        self._end: tuple[Shard, int] | None = None  # where the block before ended
+        self._end: tuple[Shard, int] | None = None  # the end of the previous block
 
     def process(self, block: FeatureBlock | Lost) -> Iterator[Any]:
         slot = block.slot
         if self._end != (slot.shard, slot.position):
             yield from self._observations()
-        if slot.example_format is not self._form:
-            self._form = slot.example_format
+        if slot.example_format is not self._format:
+            self._format = slot.example_format
             self._encoder = ExampleEncoder(slot.example_format.features.specs.values())
             self._targets = {
                 label: i for i, label in enumerate(slot.example_format.classes)
@@ -285,7 +289,7 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         return map(at_the_end, self._observations())
 
     def _observations(self) -> Iterator[PlacedRecords]:
-        """What was observed of a shard that did not come to its end here."""
+        """The observations of a shard whose end is in another bundle."""
         if self._observed is not None and self._end is not None:
             shard, position = self._end
             yield PlacedRecords(shard, position, 0, (), 0, self._observed.state())
@@ -304,14 +308,14 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
 
 
 def split_info(info: ShardInfo) -> Iterator[Any]:
-    """A shard's facts; to the side, by split, what was observed of its windows."""
+    """ShardInfo -> ShardInfo without observations; these go to the side output."""
     yield info._replace(seen=None)
     if info.seen is not None:
         yield TaggedOutput(OBSERVED, (info.shard.split, info.seen))
 
 
 class MergeObservations(beam.CombineFn):  # type: ignore[misc]
-    """Merges what was observed, in any order with the same result."""
+    """Calls :func:`merge_seen`: the result does not depend on the order."""
 
     def create_accumulator(self) -> Any:
         return None
