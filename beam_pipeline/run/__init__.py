@@ -1,6 +1,6 @@
 """Where a job runs: on this machine (:mod:`.local`) or on a runner (:mod:`.engine`).
 
-In: a :class:`beam_pipeline.pipeline.job.Job`. Out: its data set, and progress for whoever
-watches. :mod:`.preflight` and :mod:`.dry_run` find mistakes before anything starts. Read
-:mod:`.local` first.
+In: a :class:`beam_pipeline.pipeline.job.Job`. Out: its data set, and progress for a
+watcher. :mod:`.preflight` and :mod:`.dry_run` find mistakes before a job starts,
+:mod:`.repeat` finds a job whose data set exists already. Read :mod:`.local` first.
 """

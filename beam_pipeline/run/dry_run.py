@@ -19,14 +19,14 @@ FIRST_ROWS = 20
 
 
 def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
-    """Runs every transform on silence shaped like the first clip that can be read.
+    """Runs every transform on silence with the shape of the first readable clip.
 
     Raises
     ------
     InputError
         If the inputs hold no audio file.
     RecipeError
-        If a transform does not work.
+        If a transform fails.
     """
     from beam_pipeline.plan.prober import Prober
 
@@ -36,17 +36,17 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     check_label_column(recipe, inputs)
     rows = (row for row in list_sources(inputs, recipe) if row is not None)
     first = list(islice(rows, FIRST_ROWS))
-    recipe = recipe.replace(fingerprint=False)  # the job itself decodes
+    recipe = recipe.replace(fingerprint=False)  # which would decode the whole clip
     if not first:
-        places = ", ".join(entry.location for entry in inputs)
-        raise InputError(f"There is no audio file in {places}. Check --input.")
+        locations = ", ".join(entry.location for entry in inputs)
+        raise InputError(f"There is no audio file in {locations}. Check `input`.")
     prober = Prober(inputs, recipe)
     for row in first:
         clip = prober.probe(row)
         if isinstance(clip, Clip):
             labels = set() if clip.label is None else {clip.label}
             if recipe.events.source is not None:
-                # Not one may have been found in this clip.
+                # This clip may have no event.
                 labels = {event.label for event in clip.events} or {"?"}
                 labels.update(named_no_event(recipe.events))
             corpus = Corpus(
@@ -57,10 +57,10 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
 
 
 def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:
-    """Raises RecipeError if a column is to give the classes, and events give them.
+    """Raises RecipeError if both a column and events give the classes.
 
-    It is no check of the recipe alone: data sets may have been recorded with one that
-    had both, and are to be read.
+    The recipe itself does not check this: the metadata of data sets that exist may have
+    both, and must stay readable.
     """
     label_from = recipe.labels.label_from
     if recipe.events.source is None or label_from in LABEL_SOURCES:
@@ -68,7 +68,7 @@ def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:
     if any(e.table is not None and label_from in e.table.names for e in inputs):
         raise RecipeError(
             "label_from",
-            "cannot be a column with --events, which give the classes; leave it out, "
-            "and the column is a plain one, which --columns may name",
+            "cannot be a column together with `events`, which give the classes; leave "
+            "it out: `columns` can name the column",
             label_from,
         )

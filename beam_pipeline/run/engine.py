@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from beam_pipeline.pipeline.job import Job
 
 _ENDED = (
-    "The runner ended the job as {}. Shards that were finished are kept: give the same "
-    "command again to continue."
+    "The runner ended the job as {}. Finished shards are kept: give the same command "
+    "again to continue."
 )
 
 
@@ -29,8 +29,8 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
     Raises
     ------
     AudioTFRecordsError
-        What a worker has raised, wherever that was, or IncompleteRun if the runner
-        ended the job without a word.
+        The error of a worker, on whatever machine; IncompleteRun if the runner ended
+        the job without one.
     """
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -52,22 +52,22 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
             raise ours from error
         state = "never started"
         if result is not None:
-            state = "FAILED"  # unless it can still be asked
+            state = "FAILED"  # unless the runner still knows the state
             with suppress(Exception):
                 state = result.state
         raise IncompleteRun(_ENDED.format(f"{state} ({_reason(error)})")) from error
     if state != PipelineState.DONE:
         raise read_verdict(job.work_folder) or IncompleteRun(_ENDED.format(state))
     if not files.exists(files.join(job.output, METADATA)):
-        cause = "its workers must see --input and --output, and write there"
+        cause = "its workers must be able to read `input` and to write `output`"
         raise IncompleteRun(
-            _ENDED.format(f"{state}, yet there is no {METADATA} ({cause})")
+            _ENDED.format(f"{state}, but there is no {METADATA} ({cause})")
         )
     return read_counters(result)
 
 
 def _reason(error: Exception) -> str:
-    """One line: of a worker's traceback what it ends with, of gRPC's what it says."""
+    """One line: the last of a worker's traceback, or the details of a gRPC error."""
     details = getattr(error, "details", None)
     text = str(details()) if callable(details) else str(error)
     lines = text.strip().splitlines() or [type(error).__name__]
@@ -75,7 +75,7 @@ def _reason(error: Exception) -> str:
 
 
 def read_counters(result: Any) -> dict[str, int]:
-    """The job's counters, which have the same names on every runner."""
+    """Returns the counters of the job; their names are the same on every runner."""
     from apache_beam.metrics import MetricsFilter
 
     from beam_pipeline.pipeline.sink import COUNTERS
@@ -89,7 +89,7 @@ def read_counters(result: Any) -> dict[str, int]:
 
 @contextmanager
 def quiet_beam() -> Iterator[None]:
-    """Keeps Beam's log down to what is for people: errors are raised anyway."""
+    """Silences Beam's log while the block runs. Errors are raised anyway."""
     logger = logging.getLogger("apache_beam")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

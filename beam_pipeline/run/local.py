@@ -1,4 +1,4 @@
-"""The job on this machine: one plan, then its shards in as many processes as pay.
+"""The job on this machine: one plan, then its shards, written by several processes.
 
 ::
 
@@ -6,9 +6,9 @@
                             \\                     /
     writers 0..n-1           shards k, k+n, k+2n ..
 
-The first two are pipelines in Beam's in-memory runner, made of the same parts as the
-whole job, and the last is the same function. Beam's own multi-process mode is not used:
-it takes seconds to start, waits for ever for a worker that died, and loses records.
+The plan and the writers are pipelines in Beam's in-memory runner, with the steps of the
+whole job; the end is the same function. Beam's own multi-process mode takes seconds to
+start, waits for ever for a worker that died, and loses records.
 """
 
 from __future__ import annotations
@@ -25,25 +25,15 @@ from typing import Any
 
 from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.dataset.work_folder import Totals
-from beam_pipeline.pipeline.graph import (
-    Planned,
-    find_clips,
-    place_clips,
-    plan_shards,
-    sum_up,
-)
+from beam_pipeline.pipeline.graph import find_clips, place_clips, plan_shards, sum_up
 from beam_pipeline.pipeline.job import Job
+from beam_pipeline.pipeline.outputs import Planned
 from beam_pipeline.plan.summary import PlanSummary
-from beam_pipeline.run.phases import (
-    in_memory_pipeline,
-    keep,
-    kept,
-    phase_folder,
-)
+from beam_pipeline.run.phases import in_memory_pipeline, phase_folder, store, stored
 from beam_pipeline.run.watching import Watch, reporting
 from beam_pipeline.run.writers import wait_for, write_phase, writer_processes
 
-# Below this much audio a second process costs more than it brings.
+# Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0
 
 
@@ -57,21 +47,20 @@ def run_local(
     Parameters
     ----------
     workers : int, optional
-        Processes that write. Default: one a core, but no more than the plan has use
-        for.
+        Number of processes that write. Default: one for each core, but fewer for a
+        small plan, see :func:`writers_for`.
     watch : callable, optional
-        Is called with the totals once they are known; what it returns is called with
-        the examples and seconds written, now and then.
+        See :func:`beam_pipeline.run.watching.reporting`.
 
     Raises
     ------
     AudioTFRecordsError
-        What a phase raised, or WorkerDied.
+        The error of a phase; WorkerDied if a process ended without one.
     """
     with phase_folder(job) as folder:
         plan_phase(job, folder)
         give_back_memory()
-        summary: PlanSummary = next(kept(folder, "summary"))
+        summary: PlanSummary = next(stored(folder, "summary"))
         totals = totals_of(summary)
         writers = writers_for(summary, workers)
         shared = multiprocessing.RawArray("d", 2 * writers)
@@ -80,7 +69,8 @@ def run_local(
                 processes = running.enter_context(
                     writer_processes(job, folder, writers, shared)
                 )
-            # Only now: it starts a thread, and forking does not go with threads.
+            # After the writers: it starts a thread, and a process with threads must
+            # not fork.
             running.enter_context(reporting(watch, totals, shared))
             if writers > 1:
                 wait_for(processes)
@@ -88,10 +78,10 @@ def run_local(
                 write_phase(job, folder, 0, 1, shared)
         finish_data_set(
             summary,
-            kept(folder, "infos"),
-            chain(kept(folder, "rejects"), kept(folder, "lost")),
-            kept(folder, "manifest"),
-            kept(folder, "observed"),
+            stored(folder, "infos"),
+            chain(stored(folder, "rejects"), stored(folder, "lost")),
+            stored(folder, "manifest"),
+            stored(folder, "observed"),
             output=job.output,
             work_folder=job.work_folder,
             recipe=job.recipe,
@@ -101,34 +91,34 @@ def run_local(
 
 
 def plan_phase(job: Job, folder: str) -> None:
-    """Makes the plan and keeps it for the other phases."""
+    """Makes the plan and stores it for the other phases."""
     with in_memory_pipeline() as pipeline:
         found = find_clips(pipeline, job)
         planned = plan_shards(found, place_clips(found, job), job)
         for name in Planned._fields:
-            keep(getattr(planned, name), folder, name)
+            store(getattr(planned, name), folder, name)
 
 
 def give_back_memory() -> None:
-    """Frees what the in-memory runner held, before writers inherit it."""
+    """Frees the memory of the in-memory runner, before writers inherit it."""
     gc.collect()
-    with suppress(OSError, AttributeError):  # elsewhere than with glibc
+    with suppress(OSError, AttributeError):  # another C library than glibc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def plan_local(job: Job) -> tuple[PlanSummary, list[Any]]:
-    """The plan and the rejects by header; writes into the work folder alone."""
+    """Returns the plan and the rejects by header; writes only into the work folder."""
     with phase_folder(job) as folder:
         with in_memory_pipeline() as pipeline:
             found = find_clips(pipeline, job)
             summary = sum_up(found, place_clips(found, job), job)
-            keep(summary, folder, "summary")
-            keep(found.rejects, folder, "rejects")
-        return next(kept(folder, "summary")), list(kept(folder, "rejects"))
+            store(summary, folder, "summary")
+            store(found.rejects, folder, "rejects")
+        return next(stored(folder, "summary")), list(stored(folder, "rejects"))
 
 
 def totals_of(summary: PlanSummary) -> Totals:
-    """How much there is to write."""
+    """Returns the number of examples, and the seconds of audio, of a plan."""
     layouts = summary.layouts
     return Totals(
         sum(layout.total for layout in layouts.values()),
@@ -137,7 +127,11 @@ def totals_of(summary: PlanSummary) -> Totals:
 
 
 def writers_for(summary: PlanSummary, workers: int | None) -> int:
-    """How many processes write."""
+    """Returns the number of processes that write: at most one for each shard.
+
+    ``workers`` is the number that the user wants. None means one for each core, but no
+    more than one for each ten minutes of audio, rounded up.
+    """
     shards = max((layout.shards for layout in summary.layouts.values()), default=1)
     if workers is None:
         cores = (

@@ -1,4 +1,4 @@
-"""Phases of a run on this machine: in-memory pipelines that pass elements by files."""
+"""Phases of a run on this machine: in-memory pipelines that exchange files."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _STEP = "[while running "
 
 @contextmanager
 def phase_folder(job: Job) -> Iterator[str]:
-    """An empty folder on this machine for what phases hand on to each other."""
+    """An empty folder on this machine, for elements that later phases read."""
     if not files.is_local(job.work_folder):
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as folder:
             yield folder
         return
     folder = files.join(job.work_folder, PHASES)
-    # Left by a run that was cut off; finished shards stay.
+    # An interrupted run may have left files here. Finished shards are elsewhere.
     files.delete_below(folder)
     yield folder
 
@@ -42,7 +42,8 @@ def phase_folder(job: Job) -> Iterator[str]:
 def in_memory_pipeline() -> Iterator[beam.Pipeline]:
     """A pipeline that runs in this process when the block ends.
 
-    Errors of ours come out as they were raised, without the step's name in the middle.
+    Errors of this package leave the block as they were raised, without the name of the
+    stage that Beam adds.
     """
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=_Options([]))
     try:
@@ -52,15 +53,15 @@ def in_memory_pipeline() -> Iterator[beam.Pipeline]:
         except Exception as error:
             raise original(error) from error
     finally:
-        # Beam does so only for a pipeline that it has run, and never in IPython.
+        # Beam deletes it only for a pipeline that it has run, and never in IPython.
         files.delete_below(pipeline.local_tempdir)
 
 
 class _Options(PipelineOptions):  # type: ignore[misc]
-    """Options that make each view of themselves once.
+    """Options that make each of their views once.
 
-    Beam asks for views hundreds of times while it builds a pipeline, and each makes an
-    argument parser: a quarter of the time that a small job takes.
+    Beam asks for views hundreds of times while it builds a pipeline. Each new view
+    makes an argument parser, which takes a quarter of the time of a small job.
     """
 
     def view_as(self, cls: type) -> Any:
@@ -71,21 +72,22 @@ class _Options(PipelineOptions):  # type: ignore[misc]
 
 
 def original(error: BaseException) -> BaseException:
-    """The error of ours that a runner has wrapped, or the error itself.
+    """Returns the error of this package that a runner has wrapped, or the error itself.
 
-    Beam raises a copy with the step's name in its first argument; ours is its context.
+    Beam raises a copy, with the name of the stage in its first argument. The original
+    is the context of the copy.
     """
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, AudioTFRecordsError) and _STEP not in str(seen.args[0]):
-            return seen
-        seen = seen.__cause__ or seen.__context__
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, AudioTFRecordsError) and _STEP not in str(inner.args[0]):
+            return inner
+        inner = inner.__cause__ or inner.__context__
     return error
 
 
 @dataclass(eq=False)
-class Keep(beam.DoFn):  # type: ignore[misc]
-    """Writes each bundle's elements to a file of their own, for another phase.
+class StoreElements(beam.DoFn):  # type: ignore[misc]
+    """Writes the elements of each bundle to a new file, for a later phase.
 
     Only for the in-memory runner, which runs no bundle twice.
     """
@@ -103,21 +105,22 @@ class Keep(beam.DoFn):  # type: ignore[misc]
         self._file.close()
 
 
-def keep(collection: beam.PCollection, folder: str, name: str) -> None:
-    """Keeps a collection for another phase."""
-    collection | f"Keep {name}" >> beam.ParDo(Keep(os.path.join(folder, name)))
+def store(collection: beam.PCollection, folder: str, name: str) -> None:
+    """Stores the elements of a collection under a name, for a later phase."""
+    elements = beam.ParDo(StoreElements(os.path.join(folder, name)))
+    collection | f"Store {name}" >> elements
 
 
-def kept(folder: str, name: str) -> Iterator[Any]:
-    """The elements that earlier phases of this run have kept."""
+def stored(folder: str, name: str) -> Iterator[Any]:
+    """The elements that earlier phases have stored under a name."""
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), name, "*"))):
         with open(path, "rb") as file:
             while file.peek(1):
                 yield pickle.load(file)
 
 
-def kept_work(writer: int, folder: str, writers: int) -> Iterator[ShardWork]:
-    """Every ``writers``-th shard of the plan."""
-    for work in kept(folder, "work"):
+def stored_work(writer: int, folder: str, writers: int) -> Iterator[ShardWork]:
+    """The shards of the stored plan that one of the writers writes."""
+    for work in stored(folder, "work"):
         if work.task.shard.number % writers == writer:
             yield work

@@ -1,7 +1,7 @@
-"""Engines of Beam: what is said to them is tested before a job is claimed for them.
+"""Checks of Beam's options, before anything is written.
 
-Beam itself drops options that it does not know, waits for minutes, without a word, for
-a job server that is not there, and tells all this only when a job is under way.
+Beam drops options that it does not know, and waits minutes for a job server that does
+not exist, without a message.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _ADDRESS = re.compile(r"(?:(?:https?|spark)://)?(\[[0-9a-f:.]+\]|[^/,:\[\]]+):(\
 _BEAM_OPTIONS = "options of Beam"
 _CANNOT_FETCH = "Unable to fetch remote"
 
-# Runner -> the options with an engine's address, and that with a job server of one's
-# own; and the folder in launch/ that brings both.
+# Runner -> the options with an address of its engine, the option with a job server that
+# the user brings, and the folder in launch/ with scripts for both.
 _ENGINES = {
     "FlinkRunner": (("flink_master",), "flink_job_server_jar", "flink"),
     "SparkRunner": (
@@ -40,24 +40,24 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_engine(beam_args: Sequence[str]) -> None:
-    """Tests a runner's name, its options and its address, without starting anything.
+    """Checks a runner's name, its options and its address, without starting anything.
 
-    An option is refused if nobody can know it. Who knows it depends on the runner:
+    Which options are known depends on the runner:
 
-    - A job server (``--job_endpoint``) is asked which options it takes besides Beam's.
-    - FlinkRunner and SparkRunner otherwise start a job server of their own, or send
-      the job to a cluster as a jar. What those take is not known before, so that an
-      option that is not Beam's cannot be judged: it is named in a warning, and left to
-      them. (Beam drops what the job server does not know.)
-    - Every other runner takes Beam's options alone, with those that a module of
-      one's own defines which the runner is in.
+    - With ``--job_endpoint``, Beam's options and those that the job server lists.
+    - With FlinkRunner and SparkRunner otherwise, Beam's options. They start a job
+      server, or send the job to a cluster as a jar; the options of these cannot be
+      known before, so that any other option only gives a warning. (Beam drops those
+      that the job server does not know.)
+    - With every other runner, Beam's options and those that the runner's own module
+      defines.
 
     Raises
     ------
     OptionError
-        If the runner or an option is unknown, or a value or a needed one is wrong.
+        If the runner or an option is unknown, or a value is wrong or missing.
     EngineError
-        If nobody answers at an address.
+        If nothing answers at an address.
     """
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import (
@@ -68,10 +68,10 @@ def check_engine(beam_args: Sequence[str]) -> None:
     from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 
     words = list(beam_args)
-    _parse(words)  # before Beam does, which ends the process where a value is wrong
+    _parse(words)  # before Beam does: it ends the process if a value is wrong
     options = PipelineOptions(words)
     runner = _make_runner(options.view_as(StandardOptions).runner)
-    values, unknown = _parse(words)  # the runner may have brought options
+    values, unknown = _parse(words)  # again: the runner may define options
     name = type(runner).__name__
     endpoint = options.view_as(PortableOptions).job_endpoint
     more: Iterable[str] = ()
@@ -80,7 +80,7 @@ def check_engine(beam_args: Sequence[str]) -> None:
         more = _ask_job_server(endpoint)
     elif name == "PortableRunner" and not endpoint:
         raise OptionError(
-            _BEAM_OPTIONS, "name no --job_endpoint=HOST:PORT", f"--runner={name}"
+            _BEAM_OPTIONS, "--job_endpoint=HOST:PORT is missing", f"--runner={name}"
         )
     else:
         check_addresses(name, values)
@@ -93,11 +93,10 @@ def check_engine(beam_args: Sequence[str]) -> None:
         problems = " ".join(line.strip().rstrip(".") + "." for line in errors)
         raise OptionError(
             _BEAM_OPTIONS,
-            f"are not what {name} needs: {problems} Options are "
-            "written as --NAME=VALUE",
+            f"{name} needs other values: {problems} Write options as --NAME=VALUE",
             " ".join(words),
         )
-    # Inputs are listed from here, on file systems that may take options, too.
+    # Listing the inputs may need options of Beam's file systems.
     FileSystems.set_options(options)
 
 
@@ -109,22 +108,22 @@ def _make_runner(name: str) -> Any:
         return create_runner(name)
     except (ValueError, ImportError, AttributeError) as error:
         if "." in name or not isinstance(error, ValueError):
-            problem = f"name a runner that cannot be had ({error})"
+            problem = f"the runner is not available ({error})"
         else:
             known = StandardOptions.KNOWN_RUNNER_NAMES
-            problem = "name no runner of Beam" + _did_you_mean(name, known)
-            problem += f"; there are {', '.join(known)}, and classes as MODULE.CLASS"
+            problem = f"Beam does not have this runner{_did_you_mean(name, known)}; "
+            problem += f"give one of {', '.join(known)}, or a class as MODULE.CLASS"
         raise OptionError(_BEAM_OPTIONS, problem, f"--runner={name}") from error
 
 
 def _parse(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The values of all options that Beam knows, and the words that it does not."""
+    """Returns the values of all options that Beam knows, and all other words."""
     parser = _parser()
     try:
         values, unknown = parser.parse_known_args(list(words))
     except argparse.ArgumentError as error:
         raise OptionError(
-            _BEAM_OPTIONS, f"have a wrong value: {error}", " ".join(words)
+            _BEAM_OPTIONS, f"wrong value: {error}", " ".join(words)
         ) from error
     return vars(values), unknown
 
@@ -138,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _BeamArgumentParser(
         prog="options of Beam", allow_abbrev=False, exit_on_error=False
     )
-    # A class that was defined twice, in a module that was run as a script, counts once.
+    # By name: a module that runs as a script may define a class twice.
     classes = {str(cls): cls for cls in PipelineOptions.__subclasses__()}
     for cls in classes.values():
         cls._add_argparse_args(parser)
@@ -146,13 +145,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _refuse_unknown(unknown: Sequence[str], more: Iterable[str], judged: bool) -> None:
-    """Raises OptionError for a word that is no option, nor the value of one."""
-    theirs = set(more)
-    known = [*_parser()._option_string_actions, *theirs]
+    """Raises OptionError for a word that is neither an option nor the value of one.
+
+    ``more`` are options of a job server. If not ``judged``, an unknown option is only
+    logged.
+    """
+    of_server = set(more)
+    known = [*_parser()._option_string_actions, *of_server]
     value_may_follow = False
     for word in unknown:
         name, equals, _ = word.partition("=")
-        if name in theirs:
+        if name in of_server:
             value_may_follow = not equals
             continue
         if not word.startswith("-") and value_may_follow:
@@ -161,12 +164,10 @@ def _refuse_unknown(unknown: Sequence[str], more: Iterable[str], judged: bool) -
         hint = _did_you_mean(name, known)
         if judged or not word.startswith("-"):
             raise OptionError(
-                _BEAM_OPTIONS, f"hold one that the runner does not know{hint}", name
+                _BEAM_OPTIONS, f"the runner does not know this option{hint}", name
             )
         value_may_follow = not equals
-        _LOG.warning(
-            "%s is no option of Beam's own%s; it is left to the job server.", name, hint
-        )
+        _LOG.warning("Beam has no option %s%s; the job server may know it.", name, hint)
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -175,12 +176,12 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def _ask_job_server(endpoint: str) -> list[str]:
-    """The options that a job server takes.
+    """Asks a job server for its options.
 
     Raises
     ------
     EngineError
-        If there is none.
+        If no job server answers.
     """
     import grpc
     from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
@@ -192,23 +193,22 @@ def _ask_job_server(endpoint: str) -> list[str]:
             answer = stub.DescribePipelineOptions(request, timeout=ANSWER_S)
         except grpc.RpcError as error:
             raise EngineError(
-                f"No job server of Beam answers at --job_endpoint={endpoint} "
+                f"No Beam job server answers at --job_endpoint={endpoint} "
                 f"({error.details()}). Start it, as launch/flink/start.sh and "
-                "launch/spark/start.sh do, or check host and port. Nothing was started "
-                "or written."
+                "launch/spark/start.sh do, or check host and port. Nothing was written."
             ) from error
     return [f"--{option.name}" for option in answer.options]
 
 
 def check_addresses(runner: str, values: dict[str, Any]) -> None:
-    """Connects once to each address that options name for a runner.
+    """Connects once to each address in the options of a runner.
 
-    What names none (``[local]``, ``local[4]``, ``yarn``) is left to the runner.
+    Values that are no address (``[local]``, ``local[4]``, ``yarn``) are not checked.
 
     Raises
     ------
     EngineError
-        If nobody takes the connection.
+        If a connection fails.
     """
     names, _, folder = _ENGINES.get(runner, ((), "", ""))
     for name in names:
@@ -222,21 +222,21 @@ def check_addresses(runner: str, values: dict[str, Any]) -> None:
             raise EngineError(
                 f"Nothing answers at --{name}={values[name]} ({error}). Start the "
                 f"engine, as launch/{folder}/start.sh does on this machine, or check "
-                "host and port. Nothing was started or written."
+                "host and port. Nothing was written."
             ) from error
 
 
 def explain_start(error: Exception, beam_args: Sequence[str]) -> EngineError | None:
-    """What to do where a job server could not be fetched; None for other errors."""
+    """Returns the error for a job server that Beam could not fetch; None for others."""
     from apache_beam import __version__
 
     if _CANNOT_FETCH not in str(error):
         return None
     runner = type(_make_runner(_parse(beam_args)[0]["runner"])).__name__
     _, option, folder = _ENGINES.get(runner, _ENGINES["FlinkRunner"])
-    what = str(error).partition(". ")[0]  # then come mirrors and places of a cache
+    what = str(error).partition(". ")[0]  # mirrors and paths of a cache follow
     return EngineError(
-        f"{runner} needs a job server that fits Beam {__version__}, and there "
-        f"is none to be had: {what}. Use launch/{folder}/submit.sh, which brings one "
-        f"that works, or give your own by --{option}=FILE."
+        f"{runner} needs a job server for Beam {__version__}, which Beam could not "
+        f"fetch: {what}. Use launch/{folder}/submit.sh, which brings a job server, or "
+        f"give your own with --{option}=FILE."
     )

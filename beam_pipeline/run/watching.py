@@ -1,4 +1,8 @@
-"""How far a run is, for whoever watches it while it runs."""
+"""How far a run is: reports it to a watcher during the run.
+
+A watcher is a function that takes the totals of the plan and returns a function that
+takes the examples and the seconds of audio written so far.
+"""
 
 from __future__ import annotations
 
@@ -10,66 +14,74 @@ from typing import Any
 from beam_pipeline.dataset.work_folder import Totals, read_progress
 from beam_pipeline.errors import InputError, StoreError
 
-POLL_S = 0.2
+POLL_S = 0.2  # shared memory
+WATCH_S = 2.0  # a work folder, perhaps on an object store
 
 Watch = Callable[[int, float], None]
-
-WATCH_S = 2.0
 
 
 @contextmanager
 def reporting(
     watch: Callable[[Totals], Watch] | None, totals: Totals, shared: Any
 ) -> Iterator[None]:
-    """Tells the watcher the sums of the shared numbers while the block runs."""
+    """Reports the progress of writers on this machine while the block runs.
+
+    ``shared`` is an array with two numbers for each writer: examples and seconds.
+    """
     if watch is None:
         yield
         return
     report = watch(totals)
-    done = threading.Event()
 
-    def tell() -> None:
+    def look() -> None:
         report(int(sum(shared[0::2])), sum(shared[1::2]))
 
-    def keep_telling() -> None:
-        while not done.wait(POLL_S):
-            tell()
-
-    thread = threading.Thread(target=keep_telling, daemon=True)
-    thread.start()
     try:
-        yield
+        with _repeating(look, POLL_S):
+            yield
     finally:
-        done.set()
-        thread.join()
-        tell()
+        look()
 
 
 @contextmanager
 def watching(work: str, watch: Callable[..., Any] | None) -> Iterator[None]:
-    """Tells the watcher what stands in the work folder, while the block runs."""
+    """Reports the progress that the work folder shows while the block runs."""
     if watch is None:
         yield
         return
-    done = threading.Event()
     started: list[tuple[Totals, Callable[[int, float], Any]]] = []
+    last = 0
 
-    def keep_telling() -> None:
-        while not done.wait(WATCH_S):
-            # The folder goes at the end, and a look that fails is made again.
-            with suppress(OSError, InputError, StoreError):
-                seen = read_progress(work)
-                if seen.totals.examples:
-                    if not started:
-                        started.append((seen.totals, watch(seen.totals)))
-                    started[0][1](seen.examples, seen.seconds)
+    def look() -> None:
+        nonlocal last
+        # The run deletes its folder at the end: a look may fail, or miss receipts.
+        with suppress(OSError, InputError, StoreError):
+            progress = read_progress(work)
+            if progress.totals.examples and progress.examples >= last:
+                last = progress.examples
+                if not started:
+                    started.append((progress.totals, watch(progress.totals)))
+                started[0][1](progress.examples, progress.seconds)
 
-    thread = threading.Thread(target=keep_telling, daemon=True)
+    with _repeating(look, WATCH_S):
+        yield
+    for totals, report in started:
+        report(*totals)
+
+
+@contextmanager
+def _repeating(look: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Calls a function again and again, in a thread, while the block runs."""
+    done = threading.Event()
+
+    def repeat() -> None:
+        while not done.wait(seconds):
+            look()
+
+    thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
         yield
     finally:
         done.set()
         thread.join()
-    for totals, report in started:
-        report(*totals)

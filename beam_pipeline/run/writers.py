@@ -1,4 +1,4 @@
-"""Writer processes on this machine: starting them, and learning how each ended."""
+"""Writer processes on this machine: how they start, write and end."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ import apache_beam as beam
 from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.run.phases import in_memory_pipeline, keep, kept_work
+from beam_pipeline.run.phases import in_memory_pipeline, store, stored_work
 from beam_pipeline.write.counters import ProcessCounter
 
-THREADED = {"tensorflow", "obstore"}  # have threads that Python does not know of
+THREADED = {"tensorflow", "obstore"}  # their threads are not in threading's count
 
 
 def write_phase(job: Job, folder: str, writer: int, writers: int, shared: Any) -> None:
-    """Writes every ``writers``-th shard of the kept plan."""
+    """Writes every ``writers``-th shard of the stored plan.
+
+    ``shared`` is an array with two numbers for each writer: examples and seconds.
+    """
     ProcessCounter.watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
     try:
         with in_memory_pipeline() as pipeline:
             work = (
                 pipeline
                 | "Writer" >> beam.Create([writer], reshuffle=False)
-                | "MyShards" >> beam.FlatMap(kept_work, folder, writers)
+                | "MyShards" >> beam.FlatMap(stored_work, folder, writers)
             )
             written = write_shards(work, job)
-            keep(written.infos, folder, "infos")
-            keep(written.rejects, folder, "lost")
-            keep(written.observed, folder, "observed")
+            store(written.infos, folder, "infos")
+            store(written.rejects, folder, "lost")
+            store(written.observed, folder, "observed")
     finally:
         ProcessCounter.watched = None
 
@@ -47,9 +50,9 @@ def write_phase(job: Job, folder: str, writer: int, writers: int, shared: Any) -
 def writer_processes(
     job: Job, folder: str, writers: int, shared: Any
 ) -> Iterator[list[Any]]:
-    """The writers, as (process, pipe of its failure); they end with the block."""
-    # A fork takes milliseconds and a fresh interpreter seconds, but only a process
-    # without threads, and without libraries that have some, can be forked safely.
+    """The writers, as (process, pipe for its error); killed at the end of the block."""
+    # A fork takes milliseconds and a new interpreter seconds, but only a process
+    # without threads, those of libraries included, can fork safely.
     can_fork = sys.platform == "linux" and threading.active_count() == 1
     method = "fork" if can_fork and not THREADED & set(sys.modules) else "spawn"
     context: Any = multiprocessing.get_context(method)
@@ -76,14 +79,14 @@ def writer_processes(
 
 
 def wait_for(processes: list[Any]) -> None:
-    """Waits for all writers to end well.
+    """Waits until all writers have ended.
 
     Raises
     ------
     AudioTFRecordsError
-        What the first to fail has raised.
+        The error of the first writer that failed.
     WorkerDied
-        If one ended without a word.
+        If a writer ended without sending an error.
     """
     for process, failure in _ended(processes):
         if failure is not None:
@@ -95,9 +98,9 @@ def wait_for(processes: list[Any]) -> None:
 
 @contextmanager
 def _frozen_memory() -> Iterator[None]:
-    """Processes that are forked in the block never look for garbage in what is here.
+    """Exempts the objects of now from garbage collection in processes forked here.
 
-    A collection would copy all of it.
+    A collection writes to each object, and so would copy the memory they share.
     """
     gc.freeze()
     try:
@@ -108,9 +111,9 @@ def _frozen_memory() -> Iterator[None]:
 
 @contextmanager
 def _hidden_main() -> Iterator[None]:
-    """Keeps a fresh interpreter from running the caller's script a second time.
+    """Keeps a new interpreter from running the caller's script a second time.
 
-    Nothing in it is needed: transforms live in modules.
+    Writers need nothing from it: transforms are in modules.
     """
     main = vars(sys.modules["__main__"])
     hidden = {name: main.get(name) for name in ("__file__", "__spec__")}
@@ -123,7 +126,7 @@ def _hidden_main() -> Iterator[None]:
 
 
 def _ended(started: list[Any]) -> Iterator[tuple[Any, BaseException | None]]:
-    """Each process as it ends, with the error that it sent."""
+    """Each process when it has ended, with the error that it sent."""
     waiting = {process.sentinel: (process, pipe) for process, pipe in started}
     while waiting:
         for sentinel in wait(list(waiting)):
@@ -137,21 +140,22 @@ def _ended(started: list[Any]) -> Iterator[tuple[Any, BaseException | None]]:
 
 
 def _obituary(process: Any) -> str:
+    """The message for a process that sent no error."""
     code = process.exitcode
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
     hint = ""
     if code == -signal.SIGKILL:
-        hint = " It may have run out of memory: try fewer --workers."
+        hint = " It may have run out of memory: try fewer `workers`."
     return (
-        f"A worker process ended early ({process.name}, {how}).{hint} The shards that "
-        "were finished are kept: give the same command again to continue."
+        f"A worker process ended early ({process.name}, {how}).{hint} Finished "
+        "shards are kept: give the same command again to continue."
     )
 
 
 def _writer_main(
     job: Job, folder: str, writer: int, writers: int, shared: Any, pipe: Connection
 ) -> None:
-    """One writer: ends with its parent, and sends home what it raises."""
+    """The process of a writer: sends its error to its parent, and ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
@@ -159,16 +163,16 @@ def _writer_main(
     except AudioTFRecordsError as error:
         pipe.send(error)
         sys.exit(1)
-    except Exception as error:  # sent home, where it is raised again
+    except Exception as error:  # the parent raises it
         first = error
-        while first.__cause__ is not None:  # what runners wrap is the cause
+        while first.__cause__ is not None:  # runners wrap errors
             first = first.__cause__  # type: ignore[assignment]
         lines = str(first).strip().splitlines() or [""]
         reason = f"{type(first).__name__}: {lines[-1]}"
         pipe.send(
             WorkerDied(
-                f"A worker failed (writer {writer}, {reason}). The shards that were "
-                "finished are kept: give the same command again to continue.",
+                f"A worker failed (writer {writer}, {reason}). Finished shards are "
+                "kept: give the same command again to continue.",
                 traceback.format_exc(),
             )
         )

@@ -1,0 +1,39 @@
+"""watching.py: what a watcher sees of a run."""
+
+import threading
+
+from beam_pipeline.dataset.work_folder import RunProgress, Totals
+from beam_pipeline.run import watching
+
+TOTALS = Totals(6, 3.0)
+
+
+def test_progress_never_goes_back(monkeypatch):
+    """A run deletes its receipts before it ends."""
+    looks = iter([(0, 0.0), (4, 2.0), (2, 1.0), (6, 3.0)])
+    seen, over = [], threading.Event()
+
+    def read(work):
+        look = next(looks, None)
+        if look is None:
+            over.set()
+            raise FileNotFoundError(work)
+        return RunProgress("writing", TOTALS, *look)
+
+    def watch(totals):
+        seen.append(totals)
+        return lambda *done: seen.append(done)
+
+    monkeypatch.setattr(watching, "read_progress", read)
+    monkeypatch.setattr(watching, "WATCH_S", 0.001)
+    with watching.watching("work", watch):
+        assert over.wait(30)
+    assert seen == [TOTALS, (0, 0.0), (4, 2.0), (6, 3.0), (6, 3.0)]
+
+
+def test_writers_are_summed_and_reported_at_the_end():
+    seen = []
+    with watching.reporting(lambda totals: lambda *done: seen.append(done), TOTALS,
+                            [2, 1.0, 4, 2.0]):  # fmt: skip
+        pass
+    assert seen[-1] == (6, 3.0)
