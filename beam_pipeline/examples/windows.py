@@ -130,7 +130,7 @@ def window_starts(
     return starts
 
 
-def cut_windows(
+def slice_windows(
     frames: npt.NDArray[np.float32],
     offset: int,
     starts: npt.NDArray[np.int64],

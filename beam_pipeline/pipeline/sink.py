@@ -24,7 +24,7 @@ from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import GzipWriter, frame_record
-from beam_pipeline.write.observations import merge_seen
+from beam_pipeline.write.observations import merge_observations
 
 CompressionTypes = filesystem.CompressionTypes
 
@@ -256,7 +256,7 @@ class _Stretch:
         self._span += element.span
         self._examples += len(element.records)
         self._left_out += element.left_out
-        self._seen = merge_seen(self._seen, element.seen)
+        self._seen = merge_observations(self._seen, element.seen)
 
     def abandon(self) -> None:
         """Closes and deletes the file."""
@@ -313,7 +313,7 @@ def join_parts(
         files.join(work_folder, PARTS), f"{uuid.uuid4().hex}{suffix}"
     )
     size, sha256 = files.concatenate([part.path for part in ordered], whole)
-    seen = functools.reduce(merge_seen, (part.seen for part in ordered))
+    seen = functools.reduce(merge_observations, (part.seen for part in ordered))
     left_out = sum(part.left_out for part in ordered)
     info = ShardInfo(shard, name + suffix, examples, size, sha256, left_out, seen)
     return _commit(whole, prefix, info, work_folder)

@@ -44,15 +44,15 @@ from beam_pipeline.write.blocks import (
     FrameBlock,
     Lost,
     WindowBlock,
-    cut_block,
-    decode_blocks,
-    encode_block,
+    apply_transforms,
+    cut_windows,
+    decode_audio,
+    encode_examples,
     keep_freed_memory,
     select_and_augment,
-    transform_block,
 )
 from beam_pipeline.write.counters import ProcessCounter
-from beam_pipeline.write.observations import Observations, merge_seen
+from beam_pipeline.write.observations import Observations, merge_observations
 
 # Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
 ROWS_PER_BLOCK = 256
@@ -203,7 +203,7 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class DecodeAudio(beam.DoFn):  # type: ignore[misc]
-    """Calls :func:`decode_blocks`: ShardWork -> FrameBlock | Lost, in order."""
+    """Calls :func:`decode_audio`: ShardWork -> FrameBlock | Lost, in order."""
 
     inputs: tuple[Input, ...]
     recipe: Recipe
@@ -217,14 +217,14 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
         self._one_thread.restore_original_limits()
 
     def process(self, work: ShardWork) -> Iterator[FrameBlock | Lost]:
-        yield from decode_blocks(work, self.inputs, self.recipe)
+        yield from decode_audio(work, self.inputs, self.recipe)
 
 
 class CutWindows(beam.DoFn):  # type: ignore[misc]
-    """Calls :func:`cut_block`: FrameBlock -> WindowBlock."""
+    """Calls :func:`cut_windows`: FrameBlock -> WindowBlock."""
 
     def process(self, block: FrameBlock | Lost) -> Iterator[WindowBlock | Lost]:
-        yield block if isinstance(block, Lost) else cut_block(block)
+        yield block if isinstance(block, Lost) else cut_windows(block)
 
 
 class SelectAndAugment(beam.DoFn):  # type: ignore[misc]
@@ -235,14 +235,14 @@ class SelectAndAugment(beam.DoFn):  # type: ignore[misc]
 
 
 class ApplyTransforms(beam.DoFn):  # type: ignore[misc]
-    """Calls :func:`transform_block`: WindowBlock -> FeatureBlock."""
+    """Calls :func:`apply_transforms`: WindowBlock -> FeatureBlock."""
 
     def process(self, block: WindowBlock | Lost) -> Iterator[FeatureBlock | Lost]:
-        yield block if isinstance(block, Lost) else transform_block(block)
+        yield block if isinstance(block, Lost) else apply_transforms(block)
 
 
 class EncodeExamples(beam.DoFn):  # type: ignore[misc]
-    """Calls :func:`encode_block`: FeatureBlock -> PlacedRecords; side output Reject.
+    """Calls :func:`encode_examples`: FeatureBlock -> PlacedRecords; side output Reject.
 
     The observations of a shard go with its last records. If a runner ends a bundle in
     the middle of a shard, they go with a PlacedRecords of span 0.
@@ -273,7 +273,7 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         if isinstance(block, Lost):
             yield _rejected(block.reject)
         else:
-            records = encode_block(block, self._encoder, self._targets)
+            records = encode_examples(block, self._encoder, self._targets)
             left_out = slot.examples - len(records)
             self._observed.add(block)
             self._count(block, left_out)
@@ -315,16 +315,16 @@ def split_info(info: ShardInfo) -> Iterator[Any]:
 
 
 class MergeObservations(beam.CombineFn):  # type: ignore[misc]
-    """Calls :func:`merge_seen`: the result does not depend on the order."""
+    """Calls :func:`merge_observations`: the result does not depend on the order."""
 
     def create_accumulator(self) -> Any:
         return None
 
     def add_input(self, merged: Any, seen: Any) -> Any:
-        return merge_seen(merged, seen)
+        return merge_observations(merged, seen)
 
     def merge_accumulators(self, several: Iterable[Any]) -> Any:
-        return reduce(merge_seen, several, None)
+        return reduce(merge_observations, several, None)
 
     def extract_output(self, merged: Any) -> Any:
         return merged

@@ -27,7 +27,7 @@ from beam_pipeline.errors import ClipError, UnreadableAudio
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.event_targets import near
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.windows import WindowPlan, cut_windows
+from beam_pipeline.examples.windows import WindowPlan, slice_windows
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.plan.clip_audio import open_clip, step_clip
@@ -107,7 +107,7 @@ class Lost:
     reject: Reject
 
 
-def decode_blocks(
+def decode_audio(
     work: ShardWork, inputs: Sequence[Input], recipe: Recipe
 ) -> Iterator[FrameBlock | Lost]:
     """Decodes the clips of a shard, in the order of its positions."""
@@ -224,10 +224,10 @@ def lose(slot: Slot, stage: str, error: ClipError) -> Lost:
     return Lost(slot, reject)
 
 
-def cut_block(block: FrameBlock) -> WindowBlock:
+def cut_windows(block: FrameBlock) -> WindowBlock:
     """Cuts a block's windows out of its frames."""
     win_len = block.slot.example_format.win_len
-    windows = cut_windows(block.frames, block.offset, block.starts, win_len)
+    windows = slice_windows(block.frames, block.offset, block.starts, win_len)
     return WindowBlock(block.slot, block.starts, block.copies, windows)
 
 
@@ -274,7 +274,7 @@ def timed(block: Block) -> tuple[Sequence[Event], npt.NDArray[np.float64], float
     return near(clip.events, starts_s, length_s), starts_s, length_s
 
 
-def transform_block(block: WindowBlock) -> FeatureBlock | Lost:
+def apply_transforms(block: WindowBlock) -> FeatureBlock | Lost:
     """Applies every transform to a block's windows."""
     clip, features = block.slot.clip, block.slot.example_format.features
     values: dict[str, npt.NDArray[Any]] = {}
@@ -288,7 +288,7 @@ def transform_block(block: WindowBlock) -> FeatureBlock | Lost:
     return FeatureBlock(block.slot, block.starts, block.copies, values, block.windows)
 
 
-def encode_block(
+def encode_examples(
     block: FeatureBlock, encoder: ExampleEncoder, targets: Mapping[str, int]
 ) -> list[bytes]:
     """Serialises a block's examples."""

@@ -82,7 +82,7 @@ class Observations:
         }
 
 
-def merge_seen(a: Seen | None, b: Seen | None) -> Seen | None:
+def merge_observations(a: Seen | None, b: Seen | None) -> Seen | None:
     """Returns the state of both together; None is the state of no examples."""
     if a is None or b is None:
         return b if a is None else a

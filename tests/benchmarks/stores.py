@@ -95,7 +95,7 @@ def clips_by_ours(folder):
     segments = [Segment(clip, 0, 1, at) for at, clip in enumerate(clips)]
     task = ShardTask.of(Shard("s", "records", 0, CLIPS), segments, "")
     work = ShardWork(task, example_format)
-    found = [block.frames for block in blocks.decode_blocks(work, inputs, recipe)]
+    found = [block.frames for block in blocks.decode_audio(work, inputs, recipe)]
     return np.concatenate(found)
 
 

@@ -14,7 +14,7 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.windows import (
     WindowPlan,
     count_windows,
-    cut_windows,
+    slice_windows,
     window_starts,
 )
 from beam_pipeline.recipe.recipe import Recipe
@@ -280,7 +280,7 @@ def test_long_clips_do_not_overflow(hours):
     assert last.tolist() == [count - 2, count - 1]
 
 
-# cut_windows
+# slice_windows
 
 
 def noise(*shape):
@@ -296,7 +296,7 @@ def slice_one(clip, start, length):
 def expect_cut(clip, starts, length, offset, stop):
     """Asserts that windows cut from frames offset .. stop are slices of the clip."""
     starts = np.array(starts, np.int64)
-    found = cut_windows(clip[..., offset:stop], offset, starts, length)
+    found = slice_windows(clip[..., offset:stop], offset, starts, length)
     wanted = np.stack([slice_one(clip, s, length) for s in starts])
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, wanted)
@@ -335,13 +335,13 @@ def test_any_ascending_starts_in_any_stretch(starts, length, channels, frames, d
 
 def test_evenly_spaced_windows_are_a_view():
     clip = noise(1000)
-    found = cut_windows(clip, 0, np.arange(0, 900, 10), 100)
+    found = slice_windows(clip, 0, np.arange(0, 900, 10), 100)
     assert np.shares_memory(found, clip)
 
 
 @pytest.mark.parametrize("starts", [[0], [0, 3], [0, 3, 6], [0, 3, 7]])
 def test_windows_cannot_be_written(starts):
-    windows = cut_windows(noise(20), 0, np.array(starts), 5)
+    windows = slice_windows(noise(20), 0, np.array(starts), 5)
     with pytest.raises(ValueError, match="read-only"):
         windows[0, 0] = 1
 
@@ -349,6 +349,6 @@ def test_windows_cannot_be_written(starts):
 def test_strided_frames_are_cut():
     clip = noise(2, 100)
     np.testing.assert_array_equal(
-        cut_windows(clip[:, ::2], 0, np.array([0, 10]), 8),
+        slice_windows(clip[:, ::2], 0, np.array([0, 10]), 8),
         np.stack([clip[:, 0:16:2], clip[:, 20:36:2]]),
     )

@@ -33,6 +33,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from beam_pipeline import Metadata
+from beam_pipeline.cli import given_flags
 from beam_pipeline.cli import main as cli_main
 from beam_pipeline.cli import parser as cli_parser
 from launch.dataflow import cost
@@ -354,7 +355,7 @@ def test_the_template_s_launcher_gives_flags_and_options() -> None:
     at = command.index("--")
     args = cli_main.parse_flags(command[:at])
     assert args.input == ["gs://b/one", "gs://b/two"]
-    assert keywords.given_options(args) == {
+    assert given_flags.given_options(args) == {
         "features": {"m": "log_mel(n_mels=8)|x()", "s": "identity()"},
         "random_starts": True,
         "win_seconds": 0.5,
