@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ProcessCounter:
-    """Counts what this process has written; :mod:`beam_pipeline.run.writer_processes` shares it.
+    """Counts what this process has written, for whoever watches the run.
 
     ``watched`` is None, or shared memory that the watcher sets before the work starts.
     It holds the number of examples, and the seconds of audio.
