@@ -21,7 +21,6 @@ from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
 from beam_pipeline.errors import OptionError, TooManyRejected
 
 PROGRAM = "audio-tfrecords"
-SECONDS_BETWEEN_LOOKS = 2.0
 
 
 def complain(message: str) -> None:
@@ -212,18 +211,12 @@ def run_transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.cli.reports import describe_progress
-    from beam_pipeline.dataset.work_folder import find_run, read_progress
+    from beam_pipeline.run.watching import follow
 
     _no_beam_args("status", beam_args)
     with contextlib.ExitStack() as stack:
         update: Callable[[int, float], None] | None = None
-        while True:
-            work = find_run(args.run_folder)
-            if work is None:
-                break
-            progress = read_progress(work)
-            if progress.error is not None:
-                raise progress.error
+        for progress in follow(args.run_folder):
             if not args.watch:
                 print(describe_progress(progress))
                 return 0
@@ -232,7 +225,6 @@ def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
                 update = (bar if sys.stderr.isatty() else watch_lines)(progress.totals)
             if update is not None:
                 update(progress.examples, progress.seconds)
-            time.sleep(SECONDS_BETWEEN_LOOKS)
     print(f"{args.run_folder}: complete")
     return 0
 

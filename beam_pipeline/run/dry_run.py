@@ -30,10 +30,10 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     """
     from beam_pipeline.plan.prober import Prober
 
+    check_label_column(recipe, inputs)
     shares = recipe.splits.hashed_shares()
     named = [entry.split for entry in inputs if entry.split]
     check_copies(recipe.augmentation.copies, shares or named)
-    check_label_column(recipe, inputs)
     rows = (row for row in list_sources(inputs, recipe) if row is not None)
     first = list(islice(rows, FIRST_ROWS))
     recipe = recipe.replace(fingerprint=False)  # which would decode the whole clip

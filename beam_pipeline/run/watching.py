@@ -7,11 +7,17 @@ takes the examples and the seconds of audio written so far.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from beam_pipeline.dataset.work_folder import Totals, read_progress
+from beam_pipeline.dataset.work_folder import (
+    RunProgress,
+    Totals,
+    find_run,
+    read_progress,
+)
 from beam_pipeline.errors import InputError, StoreError
 
 POLL_S = 0.2  # shared memory
@@ -67,6 +73,24 @@ def watching(work: str, watch: Callable[..., Any] | None) -> Iterator[None]:
         yield
     for totals, report in started:
         report(*totals)
+
+
+def follow(run_folder: str) -> Iterator[RunProgress]:
+    """Looks at a run, on whatever machine it is, until its data set is complete.
+
+    Raises
+    ------
+    InputError
+        If the folder holds neither a run nor a data set.
+    AudioTFRecordsError
+        The error that ended the run.
+    """
+    while (work := find_run(run_folder)) is not None:
+        progress = read_progress(work)
+        if progress.error is not None:
+            raise progress.error
+        yield progress
+        time.sleep(WATCH_S)
 
 
 @contextmanager
