@@ -106,7 +106,7 @@ def record(
     if run.is_template():
         raise OptionError(
             "--template_location",
-            "describes a job without running it; call `write_template` instead",
+            "makes a template and does not run the job; call `write_template` instead",
             run.beam_args,
         )
     if run.has_runner():
@@ -151,8 +151,8 @@ def write_template(
     with claimed_job(input, output, recipe, run) as job:
         if job is None:
             raise OutputError(
-                f"{os.fspath(output)} already holds this data set, complete. Give "
-                "another `output`, or `overwrite` to replace it."
+                f"{os.fspath(output)} already holds this data set, and it is complete. "
+                "Give another `output`, or give `overwrite` to replace it."
             )
         pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
         build_pipeline(pipeline, job)

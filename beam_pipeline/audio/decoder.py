@@ -121,7 +121,7 @@ class Decoder:
         self.info = probed or header
         if header.format == "FLAC" and self._flac is None:
             self.close()
-            raise UnreadableAudio(name, "has FLAC metadata blocks that do not end")
+            raise UnreadableAudio(name, "has incomplete FLAC metadata blocks")
         if not self.info.format:  # from a manifest, which has no formats
             self.info = replace(self.info, format=header.format, subtype=header.subtype)
             for field in ("sample_rate_hz", "channels", "frames"):
@@ -129,12 +129,15 @@ class Decoder:
                 if found != listed and (field != "frames" or has_exact_length(header)):
                     self.close()
                     raise UnreadableAudio(
-                        name, f"has {field} {found}, but its table says {listed}"
+                        name,
+                        f"has {field} {found}, but its row in the table says {listed}",
                     )
         if replace(header, frames=self.info.frames) != self.info:
             self.close()
             raise UnreadableAudio(
-                name, f"changed since it was probed: {self.info} is now {header}"
+                name,
+                f"changed after its header was read: it was {self.info}, and now it is "
+                f"{header}",
             )
         # libFLAC cannot seek in a file of unknown length. After a seek, MP3 and Vorbis
         # give different samples (Vorbis: 13 % of seeks, and still 2 % with a lead of
@@ -191,7 +194,7 @@ class Decoder:
         if self.read_into(out) < len(out):
             raise UnreadableAudio(
                 self.name,
-                f"decoding ended at frame {self.position} of {self.info.frames}",
+                f"only {self.position} of {self.info.frames} frames can be decoded",
             )
 
     def skip_to(self, frame: int) -> None:

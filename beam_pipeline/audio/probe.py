@@ -109,13 +109,14 @@ def check_channel(info: AudioInfo, channels: str | int, *, name: str) -> None:
         return
     if not isinstance(channels, int) or channels < 0:
         raise ValueError(
-            f"channels must be 'mix', 'keep' or an integer from 0; got {channels!r}"
+            "channels must be 'mix', 'keep' or an integer of 0 or more; got "
+            f"{channels!r}"
         )
     if channels >= info.channels:
         raise UnreadableAudio(
             name,
-            f"has {info.channels} channels, but channel {channels} was requested "
-            "(the first is 0)",
+            f"has {info.channels} channels, and no channel {channels} (the first "
+            "channel is 0)",
         )
 
 
@@ -134,32 +135,37 @@ def _read_header(file: BinaryIO, name: str) -> tuple[AudioInfo, int, str | None]
     cut: str | None = None
     if data is not None and _lacks_frames(data, info):
         cut = (
-            f"its header declares {data.declared} bytes of samples, "
-            f"{data.present} are present ({info.frames} frames)"
+            f"its header declares {data.declared} bytes of samples, but the file holds "
+            f"only {data.present} ({info.frames} frames)"
         )
     elif lacks_last_frame:
         with Decoder(file, name) as decoder:
             frames = _count_until_error(decoder)
         if frames < info.frames:
-            cut = f"its header declares {info.frames} frames, {frames} decode"
+            cut = (
+                f"its header declares {info.frames} frames, but {frames} can be decoded"
+            )
             info = replace(info, frames=frames)
     elif info.format == "OGG":
         with _reading(name):
             if ogg_is_chained(file, file_bytes):
                 raise UnreadableAudio(
                     name,
-                    "holds several Ogg streams one after another, but only the first "
-                    f"({info.frames} frames) would be read; split it",
+                    "holds several Ogg streams in sequence, but only the first "
+                    f"({info.frames} frames) would be read; split the file",
                 )
             if not ogg_ends_properly(file, file_bytes):
-                cut = f"no page is marked as the last; {info.frames} frames are present"
+                cut = (
+                    "no page is marked as the last; the file holds "
+                    f"{info.frames} frames"
+                )
     elif info.frames == 0 and data is not None and data.present > 0:
         # A recorder that was killed leaves this. So does one that recorded no
         # samples and appended its notes, which is what libsndfile assumes.
         raise EmptyAudio(
             name,
-            "holds no frames: its header declares no samples, but "
-            f"{data.present} bytes follow (repair the header if they are samples)",
+            f"holds no frames: its header declares no samples. {data.present} bytes "
+            "follow the header; if these are samples, repair the header",
         )
     return info, file_bytes, cut
 
@@ -193,7 +199,8 @@ def _count_frames(decoder: Decoder, *, finite: bool) -> int:
             bad = int(np.argmin(np.isfinite(block).all(axis=1)))
             raise NonFiniteAudio(
                 decoder.name,
-                f"frame {decoder.position - frames + bad} is NaN or infinite",
+                "has a sample that is NaN or infinite at frame "
+                f"{decoder.position - frames + bad}",
             )
         if frames < len(decoder.scratch):
             return decoder.position

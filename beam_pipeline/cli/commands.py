@@ -200,7 +200,7 @@ def run_transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     if args.win_len < 1 or args.sample_rate < 1:
         raise OptionError(
             "--win-len and --sample-rate",
-            "must be at least 1",
+            "must both be at least 1",
             (args.win_len, args.sample_rate),
         )
     window = args.sample_rate, args.win_len

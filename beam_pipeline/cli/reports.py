@@ -81,7 +81,7 @@ def describe_plan(
     """
     example_format = summary.example_format
     if example_format is None:
-        raise ValueError("a plan without clips")
+        raise ValueError("cannot describe a plan that has no clips")
     size = example_bytes(example_format.features)
     planned = {name: summary.kept(name) for name in summary.layouts}
     seconds = {name: some for name, (_, some) in planned.items()}

@@ -70,8 +70,8 @@ def locked(work: str) -> Iterator[None]:
         except OSError as error:
             file.close()
             raise OutputError(
-                f"Another run on this machine uses {work}. Wait until it ends, or give "
-                "another `output`."
+                f"Another run on this machine uses {work}. Wait until that run ends, "
+                "or give another `output`."
             ) from error
         # The run that held the lock may have deleted the file after this one opened it.
         # The lock of a deleted file keeps nobody out.
@@ -109,13 +109,14 @@ def check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
         a, b = f"{work.rstrip('/')}/", f"{other.rstrip('/')}/"
         if a.startswith(b) or b.startswith(a):
             raise OutputError(
-                f"`work_dir` {work} and {what} {other} must not contain each other. "
-                "Give another `work_dir`: the run empties it when it is complete."
+                f"`work_dir` {work} and {what} {other} must be separate, but one is "
+                "inside the other or they are the same. A complete run empties its "
+                "`work_dir`. Give another `work_dir`."
             )
     foreign = foreign_file(work)
     if foreign is not None:
         raise OutputError(
-            f"`work_dir` {work} holds files that no run has written, for example "
+            f"`work_dir` {work} holds files that do not belong to a run, for example "
             f"{foreign}. Give a new or empty folder."
         )
 
@@ -157,8 +158,8 @@ def claim_output(
         for entry in inputs:
             if (output + os.sep).startswith(entry.location.rstrip(os.sep) + os.sep):
                 raise OutputError(
-                    f"`output` {output} is inside `input` {entry.location}. Give a "
-                    "folder outside it."
+                    f"`output` {output} is inside `input` {entry.location}. Give an "
+                    "`output` outside the `input`."
                 )
     job_file = files.join(work, JOB_FILE)
     held = list(islice(_held_files(output, work), 100_000))
@@ -176,21 +177,25 @@ def claim_output(
             target = found.get("output", output) if isinstance(found, dict) else output
             if target != output:
                 raise OutputError(
-                    f"`work_dir` {work} holds an unfinished run into {target}. Give "
-                    "another `work_dir`, or `overwrite` to give that run up."
+                    f"`work_dir` {work} holds an unfinished run that writes to "
+                    f"{target}. Give another `work_dir`, or give `overwrite` to "
+                    "discard that run."
                 )
             raise OutputError(
-                f"{output} holds an unfinished run with another recipe, other inputs, "
-                "other library versions or other code of a transform. Give its command "
-                "again to finish it, or `overwrite` to replace it, or another `output`."
+                f"{output} holds an unfinished run. That run has another recipe, other "
+                "inputs, other library versions or other transform code. To finish it, "
+                "give its command again. To replace it, give `overwrite`. To keep it, "
+                "give another `output`."
             )
     if held and set(held) != {REJECTED}:
         foreign = [name for name in held if not is_ours(name)]
         if foreign or not overwrite:
             what = f"a data set, and {difference}" if difference else "a data set"
             if foreign:
-                what = f"files that do not belong to a data set, as {foreign[0]}"
-            hint = "" if foreign else ", or `overwrite` to replace it"
+                what = (
+                    f"files that do not belong to a data set, for example {foreign[0]}"
+                )
+            hint = "" if foreign else ", or give `overwrite` to replace it"
             raise OutputError(f"{output} holds {what}. Give another `output`{hint}.")
     # The metadata first: without them the data set is not complete.
     for name in sorted(held, key=lambda name: name != METADATA):

@@ -44,19 +44,20 @@ def check_any_selected(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
         return
     if not recipe.windows.keep:
         raise InputError(
-            f"None of {left_out} windows has an event that counts, and `no_event` is "
-            "drop. Check the times in `events`, or lower `event_overlap` "
-            f"({recipe.events.overlap:g}), and give `overwrite` to replace this run."
+            f"None of {left_out} windows overlaps an event enough, and `no_event` is "
+            "drop, so no window is left. Check the times in `events`, or lower "
+            f"`event_overlap` ({recipe.events.overlap:g}). Give `overwrite` to replace "
+            "this run."
         )
     more = ""
     if recipe.shards.num_elems:
         more = (
-            f", or raise `num_elems` ({recipe.shards.num_elems}), which limits the "
-            "windows before `keep` selects among them"
+            f", or raise `num_elems` ({recipe.shards.num_elems}), because `keep` can "
+            "select only among that many windows"
         )
     raise InputError(
-        f"None of {left_out} windows passes `keep` '{recipe.windows.keep}'. Lower its "
-        f"threshold{more}, and give `overwrite` to replace this run."
+        f"None of {left_out} windows passes `keep` '{recipe.windows.keep}'. Lower the "
+        f"threshold of `keep`{more}. Give `overwrite` to replace this run."
     )
 
 
@@ -86,8 +87,8 @@ def check_complete(
                 problems.append(f"{name}: written {written[name]} times")
             elif filled[name] + lost[name] != shard.examples:
                 problems.append(
-                    f"{name}: {filled[name]} examples and {lost[name]} lost of "
-                    f"{shard.examples} planned"
+                    f"{name}: {filled[name]} examples written and {lost[name]} lost, "
+                    f"but {shard.examples} planned"
                 )
     if problems:
         more = len(problems) - NAMED_IN_ERRORS

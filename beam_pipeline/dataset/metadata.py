@@ -134,12 +134,13 @@ class Metadata:
         """
         if values.get("format_version") != FORMAT_VERSION:
             raise InputError(
-                f"{METADATA} has format version {values.get('format_version')!r}; this "
-                f"version reads {FORMAT_VERSION}. Update {DISTRIBUTION}."
+                f"{METADATA} has format version {values.get('format_version')!r}, but "
+                f"the installed {DISTRIBUTION} reads only format version "
+                f"{FORMAT_VERSION}. Update {DISTRIBUTION}."
             )
         # The hash is of the JSON in the file: later versions may add recipe fields.
         if json_sha256(values["recipe"]) != values["recipe_sha256"]:
-            raise ValueError("recipe_sha256 is not the hash of recipe")
+            raise ValueError("recipe_sha256 is not the SHA-256 of the recipe")
         return cls(
             Recipe(**values["recipe"]),
             {n: FeatureSpec.from_json(n, v) for n, v in values["features"].items()},

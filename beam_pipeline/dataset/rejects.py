@@ -22,10 +22,10 @@ def check_rejects(
     rejected = len({reject.row for reject in rejects})
     if rejected > allowed_rejects(max_rejected, listing.clips):
         raise TooManyRejected(
-            f"{rejected} of {listing.clips} clips were rejected, and `max_rejected` is "
-            f"{max_rejected}:\n{name_some(rejects)}\nAll other clips are written. To "
-            "accept the data set without these, give the same command again "
-            f"with `max_rejected` {rejected}."
+            f"The run rejected {rejected} of {listing.clips} clips, but `max_rejected` "
+            f"is {max_rejected}:\n{name_some(rejects)}\nAll other clips are written. "
+            "To accept the data set without the rejected clips, give the same command "
+            f"again with `max_rejected` {rejected}."
         )
 
 

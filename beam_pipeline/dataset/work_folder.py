@@ -204,7 +204,7 @@ def find_run(folder: str) -> str | None:
             return None
     raise InputError(
         f"{folder} holds no run and no data set. Give the `output` of a run, or its "
-        "`work_dir`; a run deletes its work folder when the data set is complete."
+        "`work_dir`. A run deletes its `work_dir` when the data set is complete."
     )
 
 

@@ -176,7 +176,8 @@ def _checked_copy(
     if made.dtype != np.float32 or made.shape != windows.shape:
         raise RecipeError(
             type(step).__name__,
-            f"must return float32 of shape {windows.shape}, as its windows are",
+            "must return float32 values of the same shape as its windows, "
+            f"{windows.shape}",
             f"{made.dtype} {made.shape}",
         )
     made = made.view()

@@ -194,7 +194,8 @@ def decode_examples(
         found = str(column.type.value_type)
         if not found.endswith(_ARROW_TYPES[spec.encoding]):
             raise ValueError(
-                f"feature {name} is stored as {found}; its spec says {spec.encoding}"
+                f"feature {name} is stored as {found}, but its spec says "
+                f"{spec.encoding}"
             )
     decoders = {name: _DECODERS[spec.encoding] for name, spec in specs.items()}
     return [

@@ -46,17 +46,18 @@ def check_any_event(
     if alike:
         name, other = min(alike.items())
         why = (
-            f" Several clips are called {name}, for example {other}: write paths in "
-            "that file."
+            f" Several clips have the name {name}, for example {other}. Write paths "
+            "instead of names in that file."
         )
     elif table is not None and table.by_name:
         why = (
-            f" That file names {min(table.by_name)}, but a clip is called {clip}: its "
-            "names must be paths relative to the input, or base names."
+            f" That file has the name {min(table.by_name)}, and a clip has the name "
+            f"{clip}. Each name in the file must be a path relative to the input, or a "
+            "file name without a folder."
         )
     raise InputError(
         f"No event in {events.source} belongs to a clip that can be recorded."
-        f"{why} Check `events`, or name a class with `no_event`."
+        f"{why} Check `events`, or set `no_event` to a class."
     )
 
 
@@ -242,7 +243,7 @@ class EventRule:
             if not axes or axes[0].get("name") != "time":
                 raise RecipeError(
                     "event_targets",
-                    f"feature {name} has no time axis, which a mask needs",
+                    f"a mask needs a time axis, but feature {name} has none",
                     target,
                 )
             masked[name] = axes[0]

@@ -224,8 +224,9 @@ class FeatureSet:
         same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
         if values.shape != expected or not same_type:
             raise ValueError(
-                f"returned {values.dtype} {values.shape}; expected {spec.dtype} "
-                f"{expected}, as for silent windows"
+                f"returned {values.dtype} {values.shape}, but it must return "
+                f"{spec.dtype} {expected}, the same type and shape as for silent "
+                "windows"
             )
         return values
 
@@ -298,12 +299,14 @@ def _try_on_silence(
     if values.shape[:1] != (2,):
         raise RecipeError(
             TRANSFORM.field,
-            "must return one row for each window: shape (2, ...) for windows of shape "
-            f"{silence.shape}",
+            "must return one row for each window, so shape (2, ...) for windows of "
+            f"shape {silence.shape}",
             values.shape,
         )
     if values.size == 0:
-        raise RecipeError(TRANSFORM.field, "returns no values", values.shape)
+        raise RecipeError(
+            TRANSFORM.field, "must return at least one value", values.shape
+        )
     return _native(values)
 
 

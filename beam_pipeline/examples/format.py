@@ -66,8 +66,9 @@ class ExampleFormat:
         if rate is None and by_seconds:
             raise RecipeError(
                 "sample_rate",
-                "needs one value for all clips, because `win_seconds` or `hop_seconds` "
-                "is given; give `sample_rate`, or `win_len` and `hop`",
+                "must be the same for all clips, because `win_seconds` or "
+                "`hop_seconds` is given; give `sample_rate`, or give `win_len` and "
+                "`hop` instead",
                 _listed(corpus.rates_hz, "Hz", corpus.named),
             )
         channels = None
@@ -76,8 +77,8 @@ class ExampleFormat:
             if channels is None:
                 raise RecipeError(
                     "channels",
-                    "keep needs the same number of channels in every clip; mix them, "
-                    "or pick one",
+                    "keep needs the same number of channels in every clip; give mix, "
+                    "or give the number of one channel",
                     _listed(corpus.channels, "channels", corpus.named),
                 )
         classes = corpus.labels

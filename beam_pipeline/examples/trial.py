@@ -132,5 +132,5 @@ def run_on_windows(
                 where = f"the window at frame {starts[at]}"
                 break
         raise TransformError(
-            filepath, f"{name}, {where}: {type(error).__name__}: {error}"
+            filepath, f"{name} fails on {where}: {type(error).__name__}: {error}"
         ) from error

@@ -68,9 +68,9 @@ class Layout:
         def check(option: str, wanted: Sequence[str]) -> tuple[str, ...]:
             for name in wanted:
                 if name not in names:
-                    has = ", ".join(names) or "no columns"
+                    has = f"the columns {', '.join(names)}" if names else "no columns"
                     raise RecipeError(
-                        option, f"must be a column; {where} has {has}", name
+                        option, f"must name a column; {where} has {has}", name
                     )
             return tuple(wanted)
 
@@ -113,8 +113,8 @@ def _usual_path(names: Sequence[str], where: str) -> str:
             return name
     raise RecipeError(
         "path_column",
-        f"must name the column with the path, one of {', '.join(names)}; {where} has "
-        f"none of the usual ones, {', '.join(PATH_NAMES)}",
+        f"must name the column that holds the paths; {where} has the columns "
+        f"{', '.join(names)}, but none of the usual ones ({', '.join(PATH_NAMES)})",
         None,
     )
 
@@ -125,11 +125,11 @@ def _label_column(names: Sequence[str], recipe: Recipe, where: str) -> str | Non
     if labels.label_from in names:
         return labels.label_from
     if not reads_names(labels.label_from):
-        has = f"only {', '.join(names)}" if names else "no columns"
+        has = f"the columns {', '.join(names)}" if names else "no columns"
         raise RecipeError(
             "label_from",
-            f"must be one of {', '.join(LABEL_SOURCES)}, a regular expression with a "
-            f"group like (?P<class>[a-z]+), or a column; {where} has {has}",
+            f"must be {', '.join(LABEL_SOURCES)}, a column, or a regular expression "
+            f"with a group like (?P<class>[a-z]+); {where} has {has}",
             labels.label_from,
         )
     has_classes = labels.label_from != "none" or recipe.events.source is not None
@@ -152,8 +152,8 @@ def _check_extra(extra: Sequence[str], recipe: Recipe) -> None:
             use = "read classes from it with `label_from` class, " * is_class
             raise RecipeError(
                 "columns",
-                "must not have a name that examples use for something else; "
-                f"{use}rename the column, or leave it out with `columns`",
+                "examples already use this name for something else; "
+                f"{use}rename the column, or give `columns` without it",
                 name,
             )
 
@@ -195,7 +195,7 @@ def finite_number(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or abs(number) > MOST_FLOAT32:
-        raise ValueError(f"has {value!r} in column {name}, which is not a number")
+        raise ValueError(f"has {value!r} in column {name}, but it must be a number")
     return number
 
 
@@ -222,7 +222,7 @@ def convert(name: str, value: Any, dtype: str) -> Any:
         return number
     except (TypeError, ValueError):
         raise ValueError(
-            f"has {value!r} in column {name}, which is not a whole number of 64 bits"
+            f"has {value!r} in column {name}, but it must be a 64-bit whole number"
         ) from None
 
 
@@ -230,6 +230,6 @@ def target_value(name: str, value: Any) -> float:
     """Returns a number to predict, which must not be missing."""
     if value in (None, ""):
         raise ValueError(
-            f"has no number in column {name}, which `target_columns` needs"
+            f"has an empty column {name}, but `target_columns` needs a number there"
         )
     return finite_number(name, value)

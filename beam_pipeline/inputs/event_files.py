@@ -114,14 +114,14 @@ def _text_rows(text: str, location: str) -> list[tuple[int, dict[str, Any]]]:
         names = {*START_NAMES, *END_NAMES, *LABEL_NAMES}
         if not rows and not set(header) & names:
             raise InputError(
-                f"{location}, line {table[0][0]}: must be an event (start, end and "
-                f"label, with tabs between them) or a header, not {first!r}."
+                f"{location}, line {table[0][0]}: this line must be a header or an "
+                f"event (start, end and label, with tabs between them), not {first!r}."
             )
     for n, row in rows:
         if len(row) != len(header):
             raise InputError(
-                f"{location}, line {n}: {len(row)} values, but there are {len(header)} "
-                f"columns ({', '.join(header)})."
+                f"{location}, line {n}: this line has {len(row)} values, but the table "
+                f"has {len(header)} columns ({', '.join(header)})."
             )
     return [(n, dict(zip(header, row, strict=True))) for n, row in rows]
 
@@ -144,7 +144,7 @@ def _split_lines(
                 rows.append((line, row))
             line = reader.line_num + 1
     except csv.Error as error:
-        hint = "; is a quote not closed?" if is_csv else ""
+        hint = "; check for a missing closing quote" if is_csv else ""
         raise InputError(f"{location}, line {line}: {error}{hint}") from error
     return rows
 
@@ -169,7 +169,9 @@ def _json_rows(
         raise InputError(f"{location}: {error}.") from error
     for n, row in rows:
         if not isinstance(row, Mapping):
-            raise InputError(f"{location}, entry {n}: must be an object, not {row!r}.")
+            raise InputError(
+                f"{location}, entry {n}: this entry must be an object, not {row!r}."
+            )
     return [(n, {str(k).lower(): v for k, v in row.items()}) for n, row in rows]
 
 
@@ -188,13 +190,16 @@ def _event(row: Mapping[str, Any], label_column: str | None, where: str) -> Even
         begin = _seconds(offset, where)
         start, end = begin, begin + (end - start)
     if end < start:
-        raise InputError(f"{where}: the event ends at {end:g} s, before {start:g} s.")
+        raise InputError(
+            f"{where}: the event ends at {end:g} s, but starts at {start:g} s."
+        )
     label = str(label_value).strip()
     if not label:
         raise InputError(f"{where}: the event has an empty label.")
     if len(label.splitlines()) > 1:
         raise InputError(
-            f"{where}: the label has several lines, {label!r}; is a quote not closed?"
+            f"{where}: the label {label!r} has several lines. Check for a missing "
+            "closing quote."
         )
     return Event(start, end, label)
 
@@ -205,8 +210,8 @@ def _required(
     value = _find(row, names)
     if value is None:
         raise InputError(
-            f"{where}: the {kind} has no column ({', '.join(names)}); the columns are "
-            f"{', '.join(map(str, row))}."
+            f"{where}: the event has no {kind} in a column with the name "
+            f"{' or '.join(names)}. The columns are {', '.join(map(str, row))}."
         )
     return value
 
@@ -229,7 +234,7 @@ def _seconds(value: Any, where: str) -> float:
     except (TypeError, ValueError):
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds >= 0):
-        raise InputError(f"{where}: {value!r} is not a time in seconds, 0 or more.")
+        raise InputError(f"{where}: {value!r} must be a time in seconds, 0 or more.")
     return seconds
 
 
@@ -271,8 +276,8 @@ class EventTable:
     def unclear(self, name: str, other: str) -> str:
         """Returns the problem of a clip whose name in the table another clip has."""
         return (
-            f"has the name {name} in {self.where}, and so has {other}; write paths "
-            "there, so that each event belongs to one file"
+            f"has the name {name} in {self.where}, but {other} has the same name "
+            "there; write paths instead, so that each event belongs to one file"
         )
 
 
@@ -282,7 +287,7 @@ def _parse_table(content: bytes, location: str, label_column: str | None) -> Eve
     if None in found:
         raise InputError(
             f"{location} does not name the file of each event: it has none of the "
-            f"columns {', '.join(FILE_NAMES)}. For a table beside each clip, give "
+            f"columns {', '.join(FILE_NAMES)}. If each clip has its own table, give "
             "`events` as '{folder}/{stem}.txt'."
         )
     written = [str(name).replace("\\", "/") for name in found]  # on Windows, too
@@ -330,8 +335,8 @@ def clip_events(
         if event.label not in (classes or ()):
             raise UnusableEntry(
                 filepath,
-                f"has an event of class {event.label} at {event.start_s:g} s, which is "
-                "not one of `classes`",
+                f"has an event of class {event.label} at {event.start_s:g} s, but this "
+                "class is not in `classes`",
             )
     return events
 
@@ -356,8 +361,8 @@ def _own_events(filepath: str, root: str, asked: Events) -> tuple[Event, ...]:
     if not files.exists(location):
         raise UnusableEntry(
             filepath,
-            f"has no file of events {below}; create it, and leave it empty if the "
-            "clip has no events",
+            f"has no file of events: {below} does not exist; create it, and leave it "
+            "empty if the clip has no events",
         )
     try:
         found = read_events(files.read_bytes(location), location, asked.column)
@@ -367,5 +372,9 @@ def _own_events(filepath: str, root: str, asked: Events) -> tuple[Event, ...]:
         ) from error
     for other in found:
         if other is not None and other.replace("\\", "/").rpartition("/")[2] != name:
-            raise UnusableEntry(filepath, f"has events of {other} in {below}")
+            raise UnusableEntry(
+                filepath,
+                f"has a file of events, {below}, that holds events of another file, "
+                f"{other}",
+            )
     return tuple(sorted(event for some in found.values() for event in some))

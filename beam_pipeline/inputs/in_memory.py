@@ -100,16 +100,16 @@ def labelled_rows(
     for entry in inputs:
         if entry.kind == TABLE:
             raise InputError(
-                f"{entry.location} is a table, which has classes in a column. Give the "
-                "column's name as `label_from` instead of a mapping."
+                f"`label_from` is a mapping, but {entry.location} is a table, whose "
+                "classes are in a column. Give `label_from` the name of that column."
             )
         by_path: dict[str, str] = {}
         for name in classes:
             path = normal_path(entry.root, os.fspath(name))
             if by_path.setdefault(path, name) != name:
                 raise InputError(
-                    f"`label_from` has {by_path[path]} and {name}, which are the same "
-                    "file. Remove one of them."
+                    f"`label_from` has both {by_path[path]} and {name}, but these are "
+                    "the same file. Remove one of them."
                 )
         rows = []
         for name, taken in list_input(entry):
@@ -120,11 +120,11 @@ def labelled_rows(
             if given is not None:
                 rows[-1]["class"] = missing.pop(given, classes[given])
         if not rows:
-            raise InputError(f"{entry.location} has no audio file.")
+            raise InputError(f"{entry.location} holds no audio file.")
         tables.append(rows)
     for name in missing:
         raise InputError(
-            f"`label_from` has a class for {name}, which is not one of the files. Give "
-            f"paths relative to {inputs[0].root}, or absolute paths."
+            f"`label_from` has a class for {name}, but there is no such file in the "
+            f"input. Give paths relative to {inputs[0].root}, or absolute paths."
         )
     return tables

@@ -128,8 +128,8 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
     if decided_by is not None and named:
         raise RecipeError(
             decided_by,
-            "decides the splits, and so does `input` as SPLIT=INPUT; give only one of "
-            "the two",
+            "cannot be given together with `input` as SPLIT=INPUT, because both decide "
+            "the splits; give only one of the two",
             json[decided_by],
         )
     if recipe.splits.group_by and decided_by is None and not named:
@@ -159,9 +159,9 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
                 for each in (surveyed[0], entry)
             )
             raise InputError(
-                f"{surveyed[0].location} has the columns {first} for examples, but "
-                f"{entry.location} has {other}. All examples need the same columns: "
-                "choose them with `columns`, or give none."
+                f"All examples need the same columns, but {surveyed[0].location} gives "
+                f"them {first}, and {entry.location} gives them {other}. Choose common "
+                "columns with `columns`, or set `columns` to none."
             )
     return surveyed
 

@@ -192,7 +192,7 @@ class RowReader:
         )
         for part in parts if self._classes else ():
             if part not in self._classes:
-                raise ValueError(f"has class {part}, which is not one of `classes`")
+                raise ValueError(f"has class {part}, but it is not in `classes`")
         return label if self._separator is None else self._separator.join(parts)
 
     def _joined(self, labels: Sequence[Any]) -> str:
@@ -200,19 +200,19 @@ class RowReader:
         column = self._layout.label
         if self._separator is None:
             raise ValueError(
-                f"has a list of classes in column {column}; give `label_separator`, "
-                "a text that is in none of them"
+                f"has a list of classes in column {column}; set `label_separator` to a "
+                "text that no class contains"
             )
         for label in labels:
             if isinstance(label, list | dict | bool) or label is None or label != label:
                 raise ValueError(
-                    f"has {json.dumps(label, default=str)} in the list of column "
-                    f"{column}, which is not a class"
+                    f"has a list in column {column} with an entry that is not a class: "
+                    f"{json.dumps(label, default=str)}"
                 )
             if self._separator in str(label):
                 raise ValueError(
-                    f"has class {label} in column {column}, which contains "
-                    f"{self._separator!r}; give another `label_separator`"
+                    f"has class {label} in column {column}, but this class contains "
+                    f"the separator {self._separator!r}; give another `label_separator`"
                 )
         return self._separator.join(map(str, labels))
 
@@ -224,7 +224,7 @@ class RowReader:
             group = group_name(values.get(name))
             if not group:
                 raise ValueError(
-                    f"has no value in column {name}, which `group_by` needs"
+                    f"has an empty column {name}, but `group_by` needs a value there"
                 )
             parts.append(group)
         return GROUP_SEPARATOR.join(parts)
@@ -236,8 +236,9 @@ class RowReader:
             name = str(values.get(self._layout.split) or "").strip()
             if not name.isidentifier():
                 raise ValueError(
-                    f"has {name!r} in column {self._layout.split}, which cannot be the "
-                    "name of a split; use letters, digits and _, not a digit first"
+                    f"has {name!r} in column {self._layout.split}, but this cannot be "
+                    "the name of a split; use letters, digits and _, and do not begin "
+                    "with a digit"
                 )
             return name
         if self._splitter is not None:
@@ -272,7 +273,9 @@ def _segment(values: Row) -> tuple[float, float | None, int | None]:
     if duration_s is not None and duration_s <= 0:
         raise ValueError(f"has duration_s {duration_s:g}, which is not positive")
     if channel is not None and (channel < 0 or channel != int(channel)):
-        raise ValueError(f"has channel {channel:g}, which is not a whole number from 0")
+        raise ValueError(
+            f"has channel {channel:g}, which is not a whole number, 0 or more"
+        )
     return offset_s or 0.0, duration_s, None if channel is None else int(channel)
 
 

@@ -94,8 +94,8 @@ def resolve_inputs(texts: Sequence[str]) -> list[Input]:
     without = [entry.location for entry in inputs if not entry.split]
     if without and len(without) < len(inputs):
         raise InputError(
-            f"`input` {without[0]} has no split, but other inputs have one. Give every "
-            "input as SPLIT=INPUT, or none."
+            f"`input` {without[0]} has no split, but other inputs have one. Give all "
+            "inputs as SPLIT=INPUT, or give all inputs without SPLIT."
         )
     for i, outer in enumerate(inputs):
         for j, inner in enumerate(inputs):

@@ -83,7 +83,7 @@ def open_table(
         head = file.read(SNIFFED_BYTES).decode("utf-8-sig", "replace")
     line = head.partition("\n")[0].rstrip("\r")
     if not line.strip():
-        raise InputError(f"{location} is empty, or its first line is.")
+        raise InputError(f"{location} is empty, or its first line is empty.")
     if delimiter is None:
         counts = {mark: line.count(mark) for mark in DELIMITERS}
         most = max(DELIMITERS, key=counts.__getitem__)
@@ -199,8 +199,8 @@ def _plain(value: Any, name: str, number: int) -> Any:
     if hasattr(value, "isoformat"):  # a date
         return value.isoformat()
     raise InputError(
-        f"Row {number} of the table given as input has {value!r} in column {name}, "
-        "which is neither text nor a number."
+        f"Row {number} of the table given as input has {value!r} in column {name}. "
+        "This value is neither text nor a number."
     )
 
 
@@ -216,8 +216,9 @@ def _csv_rows(file: BinaryIO, table: Table) -> Iterator[tuple[int, Row]]:
                 yield reader.line_num, dict(zip(names, values, strict=True))
             elif values:
                 raise InputError(
-                    f"{table.location}, line {reader.line_num}: {len(values)} values, "
-                    f"but there are {width} columns ({', '.join(names)})."
+                    f"{table.location}, line {reader.line_num}: this line has "
+                    f"{len(values)} values, but the table has {width} columns "
+                    f"({', '.join(names)})."
                 )
     except UnicodeDecodeError as error:
         raise _not_utf8(table.location) from error
@@ -239,7 +240,7 @@ def _json_rows(file: BinaryIO, location: str) -> Iterator[tuple[int, Row]]:
             raise InputError(f"{location}, line {number}: {error}.") from error
         if not isinstance(row, dict):
             raise InputError(
-                f"{location}, line {number}: must be an object like "
+                f"{location}, line {number}: this line must be an object like "
                 f'{{"path": "a.wav"}}, not {type(row).__name__}.'
             )
         yield number, row

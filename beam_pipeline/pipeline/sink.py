@@ -247,9 +247,9 @@ class _Stretch:
         end = element.position + element.span
         if end > self._shard.examples:
             raise IncompleteRun(
-                f"shard {self._shard.name}: got a record for position {end - 1}, but "
-                f"there are {self._shard.examples}: the runner mixed two plans. Run "
-                "the job again."
+                f"Shard {self._shard.name} has {self._shard.examples} positions, but "
+                f"got a record for position {end - 1}. The runner mixed two plans. "
+                "Run the job again."
             )
         for record in element.records:
             self._sink.write_record(self._file, record)
@@ -297,14 +297,14 @@ def join_parts(
     for part in ordered:
         if part.position != end:
             raise IncompleteRun(
-                f"shard {name}: expected records from position {end} on, but got "
-                f"{part.position}: the runner lost or repeated records. Run the job "
-                "again."
+                f"Shard {name} needs a record for position {end}, but got one for "
+                f"position {part.position}. The runner lost or repeated records. Run "
+                "the job again."
             )
         end += part.span
     if end != shard.examples:
         raise IncompleteRun(
-            f"shard {name}: got {end} of {shard.examples} records: the runner lost "
+            f"Shard {name} got {end} of {shard.examples} records. The runner lost "
             "records. Run the job again."
         )
     examples = sum(part.examples for part in ordered)

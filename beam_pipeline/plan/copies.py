@@ -39,7 +39,7 @@ def check_copies(copies: int, splits: Iterable[str]) -> None:
     if copies and names and not any(copies_in(copies, n) for n in names):
         raise RecipeError(
             "copies",
-            f"needs a split called train; the splits are {', '.join(names)}",
+            f"need a split named train, but the splits are {', '.join(names)}",
             copies,
         )
 

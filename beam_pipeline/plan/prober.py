@@ -94,8 +94,8 @@ class Prober:
         if windows == 0:
             raise ShortClip(
                 row.filepath,
-                f"is shorter than one window: it has {frames} frames, a window "
-                f"{plan.length}; use a shorter window, or `tail` = pad",
+                f"is shorter than one window: it has {frames} frames, but a window has "
+                f"{plan.length}; use a shorter window, or set `tail` to pad",
             )
         split = row.split or self._split
         if split:
@@ -176,7 +176,7 @@ def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
     if start >= frames or stop > frames + rate_hz * SECONDS_ROUNDED:
         raise UnusableEntry(
             row.filepath,
-            f"is {frames / rate_hz:g} s long, but the row takes the part from "
-            f"{row.offset_s:g} to {stop / rate_hz:g} s",
+            f"is {frames / rate_hz:g} s long, but its row in the table asks for the "
+            f"part from {row.offset_s:g} to {stop / rate_hz:g} s",
         )
     return start, min(stop, frames)

@@ -268,14 +268,16 @@ def read_clips(path: str, by: Sequence[str] | None) -> Any:
             missing = [n for n in (*_NEEDED, "windows") if n not in names]
             if missing:
                 raise InputError(
-                    f"{path} has no column {missing[0]}: another version of this "
-                    "package wrote it. Record the data set again to audit it."
+                    f"{path} has no column {missing[0]}, because another version of "
+                    "this package wrote the file. To audit the data set, record it "
+                    "again."
                 )
             for name in by or ():
                 if name not in names:
                     raise OptionError(
                         "group_by",
-                        f"no such column; the manifest has {', '.join(names)}",
+                        "must name a column of the manifest, which has "
+                        f"{', '.join(names)}",
                         name,
                     )
             more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]

@@ -60,7 +60,7 @@ def picture_path(text: str) -> str:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError as error:
         raise InputError(
-            "--plot needs matplotlib: pip install 'audio-tfrecords[plot]'"
+            "--plot needs matplotlib. Install it: pip install 'audio-tfrecords[plot]'"
         ) from error
     path = text if os.path.splitext(text)[1].strip(".") else f"{text.rstrip('.')}.png"
     formats = sorted(FigureCanvasBase.get_supported_filetypes())

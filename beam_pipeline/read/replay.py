@@ -170,13 +170,17 @@ def check_values(
     if drop_remainder and batch_size is None:
         raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
     if shuffle < 0:
-        raise OptionError("shuffle", "must be True, False or a size", shuffle)
+        raise OptionError("shuffle", "must be True, False or a buffer size", shuffle)
     if repeat < 0:
-        raise OptionError("repeat", "must be True, False or a number", repeat)
+        raise OptionError("repeat", "must be True, False or a number of passes", repeat)
     if shard is not None and not (len(shard) == 2 and 0 <= shard[0] < shard[1]):
-        raise OptionError("shard", "must be (index, count), 0 <= index < count", shard)
+        raise OptionError(
+            "shard", "must be (index, count) with 0 <= index < count", shard
+        )
     if not isinstance(normalize, bool | Sequence):
-        raise OptionError("normalize", "must be True, False or names", normalize)
+        raise OptionError(
+            "normalize", "must be True, False or names of features", normalize
+        )
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -205,7 +209,9 @@ def choose_split(metadata: Metadata, split: str | None) -> SplitEntry:
     """Returns the split of this name; without a name, the only split."""
     if split is None and len(metadata.splits) != 1:
         names = ", ".join(metadata.splits)
-        raise InputError(f"The data set has the splits {names}: choose one by `split`.")
+        raise InputError(
+            f"The data set has the splits {names}. Choose one with `split`."
+        )
     name = next(iter(metadata.splits)) if split is None else split
     _check_name("split", name, metadata.splits)
     return metadata.splits[name]
@@ -227,8 +233,8 @@ def choose_features(
         ):
             raise OptionError(
                 "as_supervised",
-                "must name two features, for example ('log_mel', 'target'), out of "
-                + ", ".join(metadata.features),
+                "must name two features, for example ('log_mel', 'target'); the "
+                "features are " + ", ".join(metadata.features),
                 as_supervised,
             )
         features = as_supervised
@@ -246,8 +252,8 @@ def choose_features(
             tf.dtypes.as_dtype(spec.dtype)
         except TypeError as error:
             raise InputError(
-                f"Feature {name} has the dtype {spec.dtype}, which TensorFlow does not "
-                "have. Leave it out of `features`."
+                f"Feature {name} has the dtype {spec.dtype}, but TensorFlow does not "
+                "have this dtype. Leave the feature out of `features`."
             ) from error
     return specs
 
@@ -264,11 +270,12 @@ def choose_scales(
     name = DEFAULT_SPLIT if set(splits) == {DEFAULT_SPLIT} else "train"
     if name not in splits:
         raise InputError(
-            f"normalize: the data set has no split train, only {', '.join(splits)}."
+            "normalize: the data set has no split named train. Its splits are "
+            f"{', '.join(splits)}."
         )
     if splits[name].examples == 0:
         raise InputError(
-            f"normalize: split {name} has no examples, and so no mean. Leave out "
+            f"normalize: split {name} has no examples, so it has no mean. Leave out "
             "`normalize`, or record a data set with examples in this split."
         )
     statistics = splits[name].statistics.get("features", {})
@@ -313,9 +320,9 @@ def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:
             raise InputError(f"{path} cannot be read: {error.message}") from error
         if size != shard.bytes:
             raise InputError(
-                f"{path} has {size} bytes, but {METADATA} says {shard.bytes}: it was "
-                f"damaged or replaced. `audio-tfrecords verify {folder}` checks every "
-                "shard."
+                f"{path} has {size} bytes, but {METADATA} says {shard.bytes}. The "
+                "shard was damaged or replaced. To check every shard, run "
+                f"`audio-tfrecords verify {folder}`."
             )
 
     with ThreadPoolExecutor(_STAT_THREADS) as pool:

@@ -30,7 +30,7 @@ def some_examples(
     name = split or next(iter(metadata.splits))
     if name not in metadata.splits:
         raise InputError(
-            f"No split is named {name!r}; there are {', '.join(metadata.splits)}."
+            f"No split is named {name!r}. The splits are {', '.join(metadata.splits)}."
         )
     total = metadata.splits[name].examples
     wanted = sorted({i * total // count for i in range(count)} if total else set())

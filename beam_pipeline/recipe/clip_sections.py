@@ -90,8 +90,8 @@ def _check_expression(label_from: str) -> None:
     if "class" not in groups and ("(" in label_from or not label_from):
         raise RecipeError(
             "label_from",
-            f"must be one of {', '.join(LABEL_SOURCES)}, a column, or a regular "
-            "expression with a group like (?P<class>[a-z]+)",
+            f"must be {', '.join(LABEL_SOURCES)}, a column, or a regular expression "
+            "with a group like (?P<class>[a-z]+)",
             label_from,
         )
 
@@ -157,8 +157,8 @@ class Events:
         except (LookupError, ValueError) as error:
             raise RecipeError(
                 "events",
-                "may contain {folder}, {stem} and {name}, which are the clip's, but no "
-                "other braces",
+                "may contain only {folder}, {stem} and {name} in braces; they stand "
+                "for parts of the clip's path",
                 self.source,
             ) from error
         if not self.no_event.strip():

@@ -89,7 +89,9 @@ class Audio:
         is_number = is_whole(self.channels) and int(self.channels) >= 0
         if self.channels not in ("mix", "keep") and not is_number:
             raise RecipeError(
-                "channels", "must be mix, keep or a number from 0", self.channels
+                "channels",
+                "must be mix, keep or a whole number, 0 or more",
+                self.channels,
             )
         check_choice("dtype", self.dtype, DTYPES)
         check_text("stream", self.stream, may_be_empty=True)
@@ -185,7 +187,8 @@ class Augmentation:
         if bool(self.copies) != bool(self.augment):
             raise RecipeError(
                 "copies and augment",
-                "need each other: how many copies, and the steps that alter them",
+                "must be given together: the number of copies, and the steps that "
+                "alter them",
                 (self.copies, self.augment),
             )
 
@@ -209,12 +212,14 @@ class Features:
             if name in RESERVED_NAMES:
                 raise RecipeError(
                     "features",
-                    f"must not have one of the names {', '.join(RESERVED_NAMES)}",
+                    f"must not use a reserved name ({', '.join(RESERVED_NAMES)})",
                     name,
                 )
             is_text = isinstance(name, str)
             if not is_text or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise RecipeError("features", "names must be identifiers", name)
+                raise RecipeError(
+                    "features", "names must be identifiers, like log_mel", name
+                )
             if not isinstance(expression, str):
                 raise RecipeError("features", "a transform must be text", expression)
         object.__setattr__(self, "expressions", dict(self.expressions))

@@ -78,7 +78,7 @@ class RunOptions:
                 raise OptionError("workers", "must be at least 1", self.workers)
         if self.beam_args and not self.has_runner():
             raise OptionError(
-                "options of Beam", "need `--runner` among them", self.beam_args
+                "options of Beam", "must include `--runner`", self.beam_args
             )
         for text in self.beam_args:
             name = text.partition("=")[0]
@@ -86,8 +86,9 @@ class RunOptions:
                 # The value stays out of the error, which is logged.
                 raise OptionError(
                     "options of Beam",
-                    "would write a secret into the job and its logs; set it in the "
-                    "environment of the workers, like AWS_SECRET_ACCESS_KEY",
+                    "must not contain a secret, because the job and its logs would "
+                    "show it; set the secret in the environment of the workers, for "
+                    "example as AWS_SECRET_ACCESS_KEY",
                     name,
                 )
 

@@ -148,7 +148,7 @@ class Recipe:
         raise FrozenInstanceError(f"a recipe is frozen; use replace({name}=...)")
 
     def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"a recipe is frozen; it keeps {name}")
+        raise FrozenInstanceError(f"a recipe is frozen; {name} cannot be deleted")
 
 
 def check_names(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _check_splits(recipe: Recipe) -> None:
     copies = recipe.augmentation.copies
     if recipe.splits.folds is not None and copies:
         raise RecipeError(
-            "copies", "need a split named train, which `folds` does not make", copies
+            "copies", "need a split named train, but `folds` does not make it", copies
         )
 
 
@@ -187,7 +187,8 @@ def _check_events(recipe: Recipe) -> None:
     if labels.classes and events.no_event not in ("keep", "drop", *labels.classes):
         raise RecipeError(
             "classes",
-            f"lacks {events.no_event}, the class that `no_event` gives; add it",
+            f"must contain {events.no_event}, because `no_event` gives this class; add "
+            "it",
             json["classes"],
         )
     expressions = recipe.features.expressions
@@ -196,15 +197,15 @@ def _check_events(recipe: Recipe) -> None:
         if target not in EVENT_TARGETS and feature not in expressions:
             raise RecipeError(
                 "event_targets",
-                f"must be {', '.join(EVENT_TARGETS)}, or {EVENT_MASK}FEATURE with one "
-                f"of the features: {', '.join(expressions) or 'there are none'}",
+                f"must be {', '.join(EVENT_TARGETS)}, or {EVENT_MASK}FEATURE with the "
+                f"name of a feature; features: {', '.join(expressions) or 'none'}",
                 target,
             )
         moves = re.search(r"\b(time_shift|speed)\b", recipe.augmentation.augment)
         if target != feature and moves:
             raise RecipeError(
                 "event_targets",
-                "is a mask of frames, but time_shift and speed move the audio away "
-                "from them; leave these steps out of `augment`",
+                "has a mask for each frame, but time_shift and speed move the audio to "
+                "other frames; leave these steps out of `augment`",
                 target,
             )

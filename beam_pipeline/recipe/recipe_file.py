@@ -36,7 +36,7 @@ def read_recipe(path: str) -> dict[str, Any]:
         values = values.get("recipe")
     if not isinstance(values, dict):
         raise InputError(
-            f"{path} must hold a recipe, as names with values, but it holds "
+            f"{path} must hold a recipe: names of options with their values. It holds "
             f"{type(values).__name__}."
         )
     named = _by_option(values, path)
@@ -125,7 +125,9 @@ def _checked(name: str, value: Any) -> Any:
             )
         for feature, transform in value.items():
             if not isinstance(feature, str):
-                raise RecipeError(name, "names must be text; quote this one", feature)
+                raise RecipeError(
+                    name, "names must be text; put this name in quotes", feature
+                )
             if not isinstance(transform, str):
                 raise RecipeError(
                     f"{name}: {feature}",

@@ -96,7 +96,7 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
     for name in sorted({*versions, *metadata.writer}):
         before, now = metadata.writer.get(name), versions.get(name)
         if before != now:
-            return f"it was recorded with {name} {before}; here is {now}"
+            return f"it was recorded with {name} {before}, but {now} is in use here"
     if metadata.rejected > allowed_rejects(job.max_rejected, metadata.clips):
         return (
             f"{metadata.rejected} of its {metadata.clips} clips were rejected, and "
@@ -126,7 +126,7 @@ def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
             and _equal_rejects(stored(folder, "rejects"), job.output)
             and _equal_clips(stored(folder, "manifest"), again, job.output)
         ):
-            return "it is not of these inputs as they are now"
+            return "it has other inputs, or its inputs have changed"
         newer = _find_newer(stored(folder, "work"), job)
         if newer is not None:
             return f"{newer} may have been changed since it was recorded"

@@ -68,7 +68,7 @@ def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:
     if any(e.table is not None and label_from in e.table.names for e in inputs):
         raise RecipeError(
             "label_from",
-            "cannot be a column together with `events`, which give the classes; leave "
-            "it out: `columns` can name the column",
+            "must not be a column if `events` is given, because the events give the "
+            "classes; leave `label_from` out (`columns` can name the column instead)",
             label_from,
         )

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from beam_pipeline.pipeline.job import Job
 
 _ENDED = (
-    "The runner ended the job as {}. Finished shards are kept: give the same command "
-    "again to continue."
+    "The runner ended the job with the state {}. Finished shards are kept. To "
+    "continue, give the same command again."
 )
 
 

@@ -33,8 +33,9 @@ def _file_systems(path: str = "/") -> Any:
         known = sorted({*_STORE_SCHEMES, *_schemes()})
         raise InputError(
             f"{path}: the scheme {scheme}:// is not supported. Use a path on this "
-            f"machine or one of {', '.join(f'{name}://' for name in known)}. For "
-            f"{scheme}://, install a Beam file system where this command runs."
+            "machine, or one that begins with "
+            f"{' or '.join(f'{name}://' for name in known)}. To use {scheme}://, "
+            "install a Beam file system for it where this command runs."
         )
     try:
         FileSystems.get_filesystem(path)
@@ -43,8 +44,8 @@ def _file_systems(path: str = "/") -> Any:
         reason = "; ".join(str(detail) for detail in details.values())
         raise InputError(
             f"{path}: Beam's file system for {scheme}:// cannot be used: {reason}. "
-            "Install the packages that it needs, or give --runner and, after a "
-            "separate --, the options of the file system."
+            "Install the packages that it needs, or give --runner and the options of "
+            "the file system after a separate --."
         ) from error
     return FileSystems
 

@@ -61,8 +61,8 @@ def _boto3_access() -> dict[str, Any]:
         import boto3
     except ImportError as error:
         raise InputError(
-            "Reading the credentials in AWS's files requires boto3, which is not "
-            "installed: pip install boto3, or set AWS_ACCESS_KEY_ID and "
+            "The credentials are in AWS's files. boto3 is needed to read them, but it "
+            "is not installed. Run pip install boto3, or set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY."
         ) from error
     from obstore.auth.boto3 import Boto3CredentialProvider

@@ -276,7 +276,7 @@ def _walk(folder: str, prefix: str, inside: tuple[str, ...]) -> Iterator[str]:
     except OSError as error:
         raise InputError(
             f"{error.filename} cannot be listed: {error.strerror}. Change its "
-            "permissions, or move it out of the input."
+            "permissions, or move it to a folder outside the input."
         ) from error
     for name, path in sorted(names):
         if name.endswith("/"):

@@ -361,9 +361,9 @@ def list_files(folder: str) -> Iterator[str]:
                         continue  # a folder marker, without its final "/"
                     raise StoreError(
                         folder,
-                        f"it lists {name!r} after {previous!r}, but folders can be "
-                        "read only from stores that list in sorted order. Give a .txt "
-                        "list of paths",
+                        f"the store lists {name!r} after {previous!r}, but a folder "
+                        "can be read only from a store that lists in sorted order. "
+                        "Give a .txt list of paths instead of the folder",
                     )
                 previous = name
                 yield name

@@ -113,14 +113,14 @@ def inflate(file: BinaryIO, sha256: hashlib._Hash | None = None) -> Iterator[byt
             try:
                 piece = member.decompress(block)
             except _IsalError as error:
-                raise ValueError(f"not readable as GZIP: {error}") from error
+                raise ValueError(f"the file cannot be read as GZIP: {error}") from error
             if piece:
                 yield piece
             block = b""
             if member.eof:
                 block, member = member.unused_data, None
     if member is not None:
-        raise ValueError("not readable as GZIP: the file ends early")
+        raise ValueError("the file cannot be read as GZIP: it ends early")
 
 
 def read_records(
@@ -153,16 +153,16 @@ def read_records(
 
     while have(1):
         if not have(12):
-            raise ValueError(f"record {number}: the file ends in its header")
+            raise ValueError(f"record {number}: the file ends inside the header")
         length, length_crc = struct.unpack_from("<QI", buffer)
         if masked_crc32c(bytes(buffer[:8])) != length_crc:
-            raise ValueError(f"record {number}: the checksum of its length is wrong")
+            raise ValueError(f"record {number}: the checksum of the length is wrong")
         if not have(12 + length + 4):
-            raise ValueError(f"record {number}: the file ends in its data")
+            raise ValueError(f"record {number}: the file ends inside the data")
         data = bytes(memoryview(buffer)[12 : 12 + length])
         (data_crc,) = struct.unpack_from("<I", buffer, 12 + length)
         if masked_crc32c(data) != data_crc:
-            raise ValueError(f"record {number}: the checksum of its data is wrong")
+            raise ValueError(f"record {number}: the checksum of the data is wrong")
         del buffer[: 12 + length + 4]
         number += 1
         yield data

@@ -276,7 +276,8 @@ class ArParameters:
         check_choice("taper", self.taper, TAPERS)
         if (self.frame is None) != (self.hop is None):
             raise RecipeError(
-                "hop", "goes with frame; set both, or neither for whole windows",
+                "hop",
+                "must be given together with frame; leave both out for whole windows",
                 self.hop,
             )  # fmt: skip
         for name in ("frame", "hop"):
@@ -417,8 +418,8 @@ class LinearPrediction(ArParameters):
         if self.output == "reflection" and self.method == "covariance":
             raise RecipeError(
                 "output",
-                "is not defined for method='covariance', which has no models of lower "
-                "order; use burg or yule_walker",
+                "is not defined for method='covariance', because this method has no "
+                "models of lower order; use burg or yule_walker",
                 self.output,
             )
 

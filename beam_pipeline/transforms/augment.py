@@ -314,7 +314,7 @@ class Speed:
             if abs(hundredths - round(hundredths)) > 1e-9:
                 raise RecipeError(
                     name,
-                    "must be a whole number of hundredths, like 0.95",
+                    "must be a multiple of 0.01, like 0.95",
                     getattr(self, name),
                 )
 

@@ -145,7 +145,8 @@ class Identity:
         if not np.isfinite(windows).all():
             raise RecipeError(
                 "dtype",
-                "cannot hold NaN or infinity, which some windows contain; use float32",
+                "cannot hold NaN or infinity, but some windows contain them; use "
+                "float32",
                 "int16",
             )
         scaled: FloatArray = np.rint(windows * np.float32(INT16_SCALE))
@@ -177,7 +178,7 @@ class Chain:
                 raise RecipeError("steps", "must all be callable", step)
             steps += step.steps if isinstance(step, Chain) else (step,)
         if len(steps) < 2:
-            raise RecipeError("steps", "must have two or more steps", tuple(steps))
+            raise RecipeError("steps", "must contain two or more steps", tuple(steps))
         object.__setattr__(self, "steps", tuple(steps))
 
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> Array:

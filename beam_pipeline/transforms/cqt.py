@@ -399,9 +399,9 @@ def filter_bank(
     if total > MAX_WEIGHTS:
         raise RecipeError(
             "f_min",
-            f"needs filters of {total:.2g} weights in all, more than {MAX_WEIGHTS}; "
-            "use a higher f_min, fewer bins per octave, or a hop that is a multiple of "
-            "a higher power of 2",
+            f"needs filters with {total:.2g} weights in total, but the limit is "
+            f"{MAX_WEIGHTS}; use a higher f_min, fewer bins per octave, or a hop that "
+            "is a multiple of a higher power of 2",
             f_min,
         )
     return tuple(
@@ -417,8 +417,8 @@ def _check_highest(
     if highest * (1 + 1 / cycles) > sample_rate_hz / 2:
         raise RecipeError(
             "f_min",
-            f"puts the highest of {n_bins} bins at {highest:.6g} Hz, and the end of "
-            f"its band above half the sample rate ({sample_rate_hz} Hz); use fewer "
+            f"puts the highest of {n_bins} bins at {highest:.6g} Hz; the band of this "
+            f"bin ends above half the sample rate of {sample_rate_hz} Hz; use fewer "
             "bins, or a lower f_min",
             f_min,
         )

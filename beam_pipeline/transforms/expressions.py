@@ -147,8 +147,9 @@ def check_order(steps: Sequence[Transform], expression: str) -> None:
         elif ended_by is not None and name not in ON_FEATURES:
             raise RecipeError(
                 TRANSFORM.field,
-                f"{name} needs samples, but {ended_by} before it returns none; only "
-                f"{', '.join(sorted(ON_FEATURES))} or your own transform can follow it",
+                f"{name} needs samples, but the step before it, {ended_by}, does not "
+                f"return samples; after {ended_by}, use only "
+                f"{', '.join(sorted(ON_FEATURES))} or your own transform",
                 expression,
             )
         elif name not in SIGNAL_TO_SIGNAL | ON_FEATURES:
@@ -304,7 +305,7 @@ def _split_steps(
             return
         if not rest.startswith("|"):
             raise RecipeError(
-                kind.field, f"must have | between steps, before {rest!r}", expression
+                kind.field, f"needs a | before the step {rest!r}", expression
             )
         rest = rest[1:]
 
@@ -353,11 +354,11 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
     module_name, colon, qualified = name.partition(":")
     if not colon:
         close = did_you_mean(name, kind.table)
-        hint = f"did you mean {close}? " if close else ""
+        hint = f"did you mean {close}?; " if close else ""
         raise RecipeError(
             kind.field,
-            f"there is no {kind.noun} {name}; {hint}Available: "
-            f"{', '.join(kind.table)}; write your own as package.module:name",
+            f"there is no {kind.noun} {name}; {hint}available: "
+            f"{', '.join(kind.table)}; give your own as package.module:name",
             expression,
         )
     try:
@@ -389,9 +390,9 @@ def _instantiate(
     for keyword in arguments:
         parameter = str(keyword.arg)
         if parameter not in known:
-            has = f"only {', '.join(known)}" if known else "nor any other"
+            has = f"its parameters are {', '.join(known)}" if known else "it has none"
             raise RecipeError(
-                kind.field, f"{name} has no parameter {parameter}, {has}", expression
+                kind.field, f"{name} has no parameter {parameter}; {has}", expression
             )
         if parameter in values:
             raise RecipeError(kind.field, f"{parameter} is given twice", expression)
@@ -452,8 +453,8 @@ def _name_of(target: Any, step: Any, kind: Kind) -> str:
     if module == "__main__":
         raise RecipeError(
             kind.field,
-            f"{qualified} is defined in the script that runs, which workers cannot "
-            f"import; {kind.advice}",
+            f"{qualified} is defined in the script that runs, but workers cannot "
+            f"import this script; {kind.advice}",
             step,
         )
     name = f"{module}:{qualified}"
@@ -463,7 +464,7 @@ def _name_of(target: Any, step: Any, kind: Kind) -> str:
         )
     if _find(name, name, kind) is not target:
         raise RecipeError(
-            kind.field, f"{name} now names another object; {kind.advice}", step
+            kind.field, f"another object now has the name {name}; {kind.advice}", step
         )
     return name
 

@@ -212,8 +212,8 @@ def butterworth_context(
         raise RecipeError(
             field,
             f"needs more than {MAX_CONTEXT} earlier frames of the stream at a sample "
-            f"rate of {sample_rate_hz} Hz; use edges further from 0, from half the "
-            "rate and from each other, or a lower order",
+            f"rate of {sample_rate_hz} Hz; use a lower order, or edges that are "
+            "further from 0, from half the sample rate and from each other",
             hz,
         )
     return frames

@@ -84,8 +84,9 @@ def centred_frames(
     if pad_mode == "reflect" and half >= frames:
         raise RecipeError(
             "pad_mode",
-            f"needs {half} frames to reflect at each end and one more, but the window "
-            f"has only {frames}; use constant, edge or a smaller n_fft",
+            f"reflects {half} frames at each end, so the window needs at least "
+            f"{half + 1} frames, but it has {frames}; use constant, edge or a smaller "
+            "n_fft",
             pad_mode,
         )
     return 1 + (frames + 2 * half - n_fft) // hop

@@ -194,7 +194,7 @@ class KaldiFbank:
         if length > frames:
             raise RecipeError(
                 "frame_length_s",
-                f"is {length} frames, but the window has only {frames}",
+                f"is {length} samples, but the window has only {frames}",
                 self.frame_length_s,
             )
         if self.snip_edges:
@@ -203,8 +203,8 @@ class KaldiFbank:
         if not count:
             raise RecipeError(
                 "frame_shift_s",
-                f"is {shift} frames, more than twice the window's {frames} frames, so "
-                "no frame is centred in the window; use a shorter one",
+                f"is {shift} samples, more than twice the window's {frames}, so no "
+                "frame has its centre in the window; use a shorter frame_shift_s",
                 self.frame_shift_s,
             )
         return length, shift, shift // 2 - length // 2, count

@@ -278,7 +278,8 @@ def integrated_lufs(windows: FloatArray, sample_rate_hz: int) -> DoubleArray:
         raise RecipeError(
             "feature",
             "needs windows of at least 0.4 s to measure LUFS; at a sample rate of "
-            f"{sample_rate_hz} Hz, these frames are {frames / sample_rate_hz:g} s",
+            f"{sample_rate_hz} Hz, this number of frames lasts "
+            f"{frames / sample_rate_hz:g} s",
             frames,
         )
     out = np.empty(len(windows))

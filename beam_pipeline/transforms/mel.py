@@ -122,8 +122,8 @@ def check_bank_size(n_mels: int, n_fft: int) -> None:
     if n_mels * (n_fft // 2 + 1) > MAX_WEIGHTS:
         raise RecipeError(
             "n_mels",
-            f"needs a bank of more than {MAX_WEIGHTS} weights with an FFT of {n_fft}; "
-            "use fewer bands or a shorter FFT",
+            f"needs more than {MAX_WEIGHTS} weights in its filter bank with an FFT of "
+            f"length {n_fft}; use fewer bands or a shorter FFT",
             n_mels,
         )
 
@@ -142,8 +142,8 @@ def check_no_band_is_empty(
         band = int(empty[0])
         raise RecipeError(
             "n_mels",
-            f"leaves {empty.size} bands without a bin of the FFT, the first from "
-            f"{edges[band]:.1f} to {edges[band + 2]:.1f} Hz; n_fft={n_fft} at "
+            f"leaves {empty.size} bands without an FFT bin; the first such band is "
+            f"from {edges[band]:.1f} to {edges[band + 2]:.1f} Hz; n_fft={n_fft} at "
             f"{sample_rate_hz} Hz gives a bin every {sample_rate_hz / n_fft:.1f} Hz; "
             f"use fewer bands or {remedy}",
             len(weights),

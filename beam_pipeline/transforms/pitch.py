@@ -113,9 +113,9 @@ class _Periods(SignalFrames):
         if self.frame < least:
             raise RecipeError(
                 "f_min",
-                f"has a period of {longest} frames at {sample_rate_hz} Hz, but frame "
-                f"({self.frame}) is too short for two periods; use a higher f_min, or "
-                f"a frame of {least} or more",
+                f"has a period of {longest} frames at {sample_rate_hz} Hz; two periods "
+                f"do not fit into frame ({self.frame}); use a higher f_min, or set "
+                f"frame to {least} or more",
                 self.f_min,
             )
         return math.floor(sample_rate_hz / self.f_max), longest

@@ -367,9 +367,9 @@ class SpectralContrast(SpectrumFrames):
         if lower[-1] >= sample_rate_hz / 2:
             raise RecipeError(
                 "bands",
-                f"puts the start of the last octave at {lower[-1]:g} Hz, which must be "
-                f"below half the sample rate ({sample_rate_hz} Hz); use fewer bands, "
-                "or a lower f_min",
+                f"puts the start of the last octave at {lower[-1]:g} Hz, but it must "
+                f"be below half the sample rate of {sample_rate_hz} Hz; use fewer "
+                "bands, or a lower f_min",
                 self.bands,
             )
         hz = np.arange(self.n_fft // 2 + 1) * (sample_rate_hz / self.n_fft)

@@ -204,7 +204,9 @@ def resampling_matrix(up: int, down: int) -> tuple[FloatArray, int, int]:
     lead = half // up
     inputs = lead + (half + (outputs - 1) * down) // up + 1
     if inputs * outputs > MAX_WEIGHTS:
-        raise OverflowError(f"{inputs} x {outputs} weights for {up} / {down}")
+        raise OverflowError(
+            f"the ratio {up} / {down} needs {inputs} x {outputs} weights"
+        )
     taps = up * low_pass_taps(up, down)
     weights = np.zeros((inputs, outputs), np.float32)
     for m in range(outputs):
@@ -307,9 +309,9 @@ class Resample:
         except OverflowError as error:
             raise RecipeError(
                 "rate_hz",
-                f"is {up}/{down} of the sample rate ({sample_rate_hz} Hz), which needs "
-                "too large a filter; use a rate that is closer to it or has a larger "
-                "common divisor with it",
+                f"is {up}/{down} of the sample rate of {sample_rate_hz} Hz, and the "
+                "filter for this ratio is too large; use a rate that is closer to the "
+                "sample rate, or that has a larger common divisor with it",
                 self.rate_hz,
             ) from error
 
@@ -357,8 +359,8 @@ class Downsample:
         if sample_rate_hz % self.ratio:
             raise RecipeError(
                 "ratio",
-                f"must divide the sample rate ({sample_rate_hz} Hz); use "
-                "resample(rate_hz=...) for any rate",
+                f"must divide the sample rate of {sample_rate_hz} Hz without a "
+                "remainder; for other rates, use resample(rate_hz=...)",
                 self.ratio,
             )
         return sample_rate_hz // self.ratio

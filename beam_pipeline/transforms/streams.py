@@ -117,7 +117,7 @@ class ClipGain:
         if not math.isfinite(factor):
             raise NonFiniteAudio(
                 name,
-                f"has a {self.kind} level of {level_db:g} dB, too far from "
+                f"has a {self.kind} level of {level_db:g} dB, which is too far from "
                 f"{self.level_db:g} dB for clip_gain",
             )
         return factor

@@ -171,7 +171,9 @@ def _decode_segment(
             reader = step_clip(decoder, clip, audio)
             changed = files.modified_ns(source) != clip.modified_ns
             if changed and clip.modified_ns:
-                raise UnreadableAudio(clip.filepath, "changed after it was probed")
+                raise UnreadableAudio(
+                    clip.filepath, "changed after its header was read"
+                )
             while done < len(starts):
                 # The windows and the stretch that covers them must both stay small.
                 offset = int(starts[done])
