@@ -136,7 +136,7 @@ class Metadata:
             raise InputError(
                 f"{METADATA} has format version {values.get('format_version')!r}, but "
                 f"the installed {DISTRIBUTION} reads only format version "
-                f"{FORMAT_VERSION}. Update {DISTRIBUTION}."
+                f"{FORMAT_VERSION}. Install a version of {DISTRIBUTION} that reads it."
             )
         # The hash is of the JSON in the file: later versions may add recipe fields.
         if json_sha256(values["recipe"]) != values["recipe_sha256"]:

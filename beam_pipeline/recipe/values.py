@@ -141,8 +141,10 @@ def check_flag(name: str, value: Any) -> None:
 
 def check_text(name: str, value: Any, may_be_empty: bool = False) -> None:
     """Refuses anything but text, and empty text unless it is allowed."""
-    if not isinstance(value, str) or not (value or may_be_empty):
+    if not isinstance(value, str):
         raise RecipeError(name, "must be text", value)
+    if not (value or may_be_empty):
+        raise RecipeError(name, "must not be empty", value)
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:

@@ -362,8 +362,8 @@ def list_files(folder: str) -> Iterator[str]:
                     raise StoreError(
                         folder,
                         f"the store lists {name!r} after {previous!r}, but a folder "
-                        "can be read only from a store that lists in sorted order. "
-                        "Give a .txt list of paths instead of the folder",
+                        "can be read only from a store that lists in sorted order",
+                        "Give a .txt list of paths instead of the folder.",
                     )
                 previous = name
                 yield name
