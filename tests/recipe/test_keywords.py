@@ -48,9 +48,10 @@ def test_every_choice_is_in_the_types():
 
 def test_a_type_checker_takes_every_keyword_and_no_other():
     # At one path in every run: mypy remembers what it said of a module by its name.
-    wrong = Path(__file__).parents[2] / ".pytest_cache" / "wrong.py"
-    wrong.parent.mkdir(exist_ok=True)
-    wrong.write_text(
+    root = Path(__file__).parents[2]
+    wrong = Path(".pytest_cache", "wrong.py")
+    (root / wrong).parent.mkdir(exist_ok=True)
+    (root / wrong).write_text(
         "from beam_pipeline import record\n"
         'record("in", "out", win_lenght=1)\n'
         'record("in", "out", win_len="1")\n'
@@ -59,7 +60,7 @@ def test_a_type_checker_takes_every_keyword_and_no_other():
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", CALLS, wrong],
-        capture_output=True, text=True, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, cwd=root,
     )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if ": error:" in line]
     assert [line.split(":")[:2] for line in lines] == [
