@@ -174,8 +174,8 @@ def claimed_job(
 
     with resolved(input, recipe) as inputs:
         check_transforms(recipe, inputs)
-        if not os.fspath(output):
-            raise InputError("`output` is empty. Give a folder.")
+        if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
+            raise InputError(f"`output` must be a folder; got {output!r}.")
         output = files.absolute(os.fspath(output))
         work = files.join(output, WORK_FOLDER)
         if run.work_dir is not None:

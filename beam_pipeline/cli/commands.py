@@ -32,7 +32,8 @@ def as_flags(message: str) -> str:
     """Returns a message with the names of options spelled as flags.
 
     Messages have names of options in backticks, or at their beginning:
-    ``win_len: needs `sample_rate``` becomes ``--win-len: needs --sample-rate``.
+    ``win_len: needs `sample_rate``` becomes ``--win-len: needs --sample-rate``, and
+    ```tail` = pad`` becomes ``--tail pad``.
     """
     from beam_pipeline.recipe.keywords import RecordKeywords
 
@@ -42,13 +43,15 @@ def as_flags(message: str) -> str:
         return "--feature" if name == "features" else "--" + name.replace("_", "-")
 
     def replaced(found: re.Match[str]) -> str:
-        return flag(found[1]) if found[1] in known else found[0]
+        if found[1] not in known:
+            return found[0]
+        return flag(found[1]) + (" " if found[2] else "")
 
     start, colon, rest = message.partition(": ")
     words = start.split(" ")
     if colon and all(word in {*known, "and", "or"} for word in words):
         start = " ".join(flag(word) if word in known else word for word in words)
-    return re.sub(r"`(\w+)`", replaced, start + colon + rest)
+    return re.sub(r"`(\w+)`( = )?", replaced, start + colon + rest)
 
 
 def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -124,7 +127,7 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         summary, rejects = plan(args.input, **options)
     check_any_accepted(summary, rejects)
     recipe, _ = split_options(None, options)
-    print(describe_plan(summary, rejects, recipe))
+    print(as_flags(describe_plan(summary, rejects, recipe)))
     for warning in missing_in_plan(summary):
         complain(f"warning: {warning}")
     allowed = str(options.get("max_rejected", 0))

@@ -37,6 +37,16 @@ def is_ours(name: str) -> bool:
     return name in known or is_shard_file(name)
 
 
+def stale_shards(output: str, current: Iterable[str]) -> list[str]:
+    """Returns the shards in an output folder that are not among the current ones."""
+    current = set(current)
+    return [
+        name
+        for name in files.list_files(output)
+        if name not in current and is_shard_file(name)
+    ]
+
+
 def delete_stale_shards(output: str, current: Iterable[str]) -> None:
     """Deletes the shards that earlier plans of a run have left in its output.
 
@@ -52,12 +62,7 @@ def delete_stale_shards(output: str, current: Iterable[str]) -> None:
     current : iterable of str
         The shards that stay, relative to ``output``.
     """
-    current = set(current)
-    stale = [
-        name
-        for name in files.list_files(output)
-        if name not in current and is_shard_file(name)
-    ]
+    stale = stale_shards(output, current)
     files.delete(files.join(output, name) for name in stale)
     if files.is_local(output):
         for folder in {name.rpartition("/")[0] for name in stale} - {""}:

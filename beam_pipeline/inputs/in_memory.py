@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -60,8 +60,10 @@ def resolved(input: Source | Labelled, recipe: Recipe) -> Iterator[list[Input]]:
             texts = [f"{split}={locate(entry)}" for split, entry in input.items()]
         elif is_rows(input) or isinstance(input, str | os.PathLike):
             texts = [locate(input)]
-        else:
+        elif isinstance(input, Iterable):
             texts = [locate(entry) for entry in input]
+        else:
+            texts = [locate(input)]  # which refuses it
         inputs = []
         for entry in resolve_inputs(texts):
             if entry.root == folder:

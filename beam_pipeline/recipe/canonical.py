@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from beam_pipeline.errors import unknown_option
+from beam_pipeline.errors import OptionError, unknown_option
 from beam_pipeline.recipe.keywords import RecordKeywords
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
@@ -57,6 +57,10 @@ def split_options(
     for name in options:
         if name not in recipe_names and name not in run_names:
             raise unknown_option(name, [*recipe_names, *run_names])
+    if not (recipe is None or isinstance(recipe, Recipe)):
+        raise OptionError(
+            "recipe", "must be a Recipe, like Metadata.load(folder).recipe", recipe
+        )
     changes: Any = {n: v for n, v in options.items() if n in recipe_names}
     run = RunOptions(**{n: v for n, v in options.items() if n in run_names})
     made = Recipe(**changes) if recipe is None else recipe.replace(**changes)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from beam_pipeline.errors import RecipeError
@@ -67,6 +68,12 @@ class Option:
     parse: Callable[[str], Any]
     choices: tuple[str, ...]
     kind: Kind
+
+
+def _plain_json(name: str, given: Any) -> Any:
+    if isinstance(given, Integral) and not isinstance(given, bool):
+        return int(given)  # it may be numpy's
+    return given
 
 
 def as_given(name: str, value: Any) -> Any:
@@ -134,7 +141,7 @@ def _expression(feature: str, given: Any) -> Any:
         return format_transform(given)
 
 
-PLAIN = Kind(as_given, as_given)
+PLAIN = Kind(_plain_json, as_given)
 SECONDS = Kind(_seconds_json, as_given)
 FRACTION = Kind(_fraction_json, as_given)
 NAMES = Kind(_names_json, _names_value)

@@ -76,9 +76,9 @@ class Recipe:
     Parameters
     ----------
     **options
-        The flags of ``audio-tfrecords record``, with underscores. A value is text as
-        on the command line, or a Python value: a list of names, a mapping of shares,
-        transforms.
+        The flags of ``audio-tfrecords record``, with underscores. Numbers are numbers.
+        Names, shares and steps are text as on the command line, or Python values: a
+        list of names, a mapping of shares, transforms.
 
     Attributes
     ----------

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_pipeline.errors import InputError, RecipeError, did_you_mean
+from beam_pipeline.recipe.fields import NAMES, NAMES_OR_NONE
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.storage import files
 
@@ -30,14 +31,19 @@ def read_recipe(path: str) -> dict[str, Any]:
     """
     location = files.absolute(path)
     if files.size(location) < 0:
+        if files.is_folder(location):
+            raise InputError(
+                f"{path} is a folder. Give a file as `recipe`, like the metadata.json "
+                "of a data set."
+            )
         raise InputError(f"{path}: there is no such file. Check `recipe`.")
     values = _load(files.read_bytes(location), path)
     if isinstance(values, dict) and "format_version" in values:
         values = values.get("recipe")
     if not isinstance(values, dict):
         raise InputError(
-            f"{path} must hold a recipe: names of options with their values. It holds "
-            f"{type(values).__name__}."
+            f"{path} must hold a recipe: names of options with their values; got "
+            f"{values!r:.80}."
         )
     named = _by_option(values, path)
     for name, value in named.items():
@@ -59,6 +65,7 @@ def _load(text: bytes, path: str) -> Any:
         if root is None:
             return None
         _check_names_once(root, path)
+        _keep_names_as_text(root)
         return loader.construct_document(root)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is neither YAML nor JSON: {error}") from error
@@ -92,6 +99,21 @@ def _check_names_once(root: Any, path: str) -> None:
             lines[key.value] = line
 
 
+def _keep_names_as_text(root: Any) -> None:
+    """Makes all names in a list text: ``no``, ``007`` and ``1:30`` are classes."""
+    import yaml
+
+    if not isinstance(root, yaml.MappingNode):
+        return
+    for key, value in root.value:
+        _, option = recipe_options().get(str(key.value).replace("-", "_"), ("", None))
+        is_list = isinstance(value, yaml.SequenceNode)
+        if is_list and option is not None and option.kind in (NAMES, NAMES_OR_NONE):
+            for name in value.value:
+                if isinstance(name, yaml.ScalarNode):
+                    name.tag = "tag:yaml.org,2002:str"
+
+
 def _by_option(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
     """Returns the values by the options' names; the file may have those of flags."""
     known = recipe_options()
@@ -105,7 +127,7 @@ def _by_option(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
             hint = "audio-tfrecords record --help lists the options."
             if close:
                 dashed = close.replace("_", "-")
-                hint = f"Did you mean {close if '_' in text else dashed}?"
+                hint = f"Did you mean {dashed if '-' in text else close}?"
             raise InputError(f"{path}: a recipe has no option {text}. {hint}")
         if name in named:
             raise InputError(

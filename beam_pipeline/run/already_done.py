@@ -7,7 +7,7 @@ this makes the plan again, from headers, in a temporary folder. These must be eq
 - the plan: the clips in order, with name, part, class, split, group, columns, length,
   rate, channels and format of each; the rejects by header, with their reasons; the
   number of ignored files; the names of the shards;
-- the sizes of the shards in the folder;
+- the names and the sizes of the shards in the folder;
 - the first examples of some shards, which are made again from the inputs.
 
 There must be no more rejects than the job allows. And each file that a shard was made
@@ -46,7 +46,7 @@ from beam_pipeline.dataset.manifest import (
     write_manifest,
 )
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, writer_versions
-from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED
+from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED, stale_shards
 from beam_pipeline.dataset.rejects import rejects_text
 from beam_pipeline.dataset.work_folder import PHASES
 from beam_pipeline.errors import InputError
@@ -91,7 +91,7 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
     old, new = metadata.recipe.to_json(), recipe.to_json()
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
-            return f"its {name} is {old.get(name)!r}, not {new.get(name)!r}"
+            return _other_value(name, old.get(name), new.get(name))
     versions = writer_versions()
     for name in sorted({*versions, *metadata.writer}):
         before, now = metadata.writer.get(name), versions.get(name)
@@ -105,7 +105,17 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
     for entry in _shards_of(metadata):
         if files.size(files.join(job.output, entry.file)) != entry.bytes:
             return f"its shard {entry.file} is missing or damaged"
+    known = {entry.file for entry in _shards_of(metadata)}
+    for name in stale_shards(job.output, known):
+        return f"{name} in its folder is not one of its shards"
     return None
+
+
+def _other_value(name: str, old: object, new: object) -> str:
+    if old is None:
+        return f"it was recorded without `{name}`; here it is {new!r}"
+    other = "; here it is not given" if new is None else f", not {new!r}"
+    return f"it was recorded with `{name}` = {old!r}{other}"
 
 
 def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:

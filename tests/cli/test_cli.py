@@ -15,7 +15,7 @@ from beam_pipeline import __version__
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.metadata import Metadata
 from tests.raising import assert_names
-from tests.sounds import write_corpus
+from tests.sounds import write_corpus, write_sound
 
 pytestmark = pytest.mark.runs
 
@@ -247,6 +247,18 @@ def test_errors_are_one_paragraph_with_their_status(
     assert_names(capsys.readouterr().err, "metadata.json")
     assert main(["plan", *places[:2], "--win-len", "500"]) == 3
     assert "cat/bad.wav" in capsys.readouterr().out
+
+
+def test_advice_is_spelled_as_flags(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in")
+    write_sound(tmp_path / "in" / "cat" / "short.wav", 499)
+    places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert main(["plan", *places[:2], "--win-len", "500"]) == 3
+    assert_names(capsys.readouterr().out, "499", "--tail pad")
+    assert main(["record", *places, "--win-len", "500"]) == 3
+    assert_names(capsys.readouterr().err, "499", "--tail pad")
 
 
 @pytest.mark.parametrize("scheme", ["az", "http", "ftp", "foo", "file"])

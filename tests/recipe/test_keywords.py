@@ -7,14 +7,17 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from beam_pipeline.api import plan, record, write_template
-from beam_pipeline.errors import UnknownOption
+from beam_pipeline.errors import InputError, OptionError, RecipeError, UnknownOption
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.keywords import RecipeKeywords, RecordKeywords, RunKeywords
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import SECTIONS, Recipe, recipe_options
+from tests.raising import raises
+from tests.sounds import write_sound
 
 CALLS = Path(__file__).with_name("typed_calls.py")
 
@@ -98,3 +101,25 @@ def test_shares_are_checked_when_the_recipe_is_made():
 
     with raises(ValueError, "splits", "rubbish"):
         Recipe(win_len=1, splits="rubbish")
+
+
+def test_arguments_that_are_no_options_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for wrong in ("metadata.json", {"win_len": 1}):
+        with raises(OptionError, "recipe", wrong):
+            plan(str(tmp_path / "in"), recipe=wrong)
+    for wrong in (3, None):
+        with raises(InputError, naming=str(wrong)):
+            plan(wrong, win_len=1)
+    write_sound(tmp_path / "in" / "a" / "x.wav", 500)
+    for wrong in (3, None, ""):
+        with raises(InputError, naming=["--output", repr(wrong)]):
+            record(str(tmp_path / "in"), wrong, win_len=1)
+
+
+def test_whole_numbers_may_be_those_of_numpy() -> None:
+    recipe = Recipe(win_len=np.int64(500), channels=np.int32(1), seed=np.uint8(3))
+    assert recipe == Recipe(win_len=500, channels=1, seed=3)
+    assert type(recipe.windows.win_len) is int
+    with raises(RecipeError, "win_len"):
+        Recipe(win_len=np.bool_(True))

@@ -55,6 +55,7 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
         ("win-second: 1\n", ["win-second", "win-seconds"]),
         ("win_second: 1\n", ["win_second", "win_seconds"]),
         ("feature: {x: rms()}\n", ["feature", "features"]),
+        ("windows: {}\n", ["windows", "max_windows"]),
         ("zzz: 1\n", ["zzz"]),
         ("1: 1\n", ["1"]),
     ],
@@ -94,12 +95,12 @@ def test_values_that_are_refused(
 @pytest.mark.parametrize(
     ("text", "facts"),
     [
-        ("", ["NoneType"]),
-        ("- 1", ["list"]),
+        ("", ["None"]),
+        ("- 1", ["[1]"]),
         ("{", ["YAML", "JSON"]),
         ("? [a]\n: 1\n? {b: 1}\n: 2\n", ["YAML", "JSON"]),
         ("a: &a [*a]\n", ["a"]),
-        ("format_version: 1\n", ["NoneType"]),
+        ("format_version: 1\n", ["None"]),
         ("win_len: 1\n---\nwin_len: 2\n", ["YAML", "JSON"]),
     ],
 )
@@ -108,6 +109,17 @@ def test_files_that_hold_no_recipe(tmp_path: Path, text: str, facts: list) -> No
         read(tmp_path, text)
     with raises(InputError, naming=tmp_path / "gone"):
         read_recipe(str(tmp_path / "gone"))
+    with raises(InputError, naming=[tmp_path, "folder", "metadata.json"]):
+        read_recipe(str(tmp_path))
+
+
+def test_names_in_a_list_are_text(tmp_path: Path) -> None:
+    text = "classes: [yes, no, 007, 010, 2.50, 1:30, ~]\ngroup-by: [1, on]\nhop: 010\n"
+    assert read(tmp_path, text) == {
+        "classes": ["yes", "no", "007", "010", "2.50", "1:30", "~"],
+        "group_by": ["1", "on"],
+        "hop": 8,
+    }
 
 
 def test_an_error_in_a_file_ends_the_command_with_2(

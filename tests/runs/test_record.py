@@ -1085,7 +1085,10 @@ class TestTheSameCommandAgain:
         assert main(["record", *places, "--win-len", "500"]) == 0
         assert "out: complete before" in capsys.readouterr().out
         assert main(["record", *places, "--win-len", "501"]) == 2
-        assert "win_len is 500, not 501" in capsys.readouterr().err
+        assert_names(capsys.readouterr().err, "--win-len 500", "501")
+        options = ["--win-len", "500", "--hop", "250"]
+        assert main(["record", *places, *options]) == 2
+        assert_names(capsys.readouterr().err, "--hop", "250")
         assert times_in(tmp_path) == before
         assert main(["record", *places, "--win-len", "500", "--overwrite"]) == 0
         assert "complete before" not in capsys.readouterr().out
@@ -1223,7 +1226,9 @@ class TestTheSameCommandAgain:
         (tmp_path / "in" / name_of(sounds)).unlink()
         self.refused("may have been changed", table, out, **options)
 
-    @pytest.mark.parametrize("damage", ["gone", "short", "metadata", "versions"])
+    @pytest.mark.parametrize(
+        "damage", ["gone", "short", "more", "metadata", "versions"]
+    )
     def test_a_damaged_data_set_is_not_complete(
         self, tmp_path: Path, damage: str
     ) -> None:
@@ -1236,6 +1241,8 @@ class TestTheSameCommandAgain:
             shard.unlink()
         elif damage == "short":
             shard.write_bytes(shard.read_bytes()[:-1])
+        elif damage == "more":
+            shutil.copy(shard, tmp_path / "out" / "records-00001-of-00002.tfrecord.gz")
         elif damage == "metadata":
             path.write_text("{")
         else:
@@ -1243,6 +1250,7 @@ class TestTheSameCommandAgain:
             values["writer"]["numpy"] = "0.1"
             path.write_text(json.dumps(values))
         matches = {"metadata": "is not the metadata", "versions": "with numpy 0.1"}
+        matches["more"] = "records-00001-of-00002"
         self.refused(matches.get(damage, "missing or damaged"), *places, win_len=500)
 
     def test_a_run_that_was_cut_off_behind_its_metadata_is_complete(
