@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -27,12 +26,16 @@ def text_key(salt: str, text: str) -> int:
 
 @cache
 def _salted(salt: str) -> Any:
+    import hashlib  # here: ``--help`` does without it
+
     # Copying a hasher costs half as much as making one.
     return hashlib.blake2b(digest_size=8, key=salt.encode()[:64])
 
 
 def json_sha256(values: Mapping[str, Any]) -> str:
     """Returns the SHA-256 of JSON values with sorted keys, in hexadecimal."""
+    import hashlib
+
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 

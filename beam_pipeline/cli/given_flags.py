@@ -8,6 +8,14 @@ from typing import Any
 
 from beam_pipeline.errors import RecipeError
 
+# Options of which a recipe has one at most.
+_ALTERNATIVES = (
+    ("win_len", "win_seconds"),
+    ("hop", "hop_seconds"),
+    ("split_column", "splits", "folds"),
+    ("elements_per_file", "shard_bytes", "num_shards"),
+)
+
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the options of the recipe and the run, as keywords of ``record``.
@@ -21,7 +29,12 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
     if args.recipe is not None:
         from beam_pipeline.recipe.recipe_file import read_recipe
 
-        options = {**read_recipe(args.recipe), **options}
+        recipe = read_recipe(args.recipe)
+        for ways in _ALTERNATIVES:
+            if any(name in options for name in ways):
+                # One that is given in place of another: --win-len of win_seconds.
+                recipe = {n: v for n, v in recipe.items() if n not in ways}
+        options = {**recipe, **options}
     return options
 
 

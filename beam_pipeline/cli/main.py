@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from beam_pipeline.cli.commands import PROGRAM, complain
 from beam_pipeline.cli.parser import make_parser
@@ -77,10 +78,19 @@ def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
 def parse_flags(arguments: list[str]) -> argparse.Namespace:
     """Parses the arguments before ``--``; ends the process if they are wrong."""
     parser = make_parser()
+    (commands,) = parser._subparsers._group_actions  # type: ignore[union-attr]
+    choices: Mapping[str, argparse.ArgumentParser] = commands.choices  # type: ignore[assignment]
+    if arguments and arguments[0] in choices:
+        # A misspelt flag explains why a required one is missing, so it comes first.
+        command = choices[arguments[0]]
+        known = command._option_string_actions
+        for word in arguments[1:]:
+            name = word.partition("=")[0]
+            if re.fullmatch(r"--[a-z][a-z-]*", name) and name not in known:
+                command.error(_explain_unknown(word, known))
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        (commands,) = parser._subparsers._group_actions  # type: ignore[union-attr]
-        command: argparse.ArgumentParser = commands.choices[args.command]  # type: ignore[index]
+        command = choices[args.command]
         command.error(_explain_unknown(unknown[0], command._option_string_actions))
     return args
 
