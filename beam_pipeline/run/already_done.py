@@ -64,6 +64,12 @@ from beam_pipeline.run.phases import in_memory_pipeline, stored
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import SUFFIX, read_records
 
+# How a data set differs; the text continues "... holds a data set, and".
+OTHER_INPUTS = "it has other inputs, or its inputs have changed"
+NEWER_FILE = "{} may have been changed since it was recorded"
+DAMAGED_SHARD = "its shard {} is missing or damaged"
+OTHER_EXAMPLES = "these inputs do not give the examples of shard {}"
+
 # The first examples of the first shards are made again.
 SHARDS_AGAIN = 8
 EXAMPLES_AGAIN = 8
@@ -104,7 +110,7 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
         )
     for entry in _shards_of(metadata):
         if files.size(files.join(job.output, entry.file)) != entry.bytes:
-            return f"its shard {entry.file} is missing or damaged"
+            return DAMAGED_SHARD.format(entry.file)
     known = {entry.file for entry in _shards_of(metadata)}
     for name in stale_shards(job.output, known):
         return f"{name} in its folder is not one of its shards"
@@ -136,10 +142,10 @@ def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
             and _equal_rejects(stored(folder, "rejects"), job.output)
             and _equal_clips(stored(folder, "manifest"), again, job.output)
         ):
-            return "it has other inputs, or its inputs have changed"
+            return OTHER_INPUTS
         newer = _find_newer(stored(folder, "work"), job)
         if newer is not None:
-            return f"{newer} may have been changed since it was recorded"
+            return NEWER_FILE.format(newer)
         some = list(islice(stored(folder, "work"), SHARDS_AGAIN))
         _write_first(some, again)
         recorded = {entry.file: entry for entry in _shards_of(metadata)}
@@ -148,7 +154,7 @@ def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
             if not _equal_examples(
                 shard.name + SUFFIX, job.output, again.output, whole
             ):
-                return f"these inputs do not give the examples of shard {shard.name}"
+                return OTHER_EXAMPLES.format(shard.name)
     return None
 
 
