@@ -165,7 +165,7 @@ def describe(work: Work, speed: float, cost: Cost) -> str:
     return "\n".join(
         [
             f"{speed:,.0f} hours of audio for each hour of one core of this machine",
-            *("".join([f"{line[0]:<16}", *(f"{v:>14}" for v in line[1:])])
+            *("".join([f"{line[0]:<16}", *(f" {v:>13}" for v in line[1:])])
               for line in lines),
         ]
     )  # fmt: skip

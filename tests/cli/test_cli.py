@@ -256,9 +256,9 @@ def test_advice_is_spelled_as_flags(
     write_sound(tmp_path / "in" / "cat" / "short.wav", 499)
     places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     assert main(["plan", *places[:2], "--win-len", "500"]) == 3
-    assert_names(capsys.readouterr().out, "499", "--tail pad")
+    assert_names(capsys.readouterr().out, "499", "--tail", "pad")
     assert main(["record", *places, "--win-len", "500"]) == 3
-    assert_names(capsys.readouterr().err, "499", "--tail pad")
+    assert_names(capsys.readouterr().err, "499", "--tail", "pad")
 
 
 @pytest.mark.parametrize("scheme", ["az", "http", "ftp", "foo", "file"])
