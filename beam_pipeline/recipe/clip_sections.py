@@ -167,7 +167,7 @@ class Events:
             )
 
     def _check_unused(self) -> None:
-        for each in options_of(type(self)):
+        for each in options_of(Events):
             held = getattr(self, each.field)
             if held != getattr(type(self), each.field):  # the field's default
                 given = each.kind.json(each.name, held)

@@ -11,8 +11,9 @@ in YAML and in ``metadata.json`` follow from it. A value has four forms::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -183,12 +184,15 @@ def option(
     return field(default=held, metadata=declared)
 
 
-def options_of(section: type) -> Iterator[Option]:
-    """Yields the options that a section declares, in the order of its fields."""
+@cache
+def options_of(section: type) -> tuple[Option, ...]:
+    """Returns the options that a section declares, in the order of its fields."""
+    options = []
     for each in fields(section):
         declared = dict(each.metadata)
         name = declared.pop("name") or each.name
-        yield Option(name=name, field=each.name, **declared)
+        options.append(Option(name=name, field=each.name, **declared))
+    return tuple(options)
 
 
 def with_values(section: type, given: Mapping[str, Any]) -> Any:

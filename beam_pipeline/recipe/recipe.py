@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
+from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.errors import RecipeError, unknown_option
@@ -48,7 +50,8 @@ SECTIONS: Mapping[str, type] = {
 _LAST = ("allow_truncated", "allow_nonfinite")
 
 
-def recipe_options() -> dict[str, tuple[str, Option]]:
+@cache
+def recipe_options() -> Mapping[str, tuple[str, Option]]:
     """Maps each option's name to its section's name and the option.
 
     The order is that of the JSON.
@@ -59,7 +62,7 @@ def recipe_options() -> dict[str, tuple[str, Option]]:
         for option in options_of(cls)
     }
     last = {name: declared.pop(name) for name in _LAST}
-    return {**declared, **last}
+    return MappingProxyType({**declared, **last})
 
 
 class Recipe:
