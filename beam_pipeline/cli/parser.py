@@ -55,7 +55,21 @@ def make_parser() -> argparse.ArgumentParser:
         title="commands", dest="command", required=True, metavar="COMMAND"
     )
 
-    recording = _command(
+    for add in (
+        _add_record,
+        _add_plan,
+        _add_show,
+        _add_verify,
+        _add_audit,
+        _add_transforms,
+        _add_status,
+    ):
+        add(commands)
+    return parser
+
+
+def _add_record(commands: Any) -> None:
+    parser = _command(
         commands,
         "record",
         run_record,
@@ -71,13 +85,15 @@ def make_parser() -> argparse.ArgumentParser:
         usage=f"{PROGRAM} record --input PATH --output DIR [OPTION ...] [-- ...]",
     )
     _add_job(
-        recording,
+        parser,
         required=True,
         help="folder of the data set: new, empty, or with an unfinished run, which "
         "is continued",
     )
 
-    planning = _command(
+
+def _add_plan(commands: Any) -> None:
+    parser = _command(
         commands,
         "plan",
         run_plan,
@@ -88,9 +104,11 @@ def make_parser() -> argparse.ArgumentParser:
         "--input sounds/ --win-seconds 1 --splits train=.8,test=.2 --stratify",
         usage=f"{PROGRAM} plan --input PATH [OPTION ...]",
     )
-    _add_job(planning, default=None, help=argparse.SUPPRESS)
+    _add_job(parser, default=None, help=argparse.SUPPRESS)
 
-    showing = _command(
+
+def _add_show(commands: Any) -> None:
+    parser = _command(
         commands,
         "show",
         run_show,
@@ -99,21 +117,23 @@ def make_parser() -> argparse.ArgumentParser:
         "records/ -n 3",
         "records/ --split test --plot examples.png",
     )
-    _add_folder(showing)
-    showing.add_argument(
+    _add_folder(parser)
+    parser.add_argument(
         "-n", type=_whole_number, default=3, metavar="N", help="how many; default: 3"
     )
-    showing.add_argument(
+    parser.add_argument(
         "--split", default=None, metavar="NAME", help="which split; default: the first"
     )
-    showing.add_argument(
+    parser.add_argument(
         "--plot",
         default=None,
         metavar="FILE",
         help="draw them into this picture: .png, .pdf, .svg ...; needs matplotlib",
     )
 
-    verifying = _command(
+
+def _add_verify(commands: Any) -> None:
+    parser = _command(
         commands,
         "verify",
         run_verify,
@@ -122,9 +142,11 @@ def make_parser() -> argparse.ArgumentParser:
         "with status 4 if something differs.",
         "records/",
     )
-    _add_folder(verifying)
+    _add_folder(parser)
 
-    auditing = _command(
+
+def _add_audit(commands: Any) -> None:
+    parser = _command(
         commands,
         "audit",
         run_audit,
@@ -134,19 +156,21 @@ def make_parser() -> argparse.ArgumentParser:
         "records/",
         "records/ --group-by speaker --json",
     )
-    _add_folder(auditing)
-    auditing.add_argument(
+    _add_folder(parser)
+    parser.add_argument(
         "--group-by",
         default=None,
         metavar="COLUMNS",
         help="columns a,b of the data set's manifest that make a group; default: as "
         "recorded",
     )
-    auditing.add_argument(
+    parser.add_argument(
         "--json", action="store_true", help="print each finding as a line of JSON"
     )
 
-    listing = _command(
+
+def _add_transforms(commands: Any) -> None:
+    parser = _command(
         commands,
         "transforms",
         run_transforms,
@@ -157,21 +181,21 @@ def make_parser() -> argparse.ArgumentParser:
         "log_mel",
         "'low_pass(cutoff_hz=1000)|mfcc' --win-len 16000",
     )
-    listing.add_argument(
+    parser.add_argument(
         "steps",
         nargs="*",
         metavar="STEP",
         help="a name, which also prints its documentation, or an expression; default: "
         "all names",
     )
-    listing.add_argument(
+    parser.add_argument(
         "--win-len",
         type=_whole_number,
         default=16000,
         metavar="FRAMES",
         help="frames in the window; default: 16000",
     )
-    listing.add_argument(
+    parser.add_argument(
         "--sample-rate",
         type=_whole_number,
         default=16000,
@@ -179,7 +203,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="sample rate of the window; default: 16000",
     )
 
-    asking = _command(
+
+def _add_status(commands: Any) -> None:
+    parser = _command(
         commands,
         "status",
         run_status,
@@ -189,13 +215,12 @@ def make_parser() -> argparse.ArgumentParser:
         "records/",
         "--watch gs://bucket/records",
     )
-    asking.add_argument(
+    parser.add_argument(
         "run_folder", metavar="DIR", help="output folder or work folder of the run"
     )
-    asking.add_argument(
+    parser.add_argument(
         "--watch", action="store_true", help="show a progress bar until the run ends"
     )
-    return parser
 
 
 def _command(
