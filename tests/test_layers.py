@@ -48,7 +48,7 @@ HOMES = {
     "soundfile": "audio.decoder",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
-    "tfx_bsl": "[examples.encoding]",
+    "tfx_bsl": "[examples.decoding]",
     "pyarrow": "[storage.files] [dataset.manifest] [read.audit]",
     "isal": "storage.tfrecord dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
