@@ -141,7 +141,7 @@ def rebuild(structure: Structure, value_of: Callable[[Leaf], Any]) -> Any:
         from collections import namedtuple
 
         # A type of the same name and fields is the same structure to TensorFlow.
-        return namedtuple(structure.name, structure.keys)(*values)  # noqa: PYI024
+        return namedtuple(structure.name, structure.keys)(*values)
     return tuple(values)
 
 
