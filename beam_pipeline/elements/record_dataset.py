@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from beam_pipeline.elements.writing import (
     Block,
     check_endless,
     check_num_elems,
+    counted,
     with_encodings,
     write_elements,
 )
@@ -129,15 +129,14 @@ def record_dataset(
         "encodings": dict(encodings or {}),
         "sequences": list(sequences),
     }
-    counter = _Counter(num_elems)
-    blocks = counter.counted(_blocks(unbatched, Description(structure, specs)))
+    blocks = _blocks(unbatched, Description(structure, specs))
     elements = Elements("record_dataset", options, structure)
     if batch is not None:
         elements = replace(
             elements, batch_size=batch.size, drop_remainder=batch.drop_remainder
         )
     return write_elements(
-        blocks,
+        counted(blocks, num_elems),
         specs,
         output_dir,
         elements,
@@ -146,25 +145,6 @@ def record_dataset(
         overwrite=overwrite,
         progress=progress,
     )
-
-
-class _Counter:
-    """Counts elements, and warns if there are fewer than the user wants."""
-
-    def __init__(self, wanted: int | None):
-        self._wanted = wanted
-
-    def counted(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        count = 0
-        for block in blocks:
-            count += block.size
-            yield block
-        if self._wanted is not None and count < self._wanted:
-            warnings.warn(
-                f"num_elems is {self._wanted}, but the data set ended after {count} "
-                "elements, which are written. To repeat them, give dataset.repeat().",
-                stacklevel=2,
-            )
 
 
 class Batch(NamedTuple):

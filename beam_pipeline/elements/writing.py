@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from beam_pipeline.dataset.element_set import (
-    ElementOutput,
-    element_output,
-    finish_elements,
-)
+from beam_pipeline.dataset.element_set import element_output, finish_elements
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
@@ -212,6 +209,20 @@ def check_num_elems(num_elems: int | None, total: int | None) -> int | None:
     return num_elems if total is None else min(num_elems, total)
 
 
+def counted(blocks: Iterator[Block], wanted: int | None) -> Iterator[Block]:
+    """Yields the blocks; warns if there were fewer elements than the user wants."""
+    count = 0
+    for block in blocks:
+        count += block.size
+        yield block
+    if wanted is not None and count < wanted:
+        warnings.warn(
+            f"num_elems is {wanted}, but there were only {count} elements. They are "
+            "written. To repeat a tf.data.Dataset, give dataset.repeat().",
+            stacklevel=2,
+        )
+
+
 def check_endless(is_endless: bool, num_elems: int | None) -> None:
     """Raises InputError if there is no end to what would be written."""
     if is_endless and num_elems is None:
@@ -219,6 +230,3 @@ def check_endless(is_endless: bool, num_elems: int | None) -> None:
             "The data set has no end. Give `num_elems`, the number of elements to "
             "write, or leave out `repeat()`."
         )
-
-
-__all__ = ["Block", "ElementOutput", "write_elements"]

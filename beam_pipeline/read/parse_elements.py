@@ -68,7 +68,8 @@ def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
         for leaf in parsing.leaves
         if leaf.kind in ("ragged", "sparse") and leaf.feature in specs
     }
-    helpers = {spec.shape_in for spec in specs.values()}
+    shapes = {spec.shape_in for spec in specs.values()}
+    helpers = set(shapes)
     for name, leaf in parts.items():
         helpers |= {row_splits(name, i) for i in range(leaf.ragged_rank)}
         if leaf.kind == "sparse":
@@ -85,7 +86,7 @@ def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
             found = tf.io.parse_single_example(serialised, stored)
         values: dict[str, Any] = {}
         # Shapes first: the arrays need them.
-        for name in sorted(specs, key=lambda name: name not in helpers):
+        for name in sorted(specs, key=lambda name: name not in shapes):
             if name in encoded:
                 values[name] = found[name]
                 continue

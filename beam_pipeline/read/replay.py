@@ -232,3 +232,24 @@ def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Opti
         policy.DATA if shard is None else policy.OFF
     )
     return options
+
+
+def replay_dataset(
+    record_dir: str | os.PathLike[str] = ".",
+    shuffle: bool | int = False,
+    **options: Any,
+) -> tf.data.Dataset:
+    """Reads a data set of :func:`record_dataset`; :func:`replay` under another name.
+
+    It also reads a folder that ``record_dataset`` of the package ``tf_dataset`` wrote,
+    with ``TF_RECORD_FEATURES_SPEC.json``.
+
+    Parameters
+    ----------
+    record_dir : path
+    shuffle : bool or int
+        See :func:`replay`.
+    **options
+        The other keywords of :func:`replay`.
+    """
+    return replay(os.fspath(record_dir), shuffle=shuffle, **options)
