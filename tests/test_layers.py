@@ -54,6 +54,7 @@ HOMES = {
     "matplotlib": "[read.plots]",
     "threadpoolctl": "transforms.describe pipeline.stages",
     "tqdm": "[cli.progress_bar]",
+    "PIL": "[examples.images]",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms [read.similarity] [transforms.filters]",
 }
