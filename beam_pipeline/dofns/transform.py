@@ -42,7 +42,7 @@ class Transform(Step):
     """Applies a transform to windows: dict -> dict, or array -> array.
 
     Windows of the same shape, type and rate are transformed together, in blocks of one
-    bundle, which takes a half to nine tenths of the time. The result is that of the
+    bundle, which takes about two thirds of the time. The result is that of the
     window alone, bit for bit, as every transform must treat windows one by one. The
     order of the elements, their timestamps and their windows (those of Beam) stay.
 
