@@ -71,6 +71,10 @@ class Probe(Step):
         super().setup()
         self._prober = Prober(self._inputs, self._recipe)
 
+    def teardown(self) -> None:
+        del self._prober  # it has caches, which cannot be pickled
+        super().teardown()
+
     def process(self, element: Any) -> Iterator[Any]:
         values = _values_of(element)
         try:
@@ -167,6 +171,10 @@ sample_rate, channels, stream, allow_truncated, allow_nonfinite
     def setup(self) -> None:
         super().setup()
         self._prober = Prober(self._inputs, self._recipe)
+
+    def teardown(self) -> None:
+        del self._prober  # it has caches, which cannot be pickled
+        super().teardown()
 
     def process(self, element: Any) -> Iterator[Any]:
         values = _values_of(element)

@@ -61,30 +61,31 @@ NAMES = ["a/mono.wav", "a/stereo.wav", "b/float.wav", "b/one.wav", "b/x.flac",
 # Probe
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_probe_is_probe_audio(mixed, name):
-    path = str(mixed / name)
-    info = probe_audio(path, name=path)
-    wanted = {
-        "filepath": path,
-        "frames": info.frames,
-        "fs": RATE,
-        "channels": 2 if "stereo" in name else 1,
-        "seconds": info.frames / RATE,
-        "format": info.format,
-        "subtype": info.subtype,
-    }
-    elements = [path, Path(path), {"filepath": path, "label": "owl", "frames": "few"}]
+def test_probe_is_probe_audio(mixed):
+    elements, wanted = [], []
+    for name in NAMES:
+        path = str(mixed / name)
+        info = probe_audio(path, name=path)
+        probed = {
+            "filepath": path,
+            "frames": info.frames,
+            "fs": RATE,
+            "channels": 2 if "stereo" in name else 1,
+            "seconds": info.frames / RATE,
+            "format": info.format,
+            "subtype": info.subtype,
+        }
+        labelled = {"filepath": path, "label": "owl", "frames": "few"}
+        elements += [path, Path(path), labelled]
+        wanted += [probed, probed, {**labelled, **probed}]
     found, rejects, _ = run_step(elements, Probe())
-    labelled = {"filepath": path, "label": "owl", **wanted}
-    assert exact(found) == exact([wanted, wanted, labelled])
+    assert exact(found) == exact(wanted)
     assert rejects == []
 
 
 def test_paths_below_a_root(mixed):
-    found, rejects, _ = run_step(["a/mono.wav"], Probe(root=str(mixed)))
-    assert [(e["filepath"], e["frames"]) for e in found] == [("a/mono.wav", 2500)]
-    assert rejects == []
+    (found,) = drive(Probe(root=str(mixed)), ["a/mono.wav"])
+    assert (found["filepath"], found["frames"]) == ("a/mono.wav", 2500)
 
 
 @pytest.fixture
@@ -123,12 +124,11 @@ def test_bad_files_are_rejects(bad, make):
         assert reject["path"] not in reject["reason"]
     assert counters["rejected_UnreadableAudio"] == 3
     assert counters["rejected_EmptyAudio"] == 1
-    allowed, rejects, _ = run_step(
-        [path for path in bad if "cut" in path or "nan" in path],
+    allowed = drive(
         make(allow_truncated=True, allow_nonfinite=True),
+        [path for path in bad if "cut" in path or "nan" in path],
     )
     assert {os.path.basename(e["filepath"]) for e in allowed} == {"cut.wav", "nan.wav"}
-    assert rejects == []
 
 
 @pytest.mark.parametrize("make", [Probe, lambda **k: CutWindows(win_len=100, **k)])
@@ -167,15 +167,13 @@ def recorded(folder, output, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        {"win_len": 1000},
         {"win_len": 700, "hop": 130, "tail": "pad", "channels": 0},
-        {"win_seconds": 0.1, "hop_seconds": 0.25, "tail": "overlap"},
         {"win_seconds": 0.07, "sample_rate": 11025, "hop_seconds": 0.05},
-        {"win_len": 20_000, "sample_rate": 16_000, "tail": "pad", "max_windows": 20},
         {"win_len": 900, "random_starts": True, "seed": 7, "max_windows": 9},
         {
-            "win_len": 900,
-            "sample_rate": 4000,
+            "win_len": 9000,
+            "sample_rate": 16_000,
+            "tail": "overlap",
             "stream": "high_pass(cutoff_hz=50)|clip_gain(kind='rms')",
         },
     ],
@@ -235,7 +233,7 @@ def test_edges(tmp_path, tail, frames):
 
 def test_the_keys_of_an_element_stay(mixed):
     element = {"filepath": mixed / "b" / "one.wav", "index": 7, "label": "owl"}
-    found, _, _ = run_step([element], CutWindows(win_len=600, tail="pad"))
+    found = drive(CutWindows(win_len=600, tail="pad"), [element])
     path = str(mixed / "b" / "one.wav")
     samples = soundfile.read(path, dtype="float32")[0]
     last = np.concatenate([samples[600:], np.zeros(200, np.float32)])
@@ -250,7 +248,7 @@ def test_the_keys_of_an_element_stay(mixed):
 def test_after_a_probe_nothing_is_probed_again(mixed, monkeypatch, options):
     paths = [str(mixed / name) for name in NAMES]
     cut = CutWindows(win_len=500, **options)
-    alone, _, _ = run_step(paths, cut)
+    alone = drive(cut, paths)
     after, rejects, _ = run_step(paths, Probe(), cut)
     assert rejects == []
     assert [e["signal"].tobytes() for e in after] == [
@@ -339,8 +337,9 @@ def test_an_option_of_probe():
 @pytest.mark.parametrize("dofn", [Probe(), CutWindows(win_len=100, sample_rate=4000)])
 def test_steps_can_be_pickled(mixed, dofn):
     path = mixed / "a" / "mono.wav"
-    again = pickle.loads(pickle.dumps(dofn))
-    assert exact(drive(again, [path])) == exact(drive(dofn, [path]))
+    found = drive(pickle.loads(pickle.dumps(dofn)), [path])
+    assert exact(found) == exact(drive(dofn, [path]))
+    assert pickle.dumps(dofn)  # after its teardown, too
 
 
 def test_paths_that_are_moved_give_the_same_random_starts(mixed, tmp_path):
