@@ -109,7 +109,7 @@ class CutWindows(Step):
 
     The samples are those that :func:`beam_pipeline.record` stores with the same
     options, bit for bit. If a file is resampled and goes to several shards, its windows
-    from the second shard on can differ by 1e-6, because decoding starts there anew.
+    from the second shard on can differ by 1e-5, because decoding starts there anew.
 
     Parameters
     ----------
