@@ -49,6 +49,7 @@ HOMES = {
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.encoding]",
+    "ml_dtypes": "[examples.tensor_proto]",
     "pyarrow": "[storage.files] [dataset.manifest] [read.audit]",
     "isal": "storage.tfrecord dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",

@@ -81,7 +81,7 @@ class ExampleEncoder:
         return [
             b"".join(
                 [
-                    b"\x0a" + _varint(total + length[i]),
+                    b"\x0a" + varint(total + length[i]),
                     *(p if isinstance(p, bytes) else p[i] for p in parts),
                 ]
             )
@@ -126,7 +126,7 @@ _FIELD = {BYTES_LIST: b"\x0a", RAW: b"\x0a", FLOAT_LIST: b"\x12", INT64_LIST: b"
 
 def _array_prefix(spec: FeatureSpec, payload: int) -> bytes:
     """Returns the part of an entry before the bytes of its array."""
-    values = b"\x0a" + _varint(payload)
+    values = b"\x0a" + varint(payload)
     return _open_entry(spec.name, spec.encoding, len(values) + payload) + values
 
 
@@ -134,26 +134,26 @@ def _array_prefix(spec: FeatureSpec, payload: int) -> bytes:
 def _open_entry(name: str, encoding: str, list_length: int) -> bytes:
     """Returns the beginning of an entry, the length of its list included."""
     key = name.encode()
-    feature = _FIELD[encoding] + _varint(list_length)
-    value = b"\x12" + _varint(len(feature) + list_length) + feature
-    body = b"\x0a" + _varint(len(key)) + key
+    feature = _FIELD[encoding] + varint(list_length)
+    value = b"\x12" + varint(len(feature) + list_length) + feature
+    body = b"\x0a" + varint(len(key)) + key
     entry_length = len(body) + len(value) + list_length
-    return b"\x0a" + _varint(entry_length) + body + value
+    return b"\x0a" + varint(entry_length) + body + value
 
 
 def _entry(spec: FeatureSpec, values: Sequence[Any]) -> bytes:
     """Returns a whole entry with a few values."""
     if spec.encoding == INT64_LIST:
         # Two's complement in 64 bits, as protobuf writes negative numbers.
-        packed = b"".join([_varint(int(v) & 0xFFFFFFFFFFFFFFFF) for v in values])
-        content = b"\x0a" + _varint(len(packed)) + packed
+        packed = b"".join([varint(int(v) & 0xFFFFFFFFFFFFFFFF) for v in values])
+        content = b"\x0a" + varint(len(packed)) + packed
     else:
         texts = [v.encode() if isinstance(v, str) else v for v in values]
-        content = b"".join([b"\x0a" + _varint(len(t)) + t for t in texts])
+        content = b"".join([b"\x0a" + varint(len(t)) + t for t in texts])
     return _open_entry(spec.name, spec.encoding, len(content)) + content
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """Returns a protobuf variable-length integer."""
     if value < 0x80:
         return bytes((value,))
