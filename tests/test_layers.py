@@ -42,7 +42,8 @@ NEVER = {("run", "read")}
 HOMES = {
     "apache_beam": "pipeline run [api] [storage.beam_filesystem] [run.engine] "
     "[run.preflight]",
-    "tensorflow": "read.replay read.shard_streams read.parse_examples",
+    "tensorflow": "read.replay read.shard_streams read.parse_examples "
+    "read.original_records",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
