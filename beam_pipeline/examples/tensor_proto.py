@@ -12,18 +12,26 @@ a float32 array of shape (2, 3) is::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.examples.encoding import varint
+from beam_pipeline.examples.protobuf import (
+    BYTES,
+    FIXED32,
+    FIXED64,
+    VARINT,
+    FieldValue,
+    read_fields,
+    read_varint,
+    varint,
+)
+from beam_pipeline.examples.spec import numpy_dtype
 
 _SHAPE, _CONTENT, _STRINGS = 2, 4, 8
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_WIDTHS = {_FIXED64: 8, _FIXED32: 4}
 
 
 class _Kind(NamedTuple):
@@ -35,22 +43,22 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    "float32": _Kind(1, 5, _FIXED32),
-    "float64": _Kind(2, 6, _FIXED64),
-    "int32": _Kind(3, 7, _VARINT),
-    "uint8": _Kind(4, 7, _VARINT),
-    "int16": _Kind(5, 7, _VARINT),
-    "int8": _Kind(6, 7, _VARINT),
-    "string": _Kind(7, _STRINGS, _BYTES),
-    "complex64": _Kind(8, 9, _FIXED32),
-    "int64": _Kind(9, 10, _VARINT),
-    "bool": _Kind(10, 11, _VARINT),
-    "bfloat16": _Kind(14, 13, _VARINT),
-    "uint16": _Kind(17, 7, _VARINT),
-    "complex128": _Kind(18, 12, _FIXED64),
-    "float16": _Kind(19, 13, _VARINT),
-    "uint32": _Kind(22, 16, _VARINT),
-    "uint64": _Kind(23, 17, _VARINT),
+    "float32": _Kind(1, 5, FIXED32),
+    "float64": _Kind(2, 6, FIXED64),
+    "int32": _Kind(3, 7, VARINT),
+    "uint8": _Kind(4, 7, VARINT),
+    "int16": _Kind(5, 7, VARINT),
+    "int8": _Kind(6, 7, VARINT),
+    "string": _Kind(7, _STRINGS, BYTES),
+    "complex64": _Kind(8, 9, FIXED32),
+    "int64": _Kind(9, 10, VARINT),
+    "bool": _Kind(10, 11, VARINT),
+    "bfloat16": _Kind(14, 13, VARINT),
+    "uint16": _Kind(17, 7, VARINT),
+    "complex128": _Kind(18, 12, FIXED64),
+    "float16": _Kind(19, 13, VARINT),
+    "uint32": _Kind(22, 16, VARINT),
+    "uint64": _Kind(23, 17, VARINT),
 }
 _NAMES = {kind.number: name for name, kind in _KINDS.items()}
 
@@ -121,8 +129,8 @@ def decode_tensor(data: bytes, dtype: str | None = None) -> npt.NDArray[Any]:
         If the data are not a TensorProto of this dtype, or have too few or too many
         bytes for its shape.
     """
-    number, shape, lists = 0, list[int](), dict[int, list[_Value]]()
-    for field, value in _read_fields(data):
+    number, shape, lists = 0, list[int](), dict[int, list[FieldValue]]()
+    for field, value in read_fields(data):
         if field == 1 and isinstance(value, int):
             number = value
         elif field == _SHAPE and not isinstance(value, int):
@@ -134,31 +142,26 @@ def decode_tensor(data: bytes, dtype: str | None = None) -> npt.NDArray[Any]:
         raise ValueError(f"the data are not a tensor of a known dtype: number {number}")
     if dtype is not None and name != dtype:
         raise ValueError(f"the tensor has the dtype {name}, not {dtype}")
-    size = 1
-    for length in shape:
-        size *= length
+    size = math.prod(shape)
     content = bytes(_last_bytes(lists.get(_CONTENT, [])))
     if name == "string":
         return _string_array(content, lists.get(_STRINGS, []), size).reshape(shape)
-    numpy_dtype = _numpy_dtype(name)
+    in_memory = numpy_dtype(name)
     if not content:
-        values = _read_values(name, lists.get(_KINDS[name].values, []), numpy_dtype)
+        values = _read_values(name, lists.get(_KINDS[name].values, []), in_memory)
         return _repeat_last(values, size).reshape(shape)
-    if len(content) != size * numpy_dtype.itemsize:
+    if len(content) != size * in_memory.itemsize:
         raise ValueError(
             f"a tensor of dtype {name} and shape {tuple(shape)} has {len(content)} "
-            f"bytes instead of {size * numpy_dtype.itemsize}"
+            f"bytes instead of {size * in_memory.itemsize}"
         )
     if name == "bool" and max(content) > 1:
         raise ValueError("a tensor of dtype bool holds a byte that is neither 0 nor 1")
-    return _from_little_endian(content, numpy_dtype).reshape(shape)
-
-
-_Value = int | memoryview
+    return _from_little_endian(content, in_memory).reshape(shape)
 
 
 def _tag(field: int) -> bytes:
-    return varint(field << 3 | _BYTES)
+    return varint(field << 3 | BYTES)
 
 
 def _field(field: int, content: bytes) -> bytes:
@@ -180,17 +183,6 @@ def _text_bytes(value: Any) -> bytes:
     return value
 
 
-def _numpy_dtype(name: str) -> np.dtype[Any]:
-    if name != "bfloat16":
-        return np.dtype(name)
-    try:
-        import ml_dtypes
-    except ImportError as error:
-        raise ValueError("a tensor of dtype bfloat16 needs ml_dtypes") from error
-    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return dtype
-
-
 def _from_little_endian(content: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     # As unsigned integers first: dtypes of ml_dtypes have no byte order to choose.
     width = min(dtype.itemsize, 8)
@@ -200,10 +192,10 @@ def _from_little_endian(content: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any
 
 
 def _read_values(
-    name: str, chunks: Sequence[_Value], dtype: np.dtype[Any]
+    name: str, chunks: Sequence[FieldValue], dtype: np.dtype[Any]
 ) -> npt.NDArray[Any]:
     """Returns the values in the list of a dtype, packed by the writer or not."""
-    if _KINDS[name].wire != _VARINT:
+    if _KINDS[name].wire != VARINT:
         content = b"".join([bytes(_as_bytes(chunk)) for chunk in chunks])
         if len(content) % dtype.itemsize:
             raise ValueError(f"{len(content)} bytes are no whole values of {name}")
@@ -215,7 +207,7 @@ def _read_values(
             continue
         at = 0
         while at < len(chunk):
-            number, at = _read_varint(chunk, at)
+            number, at = read_varint(chunk, at)
             numbers.append(number)
     words: npt.NDArray[Any] = np.array(numbers, np.uint64)
     if name == "bool":
@@ -224,13 +216,13 @@ def _read_values(
 
 
 def _string_array(
-    content: bytes, chunks: Sequence[_Value], size: int
+    content: bytes, chunks: Sequence[FieldValue], size: int
 ) -> npt.NDArray[np.object_]:
     texts = [bytes(_as_bytes(chunk)) for chunk in chunks]
     if content:  # the lengths of all texts, then all texts
         view, at, lengths = memoryview(content), 0, list[int]()
         for _ in range(size):
-            length, at = _read_varint(view, at)
+            length, at = read_varint(view, at)
             lengths.append(length)
         if at + sum(lengths) != len(content):
             raise ValueError(f"{size} texts do not fill {len(content)} bytes")
@@ -255,60 +247,24 @@ def _repeat_last(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     return filled
 
 
-def _last_bytes(chunks: Sequence[_Value]) -> memoryview:
+def _last_bytes(chunks: Sequence[FieldValue]) -> memoryview:
     return _as_bytes(chunks[-1]) if chunks else memoryview(b"")
 
 
-def _as_bytes(value: _Value) -> memoryview:
+def _as_bytes(value: FieldValue) -> memoryview:
     if isinstance(value, int):
         raise ValueError("a field of the tensor holds a number instead of bytes")
     return value
 
 
 def _read_shape(message: memoryview) -> Iterator[int]:
-    for field, dimension in _read_fields(message):
+    for field, dimension in read_fields(message):
         if field != 2:
             raise ValueError("the tensor's shape is unknown")
         length = 0
-        for number, value in _read_fields(_as_bytes(dimension)):
+        for number, value in read_fields(_as_bytes(dimension)):
             if number == 1 and isinstance(value, int):
                 length = value
         if length >> 63:
             raise ValueError(f"the tensor has a dimension of {length - (1 << 64)}")
         yield length
-
-
-def _read_fields(data: bytes | memoryview) -> Iterator[tuple[int, _Value]]:
-    """Yields the number and the value of each field of a protobuf message."""
-    view, at = memoryview(data), 0
-    while at < len(view):
-        tag, at = _read_varint(view, at)
-        wire = tag & 7
-        if wire == _VARINT:
-            number, at = _read_varint(view, at)
-            yield tag >> 3, number
-            continue
-        if wire == _BYTES:
-            width, at = _read_varint(view, at)
-        elif wire in _WIDTHS:
-            width = _WIDTHS[wire]
-        else:
-            raise ValueError(f"the data are not a tensor: wire type {wire}")
-        if at + width > len(view):
-            raise ValueError("the data of the tensor end early")
-        yield tag >> 3, view[at : at + width]
-        at += width
-
-
-def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    """Returns an unsigned number of up to 64 bits, and the position after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(view):
-            raise ValueError("the data of the tensor end early")
-        byte = view[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at
-    raise ValueError("the data are not a tensor: a number has more than 10 bytes")
