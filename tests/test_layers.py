@@ -27,7 +27,7 @@ FLOORS = [
     "plan",
     "write",
     "dataset",
-    "pipeline read",
+    "pipeline read elements",
     "run",
     "api",
     "cli",
@@ -42,8 +42,9 @@ NEVER = {("run", "read")}
 HOMES = {
     "apache_beam": "pipeline run [api] [storage.beam_filesystem] [run.engine] "
     "[run.preflight]",
-    "tensorflow": "read.replay read.shard_streams read.parse_examples "
-    "read.original_records",
+    "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
+    "read.parse_elements read.original_records elements.tensors "
+    "elements.record_dataset",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
