@@ -55,8 +55,9 @@ HOMES = {
     "pyarrow": "[storage.files] [dataset.manifest] [read.audit]",
     "isal": "storage.tfrecord dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
-    "threadpoolctl": "transforms.describe pipeline.stages dofns.step",
-    "tqdm": "[cli.progress_bar]",
+    "threadpoolctl": "transforms.describe pipeline.stages pipeline.parts_graph "
+    "dofns.step",
+    "tqdm": "[cli.progress_bar] [elements.writing]",
     "PIL": "[examples.images]",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms [read.similarity] [transforms.filters]",

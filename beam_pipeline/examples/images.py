@@ -123,7 +123,7 @@ def encode_image(array: npt.NDArray[Any], kind: str, *, quality: int = 95) -> by
 
 
 def decode_image(
-    data: bytes, kind: str, dtype: Any, shape: Sequence[int]
+    data: bytes, kind: str, dtype: Any, shape: Sequence[int | None]
 ) -> npt.NDArray[Any]:
     """Decodes an image that holds an array of a known type and shape.
 
@@ -135,8 +135,9 @@ def decode_image(
         ``png`` or ``jpeg``.
     dtype : numpy.dtype, type or str
         ``uint8``, or ``uint16`` for a PNG with 16 bits.
-    shape : sequence of int
-        ``(h, w)`` and ``(h, w, 1)`` are both grey.
+    shape : sequence of int or None
+        ``(h, w)`` and ``(h, w, 1)`` are both grey. The image decides the rows and
+        columns that are None.
 
     Returns
     -------
@@ -149,22 +150,22 @@ def decode_image(
     InputError
         If the data are no such image, are damaged, or have another size or type.
     """
-    problem = image_problem(dtype, shape, kind)
+    problem = image_problem(dtype, [size or 1 for size in shape], kind)
     if problem is not None:
         raise RecipeError("image", problem, f"{dtype} {tuple(shape)}")
     from PIL import Image
 
-    channels = shape[2] if len(shape) == 3 else 1
+    channels = shape[2] or 1 if len(shape) == 3 else 1
     mode = _MODE_OF_UINT16 if np.dtype(dtype) == np.uint16 else _MODES[channels]
     try:
         with Image.open(io.BytesIO(data), formats=[kind]) as image:
             # Checked first: a damaged header must not request gigabytes.
-            if (image.mode, image.size) != (mode, (shape[1], shape[0])):
+            rows, columns = shape[0] or image.height, shape[1] or image.width
+            if (image.mode, image.size) != (mode, (columns, rows)):
                 raise InputError(
                     f"A {kind} image of {image.height} rows, {image.width} columns and "
-                    f"mode {image.mode} was found, but {shape[0]} rows, {shape[1]} "
-                    f"columns and mode {mode} were expected. Check the shape and the "
-                    "type."
+                    f"mode {image.mode} was found, but {rows} rows, {columns} columns "
+                    f"and mode {mode} were expected. Check the shape and the type."
                 )
             pixels = np.array(image)
     except _damages(Image) as error:
@@ -172,7 +173,7 @@ def decode_image(
             f"{len(data)} bytes cannot be decoded as {kind}: {error}. Check the kind "
             "and that the data are whole."
         ) from error
-    return pixels.astype(dtype, copy=False).reshape(tuple(shape))
+    return pixels.astype(dtype, copy=False).reshape((rows, columns, *shape[2:]))
 
 
 def _damages(pillow: Any) -> tuple[type[Exception], ...]:
