@@ -150,12 +150,12 @@ def decode_image(
     InputError
         If the data are no such image, are damaged, or have another size or type.
     """
-    problem = image_problem(dtype, [size or 1 for size in shape], kind)
+    problem = image_problem(dtype, [1 if n is None else n for n in shape], kind)
     if problem is not None:
         raise RecipeError("image", problem, f"{dtype} {tuple(shape)}")
     from PIL import Image
 
-    channels = shape[2] or 1 if len(shape) == 3 else 1
+    channels = 1 if len(shape) < 3 or shape[2] is None else shape[2]
     mode = _MODE_OF_UINT16 if np.dtype(dtype) == np.uint16 else _MODES[channels]
     try:
         with Image.open(io.BytesIO(data), formats=[kind]) as image:
@@ -173,7 +173,8 @@ def decode_image(
             f"{len(data)} bytes cannot be decoded as {kind}: {error}. Check the kind "
             "and that the data are whole."
         ) from error
-    return pixels.astype(dtype, copy=False).reshape((rows, columns, *shape[2:]))
+    known = [rows, columns, channels][: len(shape)]
+    return pixels.astype(dtype, copy=False).reshape(known)
 
 
 def _damages(pillow: Any) -> tuple[type[Exception], ...]:
