@@ -27,7 +27,7 @@ FLOORS = [
     "plan",
     "write",
     "dataset",
-    "pipeline read",
+    "pipeline read elements",
     "run",
     "api dofns",
     "cli",
@@ -42,18 +42,22 @@ NEVER = {("run", "read")}
 HOMES = {
     "apache_beam": "pipeline run dofns [api] [storage.beam_filesystem] [run.engine] "
     "[run.preflight]",
-    "tensorflow": "read.replay read.shard_streams read.parse_examples",
+    "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
+    "read.parse_elements read.original_records elements.tensors "
+    "elements.record_dataset",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
-    "tfx_bsl": "[examples.encoding]",
+    "tfx_bsl": "[examples.decoding]",
+    "ml_dtypes": "[examples.spec]",
     "pyarrow": "[storage.files] [dataset.manifest] [read.audit]",
     "isal": "storage.tfrecord dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
-    "threadpoolctl": "transforms.describe pipeline.stages dofns.step",
-    "tqdm": "[cli.progress_bar]",
+    "threadpoolctl": "transforms.describe pipeline.stages pipeline.parts_graph "
+    "dofns.step",
+    "tqdm": "[cli.progress_bar] [elements.writing]",
     "PIL": "[examples.images]",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms [read.similarity] [transforms.filters]",
