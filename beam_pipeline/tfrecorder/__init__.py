@@ -6,9 +6,9 @@ GZIP TFRecords in a folder for each split, and a ``tf.data.Dataset`` of tuples. 
 
 ::
 
-    fields -> example -> serialising -> recording -> factory -> checker
-                              splitting ----------------^
-                              streaming (TensorFlow) ---^
+    fields -> serialising -> example -> recording -> factory -> checker
+                                     splitting --------^
+                   streaming (TensorFlow alone) -------^
 """
 
 from __future__ import annotations

@@ -2,17 +2,21 @@
 
 ::
 
-    class Clip(Example):                         @dataclass
-        def __init__(self, name, label):         class Clip(Example):
-            super().__init__()                       name: str
-            self.name, self._label = ...             label: int = feature("int32")
-                                                     data: ... = array_feature("float32")
+    class Clip(Example):
+        def __init__(self, name, label):
+            super().__init__()
+            self.name, self._label = name, label
+
         @tfrecordable(dtype=Example.Field.TYPE_INT32)
         def label(self):
             return self._label
-        ...
 
-Both declare the same features. The order of the declarations is the order in which
+    @dataclass
+    class Clip(Example):
+        name: str
+        label: int = feature("int32")
+
+Both declare the same feature. The order of the declarations is the order in which
 readers return them; a subclass appends its own to those of its parents.
 """
 
@@ -23,16 +27,18 @@ import dataclasses
 import io
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec, Shape
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import fields
+from beam_pipeline.tfrecorder.serialising import RecordEncoder
 
 _METADATA = "beam_pipeline.tfrecorder"
 _OWN_FIELDS = "_tfrecordable_fields"
+
+_ENCODERS: dict[type, RecordEncoder] = {}
 
 E = TypeVar("E", bound="Example")
 
@@ -237,7 +243,8 @@ class Example:
         OptionError
             If the class declares none, or a field of it is not a dataclass's.
         """
-        return _specs(cls)
+        declared = declared_fields(cls).items()
+        return tuple(spec for name, field in declared for spec in field.specs(name))
 
     @classmethod
     def get_tfrecordable_attribute_names(cls) -> list[str]:
@@ -257,8 +264,6 @@ class Example:
         UnstorableAttribute
             If a value is not of its declared type. It is a TypeError.
         """
-        from beam_pipeline.tfrecorder.serialising import serialise
-
         return serialise(self)
 
     def get_byte_size(self) -> int:
@@ -299,7 +304,6 @@ def _declared_in(cls: type[Example]) -> Iterator[tuple[str, fields.Field]]:
             yield name, value.metadata[_METADATA]
 
 
-@lru_cache(maxsize=256)
 def declared_fields(cls: type[Example]) -> dict[str, fields.Field]:
     """Returns the types of all stored attributes of a class; see ``feature_specs``."""
     found: dict[str, fields.Field] = {}
@@ -322,10 +326,23 @@ def declared_fields(cls: type[Example]) -> dict[str, fields.Field]:
     return found
 
 
-@lru_cache(maxsize=256)
-def _specs(cls: type[Example]) -> tuple[FeatureSpec, ...]:
-    declared = declared_fields(cls).items()
-    return tuple(spec for name, field in declared for spec in field.specs(name))
+def serialise(example: Example, example_class: type[Example] | None = None) -> bytes:
+    """Returns the ``tf.train.Example`` of an example, serialised.
+
+    Parameters
+    ----------
+    example_class : type, optional
+        The class that declares what is stored. Default: that of the example.
+
+    Raises
+    ------
+    UnstorableAttribute
+        If a value is not of its declared type.
+    """
+    cls = example_class or type(example)
+    if cls not in _ENCODERS:
+        _ENCODERS[cls] = RecordEncoder(declared_fields(cls))
+    return _ENCODERS[cls].encode(example)
 
 
 def csv_line(row: Sequence[Any]) -> str:
@@ -344,16 +361,15 @@ def read_csv_rows(path: files.PathLike) -> list[list[str]]:
         If there is no such file, or it is not CSV in UTF-8.
     """
     path = files.absolute(str(path))
-    number = 0
-    rows = []
+    rows: list[list[str]] = []
     try:
         with files.open_read(path) as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-            for number, row in enumerate(csv.reader(text), 1):
-                if row:
-                    rows.append(row)
+            rows.extend(csv.reader(text))
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.") from error
     except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not CSV after row {number}: {error}.") from error
-    return rows
+        raise InputError(
+            f"{path} is not CSV in UTF-8 after row {len(rows)}: {error}."
+        ) from error
+    return [row for row in rows if row]

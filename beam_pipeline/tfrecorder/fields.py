@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -209,9 +210,7 @@ def _text(value: Any) -> bytes:
         raise UnstorableValue(f"found a text that is not Unicode: {error}") from error
 
 
-def _numbers(
-    value: Any, dtype: np.dtype[Any], *, is_scalar: bool
-) -> npt.NDArray[Any]:
+def _numbers(value: Any, dtype: np.dtype[Any], *, is_scalar: bool) -> npt.NDArray[Any]:
     """Returns a value as an array of a dtype; see :meth:`Field.encodable`."""
     little = dtype.newbyteorder("<")
     if isinstance(value, np.ndarray) and value.dtype == dtype:
@@ -235,7 +234,7 @@ def _numbers(
     if is_integer:
         fits = _integers_fit(found, dtype)
     else:
-        fits = not (np.isinf(stored) & ~np.isinf(found)).any()
+        fits = not bool((np.isinf(stored) & ~np.isinf(found)).any())
     if not fits:
         raise UnstorableValue(f"found {describe(value)}, which does not fit")
     return stored
@@ -250,10 +249,10 @@ def _integers_fit(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
         return low >= 0 and high <= 1
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        return low >= limits.min and high <= limits.max
+        return int(limits.min) <= low and high <= int(limits.max)
     # Up to this number, floats have no gaps.
-    whole = 2 ** (np.finfo(dtype).nmant + 1)
-    return low >= -whole and high <= whole
+    whole: int = 2 ** (int(np.finfo(dtype).nmant) + 1)
+    return -whole <= low and high <= whole
 
 
 def _are_integers(value: Any) -> bool:
@@ -267,8 +266,7 @@ def describe(value: Any) -> str:
         return f"an array of {value.dtype} with shape {value.shape}"
     if value is None:
         return "None"
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    return f"{type(value).__name__} {reprlib.repr(value)}"
 
 
 Field.TYPE_BOOL = Field.scalar("bool")

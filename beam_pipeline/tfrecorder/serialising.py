@@ -7,17 +7,16 @@ occurred last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from beam_pipeline.errors import UnstorableAttribute
 from beam_pipeline.examples.encoding import array_prefix, encode_entry, varint
 from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.tfrecorder.fields import Field, UnstorableValue
-
-if TYPE_CHECKING:
-    from beam_pipeline.tfrecorder.example import Example
 
 # Pieces of an entry, and their length in bytes.
 Entry = tuple[Sequence[Any], int]
@@ -26,54 +25,49 @@ Encode = Callable[[Any], Entry]
 _KEPT = 1024
 
 
-def serialise(example: Example, example_class: type[Example] | None = None) -> bytes:
-    """Returns the ``tf.train.Example`` of an example, serialised.
+class RecordEncoder:
+    """Serialises objects with the attributes that a class declares."""
 
-    Equal values give equal bytes; features are in the order of their names.
+    def __init__(self, declared: Mapping[str, Field]):
+        self._declared = declared
+        self._encoders = [
+            (name, _encoder(declared[name], declared[name].specs(name)))
+            for name in sorted(declared, key=str.encode)
+        ]
 
-    Parameters
-    ----------
-    example_class : type, optional
-        The class that declares the features. Default: that of the example.
+    def encode(self, example: object) -> bytes:
+        """Returns the ``tf.train.Example`` of an example, serialised.
 
-    Raises
-    ------
-    UnstorableAttribute
-        If a value is not of its declared type; it names class, attribute and both.
-    """
-    pieces: list[Any] = [b""]
-    length = 0
-    for name, encode in _encoders(example_class or type(example)):
-        value = getattr(example, name)
-        try:
-            entry, size = encode(value)
-        except UnstorableValue as error:
-            raise _unstorable(example, name, value, error) from error
-        pieces += entry
-        length += size
-    pieces[0] = b"\x0a" + varint(length)
-    return b"".join(pieces)
+        Equal values give equal bytes; features are in the order of their names.
+
+        Raises
+        ------
+        UnstorableAttribute
+            If a value is not of its declared type; it names class, attribute and both.
+        """
+        pieces: list[Any] = [b""]
+        length = 0
+        for name, encode in self._encoders:
+            value = getattr(example, name)
+            try:
+                entry, size = encode(value)
+            except UnstorableValue as error:
+                where = f"{type(example).__name__}.{name}"
+                problem = _problem(self._declared[name], value, error)
+                raise UnstorableAttribute(where, problem) from error
+            pieces += entry
+            length += size
+        pieces[0] = b"\x0a" + varint(length)
+        return b"".join(pieces)
 
 
-def _unstorable(
-    example: Example, name: str, value: Any, error: UnstorableValue
-) -> UnstorableAttribute:
-    field = example.get_tfrecordable_ordered_dict().get(name)
+def _problem(field: Field, value: Any, error: UnstorableValue) -> str:
     problem = f"{error}, but it is declared as {field}"
     if value is None:
-        problem += ". Assign it in load(), or declare it with optional=True"
-    elif hasattr(value, "astype") and field is not None:
-        problem += f'. Convert it, for example with .astype("{field.dtype}")'
-    return UnstorableAttribute(f"{type(example).__name__}.{name}", problem)
-
-
-@lru_cache(maxsize=256)
-def _encoders(cls: type[Example]) -> list[tuple[str, Encode]]:
-    """Returns the attributes in the order of the record, each with its encoder."""
-    declared = sorted(
-        cls.get_tfrecordable_ordered_dict().items(), key=lambda item: item[0].encode()
-    )
-    return [(name, _encoder(field, field.specs(name))) for name, field in declared]
+        return f"{problem}. Assign it in load(), or declare it with optional=True."
+    if hasattr(value, "astype"):
+        return f'{problem}. Convert it, for example with .astype("{field.dtype}").'
+    return f"{problem}."
 
 
 def _encoder(field: Field, specs: tuple[FeatureSpec, ...]) -> Encode:
@@ -128,8 +122,18 @@ def _array_encoder(field: Field, specs: tuple[FeatureSpec, ...]) -> Encode:
         after = b"".join(encode_entry(spec, list(shape)) for spec in specs[1:])
         return before, after, len(before) + payload + len(after)
 
+    stored = np.dtype(field.dtype).newbyteorder("<")
+
     def encode(value: Any) -> Entry:
-        array = field.encodable(value)
+        array = value
+        if not (
+            field.shape is None
+            and type(value) is np.ndarray
+            and value.dtype == stored
+            and value.ndim
+            and value.flags.c_contiguous
+        ):
+            array = field.encodable(value)
         before, after, length = around(array.shape, array.nbytes)
         return (before, array.data, after), length
 
