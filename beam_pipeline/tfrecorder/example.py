@@ -55,9 +55,15 @@ class StoredProperty(property):
     def _copy(self, **changed: Any) -> StoredProperty:
         """Returns the property with another function."""
         functions = {"fget": self.fget, "fset": self.fset, "fdel": self.fdel}
-        copied = StoredProperty(**{**functions, "doc": self.__doc__, **changed})
-        copied.field = self.field
-        return copied
+        copied = StoredProperty(**{**functions, **changed})
+        return copied.declared(self.field, self.__doc__)
+
+    def declared(self, field: fields.Field, doc: str | None) -> StoredProperty:
+        """Returns the property itself, with its type and its docstring."""
+        self.field = field
+        # Otherwise it would be that of this class.
+        self.__doc__ = doc
+        return self
 
     def getter(self, fget: Callable[[Any], Any]) -> StoredProperty:
         return self._copy(fget=fget)
@@ -101,9 +107,7 @@ def tfrecordable(
         field = dataclasses.replace(field, optional=True)
 
     def decorate(function: Callable[[Any], Any]) -> StoredProperty:
-        declared = StoredProperty(function)
-        declared.field = field
-        return declared
+        return StoredProperty(function).declared(field, function.__doc__)
 
     return decorate
 

@@ -11,21 +11,6 @@ from beam_pipeline.tfrecorder.fields import Field, UnstorableValue
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64", "complex64", "complex128"]
 NUMBERS = ["bool", *INTEGERS, *FLOATS]
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
-]
 
 
 def test_the_names_of_the_document_and_new_ones():
