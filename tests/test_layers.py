@@ -27,7 +27,7 @@ FLOORS = [
     "plan",
     "write",
     "dataset",
-    "pipeline read",
+    "pipeline read elements",
     "run",
     "api tfrecorder",
     "cli",
@@ -42,7 +42,8 @@ NEVER = {("run", "read")}
 HOMES = {
     "apache_beam": "pipeline run [api] [storage.beam_filesystem] [run.engine] "
     "[run.preflight]",
-    "tensorflow": "read.replay read.shard_streams read.parse_examples "
+    "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
+    "read.parse_elements elements.tensors elements.record_dataset "
     "tfrecorder.streaming [tfrecorder.factory]",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",

@@ -82,8 +82,12 @@ class FeatureSpec:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether every example has the feature, with the same shape."""
-        return self.has_fixed_shape and not (self.optional or self.sequence)
+        """Whether every example has the feature, with the same shape and some values.
+
+        TensorFlow counts a list without values as missing.
+        """
+        is_there = self.has_fixed_shape and 0 not in self.sizes
+        return is_there and not (self.optional or self.sequence)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the spec as the metadata hold it, without its name."""

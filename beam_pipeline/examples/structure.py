@@ -11,11 +11,11 @@ tuples are numbers. A single value without a key is named ``element``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from beam_pipeline.examples.spec import Shape
+from beam_pipeline.examples.spec import FeatureSpec, Shape
 
 ONLY = "element"
 
@@ -141,7 +141,7 @@ def rebuild(structure: Structure, value_of: Callable[[Leaf], Any]) -> Any:
         from collections import namedtuple
 
         # A type of the same name and fields is the same structure to TensorFlow.
-        return namedtuple(structure.name, structure.keys)(*values)  # noqa: PYI024
+        return namedtuple(structure.name, structure.keys)(*values)
     return tuple(values)
 
 
@@ -177,3 +177,29 @@ def feature_name(path: Sequence[Any], taken: Mapping[str, Any]) -> str:
         k += 1
         unlike = f"{name}#{k}"
     return unlike
+
+
+def needed_features(
+    components: Iterable[str],
+    specs: Mapping[str, FeatureSpec],
+    structure: Structure | None,
+) -> dict[str, FeatureSpec]:
+    """Returns the specs of components, and of the features that belong to them."""
+    names = set(components)
+    for leaf in leaves(structure) if structure is not None else ():
+        if leaf.feature in names and leaf.kind == "ragged":
+            names |= {row_splits(leaf.feature, i) for i in range(leaf.ragged_rank)}
+        elif leaf.feature in names and leaf.kind == "sparse":
+            names |= {indices(leaf.feature), dense_shape(leaf.feature)}
+    names |= {specs[name].shape_in or name for name in names}
+    return {name: spec for name, spec in specs.items() if name in names}
+
+
+def component_names(
+    specs: Mapping[str, FeatureSpec], structure: Structure | None
+) -> list[str]:
+    """Returns the features that are components, and not parts of others."""
+    if structure is not None:
+        return [leaf.feature for leaf in leaves(structure) if leaf.feature]
+    shapes = {spec.shape_in for spec in specs.values()}
+    return [name for name in specs if name not in shapes]

@@ -38,6 +38,9 @@ from beam_pipeline.tfrecorder.serialising import RecordEncoder
 _METADATA = "beam_pipeline.tfrecorder"
 _OWN_FIELDS = "_tfrecordable_fields"
 
+# What is known of each class. There are few, and they are used for every example.
+_DECLARED: dict[type, dict[str, fields.Field]] = {}
+_RELEASED: dict[type, list[str]] = {}
 _ENCODERS: dict[type, RecordEncoder] = {}
 
 E = TypeVar("E", bound="Example")
@@ -216,10 +219,8 @@ class Example:
 
     def release(self) -> None:
         """Sets the stored attributes to None. Called once they are stored."""
-        for name in self.get_tfrecordable_attribute_names():
-            found = getattr(type(self), name, None)
-            if not (isinstance(found, property) and found.fset is None):
-                setattr(self, name, None)
+        for name in _released(type(self)):
+            setattr(self, name, None)
 
     def to_csv_row(self) -> Sequence[Any]:
         """Returns what :meth:`from_csv_row` needs to make this example again."""
@@ -310,6 +311,8 @@ def _declared_in(cls: type[Example]) -> Iterator[tuple[str, fields.Field]]:
 
 def declared_fields(cls: type[Example]) -> dict[str, fields.Field]:
     """Returns the types of all stored attributes of a class; see ``feature_specs``."""
+    if cls in _DECLARED:
+        return _DECLARED[cls]
     found: dict[str, fields.Field] = {}
     for parent in reversed(cls.__mro__):
         found.update(vars(parent).get(_OWN_FIELDS, {}))
@@ -327,7 +330,20 @@ def declared_fields(cls: type[Example]) -> dict[str, fields.Field]:
                 "@dataclasses.dataclass",
                 cls.__name__,
             )
+    _DECLARED[cls] = found
     return found
+
+
+def _released(cls: type[Example]) -> list[str]:
+    """Returns the stored attributes that can be set."""
+    if cls not in _RELEASED:
+        found = {name: getattr(cls, name, None) for name in declared_fields(cls)}
+        _RELEASED[cls] = [
+            name
+            for name, value in found.items()
+            if not (isinstance(value, property) and value.fset is None)
+        ]
+    return _RELEASED[cls]
 
 
 def serialise(example: Example, example_class: type[Example] | None = None) -> bytes:

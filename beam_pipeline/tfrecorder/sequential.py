@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -80,50 +79,47 @@ class _Split:
         self._folder, self._name, self._max_bytes, self._csv = (
             folder, name, max_bytes, csv,
         )  # fmt: skip
-        self._drafts: list[tuple[str, int]] = []
-        self._writer: GzipWriter | None = None
+        # Each with its path and number of examples; the last one is open.
+        self._drafts: list[tuple[GzipWriter, str, int]] = []
         self._bytes = 0
         self._lines: list[str] = []
 
     def add(self, line: str | None, records: Iterator[bytes]) -> None:
         for record in records:
             framed = frame_record(record)
-            if self._writer is None or self._bytes + len(framed) > self._max_bytes:
+            if not self._drafts or self._bytes + len(framed) > self._max_bytes:
                 self._next()
-            assert self._writer is not None
-            self._writer.write(framed)
+            writer, path, examples = self._drafts[-1]
+            writer.write(framed)
             self._bytes += len(framed)
-            path, examples = self._drafts[-1]
-            self._drafts[-1] = path, examples + 1
+            self._drafts[-1] = writer, path, examples + 1
         if line is not None:
             self._lines.append(line)
 
     def _next(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        if self._drafts:
+            self._drafts[-1][0].close()
         work = files.join(self._folder, _WORK)
         path = files.draft_path(work, f"{self._name}-{len(self._drafts)}")
-        self._writer, self._bytes = GzipWriter(open(path, "wb")), 0  # noqa: SIM115
-        self._drafts.append((path, 0))
+        self._bytes = 0
+        self._drafts.append((GzipWriter(open(path, "wb")), path, 0))  # noqa: SIM115
 
     def finish(self) -> SplitEntry:
-        if self._writer is None:
+        if not self._drafts:
             self._next()
-        assert self._writer is not None
-        self._writer.close()
+        self._drafts[-1][0].close()
         shards = []
-        for k, (path, examples) in enumerate(self._drafts):
+        for k, (writer, path, examples) in enumerate(self._drafts):
             name = shard_name(self._name, k, len(self._drafts)) + SUFFIX
-            content = files.read_bytes(path)
-            sha256 = hashlib.sha256(content).hexdigest()
-            shards.append(ShardEntry(name, examples, len(content), sha256))
+            entry = ShardEntry(name, examples, writer.bytes_written, writer.sha256())
+            shards.append(entry)
             files.move(path, files.join(self._folder, name))
         if self._csv is not None:
             folder = [] if self._name == DEFAULT_SPLIT else [self._name]
             path = files.join(self._folder, *folder, self._csv)
             files.write_bytes(path, "".join(self._lines).encode())
         files.delete_below(files.join(self._folder, _WORK))
-        return SplitEntry(sum(n for _, n in self._drafts), shards=tuple(shards))
+        return SplitEntry(sum(n for *_, n in self._drafts), shards=tuple(shards))
 
 
 def _clear(folder: str, examples_csv: str | None, overwrite: bool) -> None:
