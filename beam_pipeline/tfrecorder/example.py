@@ -59,14 +59,8 @@ class StoredProperty(property):
         """Returns the property with another function."""
         functions = {"fget": self.fget, "fset": self.fset, "fdel": self.fdel}
         copied = StoredProperty(**{**functions, **changed})
-        return copied.declared(self.field, self.__doc__)
-
-    def declared(self, field: fields.Field, doc: str | None) -> StoredProperty:
-        """Returns the property itself, with its type and its docstring."""
-        self.field = field
-        # Otherwise it would be that of this class.
-        self.__doc__ = doc
-        return self
+        copied.field = self.field
+        return copied
 
     def getter(self, fget: Callable[[Any], Any]) -> StoredProperty:
         return self._copy(fget=fget)
@@ -110,7 +104,9 @@ def tfrecordable(
         field = dataclasses.replace(field, optional=True)
 
     def decorate(function: Callable[[Any], Any]) -> StoredProperty:
-        return StoredProperty(function).declared(field, function.__doc__)
+        declared = StoredProperty(function)
+        declared.field = field
+        return declared
 
     return decorate
 

@@ -203,8 +203,9 @@ def test_records_are_those_of_the_encoder_of_all_examples(data):
     assert [record] == ExampleEncoder(Clip.feature_specs()).encode(1, columns)
 
 
-def test_a_strided_array_is_stored_in_its_order():
-    data = np.arange(12, dtype=">f4").reshape(3, 4).T[::2]
+@pytest.mark.parametrize("dtype", ["<f4", ">f4"])
+def test_a_strided_array_is_stored_in_its_order(dtype):
+    data = np.arange(12, dtype=dtype).reshape(3, 4).T[::2]
     np.testing.assert_array_equal(decoded(Toy(data=data))["data"], data)
 
 
