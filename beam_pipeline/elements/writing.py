@@ -168,7 +168,8 @@ def _encoded(spec: FeatureSpec, encoding: str) -> FeatureSpec:
     elif encoding in IMAGES:
         from beam_pipeline.examples.images import image_problem
 
-        problem = image_problem(spec.dtype, spec.shape, encoding)
+        sizes = [size or 1 for size in spec.shape or ()]
+        problem = image_problem(spec.dtype, sizes, encoding)
     elif encoding in LISTS and encoding != spec.encoding:
         if encoding != INT64_LIST or spec.dtype not in _INTEGERS:
             problem = f"does not fit the dtype {spec.dtype}"

@@ -191,7 +191,11 @@ def needed_features(
             names |= {row_splits(leaf.feature, i) for i in range(leaf.ragged_rank)}
         elif leaf.feature in names and leaf.kind == "sparse":
             names |= {indices(leaf.feature), dense_shape(leaf.feature)}
-    names |= {specs[name].shape_in or name for name in names}
+    names |= {
+        specs[name].shape_in or name
+        for name in names
+        if not specs[name].has_fixed_shape
+    }
     return {name: spec for name, spec in specs.items() if name in names}
 
 

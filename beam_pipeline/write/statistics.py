@@ -339,7 +339,9 @@ class DataStatistics:
         cls, specs: Iterable[FeatureSpec], has_windows: bool = True
     ) -> DataStatistics:
         """Returns empty statistics of features with these specs."""
-        numeric = [spec for spec in specs if spec.dtype != "string"]
+        specs = list(specs)
+        shapes = {spec.shape_in for spec in specs}
+        numeric = [s for s in specs if s.dtype != "string" and s.name not in shapes]
         features = {spec.name: FeatureStatistics.of(spec) for spec in numeric}
         return cls(SignalStatistics() if has_windows else None, features)
 
