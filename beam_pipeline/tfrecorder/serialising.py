@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.errors import UnstorableAttribute
-from beam_pipeline.examples.encoding import array_prefix, encode_entry, varint
+from beam_pipeline.examples.encoding import array_prefix, encode_entry
+from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.tfrecorder.fields import Field, UnstorableValue
 
