@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from beam_pipeline.dataset.element_set import ElementOutput, finish_elements
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.output_folder import EXAMPLES_CSV, METADATA
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.storage import files
 from beam_pipeline.write.part_blocks import (
@@ -76,8 +78,11 @@ def finish_parts(job: PartsJob, infos: Iterable[ShardInfo], result: BlockResult)
         )
         _write_table(job, split, [t[2] for t in result.tables if t[0] == split])
     elements = job.elements
-    if any(result.skipped.values()):
-        skipped = dict(sorted(result.skipped.items()))
+    if result.skipped:
+        skipped: dict[str, dict[str, Any]] = {}
+        for split, _, count, reason in result.skipped:
+            of_split = skipped.setdefault(split, {"sources": 0, "first": reason})
+            of_split["sources"] += count
         elements = replace(elements, options={**elements.options, "skipped": skipped})
     specs = observed_specs(job.encoder.specs, result)
     finish_elements(job.target, shards, statistics, specs, elements, job.classes)
@@ -90,4 +95,5 @@ def _write_table(job: PartsJob, split: str, tables: Sequence[str]) -> None:
         return
     draft = files.draft_path(job.parts, f"{split}-{EXAMPLES_CSV}")
     files.concatenate(tables, draft)
-    files.move(draft, files.join(job.output, f"{split}/{EXAMPLES_CSV}"))
+    folder = "" if split == DEFAULT_SPLIT else f"{split}/"
+    files.move(draft, files.join(job.output, f"{folder}{EXAMPLES_CSV}"))

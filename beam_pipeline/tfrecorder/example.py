@@ -355,10 +355,14 @@ def serialise(example: Example, example_class: type[Example] | None = None) -> b
     UnstorableAttribute
         If a value is not of its declared type.
     """
-    cls = example_class or type(example)
+    return encoder_of(example_class or type(example)).encode(example)
+
+
+def encoder_of(cls: type[Example]) -> RecordEncoder:
+    """Returns the encoder of a class."""
     if cls not in _ENCODERS:
         _ENCODERS[cls] = RecordEncoder(declared_fields(cls))
-    return _ENCODERS[cls].encode(example)
+    return _ENCODERS[cls]
 
 
 def csv_line(row: Sequence[Any]) -> str:

@@ -24,11 +24,12 @@ from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder.example import Example, read_csv_rows
+from beam_pipeline.tfrecorder.record_rows import record_rows
 from beam_pipeline.tfrecorder.recorded_files import (
     get_examples_list_filepaths,
     get_tfrecord_filepaths,
 )
-from beam_pipeline.tfrecorder.recording import Source, record_rows
+from beam_pipeline.tfrecorder.recording import Source
 from beam_pipeline.tfrecorder.splitting import (
     Ratio,
     checked_ratios,

@@ -3,17 +3,16 @@
 ::
 
     row --from_csv_row--> example --load--> line of examples.csv --split--> chunks
-                                                          chunk --serialise--> record
+                                                          chunks --encode--> records
 
-One source example is in memory at a time. Functions below :func:`record_rows` run in
-workers and keep no state.
+One source example is in memory at a time. These functions run in workers and keep no
+state.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,16 +20,13 @@ from beam_pipeline.errors import (
     ExampleError,
     InputError,
     OptionError,
-    UnstorableAttribute,
 )
 from beam_pipeline.tfrecorder.example import (
     Example,
     IgnoreExampleException,
     csv_line,
-    serialise,
 )
 from beam_pipeline.tfrecorder.recorded_files import EXAMPLES_CSV
-from beam_pipeline.tfrecorder.sequential import write_splits
 
 _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
 
@@ -96,32 +92,20 @@ def examples_of(
             continue
         if not any(chunk is example for chunk in chunks):
             _call(source, "release", example.release, {})
-        del example
-        yield SourceExample(source, line, chunks)
+        made = [SourceExample(source, line, chunks)]
+        del example, chunks  # nothing here refers to them while the next one is loaded
+        yield made.pop()
 
 
-def records_of(
-    source_example: SourceExample, example_class: type[Example]
-) -> Iterator[bytes]:
-    """Yields the record of each chunk, and releases the chunk's data after it.
+def released(example: SourceExample) -> None:
+    """Releases the chunks of an example.
 
-    Raises
-    ------
-    UnstorableAttribute
-        If a value is not of its declared type; it names the source and the attribute.
-    ExampleError
-        If a property or ``release`` raises.
+    Only if their class overrides ``release``: otherwise, nothing but this example
+    refers to them any more.
     """
-    source = source_example.source
-    for chunk in source_example.chunks:
-        try:
-            record = serialise(chunk, example_class)
-        except UnstorableAttribute as error:
-            raise UnstorableAttribute(_name(source), str(error)) from error
-        except Exception as error:
-            raise _failed(source, "an attribute", error) from error
-        yield record
-        _call(source, "release", chunk.release, {})
+    for chunk in example.chunks:
+        if type(chunk).release is not Example.release:
+            _call(example.source, "release", chunk.release, {})
 
 
 def _instance(
@@ -133,7 +117,7 @@ def _instance(
     made = _call(source, "from_csv_row", example_class.from_csv_row, kwargs, row)
     if not isinstance(made, Example):
         raise ExampleError(
-            _name(source),
+            source_name(source),
             f"from_csv_row() must return an instance of {example_class.__name__}, and "
             f"returned {type(made).__name__}",
         )
@@ -152,7 +136,7 @@ def _chunks(
         chunks = _call(source, "split", list, {}, found) if is_iterable else [None]
     if not all(isinstance(chunk, Example) for chunk in chunks):
         raise ExampleError(
-            _name(source),
+            source_name(source),
             f"split() must return a list of Examples, and returned {found!r}",
         )
     return list(chunks)
@@ -171,15 +155,15 @@ def _call(
     except IgnoreExampleException:
         raise
     except Exception as error:
-        raise _failed(source, f"{name}()", error) from error
+        raise failed(source, f"{name}()", error) from error
 
 
-def _failed(source: Source, what: str, error: Exception) -> ExampleError:
+def failed(source: Source, what: str, error: Exception) -> ExampleError:
     problem = f"{what} raised {type(error).__name__}: {error}"
-    return ExampleError(_name(source), problem)
+    return ExampleError(source_name(source), problem)
 
 
-def _name(source: Source) -> str:
+def source_name(source: Source) -> str:
     """Returns a name for a source, for messages."""
     if not isinstance(source, Example):
         return f"row {list(source)!r}"
@@ -188,84 +172,6 @@ def _name(source: Source) -> str:
         return f"{name} {list(source.to_csv_row())!r}"
     except Exception:  # any, because it only names the example in another error
         return name
-
-
-def record_rows(
-    save_directory_path: str,
-    example_class: type[Example],
-    splits: Mapping[str, Sequence[Source]],
-    *,
-    kwargs: Mapping[str, Any],
-    max_bytes: float,
-    log_in_csv_file: bool = True,
-    overwrite: bool = False,
-    workers: int | None = None,
-    beam_args: Sequence[str] = (),
-    progress: Callable[[int, int], Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> dict[str, int]:
-    """Records the sources of each split, and returns the number of its examples.
-
-    Parameters
-    ----------
-    save_directory_path : str
-        The output folder.
-    splits : mapping
-        Name of the split to its sources, rows or instances.
-    kwargs : mapping
-        The keywords of ``from_csv_row``, ``load`` and ``split``.
-    max_bytes : float
-        The largest size of a file.
-    log_in_csv_file : bool
-        Whether each split gets an ``examples.csv``: one row for each source example
-        that was not left out.
-    overwrite : bool
-        Whether to replace a data set in the output folder.
-    progress : callable, optional
-        Called with the number of finished sources, and of all.
-    options : mapping, optional
-        The arguments of the caller, as JSON values, for the metadata.
-
-    Raises
-    ------
-    OptionError, InputError, OutputError
-        If an argument, a source or the output cannot be used; before anything is
-        written.
-    ExampleError
-        If a method of the class raises, or a value cannot be stored.
-    """
-    check_class(example_class, splits, log_in_csv_file)
-    if isinstance(max_bytes, bool) or not 0 < max_bytes < math.inf:
-        raise OptionError(
-            "examples_tfrecord_file_max_size_in_bytes", "must be above 0", max_bytes
-        )
-
-    def run(
-        sources: Iterable[Source],
-    ) -> Iterator[tuple[SourceExample, Iterator[bytes]]]:
-        for example in examples_of(
-            sources, example_class, kwargs, log_in_csv_file=log_in_csv_file
-        ):
-            yield example, records_of(example, example_class)
-
-    counts, ignored = write_splits(
-        save_directory_path,
-        splits,
-        run,
-        specs=example_class.feature_specs(),
-        max_bytes=int(max_bytes),
-        examples_csv=EXAMPLES_CSV if log_in_csv_file else None,
-        overwrite=overwrite,
-        progress=progress,
-        options=options or {},
-    )
-    for name, reasons in ignored.items():
-        _LOGGER.warning(
-            "%s: %d of %d examples were left out by IgnoreExampleException; the first: "
-            "%s",
-            name, reasons[0], len(splits[name]), reasons[1],
-        )  # fmt: skip
-    return counts
 
 
 def check_class(

@@ -2,12 +2,14 @@
 
 Records of one class differ in little more than the bytes of their arrays. What comes
 before them in the record depends on their shapes alone, and is kept for the shapes that
-occurred last.
+occurred last. The chunks of one example mostly have equal shapes and equal numbers:
+then their records are the rows of one array of bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,13 +19,19 @@ from beam_pipeline.errors import UnstorableAttribute
 from beam_pipeline.examples.encoding import array_prefix, encode_entry
 from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
+from beam_pipeline.storage.tfrecord import FramedRecords, frame_rows
 from beam_pipeline.tfrecorder.fields import Field, UnstorableValue
 
 # Pieces of an entry, and their length in bytes.
 Entry = tuple[Sequence[Any], int]
 Encode = Callable[[Any], Entry]
 
+# Some records, and the values of their numeric features.
+Encodings = tuple[Sequence[bytes] | FramedRecords, dict[str, Any]]
+
 _KEPT = 1024
+# From this number of equal records on, they are made together.
+_FEW = 4
 
 
 class RecordEncoder:
@@ -35,6 +43,14 @@ class RecordEncoder:
             (name, _encoder(declared[name], declared[name].specs(name)))
             for name in sorted(declared, key=str.encode)
         ]
+        specs = {name: field.specs(name)[0] for name, field in declared.items()}
+        self._numeric = [name for name, s in specs.items() if s.dtype != "string"]
+        self._shape_features = {
+            name: s.shape_in for name, s in specs.items() if s.shape_in is not None
+        }
+
+    def _values(self, example: object) -> tuple[Any, ...]:
+        return tuple(getattr(example, name) for name in self._declared)
 
     def encode(self, example: object) -> bytes:
         """Returns the ``tf.train.Example`` of an example, serialised.
@@ -60,6 +76,101 @@ class RecordEncoder:
             length += size
         pieces[0] = b"\x0a" + varint(length)
         return b"".join(pieces)
+
+    def encode_all(self, examples: Sequence[object]) -> Iterator[Encodings]:
+        """Yields the records of examples in their order, with their values.
+
+        The values have a first axis for the examples. The bytes are those of
+        :meth:`encode`.
+        """
+        if not examples:
+            return
+        rows = list(map(self._values, examples))
+        columns = dict(zip(self._declared, zip(*rows, strict=True), strict=True))
+        start = 0
+        for length in self._equal_runs(columns) if len(rows) >= _FEW else ():
+            stop = start + length
+            if length >= _FEW:
+                some = {name: of_all[start:stop] for name, of_all in columns.items()}
+                yield self._rows(some)
+            else:
+                yield from map(self._one, examples[start:stop])
+            start = stop
+        yield from map(self._one, examples[start:])
+
+    def _one(self, example: object) -> Encodings:
+        record = self.encode(example)
+        values = dict(zip(self._declared, self._values(example), strict=True))
+        # Copies: a view would keep the array that it is part of.
+        arrays = {
+            name: np.array(values[name], self._declared[name].dtype)[np.newaxis]
+            for name in self._numeric
+            if values[name] is not None
+        }
+        return [record], self._with_shapes(arrays)
+
+    def _with_shapes(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        for name, shape_in in self._shape_features.items():
+            if name in arrays:
+                arrays[shape_in] = np.array([arrays[name].shape[1:]], np.int64)
+        return arrays
+
+    def _equal_runs(self, columns: Mapping[str, Sequence[Any]]) -> Iterator[int]:
+        """Yields how many neighbours differ only in the values of their arrays.
+
+        Yields nothing if some values need a conversion, or if a number differs.
+        """
+        shapes = []
+        for name, column in columns.items():
+            field = self._declared[name]
+            types = set(map(type, column))
+            if len(types) > 1 or type(None) in types:
+                return
+            if field.shape == ():
+                if types != {float} and any(value != column[0] for value in column):
+                    return
+                if types == {float} and len(set(column)) > 1:
+                    return
+                continue
+            if types != {np.ndarray} or field.shape is not None:
+                return
+            dtypes = {array.dtype for array in column}
+            if dtypes != {np.dtype(field.dtype)}:
+                return
+            shapes.append([array.shape for array in column])
+        if any(() in of_field for of_field in shapes):
+            return
+        for _, group in itertools.groupby(zip(*shapes, strict=True)):
+            yield sum(1 for _ in group)
+
+    def _rows(self, columns: Mapping[str, Sequence[Any]]) -> Encodings:
+        count = len(next(iter(columns.values())))
+        arrays: dict[str, Any] = {}
+        pieces: list[Any] = []
+        length = 0
+        for name, encode in self._encoders:
+            column = columns[name]
+            (before, *rest), size = encode(column[0])
+            length += size
+            if self._declared[name].shape == ():
+                pieces += [before, *rest]
+                if name in self._numeric:
+                    value = np.asarray(column[0], self._declared[name].dtype)
+                    arrays[name] = np.broadcast_to(value, (count,))
+                continue
+            stacked = np.concatenate(column).reshape(count, *column[0].shape)
+            arrays[name] = stacked
+            little = stacked.astype(stacked.dtype.newbyteorder("<"), copy=False)
+            pieces += [before, little.reshape(count, -1).view(np.uint8), *rest[1:]]
+        pieces.insert(0, b"\x0a" + varint(length))
+        rows = np.empty((count, length + len(pieces[0])), np.uint8)
+        at = 0
+        for piece in pieces:
+            is_shared = isinstance(piece, bytes)
+            values = np.frombuffer(piece, np.uint8) if is_shared else piece
+            rows[:, at : at + values.shape[-1]] = values
+            at += values.shape[-1]
+        return frame_rows(rows), self._with_shapes(arrays)
 
 
 def _problem(field: Field, value: Any, error: UnstorableValue) -> str:

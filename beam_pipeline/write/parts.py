@@ -33,6 +33,7 @@ from beam_pipeline.recipe.values import check_one_of, check_whole
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (
     SUFFIX,
+    FramedRecords,
     compress_member,
     frame_record,
     inflate,
@@ -208,6 +209,28 @@ class PartWriter:
             self._end_part()
             self._room = next(self._rooms)
 
+    def write_all(self, records: Iterable[bytes] | FramedRecords) -> None:
+        """Adds several records."""
+        if not isinstance(records, FramedRecords):
+            for record in records:
+                self.write(record)
+            return
+        view, size, left = memoryview(records.data), records.size, records.records
+        while left:
+            if self._records and len(self._buffer) + size > self._sizes.member_bytes:
+                self._end_member()
+            fitting = (self._sizes.member_bytes - len(self._buffer)) // size
+            count = min(left, max(fitting, 1))
+            if self._room:
+                count = min(count, self._room - self._examples - self._records)
+            self._buffer += view[: count * size]
+            view = view[count * size :]
+            self._records += count
+            left -= count
+            if self._examples + self._records == self._room:
+                self._end_part()
+                self._room = next(self._rooms)
+
     @property
     def files(self) -> int:
         """The number of finished parts."""
@@ -262,6 +285,11 @@ class PartWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def empty_shard(split: str) -> ShardParts:
+    """Returns the only shard of a split without examples."""
+    return ShardParts(Shard(shard_name(split, 0, 1), split, 0, 0), ())
 
 
 def cut_shards(
@@ -358,6 +386,10 @@ def join_pieces(
     sha256 = hashlib.sha256()
     size = 0
     with open(draft, "wb") as writer:
+        if not shard.pieces:
+            # A file without any bytes would not be GZIP.
+            size = writer.write(compress_member(b""))
+            sha256.update(compress_member(b""))
         for path in dict.fromkeys(piece.path for piece in shard.pieces):
             with files.open_read(path) as reader:
                 for piece in (p for p in shard.pieces if p.path == path):

@@ -7,7 +7,7 @@ on the number of workers, and the receipt of a shard can hold its part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,23 +98,24 @@ class DataStatistics:
 
     def add(
         self,
-        values: Mapping[str, Array | list[Array | None]],
+        values: Mapping[str, Array | Sequence[Array | None]],
         windows: npt.NDArray[np.float32] | None = None,
     ) -> None:
         """Adds the features of some examples, and their windows.
 
-        A list has one array, or None, for each example; an array has them all.
+        An array has the values of all examples. Of a feature without bins, there may be
+        several arrays, of different shapes; None stands for a missing value.
         """
         if self._windows is not None and windows is not None:
             self._windows.add(windows)
         for name, statistics in self._features.items():
-            of_all = values[name]
+            of_all = values.get(name, ())
             if isinstance(of_all, np.ndarray):
                 statistics.add(of_all)
             else:
-                for of_one in of_all:
-                    if of_one is not None:
-                        statistics.add(np.asarray(of_one)[np.newaxis])
+                some = [np.ravel(array) for array in of_all if array is not None]
+                if some:
+                    statistics.add(np.concatenate(some)[:, np.newaxis])
 
     def merge(self, other: DataStatistics) -> None:
         """Adds other statistics of the same features."""

@@ -115,7 +115,9 @@ def chunks_of(data, rows):
 
 def test_the_document_runs(recorded):
     save, counts, data = recorded
-    assert sorted(os.listdir(save)) == ["eval", "metadata.json", "train"]
+    assert sorted(os.listdir(save)) == [
+        "eval", "log.txt", "metadata.json", "schema.pbtxt", "train",
+    ]  # fmt: skip
     for split in ("train", "eval"):
         tfrecord_filepaths = tf_factory.get_tfrecord_filepaths(
             dirpath=str(save / split)

@@ -10,17 +10,15 @@ import pytest
 
 from beam_pipeline.errors import ExampleError, InputError, OptionError
 from beam_pipeline.examples.decoding import decode_examples
+from beam_pipeline.storage.tfrecord import FramedRecords
 from beam_pipeline.tfrecorder import (
     Example,
     IgnoreExampleException,
     array_feature,
     feature,
 )
-from beam_pipeline.tfrecorder.recording import (
-    check_class,
-    examples_of,
-    records_of,
-)
+from beam_pipeline.tfrecorder.encoder import RowEncoder
+from beam_pipeline.tfrecorder.recording import check_class, examples_of
 
 
 class Data(np.ndarray):
@@ -72,13 +70,23 @@ class Whole(Word):
 
 
 def run(sources, cls=Word, **kwargs):
+    specs = {spec.name: spec for spec in cls.feature_specs()}
     found = []
-    for example in examples_of(sources, cls, kwargs):
-        records = list(records_of(example, cls))
-        specs = {spec.name: spec for spec in cls.feature_specs()}
-        letters = [e["letter"] for e in decode_examples(records, specs)]
-        found.append((example.csv_line, letters, example.ignored))
+    for encoded in RowEncoder(cls, kwargs, True).encode(("train", sources)):
+        if encoded.sources:
+            line = next(iter(encoded.lines), None)
+            found.append((line, [], next(iter(encoded.skipped), None)))
+        letters = [e["letter"] for e in decode_examples(unframed(encoded), specs)]
+        found[-1][1].extend(letters)
     return found
+
+
+def unframed(encoded):
+    """The records without what frames them."""
+    if not isinstance(encoded.records, FramedRecords):
+        return list(encoded.records)
+    data, size, count = encoded.records
+    return [data[i * size + 12 : (i + 1) * size - 4] for i in range(count)]
 
 
 def test_rows_become_chunks_and_lines():
@@ -198,14 +206,16 @@ def test_one_source_is_in_memory_at_a_time():
             alive.extend(weakref.ref(chunk.data) for chunk in chunks)
             return chunks
 
-    sources = [["ab"], Watched("cd"), ["e"]]
+    sources = [["ab"], Watched("cd"), ["e"], ["abcdefgh"]]
     for example in examples_of(sources, Watched, {}):
         # The parent's data are gone once there are chunks.
         assert sum(ref() is not None for ref in alive) == len(example.chunks)
-        for left, _ in enumerate(records_of(example, Watched)):
-            living = sum(ref() is not None for ref in alive)
-            assert living == len(example.chunks) - left
-    assert len(alive) == 3 + 5
+        del example
+    assert len(alive) == 4 + 13
+    alive.clear()
+    for _ in RowEncoder(Watched, {}, True).encode(("train", sources)):
+        pass
+    assert [ref for ref in alive if ref() is not None] == []
 
 
 class NoRow(Example):
