@@ -29,7 +29,7 @@ FLOORS = [
     "dataset",
     "pipeline read",
     "run",
-    "api",
+    "api tf_dataset",
     "cli",
 ]
 FLOOR_OF = {name: k for k, names in enumerate(FLOORS) for name in names.split()}
@@ -42,7 +42,7 @@ NEVER = {("run", "read")}
 HOMES = {
     "apache_beam": "pipeline run [api] [storage.beam_filesystem] [run.engine] "
     "[run.preflight]",
-    "tensorflow": "read.replay read.shard_streams read.parse_examples",
+    "tensorflow": "read.replay read.shard_streams read.parse_examples tf_dataset",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
