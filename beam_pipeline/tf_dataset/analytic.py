@@ -63,7 +63,7 @@ def dataset_signal_apply_analytic(
     num_parallel_calls: int | None = 4,
     data_key: str = "signal",
 ) -> tf.data.Dataset:
-    """Makes each signal analytic; :func:`dataset_signal_apply_hilbert` does the same."""
+    """Makes each signal analytic, as :func:`dataset_signal_apply_hilbert` does."""
     return dataset_signal_apply_hilbert(dataset, num_parallel_calls, data_key)
 
 

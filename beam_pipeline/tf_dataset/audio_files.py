@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +17,7 @@ DTYPES = ("float32", "float64", "int16", "int32")
 # Samples of all other subtypes are floats, or become floats when they are decoded.
 _INTEGERS = SAMPLE_BYTES.keys() - {"FLOAT", "DOUBLE"}
 
-Samples = npt.NDArray[np.generic]
+Samples = npt.NDArray[Any]
 
 
 def probe_file(path: str) -> AudioInfo:

@@ -163,7 +163,9 @@ def check_rank(dataset: tf.data.Dataset, data_key: str, most: int = 2) -> None:
 
 def full_scale(dtype: tf.DType) -> int:
     """Returns the value of an integer type that stands for a sample of 1.0."""
-    return 2 ** (8 * dtype.size - 1)
+    if dtype.is_unsigned:
+        raise OptionError("dataset", "must have signed or real samples", dtype.name)
+    return 1 << (8 * int(dtype.size) - 1)
 
 
 def as_real(signal: Any) -> Any:

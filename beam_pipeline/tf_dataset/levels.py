@@ -176,10 +176,8 @@ def _log(x: Any) -> Any:
     logs = tf.math.log(tf.abs(x))
     usable = tf.math.is_finite(logs)
     known = tf.boolean_mask(logs, usable)
-    # The added 0 keeps the median of nothing, in silence, at 0.
-    middle = tf.cond(
-        tf.size(known) > 0, lambda: _median_of(known), lambda: [0.0 * x[0]]
-    )
+    silence = tf.zeros([1], logs.dtype)
+    middle = tf.cond(tf.size(known) > 0, lambda: _median_of(known), lambda: silence)
     return tf.where(usable, logs, middle)
 
 

@@ -152,7 +152,7 @@ def signal_dataset(
             element["target"] = tf.one_hot(element["target"], depth, dtype=tf.int64)
         if not keep_filepath:
             element.pop("filepath", None)
-        return element
+        return dict(sorted(element.items()))
 
     return dataset.map(run, num_parallel_calls=parallel_files or num_parallel_calls)
 
@@ -351,11 +351,11 @@ def _as_array(value: Any) -> npt.NDArray[Any]:
 
 
 def _tensor_type(value: npt.NDArray[Any]) -> tf.DType:
-    return tf.string if value.dtype == object else tf.as_dtype(value.dtype)
+    return tf.string if value.dtype.kind == "O" else tf.as_dtype(value.dtype)
 
 
 def _listed(kinds: Mapping[str, tuple[np.dtype[Any], int]]) -> str:
     return ", ".join(
-        f"{name} ({'text' if dtype == object else dtype}, {axes} axes)"
+        f"{name} ({dtype if dtype.kind != 'O' else 'text'}, {axes} axes)"
         for name, (dtype, axes) in kinds.items()
     )

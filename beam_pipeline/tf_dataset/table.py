@@ -31,7 +31,7 @@ def columns_of(frame: pd.DataFrame) -> Columns:
 
 def _array(name: str, column: pd.Series) -> npt.NDArray[Any]:
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biufc":
-        return column.to_numpy()
+        return np.asarray(column)
     for row, missing in enumerate(column.isna()):
         if missing:
             raise OptionError(

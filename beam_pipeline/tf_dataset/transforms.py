@@ -169,8 +169,9 @@ class _Runner:
         return any(hasattr(step, "rate_after") for step in self._steps())
 
     def _steps(self) -> Sequence[Any]:
-        is_chain = isinstance(self._transform, Chain)
-        return self._transform.steps if is_chain else (self._transform,)
+        if isinstance(self._transform, Chain):
+            return self._transform.steps
+        return (self._transform,)
 
     def _signature(self, signal: Any, has_rate: bool) -> tuple[tf.DType, list[Any]]:
         """Returns the type, and the shape for one window, of the features."""

@@ -150,13 +150,13 @@ def dataset_signal_slice_windows(
         }
         own = {data_key: windows, "win_start_idx": first + numbers * win_len}
         return tf.data.Dataset.from_tensor_slices(own).map(
-            lambda window: {**shared, **window}
+            lambda window: dict(sorted({**shared, **window}.items()))
         )
 
     return dataset.enumerate().interleave(
         cut,
         cycle_length=cycle,
         block_length=block_length,
-        num_parallel_calls=num_parallel_calls,
-        deterministic=True,
+        # TensorFlow refuses more than the signals that take turns.
+        num_parallel_calls=num_parallel_calls and min(num_parallel_calls, cycle),
     )
