@@ -262,7 +262,8 @@ def test_metadata_and_transforms_load_no_beam():
 
 
 def test_reading_never_loads_beam():
-    loaded = loaded_after("from beam_pipeline import replay")
+    loaded = loaded_after("from beam_pipeline import replay, tf_dataset")
+    assert "beam_pipeline.tf_dataset.training" in loaded
     assert "tensorflow" in loaded
     assert "apache_beam" not in loaded
 

@@ -11,6 +11,7 @@ from beam_pipeline.errors import OptionError
 from beam_pipeline.tf_dataset.elements import (
     as_real,
     check_rank,
+    in_graph,
     length_of,
     map_signals,
     spec_of,
@@ -159,6 +160,7 @@ def dataset_signal_downsample(
             return rows_at_new_rate(samples[tf.newaxis])[0]
         return tf.transpose(rows_at_new_rate(tf.transpose(samples)))
 
+    @in_graph
     def with_rate(element: dict[str, Any]) -> dict[str, Any]:
         rate = tf.cast(element["fs"], tf.int64) * su // du
         return {**element, "fs": tf.cast(rate, element["fs"].dtype)}

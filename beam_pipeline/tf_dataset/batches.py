@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.tf_dataset.elements import grab, spec_of
+from beam_pipeline.tf_dataset.elements import grab, in_graph, spec_of
 from beam_pipeline.transforms.base import whole
 
 
@@ -78,10 +78,11 @@ def dataset_onehot(
         raise OptionError("target_key", "must name whole numbers", target_key)
     if num_classes is None:
         spec_of(ds, "num_classes")
-        first = grab(ds.map(lambda element: element["num_classes"]))
+        first = grab(ds.map(in_graph(lambda element: element["num_classes"])))
         num_classes = int(first.max())
     depth = whole("num_classes", num_classes)
 
+    @in_graph
     def run(element: dict[str, Any]) -> dict[str, Any]:
         vector = tf.one_hot(element[target_key], depth, dtype=tf.int64)
         return {**element, target_key: vector}
@@ -96,6 +97,7 @@ def dataset_flatten(ds: tf.data.Dataset, key: str) -> tf.data.Dataset:
     """
     spec_of(ds, key)
 
+    @in_graph
     def run(element: dict[str, Any]) -> dict[str, Any]:
         value = element[key]
         shape = value.shape
@@ -120,6 +122,7 @@ def dataset_set_shapes(ds: tf.data.Dataset) -> tf.data.Dataset:
         raise OptionError("ds", "holds no element")
     shapes = tf.nest.map_structure(lambda tensor: tensor.shape, first)
 
+    @in_graph
     def run(*element: Any) -> Any:
         value = element[0] if len(element) == 1 else element
         return tf.nest.map_structure(tf.ensure_shape, value, shapes)
@@ -154,6 +157,7 @@ def dataset_compact(
         values = tuple(element[key] for key in _keys(keys))
         return values[0] if len(values) == 1 else values
 
+    @in_graph
     def run(element: dict[str, Any]) -> tuple[Any, Any]:
         return pick(element, compact_x_key), pick(element, compact_y_key)
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError, did_you_mean
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
 # Scalars in every element that this package makes. In a batch they have an axis.
 SCALARS = (
     "index", "filepath", "fs", "num_classes", "win_start_idx", "win_len", "sig_len",
 )  # fmt: skip
+
+
+def in_graph(function: _Function) -> _Function:
+    """Marks a function for ``ds.map`` that TensorFlow takes as it is.
+
+    Otherwise AutoGraph, which nothing here needs, would hide errors in its own.
+    """
+    return cast(_Function, tf.autograph.experimental.do_not_convert(function))
 
 
 def grab(dataset: tf.data.Dataset) -> Any:
@@ -127,6 +137,7 @@ def map_signals(
     """
     batched = is_batched(dataset)
 
+    @in_graph
     def run(element: dict[str, Any]) -> dict[str, Any]:
         signal = element[data_key]
         shape = signal.shape.as_list()

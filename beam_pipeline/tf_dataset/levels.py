@@ -191,14 +191,17 @@ def _quantile(x: Any) -> Any:
         return _by_channel(_quantile, x)
     frames = tf.shape(x)[0]
     count = tf.minimum(QUANTILES, frames)
-    last = tf.cast(tf.maximum(count - 1, 1), x.dtype)
-    shares = tf.cast(tf.range(count), x.dtype) / last
-    place = shares * tf.cast(frames - 1, x.dtype)
+    last = tf.cast(tf.maximum(count - 1, 1), tf.int64)
+    numbers = tf.range(tf.cast(count, tf.int64))
+    shares = tf.cast(numbers, x.dtype) / tf.cast(last, x.dtype)
     ordered = tf.sort(x)
-    below = tf.cast(tf.floor(place), tf.int32)
-    above = tf.minimum(below + 1, frames - 1)
+    # In whole numbers, so that quantiles that are samples are them exactly.
+    place = numbers * tf.cast(frames - 1, tf.int64)
+    below = place // last
+    above = tf.minimum(below + 1, tf.cast(frames - 1, tf.int64))
     low, high = tf.gather(ordered, below), tf.gather(ordered, above)
-    quantiles = low + (high - low) * (place - tf.floor(place))
+    part = tf.cast(place % last, x.dtype) / tf.cast(last, x.dtype)
+    quantiles = low + (high - low) * part
 
     def between(left: Any) -> Any:
         """Interpolates in the gap between quantiles ``left`` and ``left + 1``."""

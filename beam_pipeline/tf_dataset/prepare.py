@@ -12,6 +12,7 @@ from beam_pipeline.errors import OptionError
 from beam_pipeline.tf_dataset.elements import (
     as_samples,
     check_rank,
+    in_graph,
     length_of,
 )
 from beam_pipeline.tf_dataset.levels import safe_rescale
@@ -58,6 +59,7 @@ def dataset_prepare_signal_for_ml(
     new_key = f"{data_key}_features" if keep_signal else data_key
     prepare = prepare_signal_for_ml_lite if use_lite else prepare_signal_for_ml
 
+    @in_graph
     def run(element: dict[str, Any]) -> dict[str, Any]:
         return {**element, new_key: prepare(element[data_key])}
 

@@ -18,6 +18,7 @@ from beam_pipeline.tf_dataset.audio_files import (
     probe_file,
     read_file,
 )
+from beam_pipeline.tf_dataset.elements import in_graph
 from beam_pipeline.tf_dataset.table import (
     Columns,
     add_targets,
@@ -146,6 +147,7 @@ def signal_dataset(
     if infinite:
         dataset = dataset.repeat()
 
+    @in_graph
     def run(row: Row) -> Row:
         element = load(row)
         if depth:

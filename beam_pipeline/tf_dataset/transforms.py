@@ -13,7 +13,7 @@ import tensorflow as tf
 from beam_pipeline.errors import InputError, OptionError, RecipeError
 from beam_pipeline.examples.features import check_transform
 from beam_pipeline.examples.trial import run_on_windows
-from beam_pipeline.tf_dataset.elements import full_scale
+from beam_pipeline.tf_dataset.elements import full_scale, in_graph
 from beam_pipeline.transforms.base import (
     Chain,
     Transform,
@@ -109,6 +109,7 @@ def as_tf(
         sample_rate = whole("sample_rate", sample_rate)
     runner = _Runner(step, text, into or key, sample_rate, batched)
 
+    @in_graph
     def run(element: Any) -> Any:
         if not isinstance(element, Mapping):
             return runner.run(tf.convert_to_tensor(element), {})[0]

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.tf_dataset.elements import check_rank, is_batched
+from beam_pipeline.tf_dataset.elements import check_rank, in_graph, is_batched
 from beam_pipeline.transforms.base import whole
 
 
@@ -111,6 +111,7 @@ def dataset_signal_slice_windows(
         cycle = whole("max_windows_per_signal", max_windows_per_signal)
     seed = int(seed)
 
+    @in_graph
     def cut(place: Any, element: Mapping[str, Any]) -> tf.data.Dataset:
         signal = element[data_key]
         frames = tf.shape(signal)[0]
@@ -150,7 +151,7 @@ def dataset_signal_slice_windows(
         }
         own = {data_key: windows, "win_start_idx": first + numbers * win_len}
         return tf.data.Dataset.from_tensor_slices(own).map(
-            lambda window: dict(sorted({**shared, **window}.items()))
+            in_graph(lambda window: dict(sorted({**shared, **window}.items())))
         )
 
     return dataset.enumerate().interleave(

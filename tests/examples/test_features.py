@@ -225,6 +225,15 @@ def test_encoding_by_dtype_and_shape(dtype, shape, encoding):
     assert spec == FeatureSpec("x", dtype, shape, encoding, "text")
 
 
+@pytest.mark.parametrize("call", ["rms()", "spectral_flatness()", "stft(n_fft=64)"])
+def test_without_a_common_rate_there_are_no_axes(call):
+    transform = parse_transform(call)
+    spec = check_transform("x", call, transform, (4000,), RATE)
+    same = check_transform("x", call, transform, (4000,), None)
+    assert len(spec.axes) > 0
+    assert same == replace(spec, axes=())
+
+
 @pytest.mark.parametrize("dtype", ["<U3", "S3"])
 def test_one_text_for_each_window_is_a_string(dtype):
     texts = np.array(["abc", "d"], dtype)

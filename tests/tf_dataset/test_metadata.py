@@ -76,7 +76,9 @@ def test_a_mapping_of_labels_is_joined_by_path(spelled, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_files(tmp_path / "data", "one/1.wav", "two/2.wav", "3.wav")
     names = {
-        "absolute": [f"{tmp_path}/data/{n}" for n in ("3.wav", "one/1.wav", "two/2.wav")],
+        "absolute": [
+            f"{tmp_path}/data/{n}" for n in ("3.wav", "one/1.wav", "two/2.wav")
+        ],
         "in_folder": ["3.wav", "./one/1.wav", "two//2.wav"],
         "name": ["3.wav", "1.wav", "2.wav"],
         "from_here": ["data/3.wav", "./data/one/1.wav", "data/two/2.wav"],
