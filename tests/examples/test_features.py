@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from beam_pipeline.examples.spec import (
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms.base import Chain, Identity
+from beam_pipeline.transforms.expressions import parse_transform
 from beam_pipeline.transforms.levels import Normalize, PeakGain
 from beam_pipeline.transforms.signals import Analytic
 from beam_pipeline.transforms.spectral import LogMel
