@@ -19,9 +19,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from beam_pipeline.api import record as record
     from beam_pipeline.dataset.metadata import Metadata as Metadata
+    from beam_pipeline.elements.record_dataset import record_dataset as record_dataset
+    from beam_pipeline.elements.record_examples import (
+        record_examples as record_examples,
+    )
     from beam_pipeline.pipeline.sink import WriteToTFRecord as WriteToTFRecord
     from beam_pipeline.read.audit import audit as audit
     from beam_pipeline.read.replay import replay as replay
+    from beam_pipeline.read.replay import replay_dataset as replay_dataset
     from beam_pipeline.recipe.recipe import Recipe as Recipe
     from beam_pipeline.transforms import *  # noqa: F403
     from beam_pipeline.transforms.streams import ClipGain as ClipGain
@@ -34,7 +39,10 @@ _MODULES = {
     "WriteToTFRecord": "pipeline.sink",
     "audit": "read.audit",
     "record": "api",
+    "record_dataset": "elements.record_dataset",
+    "record_examples": "elements.record_examples",
     "replay": "read.replay",
+    "replay_dataset": "read.replay",
 }
 
 __version__ = "0.1.0"

@@ -27,9 +27,9 @@ FLOORS = [
     "plan",
     "write",
     "dataset",
-    "pipeline read",
+    "pipeline read elements",
     "run",
-    "api tf_dataset",
+    "api dofns tf_dataset",
     "cli",
 ]
 FLOOR_OF = {name: k for k, names in enumerate(FLOORS) for name in names.split()}
@@ -40,20 +40,25 @@ NEVER = {("run", "read")}
 # Library -> the only modules, or packages, that import it; in brackets: only within
 # functions, because what imports those modules must start fast.
 HOMES = {
-    "apache_beam": "pipeline run [api] [storage.beam_filesystem] [run.engine] "
+    "apache_beam": "pipeline run dofns [api] [storage.beam_filesystem] [run.engine] "
     "[run.preflight]",
-    "tensorflow": "read.replay read.shard_streams read.parse_examples tf_dataset",
+    "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
+    "read.parse_elements read.original_records elements.tensors "
+    "elements.record_dataset tf_dataset",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
-    "tfx_bsl": "[examples.encoding]",
+    "tfx_bsl": "[examples.decoding]",
+    "ml_dtypes": "[examples.spec]",
     "pyarrow": "[storage.files] [dataset.manifest] [read.audit]",
     "isal": "storage.tfrecord dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
-    "threadpoolctl": "transforms.describe pipeline.stages",
-    "tqdm": "[cli.progress_bar]",
+    "threadpoolctl": "transforms.describe pipeline.stages pipeline.parts_graph "
+    "dofns.step",
+    "tqdm": "[cli.progress_bar] [elements.writing]",
+    "PIL": "[examples.images]",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms [read.similarity] [transforms.filters]",
 }

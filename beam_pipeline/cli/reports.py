@@ -11,7 +11,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec, Shape
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.copies import copies_in
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
@@ -52,6 +52,8 @@ _NOT_RECORDED = {
 
 def describe_metadata(metadata: Metadata) -> str:
     """Returns a data set's splits as a table, and its numbers of clips and rejects."""
+    if metadata.recipe is None:
+        return _describe_elements(metadata)
     seconds = {name: split.seconds for name, split in metadata.splits.items()}
     shares = _shares(seconds, metadata.recipe)
     rows = [
@@ -69,6 +71,20 @@ def describe_metadata(metadata: Metadata) -> str:
     header = ("split", "examples", "clips", HOURS, *shares[""], "shards", "size")
     table = _table(header, rows)
     return f"{table}\n{_inputs(metadata.clips, metadata.rejected, metadata.ignored)}"
+
+
+def _describe_elements(metadata: Metadata) -> str:
+    rows = [
+        (
+            name,
+            f"{split.examples:,}",
+            f"{len(split.shards):,}",
+            _bytes(sum(shard.bytes for shard in split.shards)),
+        )
+        for name, split in metadata.splits.items()
+    ]
+    table = _table(("split", "examples", "shards", "size"), rows)
+    return f"{table}\n{_describe_features(metadata.features)}"
 
 
 def describe_plan(
@@ -190,7 +206,8 @@ def missing_in_plan(summary: PlanSummary) -> list[str]:
 
 def missing_in_data(metadata: Metadata) -> list[str]:
     """Returns a warning for each split that lacks examples or classes, and for NaN."""
-    shares = metadata.recipe.splits.hashed_shares() or ()
+    recipe = metadata.recipe
+    shares = () if recipe is None else recipe.splits.hashed_shares() or ()
     warnings = _empty(name for name in shares if name not in metadata.splits)
     for name, split in metadata.splits.items():
         if split.examples == 0:
@@ -230,9 +247,16 @@ def _missing(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     return warnings
 
 
+def _describe_shape(shape: Shape | None) -> str:
+    """A shape as text; ``?`` stands for what differs between examples."""
+    if shape is None:
+        return "?"
+    return "x".join("?" if n is None else str(n) for n in shape) or "scalar"
+
+
 def _describe_features(specs: Mapping[str, FeatureSpec]) -> str:
     rows = [
-        (name, spec.dtype, "x".join(map(str, spec.shape)) or "scalar", spec.description)
+        (name, spec.dtype, _describe_shape(spec.shape), spec.description)
         for name, spec in specs.items()
     ]
     return _table(("feature", "type", "shape", "from"), rows, left=4)

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import islice
@@ -187,22 +187,64 @@ def claim_output(
                 "give its command again. To replace it, give `overwrite`. To keep it, "
                 "give another `output`."
             )
-    if held and set(held) != {REJECTED}:
-        foreign = [name for name in held if not is_ours(name)]
-        if foreign or not overwrite:
-            what = f"a data set, and {difference}" if difference else "a data set"
-            if foreign:
-                what = (
-                    f"files that do not belong to a data set, for example {foreign[0]}"
-                )
-            hint = "" if foreign else ", or give `overwrite` to replace it"
-            raise OutputError(f"{output} holds {what}. Give another `output`{hint}.")
+    if set(held) != {REJECTED}:
+        _check_held(output, held, overwrite, difference)
+    _replace(output, work, held, stamp)
+
+
+def claim_for_elements(
+    output: str, work: str, recorded_by: str, overwrite: bool
+) -> None:
+    """Claims the output folder of a data set of elements.
+
+    The source of elements cannot be asked for some of them again, so an unfinished data
+    set of elements is not continued but replaced.
+
+    Raises
+    ------
+    OutputError
+        If the folder holds anything else; with ``overwrite``, if it holds files that do
+        not belong to a data set.
+    """
+    if files.is_local(output) and os.path.isfile(output):
+        raise OutputError(f"{output} is a file; the output must be a folder.")
+    held = list(islice(_held_files(output, work), 100_000))
+    if is_claimed(work) and METADATA not in held:
+        found = _read_stamp(files.join(work, JOB_FILE))
+        if not isinstance(found, dict) or "recipe" not in found:
+            overwrite = True
+        elif not overwrite:
+            raise OutputError(
+                f"{output} holds an unfinished run of `record`. Give another `output`, "
+                "or give `overwrite` to discard that run."
+            )
+    _check_held(output, held, overwrite)
+    _replace(output, work, held, {"recorded_by": recorded_by})
+
+
+def _check_held(
+    output: str, held: Sequence[str], overwrite: bool, difference: str | None = None
+) -> None:
+    """Raises OutputError if files in the output folder must not be deleted."""
+    foreign = [name for name in held if not is_ours(name)]
+    if held and (foreign or not overwrite):
+        what = f"a data set, and {difference}" if difference else "a data set"
+        if foreign:
+            what = f"files that do not belong to a data set, for example {foreign[0]}"
+        hint = "" if foreign else ", or give `overwrite` to replace it"
+        raise OutputError(f"{output} holds {what}. Give another `output`{hint}.")
+
+
+def _replace(
+    output: str, work: str, held: Sequence[str], stamp: Mapping[str, Any]
+) -> None:
+    """Deletes the files in the output folder, and writes the job to the work folder."""
     # The metadata first: without them the data set is not complete.
     for name in sorted(held, key=lambda name: name != METADATA):
         files.delete([files.join(output, name)])
-    if claimed:
+    if is_claimed(work):
         clear_work(work)
-    files.write_bytes(job_file, to_text(stamp))
+    files.write_bytes(files.join(work, JOB_FILE), to_text(stamp))
 
 
 def _read_stamp(job_file: str) -> Any:

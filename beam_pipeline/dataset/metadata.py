@@ -1,5 +1,8 @@
 """``metadata.json``: what a reader needs to know of a data set.
 
+Format version 1 describes data sets of audio files, which have a recipe. Version 2
+describes data sets of elements of any structure, which have a structure instead.
+
 The metadata hold no time, host or absolute path: equal data sets have equal metadata.
 """
 
@@ -8,18 +11,20 @@ from __future__ import annotations
 import importlib.metadata
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 
 FORMAT_VERSION = 1
+ELEMENTS_VERSION = 2
 
 DISTRIBUTION = "audio-tfrecords"
 
@@ -45,8 +50,8 @@ class SplitEntry:
     """
 
     examples: int
-    clips: int
-    seconds: float
+    clips: int = 0
+    seconds: float = 0.0
     left_out: int = 0
     examples_per_class: Mapping[str, int] = field(default_factory=dict)
     seconds_per_class: Mapping[str, float] = field(default_factory=dict)
@@ -55,13 +60,39 @@ class SplitEntry:
 
 
 @dataclass(frozen=True)
+class Elements:
+    """What the metadata of a data set of elements have instead of a recipe.
+
+    Attributes
+    ----------
+    recorded_by : str
+        The function or command that recorded the data set.
+    options : mapping
+        Its arguments, as JSON values.
+    structure : Structure or None
+        The structure of an element; None if it is a dict of all features.
+    batch_size : int or None
+        The size of the batches that a reader restores; None if there were none.
+    drop_remainder : bool
+        Whether a last batch that is smaller was left out.
+    """
+
+    recorded_by: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    structure: Structure | None = None
+    batch_size: int | None = None
+    drop_remainder: bool = False
+
+
+@dataclass(frozen=True)
 class Metadata:
     """A data set's ``metadata.json``.
 
     Attributes
     ----------
-    recipe : Recipe
-        With the same inputs, it gives the same data set.
+    recipe : Recipe or None
+        With the same inputs, it gives the same data set. None if the data set was not
+        recorded from audio files.
     features : mapping
         Name to spec, for each feature of an example.
     classes : tuple of str
@@ -72,19 +103,25 @@ class Metadata:
         Number of listed clips, of rejected clips, and of files without an audio suffix.
     writer : mapping
         Versions of this package and of the libraries that decide bytes.
+    elements : Elements or None
+        None if the data set was recorded from audio files.
     """
 
-    recipe: Recipe
+    recipe: Recipe | None
     features: Mapping[str, FeatureSpec]
     classes: tuple[str, ...]
     splits: Mapping[str, SplitEntry]
-    clips: int
-    rejected: int
-    ignored: int
+    clips: int = 0
+    rejected: int = 0
+    ignored: int = 0
     writer: Mapping[str, str] = field(default_factory=dict)
+    elements: Elements | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of ``metadata.json``."""
+        if self.elements is not None:
+            return self._elements_to_json(self.elements)
+        assert self.recipe is not None
         return {
             "format_version": FORMAT_VERSION,
             "writer": dict(self.writer),
@@ -121,6 +158,61 @@ class Metadata:
             },
         }
 
+    def _elements_to_json(self, elements: Elements) -> dict[str, Any]:
+        sequences = any(spec.sequence for spec in self.features.values())
+        structure = elements.structure
+        batch = None
+        if elements.batch_size is not None:
+            batch = {
+                "size": elements.batch_size,
+                "drop_remainder": elements.drop_remainder,
+            }
+        return {
+            "format_version": ELEMENTS_VERSION,
+            "writer": dict(self.writer),
+            "recorded_by": elements.recorded_by,
+            "options": dict(elements.options),
+            "record": f"tf.train.{'Sequence' if sequences else ''}Example",
+            "structure": None if structure is None else structure.to_json(),
+            "batch": batch,
+            "features": {name: s.to_json() for name, s in self.features.items()},
+            "classes": list(self.classes),
+            "num_classes": len(self.classes),
+            "splits": {
+                name: {
+                    "examples": split.examples,
+                    "statistics": dict(split.statistics),
+                    "shards": [asdict(shard) for shard in split.shards],
+                }
+                for name, split in self.splits.items()
+            },
+        }
+
+    @classmethod
+    def _elements_from_json(cls, values: Mapping[str, Any]) -> Metadata:
+        structure, batch = values["structure"], values["batch"] or {}
+        return cls(
+            None,
+            {n: FeatureSpec.from_json(n, v) for n, v in values["features"].items()},
+            tuple(values["classes"]),
+            {
+                name: SplitEntry(
+                    split["examples"],
+                    statistics=split["statistics"],
+                    shards=tuple(ShardEntry(**shard) for shard in split["shards"]),
+                )
+                for name, split in values["splits"].items()
+            },
+            writer=values["writer"],
+            elements=Elements(
+                values["recorded_by"],
+                values["options"],
+                None if structure is None else structure_from_json(structure),
+                batch.get("size"),
+                batch.get("drop_remainder", False),
+            ),
+        )
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Metadata:
         """Returns the metadata with this content, see :meth:`to_json`.
@@ -132,11 +224,14 @@ class Metadata:
         ValueError, KeyError, TypeError, AttributeError
             If the content is not that of metadata.
         """
+        if values.get("format_version") == ELEMENTS_VERSION:
+            return cls._elements_from_json(values)
         if values.get("format_version") != FORMAT_VERSION:
             raise InputError(
                 f"{METADATA} has format version {values.get('format_version')!r}, but "
-                f"the installed {DISTRIBUTION} reads only format version "
-                f"{FORMAT_VERSION}. Install a version of {DISTRIBUTION} that reads it."
+                f"the installed {DISTRIBUTION} reads only format versions "
+                f"{FORMAT_VERSION} and {ELEMENTS_VERSION}. Install a version of "
+                f"{DISTRIBUTION} that reads it."
             )
         # The hash is of the JSON in the file: later versions may add recipe fields.
         if json_sha256(values["recipe"]) != values["recipe_sha256"]:

@@ -6,6 +6,8 @@
     schema.pbtxt
     manifest.parquet
     rejected.jsonl                  exists after a failed run, too
+    log.txt                         of typed examples only, as is the next one
+    train/examples.csv
     train/train-00000-of-00012...   a folder for each split, if there are splits
     _work/                          see :mod:`.work_folder`; deleted at the end
 """
@@ -24,6 +26,8 @@ METADATA = "metadata.json"
 SCHEMA = "schema.pbtxt"
 MANIFEST = "manifest.parquet"
 REJECTED = "rejected.jsonl"
+LOG = "log.txt"
+EXAMPLES_CSV = "examples.csv"
 
 
 def is_shard_file(name: str) -> bool:
@@ -33,8 +37,10 @@ def is_shard_file(name: str) -> bool:
 
 def is_ours(name: str) -> bool:
     """Whether a path below the output folder is a possible name of one of our files."""
-    known = (METADATA, SCHEMA, MANIFEST, REJECTED)
-    return name in known or is_shard_file(name)
+    known = (METADATA, SCHEMA, MANIFEST, REJECTED, LOG)
+    split, _, file = name.rpartition("/")
+    is_csv = file == EXAMPLES_CSV and "/" not in split
+    return name in known or is_csv or is_shard_file(name)
 
 
 def stale_shards(output: str, current: Iterable[str]) -> list[str]:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from beam_pipeline.examples.spec import BYTES_LIST, FLOAT_LIST, INT64_LIST, FeatureSpec
+from beam_pipeline.examples.spec import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    LISTS,
+    FeatureSpec,
+)
 
 
 def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
@@ -26,10 +32,13 @@ def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
             name=name, type=kinds.get(spec.encoding, schema_pb2.BYTES)
         )
         feature.annotation.comment.append(spec.description)
-        feature.presence.min_fraction = 1.0
-        feature.presence.min_count = 1
-        is_list = spec.encoding in (FLOAT_LIST, INT64_LIST)
+        if not spec.optional:
+            feature.presence.min_fraction = 1.0
+            feature.presence.min_count = 1
+        if spec.encoding in LISTS and not spec.has_fixed_shape:
+            feature.value_count.min = 0
+            continue
         feature.shape.SetInParent()
-        for size in spec.shape if is_list else ():
+        for size in spec.sizes if spec.encoding in LISTS else ():
             feature.shape.dim.add(size=size)
     return str(text_format.MessageToString(schema)).encode()

@@ -14,7 +14,7 @@ An ``Example { features { feature { key: "fs" value { int64_list {...} } } } }``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,13 +22,21 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.examples.features import FeatureSet
+from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     FLOAT_LIST,
     INT64_LIST,
+    JPEG,
+    PNG,
     RAW,
+    TENSOR,
     FeatureSpec,
+    numpy_dtype,
 )
+
+# From this length on, numpy packs integers faster than a loop does.
+_LONG_LIST = 48
 
 
 class ExampleEncoder:
@@ -43,8 +51,9 @@ class ExampleEncoder:
         Parameters
         ----------
         columns : mapping
-            For each feature, either an array of shape ``(count, *spec.shape)``, or one
-            number, text or array of shape ``spec.shape`` that all examples share.
+            For each feature, an array of shape ``(count, *spec.shape)``; or one number,
+            text or array of shape ``spec.shape`` that all examples share; or a list
+            with one array for each example, where None leaves the feature out.
 
         Returns
         -------
@@ -59,29 +68,31 @@ class ExampleEncoder:
         total = 0
         for spec in self._specs:
             value = columns[spec.name]
-            if not isinstance(value, np.ndarray) or value.shape == spec.shape != ():
-                constant += _shared_entry(spec, value)
+            if not isinstance(value, np.ndarray | list) or (
+                isinstance(value, np.ndarray) and value.shape == spec.shape != ()
+            ):
+                constant += encode_entry(spec, value)
                 continue
-            if spec.encoding in (FLOAT_LIST, RAW):
-                arrays = _rows(value, count)
-                payload = arrays[0].nbytes
-                constant += _array_prefix(spec, payload)
-                parts += [bytes(constant), arrays]
-                total += len(constant) + payload
-                constant.clear()
-                continue
-            rows = np.asarray(value).reshape(count, -1).tolist()
-            entries = [_entry(spec, row) for row in rows]
-            parts += [bytes(constant), entries]
+            parts.append(bytes(constant))
             total += len(constant)
             constant.clear()
+            if isinstance(value, np.ndarray) and spec.encoding in (FLOAT_LIST, RAW):
+                arrays = _rows(value, count)
+                payload = arrays[0].nbytes
+                prefix = _array_prefix(spec, payload)
+                parts += [prefix, arrays]
+                total += len(prefix) + payload
+                continue
+            rows = value if isinstance(value, list) else _row_values(spec, value, count)
+            entries = [b"" if row is None else encode_entry(spec, row) for row in rows]
+            parts.append(entries)
             length = [n + len(entry) for n, entry in zip(length, entries, strict=True)]
         parts.append(bytes(constant))
         total += len(constant)
         return [
             b"".join(
                 [
-                    b"\x0a" + _varint(total + length[i]),
+                    b"\x0a" + varint(total + length[i]),
                     *(p if isinstance(p, bytes) else p[i] for p in parts),
                 ]
             )
@@ -89,13 +100,100 @@ class ExampleEncoder:
         ]
 
 
-def _shared_entry(spec: FeatureSpec, value: Any) -> bytes:
-    """Returns the entry of a value that all examples share."""
+def _row_values(
+    spec: FeatureSpec, values: npt.NDArray[Any], count: int
+) -> Sequence[Any]:
+    """Returns each example's values: short lists as lists, which encode faster."""
+    if spec.encoding in (TENSOR, PNG, JPEG) or values.size > count * _LONG_LIST:
+        return list(values)
+    rows: list[Any] = np.asarray(values).reshape(count, -1).tolist()
+    return rows
+
+
+def encode_entry(spec: FeatureSpec, value: Any) -> bytes:
+    """Returns the entry of one feature of one example.
+
+    ``value`` is a number, a text, an array, or a list of numbers or of texts.
+    """
     if spec.encoding == FLOAT_LIST:
         payload = np.asarray(value, "<f4").tobytes()
         return _array_prefix(spec, len(payload)) + payload
-    values = value.tolist() if isinstance(value, np.ndarray) else [value]
-    return _entry(spec, values)
+    content = _list_content(spec, value)
+    return _open_entry(spec.name, spec.encoding, len(content)) + content
+
+
+def _list_content(spec: FeatureSpec, value: Any) -> bytes:
+    """Returns the content of the list of a feature, after its length."""
+    if spec.encoding == INT64_LIST:
+        packed = pack_varints(value)
+        return b"\x0a" + varint(len(packed)) + packed
+    texts: Sequence[Any]
+    if spec.encoding == BYTES_LIST:
+        texts = value.ravel().tolist() if isinstance(value, np.ndarray) else value
+        texts = texts if isinstance(texts, list) else [texts]
+    elif spec.encoding == RAW:
+        texts = [_little(np.asarray(value, numpy_dtype(spec.dtype))).tobytes()]
+    elif spec.encoding == FLOAT_LIST:
+        payload = np.asarray(value, "<f4").tobytes()
+        return b"\x0a" + varint(len(payload)) + payload
+    else:
+        texts = [_encode_array(spec, value)]
+    encoded = [t.encode() if isinstance(t, str) else t for t in texts]
+    return b"".join([b"\x0a" + varint(len(t)) + t for t in encoded])
+
+
+def _encode_array(spec: FeatureSpec, value: Any) -> bytes:
+    array = np.asarray(value, numpy_dtype(spec.dtype))
+    if spec.encoding == TENSOR:
+        from beam_pipeline.examples.tensor_proto import encode_tensor
+
+        return encode_tensor(array)
+    from beam_pipeline.examples.images import encode_image
+
+    return encode_image(array, spec.encoding)
+
+
+class SequenceEncoder:
+    """Serialises ``tf.train.SequenceExample`` messages with the given specs.
+
+    A sequence feature is a list with one ``Feature`` for each step of its first axis;
+    the other features are the context. ::
+
+        SequenceExample   0A len Features, the context    12 len FeatureLists
+        FeatureLists      0A len entry, for each feature, by key
+        entry             0A len key, 12 len FeatureList
+        FeatureList       0A len Feature, for each step
+    """
+
+    def __init__(self, specs: Iterable[FeatureSpec]):
+        specs = list(specs)
+        self._context = ExampleEncoder(spec for spec in specs if not spec.sequence)
+        steps = (spec for spec in specs if spec.sequence)
+        self._steps = sorted(steps, key=lambda spec: spec.name.encode())
+
+    def encode(self, count: int, columns: Mapping[str, Any]) -> list[bytes]:
+        """Serialises ``count`` examples; see :meth:`ExampleEncoder.encode`."""
+        records = self._context.encode(count, columns)
+        for i, context in enumerate(records):
+            lists = b""
+            for spec in self._steps:
+                values = columns[spec.name][i]
+                if values is not None:
+                    lists += _steps_entry(spec, values)
+            records[i] = context + b"\x12" + varint(len(lists)) + lists
+        return records
+
+
+def _steps_entry(spec: FeatureSpec, values: Any) -> bytes:
+    features = bytearray()
+    for step in values:
+        content = _list_content(spec, step)
+        feature = _FIELD[spec.encoding] + varint(len(content)) + content
+        features += b"\x0a" + varint(len(feature)) + feature
+    key = spec.name.encode()
+    entry = b"\x0a" + varint(len(key)) + key
+    entry += b"\x12" + varint(len(features)) + features
+    return b"\x0a" + varint(len(entry)) + entry
 
 
 def example_bytes(features: FeatureSet) -> int:
@@ -105,15 +203,22 @@ def example_bytes(features: FeatureSet) -> int:
         if spec.dtype == "string":
             columns[spec.name] = "x" * 64
         elif spec.name in features.transforms or spec.shape:
-            columns[spec.name] = np.zeros((1, *spec.shape), spec.dtype)
+            columns[spec.name] = np.zeros((1, *spec.sizes), spec.dtype)
         else:
             columns[spec.name] = 1 << 20
     return len(ExampleEncoder(features.specs.values()).encode(1, columns)[0])
 
 
+def _little(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns values in little-endian order."""
+    if values.dtype.kind == "V":  # bfloat16, which has the machine's order
+        return values
+    return values.astype(values.dtype.newbyteorder("<"), copy=False)
+
+
 def _rows(values: npt.NDArray[Any], count: int) -> list[memoryview]:
     """Returns each example's array as little-endian bytes, if possible uncopied."""
-    little = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    little = _little(values)
     if little.ndim == 2 and little.strides[1] == little.itemsize:
         # Overlapping windows are rows of a view; each row is contiguous.
         return [little[i].view(np.uint8).data for i in range(count)]
@@ -121,12 +226,16 @@ def _rows(values: npt.NDArray[Any], count: int) -> list[memoryview]:
     return [flat[i].data for i in range(count)]
 
 
-_FIELD = {BYTES_LIST: b"\x0a", RAW: b"\x0a", FLOAT_LIST: b"\x12", INT64_LIST: b"\x1a"}
+_FIELD = {
+    FLOAT_LIST: b"\x12",
+    INT64_LIST: b"\x1a",
+    **dict.fromkeys((BYTES_LIST, RAW, TENSOR, PNG, JPEG), b"\x0a"),
+}
 
 
 def _array_prefix(spec: FeatureSpec, payload: int) -> bytes:
     """Returns the part of an entry before the bytes of its array."""
-    values = b"\x0a" + _varint(payload)
+    values = b"\x0a" + varint(payload)
     return _open_entry(spec.name, spec.encoding, len(values) + payload) + values
 
 
@@ -134,102 +243,38 @@ def _array_prefix(spec: FeatureSpec, payload: int) -> bytes:
 def _open_entry(name: str, encoding: str, list_length: int) -> bytes:
     """Returns the beginning of an entry, the length of its list included."""
     key = name.encode()
-    feature = _FIELD[encoding] + _varint(list_length)
-    value = b"\x12" + _varint(len(feature) + list_length) + feature
-    body = b"\x0a" + _varint(len(key)) + key
+    feature = _FIELD[encoding] + varint(list_length)
+    value = b"\x12" + varint(len(feature) + list_length) + feature
+    body = b"\x0a" + varint(len(key)) + key
     entry_length = len(body) + len(value) + list_length
-    return b"\x0a" + _varint(entry_length) + body + value
+    return b"\x0a" + varint(entry_length) + body + value
 
 
-def _entry(spec: FeatureSpec, values: Sequence[Any]) -> bytes:
-    """Returns a whole entry with a few values."""
-    if spec.encoding == INT64_LIST:
-        # Two's complement in 64 bits, as protobuf writes negative numbers.
-        packed = b"".join([_varint(int(v) & 0xFFFFFFFFFFFFFFFF) for v in values])
-        content = b"\x0a" + _varint(len(packed)) + packed
-    else:
-        texts = [v.encode() if isinstance(v, str) else v for v in values]
-        content = b"".join([b"\x0a" + _varint(len(t)) + t for t in texts])
-    return _open_entry(spec.name, spec.encoding, len(content)) + content
+def pack_varints(values: Any) -> bytes:
+    """Returns integers as protobuf packs them: in two's complement of 64 bits.
 
-
-def _varint(value: int) -> bytes:
-    """Returns a protobuf variable-length integer."""
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def decode_examples(
-    records: Sequence[bytes], specs: Mapping[str, FeatureSpec]
-) -> list[dict[str, Any]]:
-    """Returns examples as dicts of numpy arrays and texts, without TensorFlow.
-
-    The inverse of :meth:`ExampleEncoder.encode`. tfx-bsl parses the records.
-
-    Raises
-    ------
-    ValueError
-        If a record is not a ``tf.train.Example``, lacks a feature, or holds a feature
-        with another type or shape than its spec has.
+    Parameters
+    ----------
+    values : int, bool, list of them, or numpy.ndarray
     """
-    from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
-
-    if not records:
-        return []
-    try:
-        batch = ExamplesToRecordBatchDecoder().DecodeBatch(list(records))
-    except RuntimeError as error:
-        raise ValueError(f"records are not tf.train.Examples: {error}") from error
-    columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
-    for name, spec in specs.items():
-        column = columns.get(name)
-        if column is None or column.null_count:
-            raise ValueError(f"a record lacks feature {name}")
-        found = str(column.type.value_type)
-        if not found.endswith(_ARROW_TYPES[spec.encoding]):
-            raise ValueError(
-                f"feature {name} is stored as {found}, but its spec says "
-                f"{spec.encoding}"
-            )
-    decoders = {name: _DECODERS[spec.encoding] for name, spec in specs.items()}
-    return [
-        {name: decoders[name](specs[name], columns[name], i) for name in specs}
-        for i in range(len(records))
-    ]
-
-
-def _decode_numbers(spec: FeatureSpec, column: Any, i: int) -> Any:
-    values = column[i].values.to_numpy(zero_copy_only=False)
-    return values.astype(spec.dtype, copy=False).reshape(spec.shape)[()]
-
-
-def _decode_text(spec: FeatureSpec, column: Any, i: int) -> str:
-    (value,) = column[i].as_py()
-    return str(value.decode(errors="backslashreplace"))
-
-
-def _decode_raw(spec: FeatureSpec, column: Any, i: int) -> npt.NDArray[Any]:
-    (value,) = column[i].as_py()
-    little = np.dtype(spec.dtype).newbyteorder("<")
-    return np.frombuffer(value, little).astype(spec.dtype).reshape(spec.shape)
-
-
-# The ends of the type names of tfx-bsl's columns; some versions say large_binary.
-_ARROW_TYPES = {
-    FLOAT_LIST: "float",
-    INT64_LIST: "int64",
-    BYTES_LIST: "binary",
-    RAW: "binary",
-}
-_DECODERS: Mapping[str, Callable[[FeatureSpec, Any, int], Any]] = {
-    FLOAT_LIST: _decode_numbers,
-    INT64_LIST: _decode_numbers,
-    BYTES_LIST: _decode_text,
-    RAW: _decode_raw,
-}
+    if not isinstance(values, np.ndarray):
+        numbers = values if isinstance(values, list) else [values]
+        return b"".join([varint(int(v) & 0xFFFFFFFFFFFFFFFF) for v in numbers])
+    if values.size < _LONG_LIST:
+        return pack_varints(values.ravel().tolist())
+    wide = values.ravel().astype(np.int64).view(np.uint64)
+    if wide.max() < 0x80:
+        return wide.astype(np.uint8).tobytes()
+    # 1, and 1 more for each 7 bits above the first; the tenth byte holds the 64th bit.
+    lengths = np.ones(len(wide), np.int64)
+    for bits in range(7, 64, 7):
+        lengths += wide >> np.uint64(bits) > 0
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    packed = np.empty(int(ends[-1]), np.uint8)
+    for k in range(int(lengths.max())):
+        long = lengths > k
+        low = (wide[long] >> np.uint64(7 * k)).astype(np.uint8) & np.uint8(0x7F)
+        more = np.where(lengths[long] > k + 1, np.uint8(0x80), np.uint8(0))
+        packed[starts[long] + k] = low | more
+    return packed.tobytes()

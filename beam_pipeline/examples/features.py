@@ -219,7 +219,7 @@ class FeatureSet:
     ) -> npt.NDArray[Any]:
         spec = self.specs[name]
         values = _native(apply_transform(transform, windows, sample_rate_hz))
-        expected = (len(windows), *spec.shape)
+        expected = (len(windows), *spec.sizes)
         is_text = spec.dtype == "string"
         same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
         if values.shape != expected or not same_type:

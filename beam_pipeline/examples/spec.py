@@ -12,13 +12,15 @@ import numpy.typing as npt
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.expressions import TRANSFORM
 
-FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW = (
-    "float_list",
-    "int64_list",
-    "bytes_list",
-    "raw",
-)
+FLOAT_LIST, INT64_LIST, BYTES_LIST = "float_list", "int64_list", "bytes_list"
+# Each of these is a bytes_list with one entry for an array.
+RAW, TENSOR, PNG, JPEG = "raw", "tensor", "png", "jpeg"
+LISTS = (FLOAT_LIST, INT64_LIST, BYTES_LIST)
+IMAGES = (PNG, JPEG)
+
 SHORT_LIST = 16
+
+Shape = tuple[int | None, ...]
 
 # The metadata hold these texts, so they stay as they are.
 DESCRIPTIONS = {
@@ -40,30 +42,64 @@ class FeatureSpec:
     ----------
     dtype : str
         The name of a numpy dtype, or ``string``.
-    shape : tuple of int
-        The shape in one example.
+    shape : tuple of int or None, or None
+        The shape in one example. A size that differs between examples is None; the
+        shape is None if the number of axes differs.
     encoding : str
-        ``float_list``, ``int64_list``, ``bytes_list``, or ``raw``: little-endian
-        C-order bytes in a ``bytes_list``.
+        ``float_list``, ``int64_list`` or ``bytes_list``: the values, in C order. Or a
+        ``bytes_list`` with one entry: ``raw``, little-endian C-order bytes; ``tensor``,
+        a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``.
     axes : tuple of mapping
         The meaning of the last axes; spectra have it.
+    shape_in : str or None
+        The feature with the shape of each example's array, where its values alone do
+        not show it.
+    optional : bool
+        Whether examples may lack the feature.
+    sequence : bool
+        Whether the first axis is the steps of a ``tf.train.SequenceExample``.
     """
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape | None
     encoding: str
     description: str = ""
     axes: tuple[Mapping[str, Any], ...] = ()
+    shape_in: str | None = None
+    optional: bool = False
+    sequence: bool = False
+
+    @property
+    def has_fixed_shape(self) -> bool:
+        """Whether the shape is the same in all examples."""
+        return self.shape is not None and None not in self.shape
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape; 0 stands for the sizes that differ between examples."""
+        return tuple(size or 0 for size in self.shape or ())
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every example has the feature, with the same shape and some values.
+
+        TensorFlow counts a list without values as missing.
+        """
+        is_there = self.has_fixed_shape and 0 not in self.sizes
+        return is_there and not (self.optional or self.sequence)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the spec as the metadata hold it, without its name."""
         return {
             "dtype": self.dtype,
-            "shape": list(self.shape),
+            "shape": None if self.shape is None else list(self.shape),
             "encoding": self.encoding,
             "description": self.description,
             **({"axes": list(self.axes)} if self.axes else {}),
+            **({"shape_in": self.shape_in} if self.shape_in else {}),
+            **({"optional": True} if self.optional else {}),
+            **({"sequence": True} if self.sequence else {}),
         }
 
     @classmethod
@@ -72,11 +108,29 @@ class FeatureSpec:
         return cls(
             name,
             values["dtype"],
-            tuple(values["shape"]),
+            None if values["shape"] is None else tuple(values["shape"]),
             values["encoding"],
             values.get("description", ""),
             tuple(values.get("axes", ())),
+            values.get("shape_in"),
+            values.get("optional", False),
+            values.get("sequence", False),
         )
+
+    def restore_shape(self, values: npt.NDArray[Any], shape: Any = None) -> Any:
+        """Returns one example's values in its shape.
+
+        Parameters
+        ----------
+        values : numpy.ndarray
+            All values of the example, in C order.
+        shape : sequence of int, optional
+            The values of the feature ``shape_in``.
+        """
+        if shape is None:
+            known = (None,) if self.shape is None else self.shape
+            shape = [-1 if size is None else size for size in known]
+        return values.reshape([int(size) for size in shape])
 
 
 def dtype_name(values: npt.NDArray[Any]) -> str:
@@ -111,3 +165,51 @@ def encoding_of(values: npt.NDArray[Any]) -> str:
     if is_short and values.dtype.kind in "biu" and values.dtype != np.uint64:
         return INT64_LIST
     return RAW
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Returns the dtype with this name; ``string`` is an object dtype.
+
+    Raises
+    ------
+    TypeError
+        If numpy has no such dtype.
+    """
+    if name == "string":
+        return np.dtype(object)
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes  # bfloat16 and its kin, which TensorFlow and JAX use
+
+        return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def encoding_for(dtype: str, shape: Shape | None) -> str:
+    """Returns the default encoding of an element's component.
+
+    float32 becomes a ``float_list`` and text a ``bytes_list``. Integers become an
+    ``int64_list`` if they are few, or if they are a list of int64 of any length. Other
+    arrays are ``raw``, because a list would widen them.
+    """
+    if dtype == "string":
+        return BYTES_LIST
+    if dtype == "float32":
+        return FLOAT_LIST
+    if dtype == "uint64" or numpy_dtype(dtype).kind not in "biu":
+        return RAW
+    is_short = shape == () or (
+        shape is not None
+        and len(shape) == 1
+        and (shape[0] or SHORT_LIST + 1) <= SHORT_LIST
+    )
+    return INT64_LIST if is_short or (dtype == "int64" and shape == (None,)) else RAW
+
+
+def needs_shape(shape: Shape | None) -> bool:
+    """Whether the number of values alone does not show the shape."""
+    if shape is None:
+        return True
+    if None not in shape:
+        return False
+    return shape.count(None) > 1 or 0 in shape

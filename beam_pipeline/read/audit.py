@@ -196,7 +196,10 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
         If ``group_by`` names a column that the manifest does not have.
     """
     folder = os.fspath(records)
-    Metadata.load(folder)  # raises if there is no finished data set
+    if Metadata.load(folder).recipe is None:
+        raise InputError(
+            f"{folder} was not recorded from audio files, so it has no clips to audit."
+        )
     path = files.join(files.absolute(folder), MANIFEST)
     by = None if group_by is None else comma_list(group_by)
     table = read_clips(path, by)

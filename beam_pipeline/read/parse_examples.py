@@ -1,19 +1,23 @@
-"""Parses serialised examples into tensors, by the specs in the metadata."""
+"""Parses serialised examples into tensors, by the specs in the metadata.
+
+Where all examples have the same shapes, a batch of them is parsed at once. Others are
+parsed one by one, see :mod:`.parse_elements`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.examples.spec import (
-    BYTES_LIST,
-    FLOAT_LIST,
-    INT64_LIST,
-    RAW,
-    FeatureSpec,
+from beam_pipeline.examples.spec import RAW, FeatureSpec
+from beam_pipeline.read.choices import Parsing, Scale
+from beam_pipeline.read.parse_elements import (
+    STORED_AS,
+    decode_raw,
+    make_element_parser,
+    restore_structure,
 )
 
 NUM_CLASSES = "num_classes"
@@ -21,50 +25,44 @@ NUM_CLASSES = "num_classes"
 PARSING_THREADS = 4
 PARSED_TOGETHER = 16
 
-# tf.io.decode_raw does not support unsigned integers of these widths.
-_DECODED_AS = {"uint32": "int32", "uint64": "int64"}
 
-_STORED_AS = {
-    FLOAT_LIST: tf.float32,
-    INT64_LIST: tf.int64,
-    BYTES_LIST: tf.string,
-    RAW: tf.string,
-}
+def make_parser(parsing: Parsing, scales: Mapping[str, Scale]) -> Callable[[Any], Any]:
+    """Returns a function from serialised examples to elements.
+
+    It takes a batch of them if ``parsing.is_fixed``, otherwise a single one.
+    """
+    read = _batch_parser(parsing) if parsing.is_fixed else make_element_parser(parsing)
+
+    def parse(serialised: Any) -> Any:
+        example = read(serialised)
+        for name, (mean, factor) in scales.items():
+            dtype = parsing.specs[name].dtype
+            example[name] = (example[name] - mean.astype(dtype)) * factor.astype(dtype)
+        if parsing.as_tuple:
+            return tuple(example[name] for name in parsing.as_tuple)
+        if parsing.structure is not None:
+            return restore_structure(parsing.structure, example)
+        example = {name: example[name] for name in parsing.components}
+        if parsing.num_classes and NUM_CLASSES not in example:
+            number = tf.constant(parsing.num_classes, tf.int64)
+            example[NUM_CLASSES] = tf.fill(tf.shape(serialised), number)
+        return example
+
+    return parse
 
 
-class Scale(NamedTuple):
-    """``(x - mean) * factor``: scalars, or arrays for the feature's last axis."""
-
-    mean: np.ndarray
-    factor: np.ndarray
-
-
-def make_parser(
-    specs: Mapping[str, FeatureSpec],
-    scales: Mapping[str, Scale],
-    num_classes: int,
-    as_supervised: tuple[str, str] | None,
-) -> Callable[[Any], Any]:
-    """Returns a function that turns a batch of serialised examples into tensors."""
+def _batch_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
+    specs = parsing.specs
     stored = {
         name: tf.io.FixedLenFeature(
-            () if spec.encoding == RAW else spec.shape, _STORED_AS[spec.encoding]
+            () if spec.encoding == RAW else spec.shape, STORED_AS[spec.encoding]
         )
         for name, spec in specs.items()
     }
 
-    def parse(serialised: Any) -> Any:
+    def parse(serialised: Any) -> dict[str, Any]:
         values = tf.io.parse_example(serialised, stored)
-        example = {name: _restore(spec, values[name]) for name, spec in specs.items()}
-        for name, (mean, factor) in scales.items():
-            dtype = specs[name].dtype
-            example[name] = (example[name] - mean.astype(dtype)) * factor.astype(dtype)
-        if as_supervised is not None:
-            return tuple(example[name] for name in as_supervised)
-        if num_classes and NUM_CLASSES not in specs:
-            number = tf.constant(num_classes, tf.int64)
-            example[NUM_CLASSES] = tf.fill(tf.shape(serialised), number)
-        return example
+        return {name: _restore(spec, values[name]) for name, spec in specs.items()}
 
     return parse
 
@@ -73,8 +71,5 @@ def _restore(spec: FeatureSpec, stored: Any) -> Any:
     """Returns a batch of one feature with the dtype and shape of its spec."""
     if spec.encoding != RAW:
         return tf.cast(stored, spec.dtype)
-    decoded_as = _DECODED_AS.get(spec.dtype, spec.dtype)
-    values = tf.io.decode_raw(stored, decoded_as)
-    if decoded_as != spec.dtype:
-        values = tf.bitcast(values, spec.dtype)
-    return tf.reshape(values, tf.concat([tf.shape(stored), spec.shape], 0))
+    values = decode_raw(stored, spec.dtype)
+    return tf.reshape(values, tf.concat([tf.shape(stored), spec.sizes], 0))

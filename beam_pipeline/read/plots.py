@@ -102,7 +102,10 @@ def plot_examples(
     panels: list[Panel] = []
     left_out: list[str] = []
     if examples:
-        win_len = WindowPlan.of(metadata.recipe.windows, int(examples[0]["fs"])).length
+        win_len = 0
+        if metadata.recipe is not None:
+            rate = int(examples[0]["fs"])
+            win_len = WindowPlan.of(metadata.recipe.windows, rate).length
         panels, left_out = _arrange(metadata, win_len)
     if not panels:
         raise InputError("These examples have no signal or spectrum to draw.")
@@ -127,19 +130,20 @@ def plot_examples(
 
 def _arrange(metadata: Metadata, win_len: int) -> tuple[list[Panel], list[str]]:
     """Returns the panels of an example, and the features that are not drawn."""
-    keeps = metadata.recipe.audio.channels == "keep"
+    recipe = metadata.recipe
+    keeps = recipe is not None and recipe.audio.channels == "keep"
     noun = "channel" if keeps else "row"
-    specs = list(metadata.features.values())
+    specs = [spec for spec in metadata.features.values() if spec.is_fixed]
     channels = _channels(specs, win_len) if keeps else None
     panels, left_out = [], []
     for spec in specs:
-        inner = len(spec.shape)
+        inner = len(spec.sizes)
         if spec.axes:
             inner = len(spec.axes)
-        elif channels and spec.shape[:1] == (channels,):
+        elif channels and spec.sizes[:1] == (channels,):
             inner -= 1
-        outer = len(spec.shape) - inner
-        count, shape = math.prod(spec.shape[:outer]), spec.shape[outer:]
+        outer = len(spec.sizes) - inner
+        count, shape = math.prod(spec.sizes[:outer]), spec.sizes[outer:]
         if inner not in (1, 2):
             if spec.name not in CLIP_FEATURES:
                 kind = f"{inner} dimensions" if inner else "a single value"
@@ -158,13 +162,13 @@ def _arrange(metadata: Metadata, win_len: int) -> tuple[list[Panel], list[str]]:
 def _channels(specs: Sequence[FeatureSpec], win_len: int) -> int | None:
     """The number of channels of windows, if the first axis of a feature shows it."""
     for spec in specs:
-        inner = spec.shape[1:]
+        inner = spec.sizes[1:]
         if spec.axes and len(inner) == len(spec.axes):
-            return spec.shape[0]
+            return spec.sizes[0]
         if not spec.axes and inner == (win_len,):
-            return spec.shape[0]
+            return spec.sizes[0]
     # A resampled signal has neither axes nor the window's length.
-    return next((s.shape[0] for s in specs if len(s.shape) == 2 and not s.axes), None)
+    return next((s.sizes[0] for s in specs if len(s.sizes) == 2 and not s.axes), None)
 
 
 def _draw(axes: Any, panel: Panel, example: Mapping[str, Any], win_len: int) -> None:

@@ -8,21 +8,24 @@ take turns of one record. Records are batched first and then parsed together.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.errors import InputError, OptionError, did_you_mean
-from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.errors import InputError
+from beam_pipeline.read.choices import (
+    check_values,
+    choose_parsing,
+    choose_scales,
+    choose_split,
+)
 from beam_pipeline.read.parse_examples import (
     PARSED_TOGETHER,
     PARSING_THREADS,
-    Scale,
     make_parser,
 )
 from beam_pipeline.read.shard_streams import (
@@ -43,7 +46,7 @@ def replay(
     *,
     split: str | None = None,
     features: Sequence[str] | None = None,
-    as_supervised: tuple[str, str] | None = None,
+    as_supervised: Sequence[str] | None = None,
     batch_size: int | None = None,
     drop_remainder: bool = False,
     shuffle: bool | int = False,
@@ -52,6 +55,8 @@ def replay(
     shard: tuple[int, int] | None = None,
     deterministic: bool = True,
     normalize: bool | Sequence[str] = False,
+    encoded: Sequence[str] = (),
+    missing: Mapping[str, Any] | None = None,
 ) -> tf.data.Dataset:
     """Reads a recorded data set as ``tf.data``.
 
@@ -62,7 +67,8 @@ def replay(
 
     Elements are dicts of tensors with the dtypes and shapes in the metadata. If the
     data set has classes, each element also has their number, the int64 scalar
-    ``num_classes``.
+    ``num_classes``. A data set of :func:`record_dataset` gives the elements that it was
+    recorded from, in their structure and batches.
 
     Parameters
     ----------
@@ -72,11 +78,12 @@ def replay(
         Required if the data set has several.
     features : sequence of str, optional
         The features to read, besides ``num_classes``. Default: all.
-    as_supervised : (str, str), optional
-        Two features: elements are tuples of them, and only they are parsed. Not
+    as_supervised : sequence of str, optional
+        Two features or more: elements are tuples of them, and only they are parsed. Not
         together with ``features``.
     batch_size : int, optional
-        Adds a first axis to every tensor. Default: single examples, which are much
+        Adds a first axis to every tensor; tensors of different shapes become ragged.
+        Default: the batches that were recorded, or single examples, which are much
         slower to iterate over in Python.
     drop_remainder : bool
         Leaves out a last batch that is smaller; the first axis is then static. Needs
@@ -103,6 +110,11 @@ def replay(
         with the statistics of the split ``train``, or of the only split; bin by bin if
         the metadata have bins. Names: only these features. Constant values become 0.
         Complex and integer features stay as they are; naming one raises an error.
+    encoded : sequence of str
+        Features that stay as they are stored, for example the bytes of a JPEG.
+    missing : mapping, optional
+        The value of a single number or text in the examples that lack it. Without it,
+        such a feature is a list of one value, or of none.
 
     Returns
     -------
@@ -122,9 +134,12 @@ def replay(
     check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
     folder = files.absolute(os.fspath(records))
     metadata = load_metadata(folder)
+    if batch_size is None and metadata.elements is not None:
+        batch_size = metadata.elements.batch_size
+        drop_remainder = drop_remainder or metadata.elements.drop_remainder
     entry = choose_split(metadata, split)
-    specs = choose_features(metadata, features, as_supervised)
-    scales = choose_scales(metadata, specs, normalize)
+    parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
+    scales = choose_scales(metadata, parsing.specs, normalize)
     pieces = cut_shards(entry.shards, *(shard or (0, 1)))
     check_files(folder, [piece.shard for piece in pieces])
 
@@ -141,46 +156,23 @@ def replay(
         examples = read_mixed(folder, pieces, deterministic)
     examples = examples.apply(tf.data.experimental.assert_cardinality(total))
 
-    batches = examples.batch(batch_size or PARSED_TOGETHER, drop_remainder).map(
-        make_parser(specs, scales, len(metadata.classes), as_supervised),
-        num_parallel_calls=min(usable_cores(), PARSING_THREADS),
-        deterministic=deterministic,
-    )
-    if batch_size is None:
-        batches = batches.unbatch().apply(
-            tf.data.experimental.assert_cardinality(total)
-        )
+    parse = make_parser(parsing, scales)
+    threads = min(usable_cores(), PARSING_THREADS)
+    if parsing.is_fixed:
+        batches = examples.batch(batch_size or PARSED_TOGETHER, drop_remainder)
+        batches = batches.map(parse, threads, deterministic)
+        if batch_size is None:
+            batches = batches.unbatch().apply(
+                tf.data.experimental.assert_cardinality(total)
+            )
+    else:
+        batches = examples.map(parse, threads, deterministic)
+        if batch_size is not None:
+            batches = batches.ragged_batch(batch_size, drop_remainder)
     if repeat:
         batches = batches.repeat(None if repeat is True else repeat)
     ahead = 2 if batch_size else 4 * PARSED_TOGETHER
     return batches.prefetch(ahead).with_options(_options(deterministic, shard))
-
-
-def check_values(
-    batch_size: int | None,
-    drop_remainder: bool,
-    shuffle: bool | int,
-    repeat: bool | int,
-    shard: tuple[int, int] | None,
-    normalize: bool | Sequence[str],
-) -> None:
-    """Raises :class:`OptionError` if an argument has a wrong value."""
-    if batch_size is not None and batch_size < 1:
-        raise OptionError("batch_size", "must be at least 1", batch_size)
-    if drop_remainder and batch_size is None:
-        raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
-    if shuffle < 0:
-        raise OptionError("shuffle", "must be True, False or a buffer size", shuffle)
-    if repeat < 0:
-        raise OptionError("repeat", "must be True, False or a number of passes", repeat)
-    if shard is not None and not (len(shard) == 2 and 0 <= shard[0] < shard[1]):
-        raise OptionError(
-            "shard", "must be (index, count) with 0 <= index < count", shard
-        )
-    if not isinstance(normalize, bool | Sequence):
-        raise OptionError(
-            "normalize", "must be True, False or names of features", normalize
-        )
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -203,110 +195,6 @@ def load_metadata(folder: str) -> Metadata:
     except tf.errors.OpError as error:
         raise InputError(f"{path} cannot be read: {error.message}") from error
     return Metadata.parse(text, path)
-
-
-def choose_split(metadata: Metadata, split: str | None) -> SplitEntry:
-    """Returns the split of this name; without a name, the only split."""
-    if split is None and len(metadata.splits) != 1:
-        names = ", ".join(metadata.splits)
-        raise InputError(
-            f"The data set has the splits {names}. Choose one with `split`."
-        )
-    name = next(iter(metadata.splits)) if split is None else split
-    _check_name("split", name, metadata.splits)
-    return metadata.splits[name]
-
-
-def choose_features(
-    metadata: Metadata,
-    features: Sequence[str] | None,
-    as_supervised: tuple[str, str] | None,
-) -> dict[str, FeatureSpec]:
-    """Returns the specs of the features to parse, in the metadata's order."""
-    if as_supervised is not None:
-        if features is not None:
-            raise InputError("Give either `features` or `as_supervised`, not both.")
-        if (
-            isinstance(as_supervised, str)
-            or not isinstance(as_supervised, Sequence)
-            or len(as_supervised) != 2
-        ):
-            raise OptionError(
-                "as_supervised",
-                "must name two features, for example ('log_mel', 'target'); the "
-                "features are " + ", ".join(metadata.features),
-                as_supervised,
-            )
-        features = as_supervised
-    if features is None:
-        features = list(metadata.features)
-    elif isinstance(features, str):
-        features = [features]
-    for name in features:
-        _check_name("feature", name, metadata.features)
-    if not features:
-        raise OptionError("features", "must name at least one", features)
-    specs = {n: spec for n, spec in metadata.features.items() if n in features}
-    for name, spec in specs.items():
-        try:
-            tf.dtypes.as_dtype(spec.dtype)
-        except TypeError as error:
-            raise InputError(
-                f"Feature {name} has the dtype {spec.dtype}, but TensorFlow does not "
-                "have this dtype. Leave the feature out of `features`."
-            ) from error
-    return specs
-
-
-def choose_scales(
-    metadata: Metadata,
-    specs: Mapping[str, FeatureSpec],
-    normalize: bool | Sequence[str],
-) -> dict[str, Scale]:
-    """Returns for each feature to normalise what to subtract, and the factor after."""
-    if normalize is False:
-        return {}
-    splits = metadata.splits
-    name = DEFAULT_SPLIT if set(splits) == {DEFAULT_SPLIT} else "train"
-    if name not in splits:
-        raise InputError(
-            "normalize: the data set has no split named train. Its splits are "
-            f"{', '.join(splits)}."
-        )
-    if splits[name].examples == 0:
-        raise InputError(
-            f"normalize: split {name} has no examples, so it has no mean. Leave out "
-            "`normalize`, or record a data set with examples in this split."
-        )
-    statistics = splits[name].statistics.get("features", {})
-    floats = ("float16", "float32", "float64")
-    if normalize is True:
-        chosen = [n for n in specs if n in statistics and specs[n].dtype in floats]
-    else:
-        chosen = [normalize] if isinstance(normalize, str) else list(normalize)
-    scales = {}
-    for feature in chosen:
-        _check_name("feature", feature, specs)
-        if feature not in statistics or specs[feature].dtype not in floats:
-            raise InputError(
-                f"normalize: feature {feature} has the dtype {specs[feature].dtype}; "
-                "only floating-point features of transforms can be normalised."
-            )
-        of = statistics[feature].get("bins") or statistics[feature]
-        mean, std = (np.array(of[key], np.float64) for key in ("mean", "std"))
-        # A constant differs from its mean by no more than rounding.
-        constant = std <= 1e-7 * np.abs(mean)
-        factor = np.where(constant, 0.0, 1 / np.where(constant, 1.0, std))
-        scales[feature] = Scale(mean, factor)
-    return scales
-
-
-def _check_name(kind: str, name: str, known: Iterable[str]) -> None:
-    names = list(known)
-    if name not in names:
-        close = did_you_mean(name, names)
-        hint = f" Did you mean {close!r}?" if close else ""
-        raise InputError(f"There is no {kind} {name!r}, only {', '.join(names)}.{hint}")
 
 
 def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:
@@ -344,3 +232,24 @@ def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Opti
         policy.DATA if shard is None else policy.OFF
     )
     return options
+
+
+def replay_dataset(
+    record_dir: str | os.PathLike[str] = ".",
+    shuffle: bool | int = False,
+    **options: Any,
+) -> tf.data.Dataset:
+    """Reads a data set of :func:`record_dataset`; :func:`replay` under another name.
+
+    It also reads a folder that ``record_dataset`` of the package ``tf_dataset`` wrote,
+    with ``TF_RECORD_FEATURES_SPEC.json``.
+
+    Parameters
+    ----------
+    record_dir : path
+    shuffle : bool or int
+        See :func:`replay`.
+    **options
+        The other keywords of :func:`replay`.
+    """
+    return replay(os.fspath(record_dir), shuffle=shuffle, **options)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import ShardEntry
-from beam_pipeline.examples.spec import BYTES_LIST, FeatureSpec
+from beam_pipeline.examples.spec import BYTES_LIST, FeatureSpec, numpy_dtype
 from beam_pipeline.storage import files
 
 READ_AHEAD_BYTES = 256 << 20
@@ -19,6 +19,9 @@ SHUFFLE_BYTES = 128 << 20
 MIXED_SHARDS = 16
 
 _TEXT_BYTES = 64
+
+# Stands for a size that differs between examples.
+_GUESSED_SIZE = 256
 
 
 class Piece(NamedTuple):
@@ -53,7 +56,8 @@ def example_bytes(specs: Iterable[FeatureSpec]) -> int:
     return sum(
         _TEXT_BYTES
         if spec.encoding == BYTES_LIST
-        else math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+        else math.prod(n or _GUESSED_SIZE for n in spec.shape or (None,))
+        * numpy_dtype(spec.dtype).itemsize
         for spec in specs
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.encoding import decode_examples
+from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_records
 

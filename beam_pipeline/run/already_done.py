@@ -91,6 +91,8 @@ def difference_to_finished(job: Job) -> str | None:
 def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
     """The difference that shows without the inputs."""
     recipe = job.recipe
+    if metadata.recipe is None:
+        return "it was not recorded from audio files"
     if recipe.splits.salt is None and recipe.splits.hashed_shares() is not None:
         # The recorded salt may be a chosen one. The plan is compared with it later.
         recipe = recipe.replace(split_salt=metadata.recipe.splits.salt)
@@ -173,6 +175,7 @@ def _equal_counts(summary: PlanSummary, metadata: Metadata) -> bool:
         split: [shard.file for shard in entry.shards]
         for split, entry in metadata.splits.items()
     }
+    assert metadata.recipe is not None  # compared before
     listing, salt = summary.listing, metadata.recipe.splits.salt
     return (planned, listing.clips, listing.ignored, summary.salt) == (
         recorded, metadata.clips, metadata.ignored, salt

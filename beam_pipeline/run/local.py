@@ -20,18 +20,34 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
+import apache_beam as beam
+
 from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.dataset.work_folder import Totals
-from beam_pipeline.pipeline.graph import find_clips, place_clips, plan_shards, sum_up
+from beam_pipeline.pipeline.graph import (
+    find_clips,
+    place_clips,
+    plan_shards,
+    sum_up,
+    write_shards,
+)
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.outputs import Planned
 from beam_pipeline.plan.summary import PlanSummary
-from beam_pipeline.run.phases import in_memory_pipeline, phase_folder, store, stored
+from beam_pipeline.run.phases import (
+    in_memory_pipeline,
+    phase_folder,
+    store,
+    stored,
+    stored_work,
+)
 from beam_pipeline.run.watching import Watch, reporting
-from beam_pipeline.run.writer_processes import wait_for, write_phase, writer_processes
+from beam_pipeline.run.writer_processes import wait_for, writer_processes
+from beam_pipeline.write.counters import ProcessCounter
 
 # Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0
@@ -66,16 +82,15 @@ def run_local(
         shared = multiprocessing.RawArray("d", 2 * writers)
         with ExitStack() as running:
             if writers > 1:
-                processes = running.enter_context(
-                    writer_processes(job, folder, writers, shared)
-                )
+                write = partial(write_phase, job, folder, writers, shared)
+                processes = running.enter_context(writer_processes(write, writers))
             # After the writers: it starts a thread, and a process with threads must
             # not fork.
             running.enter_context(reporting(watch, totals, shared))
             if writers > 1:
                 wait_for(processes)
             else:
-                write_phase(job, folder, 0, 1, shared)
+                write_phase(job, folder, 1, shared, 0)
         finish_data_set(
             summary,
             stored(folder, "infos"),
@@ -97,6 +112,27 @@ def plan_phase(job: Job, folder: str) -> None:
         planned = plan_shards(found, place_clips(found, job), job)
         for name in Planned._fields:
             store(getattr(planned, name), folder, name)
+
+
+def write_phase(job: Job, folder: str, writers: int, shared: Any, writer: int) -> None:
+    """Writes every ``writers``-th shard of the stored plan.
+
+    ``shared`` is an array with two numbers for each writer: examples and seconds.
+    """
+    ProcessCounter.watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
+    try:
+        with in_memory_pipeline() as pipeline:
+            work = (
+                pipeline
+                | "Writer" >> beam.Create([writer], reshuffle=False)
+                | "MyShards" >> beam.FlatMap(stored_work, folder, writers)
+            )
+            written = write_shards(work, job)
+            store(written.infos, folder, "infos")
+            store(written.rejects, folder, "lost")
+            store(written.observed, folder, "observed")
+    finally:
+        ProcessCounter.watched = None
 
 
 def give_back_memory() -> None:

@@ -1,4 +1,4 @@
-"""Writer processes on this machine: how they start, write and end."""
+"""Writer processes on this machine: how they start and end."""
 
 from __future__ import annotations
 
@@ -9,53 +9,33 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-import apache_beam as beam
-
 from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
-from beam_pipeline.pipeline.graph import write_shards
-from beam_pipeline.pipeline.job import Job
-from beam_pipeline.run.phases import in_memory_pipeline, store, stored_work
-from beam_pipeline.write.counters import ProcessCounter
 
 THREADED = {"tensorflow", "obstore"}  # their threads are not in threading's count
 
 
-def write_phase(job: Job, folder: str, writer: int, writers: int, shared: Any) -> None:
-    """Writes every ``writers``-th shard of the stored plan.
+def can_fork() -> bool:
+    """Whether new processes are forks of this one.
 
-    ``shared`` is an array with two numbers for each writer: examples and seconds.
+    A fork takes milliseconds and a new interpreter seconds, but only a process without
+    threads, those of libraries included, can fork safely.
     """
-    ProcessCounter.watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
-    try:
-        with in_memory_pipeline() as pipeline:
-            work = (
-                pipeline
-                | "Writer" >> beam.Create([writer], reshuffle=False)
-                | "MyShards" >> beam.FlatMap(stored_work, folder, writers)
-            )
-            written = write_shards(work, job)
-            store(written.infos, folder, "infos")
-            store(written.rejects, folder, "lost")
-            store(written.observed, folder, "observed")
-    finally:
-        ProcessCounter.watched = None
+    alone = sys.platform == "linux" and threading.active_count() == 1
+    return alone and not THREADED & set(sys.modules)
 
 
 @contextmanager
-def writer_processes(
-    job: Job, folder: str, writers: int, shared: Any
-) -> Iterator[list[Any]]:
-    """The writers, as (process, pipe for its error); killed at the end of the block."""
-    # A fork takes milliseconds and a new interpreter seconds, but only a process
-    # without threads, those of libraries included, can fork safely.
-    can_fork = sys.platform == "linux" and threading.active_count() == 1
-    method = "fork" if can_fork and not THREADED & set(sys.modules) else "spawn"
-    context: Any = multiprocessing.get_context(method)
+def writer_processes(write: Callable[[int], None], writers: int) -> Iterator[list[Any]]:
+    """The writers, as (process, pipe for its error); killed at the end of the block.
+
+    Each process calls ``write`` with its number.
+    """
+    context: Any = multiprocessing.get_context("fork" if can_fork() else "spawn")
     started = []
     try:
         with _hidden_main(), _frozen_memory():
@@ -63,7 +43,7 @@ def writer_processes(
                 ours, theirs = context.Pipe(duplex=False)
                 process = context.Process(
                     target=_writer_main,
-                    args=(job, folder, writer, writers, shared, theirs),
+                    args=(write, writer, theirs),
                     name=f"writer {writer}",
                     daemon=True,
                 )
@@ -152,14 +132,12 @@ def _obituary(process: Any) -> str:
     )
 
 
-def _writer_main(
-    job: Job, folder: str, writer: int, writers: int, shared: Any, pipe: Connection
-) -> None:
+def _writer_main(write: Callable[[int], None], writer: int, pipe: Connection) -> None:
     """The process of a writer: sends its error to its parent, and ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
-        write_phase(job, folder, writer, writers, shared)
+        write(writer)
     except AudioTFRecordsError as error:
         pipe.send(error)
         sys.exit(1)

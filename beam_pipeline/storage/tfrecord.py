@@ -26,6 +26,7 @@ _GZIP_WBITS = 31
 _MEMORY_LEVEL = 9
 _BLOCK = 1 << 20
 _MASK_DELTA = 0xA282EAD8
+_FRAME_BYTES = 16  # what a record has besides its data
 # The stubs of isal call this class an instance.
 _IsalError: Any = igzip_lib.IsalError
 
@@ -89,6 +90,30 @@ class GzipWriter:
             self._file.write(compressed)
             self._sha256.update(compressed)
             self.bytes_written += len(compressed)
+
+
+def compress_member(data: bytes) -> bytes:
+    """Returns ``data`` as one whole GZIP member, whose bytes depend only on it.
+
+    Members that follow each other in a file are one stream to every reader of GZIP.
+    """
+    deflate = isal_zlib.compressobj(
+        GZIP_LEVEL, zlib.DEFLATED, _GZIP_WBITS, _MEMORY_LEVEL
+    )
+    compressed: bytes = deflate.compress(data) + deflate.flush()
+    return compressed
+
+
+def record_bounds(data: bytes) -> list[int]:
+    """Returns where each record of an uncompressed TFRecord begins, and where it ends.
+
+    Reads only the lengths: the checksums are not compared.
+    """
+    bounds = [0]
+    while bounds[-1] < len(data):
+        (length,) = struct.unpack_from("<Q", data, bounds[-1])
+        bounds.append(bounds[-1] + _FRAME_BYTES + length)
+    return bounds
 
 
 def inflate(file: BinaryIO, sha256: hashlib._Hash | None = None) -> Iterator[bytes]:

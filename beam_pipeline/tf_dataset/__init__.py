@@ -21,7 +21,7 @@ shows the whole chain.
 :mod:`.prepare`      dataset_prepare_signal_for_ml, prepare_signal_for_ml
 :mod:`.transforms`   as_tf: any transform of the catalogue in ``ds.map``
 :mod:`.batches`      dataset_batch, dataset_onehot, dataset_compact, ...
-:mod:`.elements`     grab, info, shapes
+:mod:`.structure`    grab, info, shapes
 :mod:`.training`     dataset_from_dir, training_dataset
 ==================== ===============================================================
 
@@ -32,7 +32,7 @@ set.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.tf_dataset.analytic import (
     dataset_signal_apply_analytic,
@@ -50,7 +50,6 @@ from beam_pipeline.tf_dataset.batches import (
     dataset_shuffle,
     dataset_unbatch,
 )
-from beam_pipeline.tf_dataset.elements import grab, info, shapes
 from beam_pipeline.tf_dataset.levels import (
     dataset_signal_normalize,
     dataset_signal_safe_rescale,
@@ -63,14 +62,19 @@ from beam_pipeline.tf_dataset.prepare import (
     prepare_signal_for_ml_lite,
 )
 from beam_pipeline.tf_dataset.signals import signal_dataset
+from beam_pipeline.tf_dataset.structure import grab, info, shapes
 from beam_pipeline.tf_dataset.training import dataset_from_dir, training_dataset
 from beam_pipeline.tf_dataset.transforms import as_tf
 from beam_pipeline.tf_dataset.windows import dataset_signal_slice_windows
 
-# Names that another package has, imported on first use: name -> its package.
+if TYPE_CHECKING:
+    from beam_pipeline.elements.record_dataset import record_dataset
+    from beam_pipeline.read.replay import replay_dataset
+
+# Imported on first use, because writing needs more than reading.
 _ELSEWHERE = {
-    "record_dataset": "beam_pipeline",
-    "replay_dataset": "beam_pipeline",
+    "record_dataset": "beam_pipeline.elements.record_dataset",
+    "replay_dataset": "beam_pipeline.read.replay",
 }
 
 __all__ = [
@@ -97,6 +101,8 @@ __all__ = [
     "info",
     "prepare_signal_for_ml",
     "prepare_signal_for_ml_lite",
+    "record_dataset",
+    "replay_dataset",
     "safe_rescale",
     "shapes",
     "signal_dataset",
@@ -111,4 +117,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_ELSEWHERE})
+    return __all__

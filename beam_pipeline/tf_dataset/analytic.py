@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.tf_dataset.elements import (
+from beam_pipeline.tf_dataset.structure import (
     as_real,
     check_rank,
     in_graph,

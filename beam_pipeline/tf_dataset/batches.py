@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.tf_dataset.elements import grab, in_graph, spec_of
+from beam_pipeline.tf_dataset.structure import grab, in_graph, spec_of
 from beam_pipeline.transforms.base import whole
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError, did_you_mean
-from beam_pipeline.tf_dataset.elements import (
+from beam_pipeline.tf_dataset.structure import (
     as_samples,
     check_rank,
     length_of,

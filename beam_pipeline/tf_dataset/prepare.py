@@ -9,13 +9,13 @@ from typing import Any
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.tf_dataset.elements import (
+from beam_pipeline.tf_dataset.levels import safe_rescale
+from beam_pipeline.tf_dataset.structure import (
     as_samples,
     check_rank,
     in_graph,
     length_of,
 )
-from beam_pipeline.tf_dataset.levels import safe_rescale
 
 LEAST_AMPLITUDE = 1e-3
 DOMAINS = ("time", "frequency")

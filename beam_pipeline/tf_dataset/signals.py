@@ -18,7 +18,7 @@ from beam_pipeline.tf_dataset.audio_files import (
     probe_file,
     read_file,
 )
-from beam_pipeline.tf_dataset.elements import in_graph
+from beam_pipeline.tf_dataset.structure import in_graph
 from beam_pipeline.tf_dataset.table import (
     Columns,
     add_targets,

@@ -13,7 +13,7 @@ import tensorflow as tf
 from beam_pipeline.errors import InputError, OptionError, RecipeError
 from beam_pipeline.examples.features import check_transform
 from beam_pipeline.examples.trial import run_on_windows
-from beam_pipeline.tf_dataset.elements import full_scale, in_graph
+from beam_pipeline.tf_dataset.structure import full_scale, in_graph
 from beam_pipeline.transforms.base import (
     Chain,
     Transform,
@@ -208,7 +208,7 @@ class _Runner:
         lengths: Sequence[int],
         rates: Sequence[int | None],
     ) -> tuple[tf.DType, list[Any]]:
-        found = []
+        found: list[tuple[str, tuple[int, ...]]] = []
         failures = []
         for length in lengths:
             for rate in rates:
@@ -220,10 +220,10 @@ class _Runner:
                 except RecipeError as error:
                     failures.append(error)
                 else:
-                    found.append(spec)
+                    found.append((spec.dtype, spec.sizes))
         if not found:
             raise failures[0]
-        kinds = {(spec.dtype, len(spec.shape)) for spec in found}
+        kinds = {(dtype, len(sizes)) for dtype, sizes in found}
         if len(kinds) > 1:
             raise OptionError(
                 "transform",
@@ -233,9 +233,9 @@ class _Runner:
             )
         # One success of several does not show what the sizes depend on.
         sure = len(found) > 1 or len(lengths) * len(rates) == 1
-        sizes = zip(*(spec.shape for spec in found), strict=True)
-        shape = [axis[0] if sure and len(set(axis)) == 1 else None for axis in sizes]
-        return tf.as_dtype(found[0].dtype), shape
+        axes = zip(*(sizes for _, sizes in found), strict=True)
+        shape = [axis[0] if sure and len(set(axis)) == 1 else None for axis in axes]
+        return tf.as_dtype(found[0][0]), shape
 
     def _call(
         self, shape: list[Any], names: list[str], signal: FloatArray, *others: Any

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.tf_dataset.elements import check_rank, in_graph, is_batched
+from beam_pipeline.tf_dataset.structure import check_rank, in_graph, is_batched
 from beam_pipeline.transforms.base import whole
 
 

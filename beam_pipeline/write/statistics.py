@@ -73,7 +73,7 @@ class FeatureStatistics:
     def of(cls, spec: FeatureSpec) -> FeatureStatistics:
         """Returns empty statistics of a feature with this spec."""
         has_bins = bool(spec.axes) and spec.axes[-1].get("name") != "time"
-        bins = spec.shape[-1] if has_bins and spec.shape else 0
+        bins = spec.sizes[-1] if has_bins and spec.sizes else 0
         return cls(bins if bins <= MAX_BINS else 0)
 
     def add(self, values: Array) -> None:
@@ -324,39 +324,58 @@ class SignalStatistics:
 
 
 class DataStatistics:
-    """Statistics of the windows and of every numeric feature."""
+    """Statistics of every numeric feature, and of the windows if there are any."""
 
     def __init__(
-        self, windows: SignalStatistics, features: Mapping[str, FeatureStatistics]
+        self,
+        windows: SignalStatistics | None,
+        features: Mapping[str, FeatureStatistics],
     ):
         self._windows = windows
         self._features = features
 
     @classmethod
-    def of(cls, specs: Iterable[FeatureSpec]) -> DataStatistics:
+    def of(
+        cls, specs: Iterable[FeatureSpec], has_windows: bool = True
+    ) -> DataStatistics:
         """Returns empty statistics of features with these specs."""
-        numeric = [spec for spec in specs if spec.dtype != "string"]
+        specs = list(specs)
+        shapes = {spec.shape_in for spec in specs}
+        numeric = [s for s in specs if s.dtype != "string" and s.name not in shapes]
         features = {spec.name: FeatureStatistics.of(spec) for spec in numeric}
-        return cls(SignalStatistics(), features)
+        return cls(SignalStatistics() if has_windows else None, features)
 
     def add(
-        self, values: Mapping[str, Array], windows: npt.NDArray[np.float32]
+        self,
+        values: Mapping[str, Array | list[Array | None]],
+        windows: npt.NDArray[np.float32] | None = None,
     ) -> None:
-        """Adds a block of windows with their features."""
-        self._windows.add(windows)
+        """Adds the features of some examples, and their windows.
+
+        A list has one array, or None, for each example; an array has them all.
+        """
+        if self._windows is not None and windows is not None:
+            self._windows.add(windows)
         for name, statistics in self._features.items():
-            statistics.add(values[name])
+            of_all = values[name]
+            if isinstance(of_all, np.ndarray):
+                statistics.add(of_all)
+            else:
+                for of_one in of_all:
+                    if of_one is not None:
+                        statistics.add(np.asarray(of_one)[np.newaxis])
 
     def merge(self, other: DataStatistics) -> None:
         """Adds other statistics of the same features."""
-        self._windows.merge(other._windows)
+        if self._windows is not None and other._windows is not None:
+            self._windows.merge(other._windows)
         for name, statistics in self._features.items():
             statistics.merge(other._features[name])
 
     def state(self) -> dict[str, Any]:
         """Returns the statistics as JSON values."""
         return {
-            "windows": self._windows.state(),
+            "windows": None if self._windows is None else self._windows.state(),
             "features": {name: s.state() for name, s in self._features.items()},
         }
 
@@ -367,12 +386,13 @@ class DataStatistics:
             name: FeatureStatistics.from_state(values)
             for name, values in state["features"].items()
         }
-        return cls(SignalStatistics.from_state(state["windows"]), features)
+        windows = state["windows"]
+        return cls(windows and SignalStatistics.from_state(windows), features)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the statistics for the metadata."""
         return {
-            "windows": self._windows.to_json(),
+            **({"windows": self._windows.to_json()} if self._windows else {}),
             "features": {name: s.to_json() for name, s in self._features.items()},
         }
 

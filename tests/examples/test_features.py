@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from beam_pipeline.errors import RecipeError, TransformError
+from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.examples.encoding import (
     ExampleEncoder,
-    decode_examples,
     example_bytes,
 )
 from beam_pipeline.examples.features import (

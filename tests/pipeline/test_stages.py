@@ -15,7 +15,8 @@ from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.examples.encoding import decode_examples, example_bytes
+from beam_pipeline.examples.decoding import decode_examples
+from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import ListingSummary, list_sources
 from beam_pipeline.inputs.rows import SourceRow

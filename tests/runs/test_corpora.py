@@ -14,7 +14,7 @@ import pytest
 import soundfile
 
 from beam_pipeline import Metadata, record, replay
-from beam_pipeline.examples.encoding import decode_examples
+from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage.tfrecord import read_records
 

@@ -39,7 +39,7 @@ from beam_pipeline.errors import (
     TooManyRejected,
     WorkerDied,
 )
-from beam_pipeline.examples.encoding import decode_examples
+from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline import sink, stages
 from beam_pipeline.pipeline.graph import (

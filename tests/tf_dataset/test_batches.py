@@ -19,7 +19,7 @@ from beam_pipeline.tf_dataset import (
     info,
     shapes,
 )
-from beam_pipeline.tf_dataset.elements import is_batched
+from beam_pipeline.tf_dataset.structure import is_batched
 from tests.raising import raises
 
 

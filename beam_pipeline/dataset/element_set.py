@@ -1,0 +1,98 @@
+"""The output of elements: claim the folder, write shards and the files beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from beam_pipeline.dataset.claim import claim_for_elements, locked
+from beam_pipeline.dataset.metadata import (
+    Elements,
+    Metadata,
+    SplitEntry,
+    shard_entry,
+    to_text,
+    writer_versions,
+)
+from beam_pipeline.dataset.output_folder import METADATA, SCHEMA, delete_stale_shards
+from beam_pipeline.dataset.schema import schema_text
+from beam_pipeline.dataset.work_folder import PARTS, WORK_FOLDER, clear_work
+from beam_pipeline.errors import InputError
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.storage import files
+from beam_pipeline.write.statistics import DataStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class ElementOutput:
+    """A claimed output folder, and where its unfinished files are."""
+
+    output: str
+    work: str
+
+    @property
+    def parts(self) -> str:
+        """The folder of parts and other unfinished files."""
+        return files.join(self.work, PARTS)
+
+
+@contextmanager
+def element_output(
+    output: str | os.PathLike[str], recorded_by: str, overwrite: bool
+) -> Iterator[ElementOutput]:
+    """Claims an output folder while the block runs; empties its work folder at the end.
+
+    Raises
+    ------
+    InputError, OutputError
+        If the folder cannot be used; nothing in it is changed then.
+    """
+    if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
+        raise InputError(f"The output must be a folder; got {output!r}.")
+    folder = files.absolute(os.fspath(output))
+    work = files.join(folder, WORK_FOLDER)
+    with locked(work):
+        claim_for_elements(folder, work, recorded_by, overwrite)
+        try:
+            yield ElementOutput(folder, work)
+        finally:
+            # Nothing of it can be continued.
+            clear_work(work)
+
+
+def finish_elements(
+    target: ElementOutput,
+    shards: Mapping[str, Sequence[ShardInfo]],
+    statistics: Mapping[str, DataStatistics],
+    features: Iterable[FeatureSpec],
+    elements: Elements,
+    classes: Sequence[str] = (),
+) -> Metadata:
+    """Writes ``schema.pbtxt``, then ``metadata.json``, which completes the data set.
+
+    Parameters
+    ----------
+    shards, statistics : mapping
+        Of each split: its shards in order, and the statistics of its features.
+    """
+    specs = {spec.name: spec for spec in sorted(features, key=lambda spec: spec.name)}
+    splits = {
+        split: SplitEntry(
+            sum(info.examples for info in infos),
+            statistics=statistics[split].to_json(),
+            shards=tuple(shard_entry(info) for info in infos),
+        )
+        for split, infos in shards.items()
+    }
+    metadata = Metadata(
+        None, specs, tuple(classes), splits, writer=writer_versions(), elements=elements
+    )
+    written = (info.file for infos in shards.values() for info in infos)
+    delete_stale_shards(target.output, written)
+    files.write_bytes(files.join(target.output, SCHEMA), schema_text(specs))
+    path = files.join(target.output, METADATA)
+    files.write_bytes(path, to_text(metadata.to_json()))
+    return metadata

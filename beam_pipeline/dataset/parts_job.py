@@ -1,0 +1,93 @@
+"""A job whose number of examples shows only when it has written them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from beam_pipeline.dataset.element_set import ElementOutput, finish_elements
+from beam_pipeline.dataset.metadata import Elements
+from beam_pipeline.dataset.output_folder import EXAMPLES_CSV, METADATA
+from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.storage import files
+from beam_pipeline.write.part_blocks import (
+    BlockEncoder,
+    BlockRef,
+    BlockResult,
+    observed_specs,
+)
+from beam_pipeline.write.parts import ShardSizes
+from beam_pipeline.write.statistics import DataStatistics
+
+
+@dataclass(frozen=True)
+class PartsJob:
+    """What workers need to know of a job.
+
+    Attributes
+    ----------
+    target : ElementOutput
+        The output folder, and where unfinished files go.
+    encoder : BlockEncoder
+        Makes the examples of a block.
+    blocks : tuple of BlockRef
+    sizes : ShardSizes
+    splits : tuple of str
+        The names of all splits; some may stay empty.
+    elements : Elements
+        What the metadata say of the job.
+    classes : tuple of str
+    """
+
+    target: ElementOutput
+    encoder: BlockEncoder
+    blocks: tuple[BlockRef, ...]
+    sizes: ShardSizes
+    splits: tuple[str, ...]
+    elements: Elements
+    classes: tuple[str, ...] = ()
+
+    @property
+    def output(self) -> str:
+        """The output folder."""
+        return self.target.output
+
+    @property
+    def parts(self) -> str:
+        """The folder of parts."""
+        return self.target.parts
+
+
+def finish_parts(job: PartsJob, infos: Iterable[ShardInfo], result: BlockResult) -> str:
+    """Writes the tables of sources, then the metadata; returns their path.
+
+    A runner may call it twice.
+    """
+    shards: dict[str, list[ShardInfo]] = {split: [] for split in job.splits}
+    for info in sorted(infos, key=lambda info: info.shard.number):
+        shards[info.shard.split].append(info)
+    statistics = {}
+    for split in job.splits:
+        state = result.statistics.get(split)
+        statistics[split] = (
+            DataStatistics.of(job.encoder.specs, has_windows=False)
+            if state is None
+            else DataStatistics.from_state(state)
+        )
+        _write_table(job, split, [t[2] for t in result.tables if t[0] == split])
+    elements = job.elements
+    if any(result.skipped.values()):
+        skipped = dict(sorted(result.skipped.items()))
+        elements = replace(elements, options={**elements.options, "skipped": skipped})
+    specs = observed_specs(job.encoder.specs, result)
+    finish_elements(job.target, shards, statistics, specs, elements, job.classes)
+    return files.join(job.output, METADATA)
+
+
+def _write_table(job: PartsJob, split: str, tables: Sequence[str]) -> None:
+    """Joins the lines of all blocks, which are sorted by their place."""
+    if not tables:
+        return
+    draft = files.draft_path(job.parts, f"{split}-{EXAMPLES_CSV}")
+    files.concatenate(tables, draft)
+    files.move(draft, files.join(job.output, f"{split}/{EXAMPLES_CSV}"))

@@ -1,0 +1,11 @@
+"""Data sets of elements: of a ``tf.data.Dataset``, or of an iterable of dicts.
+
+In: elements of any structure. Out: a data set folder, as of audio files. Read
+:mod:`.writing` first: both kinds of elements end there.
+
+::
+
+    tf.data.Dataset    record_dataset   tensors     \\
+                                                     writing -> shards, metadata
+    dicts of arrays    record_examples  inference   /
+"""

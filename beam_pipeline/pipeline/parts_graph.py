@@ -1,0 +1,94 @@
+"""The job for examples of unknown number, on one screen.
+
+::
+
+    blocks -> write_block -> parts -> cut_shards -> join_pieces -> finish
+              load, split,            bounds        copies         metadata.json
+              encode                                members
+
+Each block is written to parts by one worker. Then the numbers of all parts meet in one
+place, which decides where shards begin and end; the parts themselves stay where they
+are until workers join them to shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import apache_beam as beam
+from apache_beam.pvalue import AsIter, AsSingleton
+from threadpoolctl import threadpool_limits
+
+from beam_pipeline.dataset.parts_job import PartsJob, finish_parts
+from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.write.part_blocks import (
+    BlockRef,
+    BlockResult,
+    merge_results,
+    write_block,
+)
+from beam_pipeline.write.parts import Part, ShardParts, cut_shards, join_pieces
+
+# fmt: off
+
+def build_parts_pipeline(pipeline: beam.Pipeline, job: PartsJob) -> beam.PCollection:
+    """Builds the job, from its blocks to ``metadata.json``, whose path it returns."""
+    results = (
+        pipeline
+        | "Blocks" >> beam.Create(job.blocks)       # BlockRef
+        | "SpreadBlocks" >> beam.Reshuffle()
+        | "WriteBlocks" >> beam.ParDo(WriteBlocks(job))         # BlockResult
+    )
+    shards = (
+        results
+        | "KeyParts" >> beam.FlatMap(_parts_by_split)           # split, Part
+        | "GroupParts" >> beam.GroupByKey()                     # split, [Part]
+        | "CutShards" >> beam.FlatMap(_cut_shards, job)         # ShardParts
+        | "SpreadShards" >> beam.Reshuffle()
+        | "JoinPieces" >> beam.Map(_join, job)                  # ShardInfo
+    )
+    merged = (
+        results
+        | "MergeResults" >> beam.CombineGlobally(merge_results)  # one BlockResult
+    )
+    return (
+        pipeline
+        | "Once" >> beam.Create([job], reshuffle=False)
+        | "Finish" >> beam.Map(finish_parts, AsIter(shards), AsSingleton(merged))
+    )                                                           # path
+
+# fmt: on
+
+
+@dataclass(eq=False)
+class WriteBlocks(beam.DoFn):  # type: ignore[misc]
+    """Calls :func:`write_block`: BlockRef -> BlockResult."""
+
+    job: PartsJob
+
+    def setup(self) -> None:
+        self._one_thread = threadpool_limits(1)
+
+    def teardown(self) -> None:
+        self._one_thread.restore_original_limits()
+
+    def process(self, ref: BlockRef) -> Iterator[BlockResult]:
+        job = self.job
+        yield write_block(ref, job.encoder, job.sizes, job.parts)
+
+
+def _parts_by_split(result: BlockResult) -> Iterator[tuple[str, Part]]:
+    for part in result.parts:
+        yield part.split, part
+
+
+def _cut_shards(
+    keyed: tuple[str, Iterable[Part]], job: PartsJob
+) -> Iterator[ShardParts]:
+    split, parts = keyed
+    return cut_shards(split, parts, job.sizes)
+
+
+def _join(shard: ShardParts, job: PartsJob) -> ShardInfo:
+    return join_pieces(shard, job.output, job.parts)

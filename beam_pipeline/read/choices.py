@@ -1,0 +1,219 @@
+"""What of a data set ``replay`` reads: the split, the features and their scales."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from beam_pipeline.dataset.metadata import Metadata, SplitEntry
+from beam_pipeline.errors import InputError, OptionError, did_you_mean
+from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec
+from beam_pipeline.examples.structure import (
+    Leaf,
+    Structure,
+    component_names,
+    leaves,
+    needed_features,
+)
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+
+
+class Scale(NamedTuple):
+    """``(x - mean) * factor``: scalars, or arrays for the feature's last axis."""
+
+    mean: np.ndarray
+    factor: np.ndarray
+
+
+def check_values(
+    batch_size: int | None,
+    drop_remainder: bool,
+    shuffle: bool | int,
+    repeat: bool | int,
+    shard: tuple[int, int] | None,
+    normalize: bool | Sequence[str],
+) -> None:
+    """Raises :class:`OptionError` if an argument has a wrong value."""
+    if batch_size is not None and batch_size < 1:
+        raise OptionError("batch_size", "must be at least 1", batch_size)
+    if drop_remainder and batch_size is None:
+        raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
+    if shuffle < 0:
+        raise OptionError("shuffle", "must be True, False or a buffer size", shuffle)
+    if repeat < 0:
+        raise OptionError("repeat", "must be True, False or a number of passes", repeat)
+    if shard is not None and not (len(shard) == 2 and 0 <= shard[0] < shard[1]):
+        raise OptionError(
+            "shard", "must be (index, count) with 0 <= index < count", shard
+        )
+    if not isinstance(normalize, bool | Sequence):
+        raise OptionError(
+            "normalize", "must be True, False or names of features", normalize
+        )
+
+
+def choose_split(metadata: Metadata, split: str | None) -> SplitEntry:
+    """Returns the split of this name; without a name, the only split."""
+    if split is None and len(metadata.splits) != 1:
+        names = ", ".join(metadata.splits)
+        raise InputError(
+            f"The data set has the splits {names}. Choose one with `split`."
+        )
+    name = next(iter(metadata.splits)) if split is None else split
+    _check_name("split", name, metadata.splits)
+    return metadata.splits[name]
+
+
+@dataclass(frozen=True)
+class Parsing:
+    """What becomes of a serialised example.
+
+    Attributes
+    ----------
+    specs : mapping
+        The features to parse, in the metadata's order.
+    structure : Structure or None
+        The structure of the result; None: a dict, or a tuple of ``as_tuple``.
+    as_tuple : tuple of str
+        The features of a tuple, in its order.
+    components : tuple of str
+        The features of a dict.
+    encoded : tuple of str
+        Features that stay as they are stored.
+    missing : mapping
+        The values of features in the examples that lack them.
+    num_classes : int
+        Added to a dict, if it is not 0.
+    leaves : tuple of Leaf
+        The components that several features store together.
+    """
+
+    specs: Mapping[str, FeatureSpec]
+    structure: Structure | None = None
+    as_tuple: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
+    encoded: tuple[str, ...] = ()
+    missing: Mapping[str, Any] = field(default_factory=dict)
+    num_classes: int = 0
+    leaves: tuple[Leaf, ...] = ()
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all examples have the same shapes, so that batches parse at once."""
+        are_tensors = all(leaf.kind in ("tensor", "none") for leaf in self.leaves)
+        return (
+            are_tensors
+            and not self.encoded
+            and all(
+                spec.is_fixed and spec.encoding in (*LISTS, RAW)
+                for spec in self.specs.values()
+            )
+        )
+
+
+def choose_parsing(
+    metadata: Metadata,
+    features: Sequence[str] | None,
+    as_supervised: Sequence[str] | None,
+    encoded: Sequence[str],
+    missing: Mapping[str, Any] | None,
+) -> Parsing:
+    """Returns how examples are parsed, from the arguments of ``replay``."""
+    structure = None if metadata.elements is None else metadata.elements.structure
+    names = component_names(metadata.features, structure)
+    if as_supervised is not None:
+        if features is not None:
+            raise InputError("Give either `features` or `as_supervised`, not both.")
+        if (
+            isinstance(as_supervised, str)
+            or not isinstance(as_supervised, Sequence)
+            or len(as_supervised) < 2
+        ):
+            raise OptionError(
+                "as_supervised",
+                "must name two features or more, for example ('log_mel', 'target'); "
+                "the features are " + ", ".join(names),
+                as_supervised,
+            )
+        features = as_supervised
+    chosen = names if features is None else features
+    chosen = [chosen] if isinstance(chosen, str) else list(chosen)
+    encoded = [encoded] if isinstance(encoded, str) else list(encoded)
+    for name in [*chosen, *encoded, *(missing or ())]:
+        _check_name("feature", name, names)
+    if not chosen:
+        raise OptionError("features", "must name at least one", features)
+    specs = needed_features(chosen, metadata.features, structure)
+    for name, spec in specs.items():
+        try:
+            tf.dtypes.as_dtype(spec.dtype)
+        except TypeError as error:
+            raise InputError(
+                f"Feature {name} has the dtype {spec.dtype}, but TensorFlow does not "
+                "have this dtype. Leave the feature out of `features`."
+            ) from error
+    return Parsing(
+        specs,
+        structure if features is None else None,
+        tuple(as_supervised or ()),
+        tuple(name for name in names if name in chosen),
+        tuple(encoded),
+        dict(missing or {}),
+        len(metadata.classes),
+        () if structure is None else tuple(leaves(structure)),
+    )
+
+
+def choose_scales(
+    metadata: Metadata,
+    specs: Mapping[str, FeatureSpec],
+    normalize: bool | Sequence[str],
+) -> dict[str, Scale]:
+    """Returns for each feature to normalise what to subtract, and the factor after."""
+    if normalize is False:
+        return {}
+    splits = metadata.splits
+    name = DEFAULT_SPLIT if set(splits) == {DEFAULT_SPLIT} else "train"
+    if name not in splits:
+        raise InputError(
+            "normalize: the data set has no split named train. Its splits are "
+            f"{', '.join(splits)}."
+        )
+    if splits[name].examples == 0:
+        raise InputError(
+            f"normalize: split {name} has no examples, so it has no mean. Leave out "
+            "`normalize`, or record a data set with examples in this split."
+        )
+    statistics = splits[name].statistics.get("features", {})
+    floats = ("float16", "float32", "float64")
+    if normalize is True:
+        chosen = [n for n in specs if n in statistics and specs[n].dtype in floats]
+    else:
+        chosen = [normalize] if isinstance(normalize, str) else list(normalize)
+    scales = {}
+    for feature in chosen:
+        _check_name("feature", feature, specs)
+        if feature not in statistics or specs[feature].dtype not in floats:
+            raise InputError(
+                f"normalize: feature {feature} has the dtype {specs[feature].dtype}; "
+                "only floating-point features of transforms can be normalised."
+            )
+        of = statistics[feature].get("bins") or statistics[feature]
+        mean, std = (np.array(of[key], np.float64) for key in ("mean", "std"))
+        # A constant differs from its mean by no more than rounding.
+        constant = std <= 1e-7 * np.abs(mean)
+        factor = np.where(constant, 0.0, 1 / np.where(constant, 1.0, std))
+        scales[feature] = Scale(mean, factor)
+    return scales
+
+
+def _check_name(kind: str, name: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if name not in names:
+        close = did_you_mean(name, names)
+        hint = f" Did you mean {close!r}?" if close else ""
+        raise InputError(f"There is no {kind} {name!r}, only {', '.join(names)}.{hint}")

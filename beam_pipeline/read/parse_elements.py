@@ -1,0 +1,193 @@
+"""Parses serialised examples of any structure, one by one, into elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from beam_pipeline.examples.spec import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    IMAGES,
+    INT64_LIST,
+    LISTS,
+    PNG,
+    RAW,
+    TENSOR,
+    FeatureSpec,
+)
+from beam_pipeline.examples.structure import (
+    Leaf,
+    Structure,
+    dense_shape,
+    indices,
+    rebuild,
+    row_splits,
+)
+from beam_pipeline.read.choices import Parsing
+
+# tf.io.decode_raw does not support unsigned integers of these widths.
+_DECODED_AS = {"uint32": "int32", "uint64": "int64"}
+
+STORED_AS = {
+    FLOAT_LIST: tf.float32,
+    INT64_LIST: tf.int64,
+    **dict.fromkeys((BYTES_LIST, RAW, TENSOR, *IMAGES), tf.string),
+}
+
+
+def decode_raw(values: Any, dtype: str) -> Any:
+    """Returns little-endian bytes as numbers, with an axis for them at the end."""
+    decoded_as = _DECODED_AS.get(dtype, dtype)
+    numbers = tf.io.decode_raw(values, decoded_as)
+    return numbers if decoded_as == dtype else tf.bitcast(numbers, dtype)
+
+
+def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
+    """Returns a function from one serialised example to its components by name."""
+    specs, missing, encoded = parsing.specs, parsing.missing, parsing.encoded
+    stored: dict[str, Any] = {}
+    steps: dict[str, Any] = {}
+    for name, spec in specs.items():
+        kind = STORED_AS[spec.encoding]
+        if spec.sequence:
+            inner = spec.sizes[1:] if spec.encoding in LISTS else ()
+            steps[name] = tf.io.FixedLenSequenceFeature(inner, kind)
+        elif spec.is_fixed or (not spec.optional and spec.encoding not in LISTS):
+            shape = spec.sizes if spec.encoding in LISTS else ()
+            stored[name] = tf.io.FixedLenFeature(shape, kind)
+        elif spec.optional and spec.shape == () and name in missing:
+            default = tf.constant(missing[name], kind)
+            stored[name] = tf.io.FixedLenFeature((), kind, default)
+        else:
+            stored[name] = tf.io.VarLenFeature(kind)
+    parts = {
+        leaf.feature: leaf
+        for leaf in parsing.leaves
+        if leaf.kind in ("ragged", "sparse") and leaf.feature in specs
+    }
+    shapes = {spec.shape_in for spec in specs.values()}
+    helpers = set(shapes)
+    for name, leaf in parts.items():
+        helpers |= {row_splits(name, i) for i in range(leaf.ragged_rank)}
+        if leaf.kind == "sparse":
+            helpers |= {indices(name), dense_shape(name)}
+
+    def parse(serialised: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if steps:
+            found, lists = tf.io.parse_single_sequence_example(
+                serialised, stored, steps
+            )
+            found.update(lists)
+        else:
+            found = tf.io.parse_single_example(serialised, stored)
+        values: dict[str, Any] = {}
+        # Shapes first: the arrays need them.
+        for name in sorted(specs, key=lambda name: name not in shapes):
+            if name in encoded:
+                values[name] = found[name]
+                continue
+            shape = values.get(specs[name].shape_in or "")
+            values[name] = _restore(specs[name], found[name], shape, name in missing)
+        return {
+            name: _composite(parts[name], values) if name in parts else value
+            for name, value in values.items()
+            if name not in helpers
+        }
+
+    return parse
+
+
+def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> Any:
+    """Returns the value of one feature of one example."""
+    if spec.encoding in (TENSOR, *IMAGES):
+        return _decode(spec, stored)
+    values = stored.values if isinstance(stored, tf.SparseTensor) else stored
+    values = (
+        decode_raw(values, spec.dtype)
+        if spec.encoding == RAW
+        else tf.cast(values, spec.dtype)
+        if spec.encoding != BYTES_LIST
+        else values
+    )
+    if spec.optional and spec.shape == ():
+        return values if has_default else tf.reshape(values, (-1,))
+    if shape is None:
+        sizes = (None,) if spec.shape is None else spec.shape
+        if spec.optional or spec.sequence:
+            sizes = (None, *sizes[1:])
+        shape = [-1 if size is None else size for size in sizes]
+        values = tf.reshape(values, shape)
+        return tf.ensure_shape(values, sizes)
+    return tf.ensure_shape(tf.reshape(values, shape), spec.shape)
+
+
+def _decode(spec: FeatureSpec, stored: Any) -> Any:
+    """Returns the array of a feature that is stored as one text of bytes."""
+    dtype = tf.as_dtype(spec.dtype)
+
+    def decode(value: Any) -> Any:
+        if spec.encoding == TENSOR:
+            return tf.io.parse_tensor(value, dtype)
+        rank = None if spec.shape is None else len(spec.shape)
+        grey = rank == 2
+        channels = 1 if grey else (spec.sizes[-1] if rank == 3 else 0)
+        if spec.encoding == PNG:
+            image = tf.io.decode_png(value, channels, dtype)
+        else:
+            image = tf.io.decode_jpeg(value, channels)
+        return image[:, :, 0] if grey else image
+
+    if isinstance(stored, tf.SparseTensor):
+        empty = tf.zeros([0] * len(spec.shape or (0,)), dtype)
+        values = stored.values
+        return tf.cond(tf.size(values) > 0, lambda: decode(values[0]), lambda: empty)
+    if spec.sequence:
+        decoded = tf.map_fn(decode, stored, fn_output_signature=dtype)
+    else:
+        decoded = decode(stored)
+    return tf.ensure_shape(decoded, spec.shape)
+
+
+def _composite(leaf: Leaf, values: Mapping[str, Any]) -> Any:
+    """Returns a ragged or sparse tensor from its parts."""
+    name = leaf.feature
+    if leaf.kind == "sparse":
+        shape = tf.ensure_shape(
+            values[dense_shape(name)], None if leaf.shape is None else [len(leaf.shape)]
+        )
+        made = tf.SparseTensor(values[indices(name)], values[name], shape)
+        return _with_static_shape(made, leaf)
+    ragged = values[name]
+    for axis in reversed(range(leaf.ragged_rank)):
+        splits = tf.cast(values[row_splits(name, axis)], leaf.splits_dtype)
+        uniform = None if leaf.shape is None else leaf.shape[axis + 1]
+        if uniform is None:
+            ragged = tf.RaggedTensor.from_row_splits(ragged, splits, validate=False)
+        else:
+            ragged = tf.RaggedTensor.from_uniform_row_length(
+                ragged,
+                tf.constant(uniform, leaf.splits_dtype),
+                nrows=tf.shape(splits, leaf.splits_dtype)[0] - 1,
+                validate=False,
+            )
+    return ragged
+
+
+def _with_static_shape(sparse: Any, leaf: Leaf) -> Any:
+    """Returns a sparse tensor whose static shape is known."""
+    if leaf.shape is not None:
+        sparse.set_shape(leaf.shape)
+    return sparse
+
+
+def restore_structure(structure: Structure | None, values: Mapping[str, Any]) -> Any:
+    """Returns the element of these components; a dict of them without a structure."""
+    if structure is None:
+        return dict(values)
+    return rebuild(
+        structure, lambda leaf: None if leaf.kind == "none" else values[leaf.feature]
+    )

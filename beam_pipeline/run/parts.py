@@ -1,0 +1,144 @@
+"""Runs a job of unknown number of examples: on this machine, or on a runner of Beam."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.parts_job import PartsJob, finish_parts
+from beam_pipeline.dataset.work_folder import Totals
+from beam_pipeline.errors import IncompleteRun
+from beam_pipeline.run.watching import reporting
+from beam_pipeline.run.writer_processes import (
+    can_fork,
+    wait_for,
+    writer_processes,
+)
+from beam_pipeline.storage import files
+from beam_pipeline.write.counters import ProcessCounter
+from beam_pipeline.write.part_blocks import (
+    BlockRef,
+    BlockResult,
+    merge_results,
+    write_block,
+)
+from beam_pipeline.write.parts import cut_shards, join_pieces
+
+
+def run_parts(
+    job: PartsJob, workers: int | None, beam_args: Sequence[str], watch: Any = None
+) -> None:
+    """Runs the job, to its metadata.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Number of processes on this machine. Default: one for each core, if they start
+        fast and have work; otherwise one.
+    beam_args : sequence of str
+        Options of Beam; with a runner among them, Beam runs the job there.
+    watch : callable, optional
+        See :func:`beam_pipeline.run.watching.reporting`; it counts sources.
+    """
+    if beam_args:
+        _run_on_beam(job, beam_args)
+        return
+    writers = _writers_for(job, workers)
+    shared = multiprocessing.RawArray("d", 2 * writers)
+    if writers == 1:
+        with reporting(watch, Totals(0, 0.0), shared):
+            results = list(_write_blocks(job, job.blocks, shared, 0))
+    else:
+        results = _in_processes(job, writers, shared, watch)
+    result = merge_results(results)
+    infos = [
+        join_pieces(shard, job.output, job.parts, may_move=True)
+        for split in job.splits
+        for shard in cut_shards(
+            split, (p for p in result.parts if p.split == split), job.sizes
+        )
+    ]
+    finish_parts(job, infos, result)
+
+
+def _writers_for(job: PartsJob, workers: int | None) -> int:
+    if workers is None:
+        workers = len(os.sched_getaffinity(0)) if can_fork() else 1
+    return max(1, min(workers, len(job.blocks)))
+
+
+def _write_blocks(
+    job: PartsJob, blocks: Sequence[BlockRef], shared: Any, writer: int
+) -> Iterator[BlockResult]:
+    ProcessCounter.watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
+    try:
+        for ref in blocks:
+            yield write_block(ref, job.encoder, job.sizes, job.parts)
+    finally:
+        ProcessCounter.watched = None
+
+
+def _in_processes(
+    job: PartsJob, writers: int, shared: Any, watch: Any
+) -> list[BlockResult]:
+    # A new interpreter does not have the classes of the caller's script.
+    given = job if can_fork() else _by_value(job)
+    results = []
+    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as folder:
+        write = partial(_write_share, given, folder, writers, shared)
+        with (
+            writer_processes(write, writers) as processes,
+            reporting(watch, Totals(0, 0.0), shared),
+        ):
+            wait_for(processes)
+        for writer in range(writers):
+            with open(os.path.join(folder, str(writer)), "rb") as file:
+                results += pickle.load(file)
+    return results
+
+
+def _by_value(job: PartsJob) -> bytes:
+    from apache_beam.internal import cloudpickle_pickler
+
+    return bytes(cloudpickle_pickler.dumps(job))
+
+
+def _write_share(
+    given: PartsJob | bytes, folder: str, writers: int, shared: Any, writer: int
+) -> None:
+    """Writes every ``writers``-th block; stores the results for the parent."""
+    if isinstance(given, bytes):
+        from apache_beam.internal import cloudpickle_pickler
+
+        given = cloudpickle_pickler.loads(given)
+    assert isinstance(given, PartsJob)
+    blocks = given.blocks[writer::writers]
+    results = list(_write_blocks(given, blocks, shared, writer))
+    with open(os.path.join(folder, str(writer)), "wb") as file:
+        pickle.dump(results, file, pickle.HIGHEST_PROTOCOL)
+
+
+def _run_on_beam(job: PartsJob, beam_args: Sequence[str]) -> None:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from beam_pipeline.pipeline.parts_graph import build_parts_pipeline
+    from beam_pipeline.run.phases import original
+
+    pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
+    build_parts_pipeline(pipeline, job)
+    try:
+        pipeline.run().wait_until_finish()
+    except Exception as error:
+        raise original(error) from error
+    if not files.exists(files.join(job.output, METADATA)):
+        raise IncompleteRun(
+            f"The runner ended the job, but there is no {METADATA} in {job.output}. "
+            "Its workers must be able to write there."
+        )

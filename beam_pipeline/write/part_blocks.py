@@ -1,0 +1,264 @@
+"""One block's way from its sources to parts, without Beam.
+
+A block is some sources of examples: rows of a table, or a file of records. How many
+examples they give shows only when they are read.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from beam_pipeline.examples.spec import FeatureSpec, Shape
+from beam_pipeline.storage import files
+from beam_pipeline.write.counters import ProcessCounter
+from beam_pipeline.write.parts import Part, PartWriter, ShardSizes
+from beam_pipeline.write.statistics import DataStatistics
+
+
+class Encoded(NamedTuple):
+    """Some serialised examples of one split.
+
+    Attributes
+    ----------
+    split : str
+    records : sequence of bytes
+    columns : mapping
+        The values of their features, for statistics, as the encoder takes them.
+    lines : sequence of str
+        Lines of the split's table of sources.
+    sources, skipped : int
+        How many sources these examples come from, and how many gave none on purpose.
+    """
+
+    split: str
+    records: Sequence[bytes]
+    columns: Mapping[str, Any]
+    lines: Sequence[str] = ()
+    sources: int = 0
+    skipped: int = 0
+
+
+class BlockEncoder(Protocol):
+    """Makes examples of sources; workers have a copy each."""
+
+    @property
+    def specs(self) -> Sequence[FeatureSpec]:
+        """The features, with None for the sizes that sources decide."""
+
+    def encode(self, sources: Any) -> Iterator[Encoded]:
+        """Yields the examples of a block, in their order."""
+
+
+class BlockRef(NamedTuple):
+    """The place of a block among all blocks, and of its pickled sources in a file."""
+
+    order: int
+    path: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class BlockResult:
+    """What was written of some blocks.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+    statistics : mapping
+        Split to the state of its :class:`.DataStatistics`.
+    shapes : mapping
+        Feature to the shape that covers all its arrays.
+    missing : frozenset of str
+        Features that some examples lack.
+    tables : tuple of (str, int, str)
+        Split, place of the block, and the file with its lines of the split's table.
+    skipped : mapping
+        Split to the number of sources that gave no example on purpose.
+    """
+
+    parts: tuple[Part, ...] = ()
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Mapping[str, Shape | None] = field(default_factory=dict)
+    missing: frozenset[str] = frozenset()
+    tables: tuple[tuple[str, int, str], ...] = ()
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+
+def store_blocks(
+    blocks: Iterable[Any], path: str, dump: Callable[[Any], bytes] = pickle.dumps
+) -> list[BlockRef]:
+    """Writes the sources of blocks into one file; returns where each is."""
+    refs, offset = [], 0
+    folder, _, name = path.rpartition("/")
+    draft = files.draft_path(folder, f"{name}.draft")
+    with open(draft, "wb") as file:
+        for order, sources in enumerate(blocks):
+            pickled = dump(sources)
+            refs.append(BlockRef(order, path, offset, len(pickled)))
+            file.write(pickled)
+            offset += len(pickled)
+    files.move(draft, path)
+    return refs
+
+
+def load_block(ref: BlockRef) -> Any:
+    """Returns the sources of a block."""
+    with files.open_read(ref.path) as file:
+        file.seek(ref.offset)
+        return pickle.loads(file.read(ref.size))
+
+
+def write_block(
+    ref: BlockRef, encoder: BlockEncoder, sizes: ShardSizes, parts_folder: str
+) -> BlockResult:
+    """Writes the examples of one block into parts.
+
+    Parameters
+    ----------
+    parts_folder : str
+        Where the parts go; on any file system.
+    """
+    drafts = parts_folder
+    if not files.is_local(parts_folder):
+        drafts = files.draft_path(parts_folder, uuid.uuid4().hex)
+    writers: dict[str, PartWriter] = {}
+    statistics: dict[str, DataStatistics] = {}
+    lines: dict[str, list[str]] = {}
+    skipped: Counter[str] = Counter()
+    seen = _Seen(encoder.specs)
+    with ExitStack() as stack:
+        for split, records, columns, rows, sources, left_out in encoder.encode(
+            load_block(ref)
+        ):
+            if split not in writers:
+                writers[split] = PartWriter(drafts, split, ref.order, sizes)
+                stack.callback(writers[split].abandon)
+                statistics[split] = DataStatistics.of(encoder.specs, has_windows=False)
+            for record in records:
+                writers[split].write(record)
+            if records:
+                statistics[split].add(columns)
+                seen.add(columns)
+            lines.setdefault(split, []).extend(rows)
+            skipped[split] += left_out
+            ProcessCounter.add(sources, 0.0)
+        parts = [part for writer in writers.values() for part in writer.close()]
+    return BlockResult(
+        tuple(_share(part, parts_folder) for part in parts),
+        {split: of_split.state() for split, of_split in statistics.items()},
+        seen.shapes,
+        frozenset(seen.missing),
+        tuple(
+            (split, ref.order, _write_lines(rows, parts_folder))
+            for split, rows in lines.items()
+            if rows
+        ),
+        dict(skipped),
+    )
+
+
+def _share(part: Part, folder: str) -> Part:
+    """Moves a part to where every worker can read it."""
+    name = part.path.rpartition("/")[2]
+    path = files.join(folder, name)
+    if path != part.path:
+        files.move(part.path, path)
+    return part._replace(path=path)
+
+
+def _write_lines(lines: Sequence[str], folder: str) -> str:
+    path = files.join(folder, f"{uuid.uuid4().hex}.csv")
+    files.write_bytes(path, "".join(lines).encode())
+    return path
+
+
+class _Seen:
+    """Shapes of the features whose sizes sources decide."""
+
+    def __init__(self, specs: Iterable[FeatureSpec]):
+        self._names = [spec.name for spec in specs if not spec.has_fixed_shape]
+        self._all = [spec.name for spec in specs]
+        self.shapes: dict[str, Shape | None] = {}
+        self.missing: set[str] = set()
+
+    def add(self, columns: Mapping[str, Any]) -> None:
+        for name in self._all:
+            values = columns.get(name)
+            if isinstance(values, list) and any(value is None for value in values):
+                self.missing.add(name)
+        for name in self._names:
+            values = columns[name]
+            if isinstance(values, np.ndarray):
+                self._add(name, values.shape[1:])
+                continue
+            for shape in {np.shape(value) for value in values if value is not None}:
+                self._add(name, shape)
+
+    def _add(self, name: str, shape: tuple[int, ...]) -> None:
+        known = self.shapes.get(name, shape)
+        self.shapes[name] = merge_shapes(known, shape)
+
+
+def merge_shapes(a: Shape | None, b: Shape | None) -> Shape | None:
+    """Returns the shape that covers both; None for another number of axes.
+
+    >>> merge_shapes((2, 3), (4, 3))
+    (None, 3)
+    """
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(m if m == n else None for m, n in zip(a, b, strict=True))
+
+
+def merge_results(several: Iterable[BlockResult]) -> BlockResult:
+    """Returns the results of all blocks together; the order does not matter."""
+    parts: list[Part] = []
+    tables: list[tuple[str, int, str]] = []
+    statistics: dict[str, DataStatistics] = {}
+    shapes: dict[str, Shape | None] = {}
+    missing: set[str] = set()
+    skipped: Counter[str] = Counter()
+    for result in several:
+        parts += result.parts
+        tables += result.tables
+        for split, state in result.statistics.items():
+            found = DataStatistics.from_state(state)
+            if split in statistics:
+                statistics[split].merge(found)
+            else:
+                statistics[split] = found
+        for name, shape in result.shapes.items():
+            shapes[name] = merge_shapes(shapes.get(name, shape), shape)
+        missing |= result.missing
+        skipped.update(result.skipped)
+    return BlockResult(
+        tuple(sorted(parts, key=lambda part: (part.split, part.order))),
+        {split: of_split.state() for split, of_split in statistics.items()},
+        shapes,
+        frozenset(missing),
+        tuple(sorted(tables)),
+        dict(skipped),
+    )
+
+
+def observed_specs(
+    specs: Iterable[FeatureSpec], result: BlockResult
+) -> list[FeatureSpec]:
+    """Returns the specs with the shapes that all examples together have."""
+    return [
+        replace(
+            spec,
+            shape=result.shapes.get(spec.name, spec.shape),
+            optional=spec.optional or spec.name in result.missing,
+        )
+        for spec in specs
+    ]
