@@ -110,6 +110,10 @@ def test_random_windows_are_random_and_repeatable():
     assert first != sorted(first)
     per_signal = [[s for index, s in first if index == i] for i in (0, 1)]
     assert per_signal[0] != per_signal[1]
+    alike = cut(*[70] * 9, win_len=7, deterministic=False)
+    orders = [[x["win_start_idx"] // 7 for x in of_signal(alike, i)] for i in range(9)]
+    # Each has 9 windows, or 10 if it starts at 0; all orders differ.
+    assert len(set(map(tuple, orders))) == 9
     many = cut(*[40] * 60, win_len=7, deterministic=False)
     assert {x["win_start_idx"] % 7 for x in many} == set(range(7))
 
