@@ -29,7 +29,7 @@ FLOORS = [
     "dataset",
     "pipeline read elements",
     "run",
-    "api dofns tf_dataset",
+    "api dofns tf_dataset tfrecorder",
     "cli",
 ]
 FLOOR_OF = {name: k for k, names in enumerate(FLOORS) for name in names.split()}
@@ -44,7 +44,7 @@ HOMES = {
     "[run.preflight]",
     "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
     "read.parse_elements read.original_records elements.tensors "
-    "elements.record_dataset tf_dataset",
+    "elements.record_dataset tf_dataset tfrecorder.streaming [tfrecorder.factory]",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",

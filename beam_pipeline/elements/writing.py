@@ -168,7 +168,7 @@ def _encoded(spec: FeatureSpec, encoding: str) -> FeatureSpec:
     elif encoding in IMAGES:
         from beam_pipeline.examples.images import image_problem
 
-        sizes = [size or 1 for size in spec.shape or ()]
+        sizes = [1 if size is None else size for size in spec.shape or ()]
         problem = image_problem(spec.dtype, sizes, encoding)
     elif encoding in LISTS and encoding != spec.encoding:
         if encoding != INT64_LIST or spec.dtype not in _INTEGERS:

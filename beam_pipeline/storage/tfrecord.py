@@ -11,6 +11,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 import google_crc32c
@@ -48,9 +49,15 @@ def masked_crc32c(data: bytes) -> int:
 
 def frame_record(data: bytes) -> bytes:
     """Returns ``data`` as one record, framed with its length and checksums."""
-    length = struct.pack("<Q", len(data))
-    header = length + struct.pack("<I", masked_crc32c(length))
-    return b"".join((header, data, struct.pack("<I", masked_crc32c(data))))
+    checksum = struct.pack("<I", masked_crc32c(data))
+    return b"".join((_frame_header(len(data)), data, checksum))
+
+
+@lru_cache(maxsize=1024)
+def _frame_header(length: int) -> bytes:
+    """Returns the part before the data; the records of a file are of few lengths."""
+    packed = struct.pack("<Q", length)
+    return packed + struct.pack("<I", masked_crc32c(packed))
 
 
 class GzipWriter:
