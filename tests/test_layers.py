@@ -29,7 +29,7 @@ FLOORS = [
     "dataset",
     "pipeline read elements",
     "run",
-    "api dofns tfrecorder",
+    "api dofns tf_dataset tfrecorder",
     "cli",
 ]
 FLOOR_OF = {name: k for k, names in enumerate(FLOORS) for name in names.split()}
@@ -44,7 +44,7 @@ HOMES = {
     "[run.preflight]",
     "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
     "read.parse_elements read.original_records elements.tensors "
-    "elements.record_dataset tfrecorder.streaming [tfrecorder.factory]",
+    "elements.record_dataset tf_dataset tfrecorder.streaming [tfrecorder.factory]",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
@@ -267,7 +267,8 @@ def test_metadata_and_transforms_load_no_beam():
 
 
 def test_reading_never_loads_beam():
-    loaded = loaded_after("from beam_pipeline import replay")
+    loaded = loaded_after("from beam_pipeline import replay, tf_dataset")
+    assert "beam_pipeline.tf_dataset.training" in loaded
     assert "tensorflow" in loaded
     assert "apache_beam" not in loaded
 
