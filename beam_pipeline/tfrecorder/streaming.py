@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from beam_pipeline.examples.spec import (
     INT64_LIST,
     RAW,
     FeatureSpec,
+    merge_shapes,
 )
 from beam_pipeline.read.parse_examples import PARSING_THREADS
 from beam_pipeline.read.shard_streams import MIXED_SHARDS, SHUFFLE_BYTES, usable_cores
@@ -95,12 +98,17 @@ def specs_beside(paths: Sequence[str]) -> tuple[FeatureSpec, ...]:
                 "what the files hold. Give `example_class`."
             )
         found.append(tuple(Metadata.load(holds[0]).features.values()))
-    if any(specs != found[0] for specs in found):
+    first = [replace(spec, shape=None) for spec in found[0]]
+    if any([replace(spec, shape=None) for spec in specs] != first for specs in found):
         raise InputError(
             "The files are of data sets with different features. Read them as two "
             "datasets, or give `example_class`."
         )
-    return found[0]
+    # Each data set knows the shapes of its own examples.
+    return tuple(
+        replace(same[0], shape=reduce(merge_shapes, (spec.shape for spec in same)))
+        for same in zip(*found, strict=True)
+    )
 
 
 def _compression(path: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from beam_pipeline.examples.spec import FeatureSpec, Shape
+from beam_pipeline.examples.spec import FeatureSpec, Shape, merge_shapes
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import FramedRecords
 from beam_pipeline.write.counters import ProcessCounter
@@ -213,17 +213,6 @@ class _Seen:
     def _add(self, name: str, shape: tuple[int, ...]) -> None:
         known = self.shapes.get(name, shape)
         self.shapes[name] = merge_shapes(known, shape)
-
-
-def merge_shapes(a: Shape | None, b: Shape | None) -> Shape | None:
-    """Returns the shape that covers both; None for another number of axes.
-
-    >>> merge_shapes((2, 3), (4, 3))
-    (None, 3)
-    """
-    if a is None or b is None or len(a) != len(b):
-        return None
-    return tuple(m if m == n else None for m, n in zip(a, b, strict=True))
 
 
 def merge_results(several: Iterable[BlockResult]) -> BlockResult:
