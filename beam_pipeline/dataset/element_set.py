@@ -23,7 +23,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.storage import files
-from beam_pipeline.write.parts import empty_shard, join_pieces
+from beam_pipeline.write.part_shards import empty_shard, join_pieces
 from beam_pipeline.write.statistics import DataStatistics
 
 

@@ -23,7 +23,8 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
 )
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.write.parts import PartWriter, ShardSizes, cut_shards, join_pieces
+from beam_pipeline.write.part_shards import cut_shards, join_pieces
+from beam_pipeline.write.parts import PartWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
 
 ENCODINGS = (RAW, TENSOR, INT64_LIST, *IMAGES)

@@ -28,7 +28,7 @@ from beam_pipeline.write.part_blocks import (
     merge_results,
     write_block,
 )
-from beam_pipeline.write.parts import cut_shards, join_pieces
+from beam_pipeline.write.part_shards import cut_shards, join_pieces
 
 
 def run_parts(

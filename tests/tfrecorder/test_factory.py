@@ -373,8 +373,8 @@ def test_static_shapes(tmp_path):
     )
     shapes = [spec.shape for spec in dataset.element_spec]
     # All examples have these shapes, so readers know them.
-    assert shapes[1].as_list() == [1, 2]
-    assert shapes[4].as_list() == [0, 2]
+    assert shapes[1].as_list() == [0, 2]
+    assert shapes[4].as_list() == [1, 2]
     assert [spec.dtype.name for spec in dataset.element_spec] == [
         "int32", "float32", "string", "float64", "complex64", "uint64", "string",
     ]  # fmt: skip
