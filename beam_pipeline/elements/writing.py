@@ -6,6 +6,7 @@ import itertools
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -26,6 +27,9 @@ from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.write.part_shards import cut_shards, join_pieces
 from beam_pipeline.write.parts import PartWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
+
+# Compressing takes longer than all else; it leaves the interpreter to this thread.
+COMPRESSING_THREADS = 2
 
 ENCODINGS = (RAW, TENSOR, INT64_LIST, *IMAGES)
 
@@ -71,20 +75,21 @@ def write_elements(
     with element_output(output, elements.recorded_by, overwrite) as target:
         statistics = DataStatistics.of(specs.values(), has_windows=False)
         encoder = encoder_for(specs.values())
-        writer = PartWriter(
-            target.parts,
-            DEFAULT_SPLIT,
-            0,
-            sizes,
-            _examples_per_part(sizes, total),
-            by_bytes=not sizes.is_even and sizes.elements_per_file is None,
-        )
         with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(COMPRESSING_THREADS))
+            writer = PartWriter(
+                target.parts,
+                DEFAULT_SPLIT,
+                0,
+                sizes,
+                _examples_per_part(sizes, total),
+                by_bytes=not sizes.is_even and sizes.elements_per_file is None,
+                pool=pool,
+            )
             stack.callback(writer.abandon)
             bar = stack.enter_context(progress_bar(total, progress))
             for count, columns in blocks:
-                for record in encoder.encode(count, columns):
-                    writer.write(record)
+                writer.write_all(encoder.encode(count, columns))
                 statistics.add(columns)
                 bar.set_postfix({"file": writer.files + 1}, refresh=False)
                 bar.update(count)
