@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.cli.given_flags import given_options
+from beam_pipeline.cli.given_flags import REPEATED, given_options
 from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
 from beam_pipeline.errors import OptionError, TooManyRejected
 
@@ -40,7 +40,7 @@ def as_flags(message: str) -> str:
     known = {*RecordKeywords.__annotations__, "input", "output", "recipe"}
 
     def flag(name: str) -> str:
-        return "--feature" if name == "features" else "--" + name.replace("_", "-")
+        return REPEATED.get(name, "--" + name.replace("_", "-"))
 
     def replaced(found: re.Match[str]) -> str:
         if found[1] not in known:
