@@ -295,7 +295,7 @@ class Metadata:
         return cls.parse(files.read_bytes(path), path)
 
 
-def writer_versions(encodings: Iterable[str]) -> dict[str, str]:
+def writer_versions(encodings: Iterable[str] = ()) -> dict[str, str]:
     """Returns the versions of this package and of libraries that decide bytes.
 
     Parameters
