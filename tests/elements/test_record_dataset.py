@@ -16,6 +16,7 @@ from beam_pipeline import Metadata, record_dataset, replay, replay_dataset
 from beam_pipeline.elements.record_dataset import find_batch
 from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.read.verify import find_problems
+from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_records
 from tests.elements.structures import dataset_of, expect_equal, structures
 
@@ -368,3 +369,15 @@ def test_shuffled(tmp_path):
     folder = record_dataset(tf.data.Dataset.range(100), tmp_path / "out", 10)
     found = [int(n) for n in replay_dataset(folder, shuffle=True)]
     assert sorted(found) == list(range(100)) != found
+
+
+def test_an_object_store_gets_the_same_files(bucket, tmp_path):
+    ds = tf.data.Dataset.range(10).map(lambda n: {"n": n})
+    there, here = f"s3://{bucket}/out", str(tmp_path / "out")
+    for target in (there, here):
+        assert record_dataset(ds, target, elements_per_file=4) == target
+    names = list(files.list_files(here))
+    assert list(files.list_files(there)) == names
+    for name in names:
+        theirs, ours = (files.read_bytes(files.join(f, name)) for f in (there, here))
+        assert theirs == ours
