@@ -43,13 +43,15 @@ HOMES = {
     "apache_beam": "pipeline run [api] [storage.beam_filesystem] [run.engine] "
     "[run.preflight]",
     "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
-    "read.parse_elements elements.tensors elements.record_dataset",
+    "read.parse_elements read.original_records elements.tensors "
+    "elements.record_dataset",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",
+    "ml_dtypes": "[examples.spec]",
     "pyarrow": "[storage.files] [dataset.manifest] [read.audit]",
     "isal": "storage.tfrecord dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.examples.features import FeatureSet
+from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     FLOAT_LIST,
@@ -277,15 +278,3 @@ def pack_varints(values: Any) -> bytes:
         more = np.where(lengths[long] > k + 1, np.uint8(0x80), np.uint8(0))
         packed[starts[long] + k] = low | more
     return packed.tobytes()
-
-
-def varint(value: int) -> bytes:
-    """Returns a protobuf variable-length integer."""
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

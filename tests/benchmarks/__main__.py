@@ -1,6 +1,7 @@
 """Measure the package against other ways to do the same, side by side.
 
     python -m tests.benchmarks [--data DIR] [--only signal,memory] [--runs 3]
+    python -m tests.benchmarks seeds      against older libraries; see seeds.py
 
 Every measurement is a fresh process that prints one line of JSON. Rows that are
 compared alternate, the medians make one Markdown table. Machines differ and are busy
@@ -441,6 +442,10 @@ plain Beam, the loop, the shortest file, `import apache_beam`, one worker, the b
 
 def main(argv=None):
     """Run the wanted groups and print one table."""
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["seeds"]:
+        importlib.import_module("tests.benchmarks.seeds").main(words[1:])
+        return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=DATA, help="where corpora and outputs lie")
     parser.add_argument("--only", default=",".join(GROUPS), help="groups, by comma")

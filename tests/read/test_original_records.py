@@ -1,0 +1,418 @@
+"""read_original: folders in the format of tf_dataset, written by a replica of it."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from beam_pipeline.dataset.original_folder import (
+    SPEC_FILE,
+    find_original,
+    original_batch_size,
+    original_files,
+    original_specs,
+    parse_specs,
+)
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor
+from beam_pipeline.read.original_records import element_bytes, read_original
+from tests.raising import raises
+
+tf = pytest.importorskip("tensorflow")
+
+from tests.originals import (  # noqa: E402
+    tf_dataset_spec,
+    write_like_tf_dataset,
+)
+
+WIN_LEN = 64
+
+
+def document_elements(count):
+    """Elements with the keys of tf_dataset's document."""
+    rng = np.random.default_rng(3)
+    names = np.array([b"passenger", b"tug"], object)
+    target = rng.integers(0, 2, count)
+    return {
+        "class": names[target].tolist(),
+        "filepath": [f"C:\\internal\\data\\ü {i}.wav".encode() for i in range(count)],
+        "index": np.arange(count),
+        "num_classes": np.full(count, 2),
+        "signal": rng.integers(-(2**31), 2**31, (count, WIN_LEN), np.int32),
+        "target": target,
+        "win_start_idx": rng.integers(0, 2**31, count, np.int32),
+    }
+
+
+def complex_elements(count):
+    """Two complex features, and one whose name alone looks like a part."""
+    rng = np.random.default_rng(4)
+
+    def values(*shape):
+        parts = rng.standard_normal((2, count, *shape), np.float32)
+        return parts[0] + 1j * parts[1]
+
+    return {
+        "a_real": rng.standard_normal((count, 2), np.float32),
+        "fft": values(33),
+        "n": np.arange(count),
+        "z": values(4),
+    }
+
+
+def write(folder, columns, elements_per_file=2, **options):
+    dataset = tf.data.Dataset.from_tensor_slices(columns)
+    write_like_tf_dataset(dataset, folder, elements_per_file, **options)
+    return str(folder)
+
+
+def sort_by(elements, key):
+    return sorted(elements, key=lambda element: element[key])
+
+
+def assert_elements(found, columns, key):
+    """Every element of the columns once, with the same keys, dtypes and bits."""
+    dataset = tf.data.Dataset.from_tensor_slices(columns)
+    wanted = list(dataset.as_numpy_iterator())
+    assert len(found) == len(wanted)
+    for element, other in zip(sort_by(found, key), sort_by(wanted, key), strict=True):
+        assert element.keys() == other.keys()
+        for name, value in element.items():
+            np.testing.assert_array_equal(value, other[name], strict=True)
+
+
+def replace_spec(folder, change):
+    path = Path(folder, SPEC_FILE)
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+
+
+@pytest.fixture(autouse=True)
+def quiet(capsys):
+    """The replica prints a line for each element."""
+    return capsys
+
+
+# Reading
+
+
+@pytest.mark.parametrize("elements_per_file", [1, 4, 10, 11])
+def test_the_elements_of_the_document(tmp_path, elements_per_file):
+    columns = document_elements(10)
+    folder = write(tmp_path / "records", columns, elements_per_file)
+    assert len(original_files(folder)) == -(-10 // elements_per_file)
+    dataset = read_original(folder)
+    assert (
+        dataset.element_spec == tf.data.Dataset.from_tensor_slices(columns).element_spec
+    )
+    assert_elements(list(dataset.as_numpy_iterator()), columns, "index")
+
+
+def test_every_complex_feature_is_rejoined(tmp_path):
+    columns = complex_elements(5)
+    folder = write(tmp_path / "records", columns)
+    stored = json.loads(Path(folder, SPEC_FILE).read_text())
+    assert {"fft_real", "fft_imag", "z_real", "z_imag", "a_real", "n"} == set(stored)
+    dataset = read_original(folder)
+    assert dataset.element_spec["fft"] == tf.TensorSpec((33,), tf.complex64)
+    assert_elements(list(dataset.as_numpy_iterator()), columns, "n")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_and_rank(tmp_path, dtype):
+    """Also the dtypes with which tf_dataset itself failed."""
+    values = tf.cast(tf.reshape(tf.range(2 * 3 * 4), (2, 3, 4)) % 2, "int32")
+    values = tf.as_string(values) if dtype == "string" else tf.cast(values, dtype)
+    columns = {"n": [0, 1], "x": values, "one": values[:, 0, 0]}
+    folder = write(tmp_path / "records", columns, 1)
+    found = sort_by(read_original(folder).as_numpy_iterator(), "n")
+    for i, element in enumerate(found):
+        np.testing.assert_array_equal(element["x"], values[i].numpy(), strict=True)
+        assert element["one"] == values[i, 0, 0].numpy()
+    assert {spec.dtype for spec in original_specs(folder).values()} == {dtype, "int32"}
+
+
+def test_files_come_in_the_order_of_their_names(tmp_path):
+    folder = Path(write(tmp_path / "records", {"n": np.arange(30)}, 3))
+    number = iter([7, 3, 9, 1, 0, 8, 2, 6, 5, 4])
+    for path in sorted(folder.glob("*.tfrecord")):
+        first = next(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+        n = tf.train.Example.FromString(first).features.feature["n"].bytes_list.value[0]
+        path.rename(folder / f"{decode_tensor(n):02d} {next(number)}.tfrecord")
+    assert original_files(str(folder)) == sorted(map(str, folder.glob("*.tfrecord")))
+    for _ in range(2):
+        found = [int(e["n"]) for e in read_original(str(folder))]
+        assert found == list(range(30))
+
+
+def test_large_files_are_read_one_after_the_other(tmp_path, monkeypatch):
+    monkeypatch.setattr("beam_pipeline.read.original_records.READ_AHEAD_BYTES", 400)
+    columns = {"n": np.arange(9)}
+    folder = write(tmp_path / "records", columns, 4)
+    assert_elements(list(read_original(folder).as_numpy_iterator()), columns, "n")
+
+
+def test_files_without_records_add_nothing(tmp_path):
+    """tf_dataset wrote one when the file size divides the number of elements."""
+    columns = {"n": np.arange(4)}
+    folder = write(tmp_path / "records", columns)
+    Path(folder, "000.tfrecord").touch()
+    assert_elements(list(read_original(folder).as_numpy_iterator()), columns, "n")
+    for path in original_files(folder):
+        Path(path).write_bytes(b"")
+    assert list(read_original(folder)) == []
+
+
+def test_other_files_are_left_alone(tmp_path):
+    columns = {"n": np.arange(3)}
+    folder = write(tmp_path / "records", columns)
+    Path(folder, "notes.txt").write_text("x")
+    Path(folder, "deeper").mkdir()
+    Path(folder, "deeper", "a.tfrecord").write_text("x")
+    assert_elements(list(read_original(folder).as_numpy_iterator()), columns, "n")
+
+
+def test_a_shape_that_may_differ(tmp_path):
+    folder = write(tmp_path / "records", {"x": np.zeros((2, 5))})
+    replace_spec(folder, lambda spec: spec["x"].update(shape=[None]))
+    dataset = read_original(folder)
+    assert dataset.element_spec["x"].shape.as_list() == [None]
+    assert next(iter(dataset))["x"].shape == (5,)
+
+
+# What tf_dataset lost
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "written"), [(10, 2, 7), (100, 10, 91), (2, 2, 2), (9, 2, 6)]
+)
+def test_the_replica_loses_what_the_original_lost(tmp_path, count, size, written):
+    columns = {"n": np.arange(count)}
+    folder = write(tmp_path / "records", columns, size, loses=True)
+    numbers = sorted(int(e["n"]) for e in read_original(folder))
+    assert numbers == [n for n in range(count) if (n + 1) % (size + 1)]
+    assert len(numbers) == written
+
+
+# Batches
+
+
+@pytest.mark.parametrize("size", [1, 9, 10, 32])
+def test_batches_keep_their_size_and_every_element(tmp_path, size):
+    columns = {"n": np.arange(70)}
+    dataset = tf.data.Dataset.from_tensor_slices(columns).batch(size)
+    folder = write_like_tf_dataset(dataset, tmp_path / "records", 100)
+    assert original_batch_size(folder) == size
+    batches = [batch["n"].numpy() for batch in read_original(folder)]
+    assert {len(batch) for batch in batches[:-1]} <= {size}
+    assert np.concatenate(batches).tolist() == list(range(70))
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "2.5", "3 4", "²", "tf.Tensor(3)"])
+def test_a_batch_size_that_is_none(tmp_path, text):
+    folder = write(tmp_path / "records", {"n": [1]})
+    path = Path(folder, "batched")
+    path.write_text(text)
+    with raises(InputError, naming=[path, repr(text)]):
+        read_original(folder)
+    path.write_text("32\n")
+    assert original_batch_size(folder) == 32
+
+
+# Shuffling
+
+
+@pytest.mark.parametrize("shuffle", [True, 5, 1000])
+def test_shuffled_elements_are_the_same_in_another_order(tmp_path, shuffle):
+    folder = write(tmp_path / "records", {"n": np.arange(60)}, 7)
+
+    def passes(seed):
+        tf.random.set_seed(0)
+        dataset = read_original(folder, shuffle=shuffle, seed=seed).repeat(2)
+        numbers = [int(e["n"]) for e in dataset]
+        return numbers[:60], numbers[60:]
+
+    first, second = passes(1)
+    assert Counter(first) == Counter(second) == Counter(range(60))
+    in_order = [int(e["n"]) for e in read_original(folder)]
+    assert first != second
+    assert in_order not in (first, second)
+    assert passes(1) == (first, second)
+    assert passes(2) != (first, second)
+
+
+def test_batches_are_formed_of_shuffled_elements(tmp_path):
+    dataset = tf.data.Dataset.from_tensor_slices({"n": np.arange(40)}).batch(4)
+    folder = write_like_tf_dataset(dataset, tmp_path / "records", 40)
+    batches = [e["n"].numpy() for e in read_original(folder, shuffle=True)]
+    assert np.sort(np.concatenate(batches)).tolist() == list(range(40))
+    assert any(np.ptp(batch) > 3 for batch in batches)
+
+
+def test_a_negative_buffer(tmp_path):
+    with raises(OptionError, "shuffle", -1):
+        read_original(str(tmp_path), shuffle=-1)
+
+
+# Damage
+
+
+def test_folders_without_a_description(tmp_path):
+    assert not find_original(str(tmp_path))
+    for read in (read_original, original_specs):
+        with raises(InputError, naming=[tmp_path, SPEC_FILE]):
+            read(str(tmp_path))
+
+
+def test_a_description_without_records(tmp_path):
+    folder = write(tmp_path / "records", {"n": [1]})
+    assert find_original(folder)
+    for path in original_files(folder):
+        Path(path).unlink()
+    with raises(InputError, naming=[folder, ".tfrecord"]):
+        read_original(folder)
+
+
+FLOAT = {
+    "fnc": "FixedLen", "dtype": "tf.float32", "shape": [],
+    "previous_dtype": "tf.float32",
+}  # fmt: skip
+PART = {**FLOAT, "shape": [3], "previous_dtype": "tf.complex64"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", "3", "null", '{"x": 1, "x": 2}', b"\xff\xfe\xfa", "NaN"],
+)
+def test_a_text_that_is_no_description(text):
+    with raises(InputError, naming="here.json"):
+        parse_specs(text, "here.json")
+
+
+@pytest.mark.parametrize(
+    ("entries", "name", "fact"),
+    [
+        ({"x": 3}, "x", 3),
+        ({"x": {**FLOAT, "previous_dtype": None}}, "x", "previous_dtype"),
+        ({"x": {**FLOAT, "previous_dtype": "tf.float33"}}, "x", "'tf.float33'"),
+        ({"x": {**FLOAT, "dtype": ["tf.int32"]}}, "x", "dtype"),
+        ({"x": {**FLOAT, "dtype": "tf.string"}}, "x", "float32"),
+        ({"x": {**FLOAT, "previous_dtype": "tf.int64"}}, "x", "int64"),
+        ({"x": {**FLOAT, "shape": 4}}, "x", 4),
+        ({"x": {**FLOAT, "shape": [4, -1]}}, "x", "[4, -1]"),
+        ({"x": {**FLOAT, "shape": [True]}}, "x", "[True]"),
+        ({"y": FLOAT, "x_real": PART}, "x_real", "'x_imag'"),
+        ({"x_imag": PART}, "x_imag", "'x_real'"),
+        ({"x": PART}, "x", "_real"),
+        ({"x_real": PART, "x_imag": {**PART, "shape": [4]}}, "x_imag", 3),
+        ({"x_real": PART, "x_imag": {**FLOAT, "shape": [3]}}, "x_imag", "complex64"),
+        ({"x_real": PART, "x_imag": PART, "x": FLOAT}, "x_real", "'x'"),
+        ({"x": FLOAT, "x_real": PART, "x_imag": PART}, "x_real", "'x'"),
+    ],
+)
+def test_an_entry_that_is_damaged_or_contradicts(entries, name, fact):
+    with raises(InputError, naming=["here.json", repr(name), fact]):
+        parse_specs(json.dumps(entries), "here.json")
+
+
+@pytest.mark.parametrize("key", ["dtype", "shape", "previous_dtype"])
+def test_an_entry_without_one_of_its_fields(key):
+    entry = {k: v for k, v in FLOAT.items() if k != key}
+    with raises(InputError, naming=["here.json", "'x'", key]):
+        parse_specs(json.dumps({"x": entry}), "here.json")
+
+
+def test_a_complex_feature_that_is_stored_whole():
+    entry = {**PART, "dtype": "tf.complex64"}
+    specs = parse_specs(json.dumps({"x_real": entry}), "here.json")
+    assert specs["x_real"].stored == ("x_real",)
+    assert specs["x_real"].stored_dtype == specs["x_real"].dtype == "complex64"
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "facts"),
+    [
+        (lambda s: s["x"].update(shape=[4]), "x", ["(5,)", "(4,)"]),
+        (lambda s: s["x"].update(shape=[5, 1]), "x", ["(5,)", "(5, 1)"]),
+        (lambda s: s["x"].update(dtype="tf.int32", previous_dtype="tf.int32"), "x",
+         ["float64", "int32"]),
+        (lambda s: s.update(y=s["x"]), "y", []),
+    ],
+)  # fmt: skip
+def test_records_that_contradict_the_description(tmp_path, change, name, facts):
+    folder = write(tmp_path / "records", {"x": np.zeros((2, 5))})
+    replace_spec(folder, change)
+    (path,) = original_files(folder)
+    with raises(InputError, naming=[path, SPEC_FILE, repr(name), *facts]):
+        read_original(folder)
+
+
+@pytest.mark.parametrize("content", [b"x" * 100, b"\x1f\x8b" + bytes(40), bytes(3)])
+def test_a_first_file_that_holds_no_records(tmp_path, content):
+    folder = write(tmp_path / "records", {"x": np.zeros((2, 5))})
+    (path,) = original_files(folder)
+    Path(path).write_bytes(content)
+    with raises(InputError, naming=path):
+        read_original(folder)
+
+
+def test_a_later_record_of_another_shape_is_an_error(tmp_path):
+    folder = write(tmp_path / "records", {"x": np.zeros((2, 5))})
+    (first,) = original_files(folder)
+    Path(first).rename(Path(folder, "0.tfrecord"))
+    write(folder, {"x": np.zeros((2, 6))})
+    dataset = read_original(folder)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="shape"):
+        list(dataset)
+
+
+# The parts without TensorFlow
+
+
+def test_the_entries_in_order(tmp_path):
+    folder = write(tmp_path / "records", complex_elements(2))
+    specs = original_specs(folder)
+    assert list(specs) == ["a_real", "fft", "n", "z"]
+    assert [spec.dtype for spec in specs.values()] == [
+        "float32", "complex64", "int64", "complex64",
+    ]  # fmt: skip
+    assert specs["fft"].stored == ("fft_real", "fft_imag")
+    assert specs["fft"].stored_dtype == "float32"
+    assert specs["fft"].shape == (33,)
+    assert element_bytes(specs) == 2 * 4 + 33 * 8 + 8 + 4 * 8
+
+
+def test_what_the_replica_describes():
+    element = {"i": tf.zeros((), tf.int32), "z": tf.zeros((3,), tf.complex64)}
+    part = {
+        "fnc": "FixedLenSequence", "dtype": "tf.float32", "shape": [3],
+        "previous_dtype": "tf.complex64",
+    }  # fmt: skip
+    assert tf_dataset_spec(element) == {
+        "i": {
+            "fnc": "FixedLen",
+            "dtype": "tf.int64",
+            "shape": [],
+            "previous_dtype": "tf.int32",
+        },
+        "z_real": part,
+        "z_imag": part,
+    }
+
+
+def test_describing_a_folder_needs_no_tensorflow(tmp_path):
+    folder = write(tmp_path / "records", {"n": [1]})
+    code = f"""
+import sys
+from beam_pipeline.dataset import original_folder
+assert original_folder.find_original({folder!r})
+assert original_folder.original_specs({folder!r})["n"].shape == ()
+assert original_folder.original_batch_size({folder!r}) is None
+assert not {{"tensorflow", "apache_beam"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
