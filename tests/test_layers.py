@@ -29,7 +29,7 @@ FLOORS = [
     "dataset",
     "pipeline read elements",
     "run",
-    "api",
+    "api dofns",
     "cli",
 ]
 FLOOR_OF = {name: k for k, names in enumerate(FLOORS) for name in names.split()}
@@ -40,7 +40,7 @@ NEVER = {("run", "read")}
 # Library -> the only modules, or packages, that import it; in brackets: only within
 # functions, because what imports those modules must start fast.
 HOMES = {
-    "apache_beam": "pipeline run [api] [storage.beam_filesystem] [run.engine] "
+    "apache_beam": "pipeline run dofns [api] [storage.beam_filesystem] [run.engine] "
     "[run.preflight]",
     "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
     "read.parse_elements read.original_records elements.tensors "
@@ -55,8 +55,9 @@ HOMES = {
     "pyarrow": "[storage.files] [dataset.manifest] [read.audit]",
     "isal": "storage.tfrecord dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
-    "threadpoolctl": "transforms.describe pipeline.stages",
+    "threadpoolctl": "transforms.describe pipeline.stages dofns.step",
     "tqdm": "[cli.progress_bar]",
+    "PIL": "[examples.images]",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms [read.similarity] [transforms.filters]",
 }

@@ -14,6 +14,7 @@ CALLS = {
         for method in ("burg", "covariance", "yule_walker")
         for frames in ("", ",frame=400,hop=160")
     ],
+    "as_image": ["log_mel()|as_image()", "gain(gain_db=0)|as_image(low=-1,high=1)"],
     "band_pass": ["band_pass(low_hz=300,high_hz=3000)"],
     "chroma": ["chroma()", "chroma(norm='none')", "chroma(f_min=1046.5,n_octaves=1)"],
     "cqt": [f"cqt(kind={kind!r})" for kind in ("magnitude", "power", "db", "complex")],
@@ -39,6 +40,8 @@ CALLS = {
     "stft": ["stft()", "stft(kind='db')", "stft(center=True,pad_mode='reflect')"],
 }  # fmt: skip
 EVERY_CALL = [call for name in BUILT_IN for call in CALLS.get(name, [f"{name}()"])]
+# Those that can pass NaN and infinity on.
+FLOAT_CALLS = [call for call in EVERY_CALL if "as_image" not in call]
 
 
 def noise(*shape, seed=0):

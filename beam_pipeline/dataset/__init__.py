@@ -6,4 +6,6 @@ In: what the shards hold, and the rejects. Out: ``metadata.json``, ``schema.pbtx
 ::
 
     claim -> work_folder -> finish -> metadata, schema, manifest, rejects
+
+:mod:`.original_folder` describes a folder of another library, tf_dataset.
 """

@@ -64,7 +64,7 @@ class Prober:
                 if name in alike:
                     problem = self._events.unclear(name, alike[name])
                     raise UnusableEntry(row.filepath, problem)
-            return self._clip(row)
+            return self.clip(row)
         except ClipError as error:
             stage = "sources" if row.problem is not None else "probe"
             name, reason = type(error).__name__, error.reason
@@ -74,15 +74,28 @@ class Prober:
                 reason += f" (row {row.line} of {table})"
             return Reject(row.row, row.filepath, stage, name, reason)
 
-    def _clip(self, row: SourceRow) -> Clip:
+    def clip(self, row: SourceRow, info: AudioInfo | None = None) -> Clip:
+        """Returns the clip of a row without a problem.
+
+        Parameters
+        ----------
+        info : AudioInfo, optional
+            What an earlier probe found in the row's file, which is not opened then.
+
+        Raises
+        ------
+        ClipError
+            If the row cannot become a clip.
+        """
         recipe, audio = self._recipe, self._recipe.audio
-        if row.known is None:
-            info, modified_ns = self._probed(row)
-        else:
-            info, modified_ns = AudioInfo(*row.known, format="", subtype=""), 0
+        modified_ns = 0
+        if info is None and row.known is not None:
+            info = AudioInfo(*row.known, format="", subtype="")
             if files.is_beams(row.filepath):
                 with files.closing(self._begun(row)):
                     pass  # raises if the file does not exist
+        if info is None:
+            info, modified_ns = self._probed(row)
         channel = audio.channels if row.channel is None else row.channel
         check_channel(info, channel, name=row.filepath)
         rate = audio.sample_rate or info.sample_rate_hz

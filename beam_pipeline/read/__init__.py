@@ -2,5 +2,6 @@
 
 In: a finished data set. Out: a ``tf.data.Dataset`` (:mod:`.replay`), some examples
 (:mod:`.show`), pictures (:mod:`.plots`), damage (:mod:`.verify`), leaks between splits
-(:mod:`.audit`). Read :mod:`.replay` first. Nothing here imports Beam.
+(:mod:`.audit`). :mod:`.original_records` reads the folders of another library. Read
+:mod:`.replay` first. Nothing here imports Beam.
 """

@@ -14,6 +14,7 @@ cut (:mod:`.streams`). Read :mod:`.base` first: it defines what a transform is.
         ar                                      samples -> models, and their spectra
         shape, pitch                            samples -> a few numbers per frame
         cepstral                                mel spectra -> cepstra, PCEN, slopes
+        image                                   features -> grey levels
 """
 
 from beam_pipeline.transforms.ar import ArSpectrum, LinearPrediction
@@ -29,6 +30,7 @@ from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
 from beam_pipeline.transforms.cqt import Chroma, Cqt
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
 from beam_pipeline.transforms.fourier import Fft, Stft
+from beam_pipeline.transforms.image import AsImage
 from beam_pipeline.transforms.kaldi import KaldiFbank
 from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize, PeakGain, RmsGain
 from beam_pipeline.transforms.loudness import Loudness, Lufs
@@ -51,6 +53,7 @@ __all__ = [
     "Active",
     "Analytic",
     "ArSpectrum",
+    "AsImage",
     "BandPass",
     "Chain",
     "Chroma",

@@ -217,6 +217,7 @@ def as_float32(windows: Array) -> FloatArray:
     if windows.dtype.kind != "f":
         hint = {
             "i": "; identity(dtype='int16') can only be the last step of a chain",
+            "u": "; as_image() can only be the last step of a chain",
             "c": "; take the magnitude or power of complex values first",
         }.get(windows.dtype.kind, "")
         raise RecipeError(

@@ -10,6 +10,7 @@ from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
 from beam_pipeline.transforms.cqt import Chroma, Cqt
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
 from beam_pipeline.transforms.fourier import Fft, Stft
+from beam_pipeline.transforms.image import AsImage
 from beam_pipeline.transforms.kaldi import KaldiFbank
 from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize, PeakGain, RmsGain
 from beam_pipeline.transforms.loudness import Loudness, Lufs
@@ -30,6 +31,7 @@ from beam_pipeline.transforms.spectral import LogMel, Mel
 BUILT_IN: dict[str, type[Any]] = {
     "analytic": Analytic,
     "ar_spectrum": ArSpectrum,
+    "as_image": AsImage,
     "band_pass": BandPass,
     "chroma": Chroma,
     "cqt": Cqt,
@@ -74,4 +76,4 @@ SIGNAL_TO_SIGNAL = frozenset({
 })  # fmt: skip
 
 # These take any feature and keep its shape.
-ON_FEATURES = frozenset({"delta", "gain"})
+ON_FEATURES = frozenset({"as_image", "delta", "gain"})

@@ -43,6 +43,7 @@ KINDS = (TRANSFORM, *STEP_FIELDS.values())
 
 # What to run for steps that have a parameter without a default, or must follow others.
 EXAMPLES = {
+    "as_image": "log_mel()|as_image()",
     "band_pass": "band_pass(low_hz=300,high_hz=3000)",
     "delta": "log_mel()|delta()",
     "gain": "gain(gain_db=-6)",

@@ -151,9 +151,6 @@ def _decode_segment(
     windows: Windows,
 ) -> Iterator[FrameBlock | Lost]:
     clip = segment.clip
-    plan = WindowPlan.of(windows, clip.sample_rate_hz)
-    channels = clip.channels if audio.channels == "keep" else 1
-    budget = max(plan.length, BLOCK_BYTES // (4 * channels))
     done = 0
 
     def slot(until: int) -> Slot:
@@ -167,29 +164,70 @@ def _decode_segment(
         )
 
     try:
-        with files.closing(source), open_clip(source, clip, audio) as decoder:
-            reader = step_clip(decoder, clip, audio)
-            changed = files.modified_ns(source) != clip.modified_ns
-            if changed and clip.modified_ns:
-                raise UnreadableAudio(
-                    clip.filepath, "changed after its header was read"
-                )
-            while done < len(starts):
-                # The windows and the stretch that covers them must both stay small.
-                offset = int(starts[done])
-                until = min(
-                    done + budget // plan.length,
-                    int(
-                        np.searchsorted(starts, offset + budget - plan.length, "right")
-                    ),
-                )
-                block = starts[done:until]
-                stop = min(int(block[-1]) + plan.length, clip.frames)
-                frames = reader.read(offset, stop)
-                yield FrameBlock(slot(until), block, copies[done:until], offset, frames)
-                done = until
+        for block, frames in _read_stretches(clip, starts, source, audio, windows):
+            until = done + len(block)
+            yield FrameBlock(
+                slot(until), block, copies[done:until], int(block[0]), frames
+            )
+            done = until
     except ClipError as error:
         yield lose(slot(len(starts)), "decode", error)
+
+
+def _read_stretches(
+    clip: Clip,
+    starts: Integers,
+    source: str | BinaryIO,
+    audio: Audio,
+    windows: Windows,
+) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
+    """Yields the starts of some windows, and the frames from the first start on."""
+    length = WindowPlan.of(windows, clip.sample_rate_hz).length
+    channels = clip.channels if audio.channels == "keep" else 1
+    budget = max(length, BLOCK_BYTES // (4 * channels))
+    with files.closing(source), open_clip(source, clip, audio) as decoder:
+        reader = step_clip(decoder, clip, audio)
+        changed = files.modified_ns(source) != clip.modified_ns
+        if changed and clip.modified_ns:
+            raise UnreadableAudio(clip.filepath, "changed after its header was read")
+        done = 0
+        while done < len(starts):
+            # The windows and the stretch that covers them must both stay small.
+            offset = int(starts[done])
+            until = min(
+                done + budget // length,
+                int(np.searchsorted(starts, offset + budget - length, "right")),
+            )
+            block = starts[done:until]
+            stop = min(int(block[-1]) + length, clip.frames)
+            yield block, reader.read(offset, stop)
+            done = until
+
+
+def read_windows(
+    clip: Clip, inputs: Sequence[Input], recipe: Recipe
+) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
+    """Decodes a clip and cuts its windows, in blocks, as for a shard of its own.
+
+    Yields
+    ------
+    starts : numpy.ndarray, shape (n,), int64
+        The first frame of each window.
+    windows : numpy.ndarray, shape (n, frames) or (n, channels, frames), float32
+        Read-only.
+
+    Raises
+    ------
+    ClipError
+        If decoding fails; the blocks before are good.
+    """
+    segment = Segment(clip, 0, clip.examples, 0)
+    starts, _ = locate_examples(segment, recipe)
+    source = _begin_read(segment, starts, inputs, recipe.windows)
+    length = WindowPlan.of(recipe.windows, clip.sample_rate_hz).length
+    stretches = _read_stretches(clip, starts, source, recipe.audio, recipe.windows)
+    for block, frames in stretches:
+        yield block, slice_windows(frames, int(block[0]), block, length)
 
 
 def keep_freed_memory() -> None:

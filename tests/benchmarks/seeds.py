@@ -50,10 +50,11 @@ def make_elements(kind, count):
             lambda i: {"index": i, "value": tf.cast(i, tf.float32) / 7}
         )
     rng = np.random.default_rng(0)
-    phase = np.outer(rng.uniform(0.01, 0.5, POOL), np.arange(WIN_LEN))
-    waves = 0.5 * np.sin(phase) + 0.05 * rng.standard_normal((POOL, WIN_LEN))
-    waves = np.round(waves * 32767)
-    pool = waves.astype("int32") if kind == "int32" else (waves / 32768).astype("f4")
+    pool = np.empty((POOL, WIN_LEN), kind)
+    for row in pool:  # one by one, so that making them is not the peak of memory
+        wave = 0.5 * np.sin(rng.uniform(0.01, 0.5) * np.arange(WIN_LEN))
+        wave += 0.05 * rng.standard_normal(WIN_LEN)
+        row[:] = np.round(wave * 32767) / (1 if kind == "int32" else 32768)
     pool = tf.constant(pool)
     classes = tf.constant(["cargo", "passenger", "tanker", "tug"])
 

@@ -1,11 +1,31 @@
+import json
+import os
 import tempfile
+import warnings
 
+import numpy as np
+import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.elements.record_dataset import record_dataset
-from beam_pipeline.read.replay import replay
+from beam_pipeline import Metadata, record_dataset, replay, replay_dataset
+from beam_pipeline.elements.record_dataset import find_batch
+from beam_pipeline.errors import InputError, OptionError, OutputError
+from beam_pipeline.read.verify import find_problems
+from beam_pipeline.storage.tfrecord import read_records
 from tests.elements.structures import dataset_of, expect_equal, structures
+
+
+def counts_of(folder):
+    """The number of records in each shard, by reading them."""
+    shards = Metadata.load(folder).splits["records"].shards
+    counts = []
+    for shard in shards:
+        with open(os.path.join(folder, shard.file), "rb") as file:
+            counts.append(sum(1 for _ in read_records(file)))
+    assert counts == [shard.examples for shard in shards]
+    return counts
 
 
 @settings(max_examples=40, deadline=None)
@@ -21,3 +41,311 @@ def test_any_structure_comes_back(drawn, count, seed):
         assert len(found) == count
         for one, other in zip(found, dataset, strict=True):
             expect_equal(one, other)
+
+
+def test_no_element_is_lost_whatever_the_numbers(tmp_path):
+    """0 to 50 elements in files of 1 to 12."""
+    everything = tf.data.Dataset.range(100, 151)
+    for count in range(51):
+        size = 1 + count % 12
+        for per_file in {size, 1 + (7 * count + 3) % 12, max(count, 1) % 12 or 12}:
+            folder = record_dataset(
+                everything, tmp_path / "out", per_file, count, overwrite=True
+            )
+            counts = counts_of(folder)
+            assert sum(counts) == count
+            assert counts[:-1] == [per_file] * (len(counts) - 1)
+            assert len(counts) == -(-count // per_file)
+        found = [int(n) for n in replay_dataset(folder)]
+        assert found == list(range(100, 100 + count))
+
+
+def test_files_of_four_four_and_two(tmp_path):
+    ds = tf.data.Dataset.range(100).map(lambda n: {"n": n, "text": tf.as_string(n)})
+    folder = record_dataset(
+        ds, num_elems=10, elements_per_file=4, output_dir=tmp_path / "records"
+    )
+    assert folder == str(tmp_path / "records")
+    assert counts_of(folder) == [4, 4, 2]
+    assert [e["n"].numpy() for e in replay_dataset(folder)] == list(range(10))
+    assert not list(find_problems(folder, Metadata.load(folder)))
+
+
+def test_everything_without_num_elems(tmp_path):
+    folder = record_dataset(tf.data.Dataset.range(7), tmp_path / "out")
+    assert counts_of(folder) == [7]
+
+
+def test_an_endless_data_set_needs_num_elems(tmp_path):
+    for ds in (
+        tf.data.Dataset.range(3).repeat(),
+        tf.data.Dataset.range(3).repeat().batch(2),
+    ):
+        with pytest.raises(InputError, match="num_elems"):
+            record_dataset(ds, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    ds = tf.data.Dataset.range(3).repeat()
+    folder = record_dataset(ds, tmp_path / "out", num_elems=8)
+    assert [int(n) for n in replay(folder)] == [0, 1, 2, 0, 1, 2, 0, 1]
+
+
+def test_a_warning_if_there_are_fewer_elements(tmp_path):
+    with pytest.warns(UserWarning, match=r"num_elems is 9.*only 3.*repeat"):
+        folder = record_dataset(tf.data.Dataset.range(3), tmp_path / "out", num_elems=9)
+    assert counts_of(folder) == [3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        record_dataset(tf.data.Dataset.range(3), tmp_path / "b", num_elems=3)
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("size", [1, 3, 16, 32])
+def test_batches_come_back(tmp_path, size, drop):
+    ds = tf.data.Dataset.range(100).map(lambda n: (n, tf.fill([3], n)))
+    ds = ds.batch(size, drop_remainder=drop).prefetch(2)
+    folder = record_dataset(ds, tmp_path / "out", elements_per_file=30)
+    count = 100 - 100 % size if drop else 100
+    assert sum(counts_of(folder)) == count  # examples, not batches
+    replayed = replay_dataset(folder)
+    assert replayed.element_spec == ds.element_spec
+    for one, other in zip(replayed, ds, strict=True):
+        expect_equal(one, other)
+    seven = [int(batch[0].shape[0]) for batch in replay(folder, batch_size=7)]
+    assert seven[:3] == [7, 7, 7]
+
+
+def test_a_changed_batch_is_one_element(tmp_path):
+    ds = tf.data.Dataset.range(10).batch(4).map(lambda n: n * 2)
+    assert find_batch(ds) is None
+    folder = record_dataset(ds, tmp_path / "out")
+    assert counts_of(folder) == [3]
+    assert [batch.numpy().tolist() for batch in replay(folder)] == [
+        [0, 2, 4, 6], [8, 10, 12, 14], [16, 18],
+    ]  # fmt: skip
+
+
+def test_batches_of_different_lengths_are_elements(tmp_path):
+    ds = tf.data.Dataset.range(4).map(tf.range).padded_batch(2)
+    folder = record_dataset(ds, tmp_path / "out")
+    for one, other in zip(replay(folder), ds, strict=True):
+        expect_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("specs", "word"),
+    [
+        ({"a": tf.TensorSpec((), tf.qint8)}, "'a'.*qint8"),
+        ({"a": ({"b": tf.TensorSpec((), tf.variant)},)}, "'a/0/b'.*variant"),
+        ({"a": tf.data.DatasetSpec(tf.TensorSpec((), tf.int64))}, "'a'.*DatasetSpec"),
+        (tf.OptionalSpec(tf.TensorSpec((), tf.int64)), "The element.*OptionalSpec"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_first(tmp_path, specs, word):
+    class Dataset(tf.data.Dataset):
+        def __init__(self):
+            super().__init__(tf.data.Dataset.range(3)._variant_tensor)
+
+        def _inputs(self):
+            return []
+
+        @property
+        def element_spec(self):
+            return specs
+
+    with pytest.raises(InputError, match=word):
+        record_dataset(Dataset(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_keys_that_json_cannot_hold(tmp_path):
+    ds = tf.data.Dataset.from_tensors({b"a": 1})
+    with pytest.raises(InputError, match="b'a'"):
+        record_dataset(ds, tmp_path / "out")
+
+
+def test_an_error_in_the_data_set_leaves_no_data_set(tmp_path):
+    def generate():
+        yield 1
+        raise ValueError("from the generator")
+
+    ds = tf.data.Dataset.from_generator(
+        generate, output_signature=tf.TensorSpec((), tf.int64)
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="from the generator"):
+        record_dataset(ds, tmp_path / "out")
+    assert list((tmp_path / "out").rglob("*")) == []
+    record_dataset(tf.data.Dataset.range(2), tmp_path / "out")
+
+
+def test_a_data_set_is_kept(tmp_path):
+    record_dataset(tf.data.Dataset.range(2), tmp_path / "out")
+    with pytest.raises(OutputError, match="overwrite"):
+        record_dataset(tf.data.Dataset.range(3), tmp_path / "out")
+    record_dataset(tf.data.Dataset.range(3), tmp_path / "out", 1, overwrite=True)
+    assert counts_of(tmp_path / "out") == [1, 1, 1]
+    record_dataset(tf.data.Dataset.range(1), tmp_path / "out", overwrite=True)
+    assert sorted(os.listdir(tmp_path / "out")) == [
+        "metadata.json", "records-00000-of-00001.tfrecord.gz", "schema.pbtxt",
+    ]  # fmt: skip
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match=r"notes\.txt"):
+        record_dataset(tf.data.Dataset.range(3), tmp_path, overwrite=True)
+
+
+def test_equal_elements_have_equal_bytes(tmp_path):
+    ds = tf.data.Dataset.range(50).map(lambda n: {"b": n, "a": tf.cast(n, tf.float32)})
+    for name in ("one", "other"):
+        record_dataset(ds, tmp_path / name, elements_per_file=20)
+    one, other = (sorted((tmp_path / n).iterdir()) for n in ("one", "other"))
+    for a, b in zip(one, other, strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+@pytest.mark.parametrize(("shards", "multiple"), [(4, 1), (3, 8), (None, 8)])
+def test_shards_for_accelerators(tmp_path, shards, multiple):
+    ds = tf.data.Dataset.range(50)
+    for known in (ds, ds.filter(lambda n: n >= 0)):
+        folder = record_dataset(
+            known,
+            tmp_path / "out",
+            num_shards=shards,
+            multiple_of=multiple,
+            overwrite=True,
+        )
+        counts = counts_of(folder)
+        assert len(counts) == (shards if multiple == 1 else multiple)
+        assert max(counts) - min(counts) <= 1
+        assert [int(n) for n in replay(folder)] == list(range(50))
+
+
+@pytest.mark.parametrize("encoding", ["tensor", "raw"])
+def test_arrays_as_one_text(tmp_path, encoding):
+    values = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    ds = tf.data.Dataset.from_tensor_slices({"x": values, "i": [0, 1]})
+    folder = record_dataset(ds, tmp_path / "out", encodings={"x": encoding})
+    for one, other in zip(replay(folder), ds, strict=True):
+        expect_equal(one, other)
+    paths = tf.io.gfile.glob(f"{folder}/*.gz")
+    spec = {"x": tf.io.FixedLenFeature((), tf.string)}
+    for record, value in zip(
+        tf.data.TFRecordDataset(paths, "GZIP"), values, strict=True
+    ):
+        stored = tf.io.parse_single_example(record, spec)["x"]
+        plain = (
+            tf.io.parse_tensor(stored, tf.float32)
+            if encoding == "tensor"
+            else tf.reshape(tf.io.decode_raw(stored, tf.float32), (2, 3))
+        )
+        assert plain.numpy().tolist() == value.tolist()
+
+
+def test_texts_as_tensors(tmp_path):
+    ds = tf.data.Dataset.from_tensors({"x": [[b"a", b"\xff"], [b"", b"b"]]})
+    folder = record_dataset(ds, tmp_path / "out", encodings={"x": "tensor"})
+    expect_equal(next(iter(replay(folder))), next(iter(ds)))
+
+
+@pytest.mark.parametrize("shape", [(8, 6), (8, 6, 1), (8, 6, 3)])
+@pytest.mark.parametrize("encoding", ["png", "jpeg"])
+def test_images(tmp_path, shape, encoding):
+    rows = np.linspace(0, 255, 8, dtype=np.uint8)[:, None]
+    image = np.broadcast_to(rows, (8, 6)).reshape((8, 6, *(1 for _ in shape[2:])))
+    image = np.broadcast_to(image, shape)
+    ds = tf.data.Dataset.from_tensors({"image": image, "label": 3})
+    folder = record_dataset(ds, tmp_path / "out", encodings={"image": encoding})
+    (found,) = replay(folder)
+    assert found["image"].shape == shape
+    error = np.abs(found["image"].numpy().astype(int) - image)
+    assert error.max() <= (0 if encoding == "png" else 8)
+    (stored,) = replay(folder, encoded=["image"])
+    decoded = tf.io.decode_image(stored["image"])
+    assert decoded.shape[:2] == shape[:2]
+    for batch in replay(folder, batch_size=1, drop_remainder=True):
+        assert batch["image"].shape == (1, *shape)
+
+
+@pytest.mark.parametrize(
+    ("encodings", "word"),
+    [
+        ({"y": "raw"}, "did you mean x"),
+        ({"x": "gif"}, "must be one of"),
+        ({"x": "png"}, "encodings: x"),
+        ({"text": "raw"}, "texts"),
+        ({"x": "int64_list"}, "float32"),
+    ],
+)
+def test_encodings_that_do_not_fit(tmp_path, encodings, word):
+    ds = tf.data.Dataset.from_tensors({"x": tf.zeros((2, 2)), "text": "a"})
+    with pytest.raises(OptionError, match=word):
+        record_dataset(ds, tmp_path / "out", encodings=encodings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_clip_with_its_frames(tmp_path):
+    def generate():
+        for n in (3, 0, 5):
+            yield {
+                "clip": n,
+                "frames": np.arange(4 * n, dtype=np.float32).reshape(n, 4),
+            }
+
+    ds = tf.data.Dataset.from_generator(
+        generate,
+        output_signature={
+            "clip": tf.TensorSpec((), tf.int64),
+            "frames": tf.TensorSpec((None, 4), tf.float32),
+        },
+    )
+    folder = record_dataset(ds, tmp_path / "out", sequences=["frames"])
+    text = json.loads((tmp_path / "out/metadata.json").read_text())
+    assert text["record"] == "tf.train.SequenceExample"
+    replayed = replay(folder)
+    assert replayed.element_spec == ds.element_spec
+    for one, other in zip(replayed, ds, strict=True):
+        expect_equal(one, other)
+    paths = tf.io.gfile.glob(f"{folder}/*.gz")
+    for record, n in zip(
+        tf.data.TFRecordDataset(paths, "GZIP"), (3, 0, 5), strict=True
+    ):
+        context, lists = tf.io.parse_single_sequence_example(
+            record,
+            {"clip": tf.io.FixedLenFeature((), tf.int64)},
+            {"frames": tf.io.FixedLenSequenceFeature((4,), tf.float32)},
+        )
+        assert int(context["clip"]) == n
+        assert lists["frames"].shape == (n, 4)
+
+
+def test_features_of_a_structure_by_name(tmp_path):
+    ds = tf.data.Dataset.from_tensors(
+        ({"x": 1.5, "r": tf.ragged.constant([[1], []])}, 7)
+    )
+    folder = record_dataset(ds, tmp_path / "out")
+    (element,) = replay(folder, features=["0/r"])
+    assert list(element) == ["0/r"]
+    assert element["0/r"].to_list() == [[1], []]
+    ((x, y),) = replay(folder, as_supervised=("0/x", "1"))
+    assert (float(x), int(y)) == (1.5, 7)
+    with pytest.raises(InputError, match="0/r"):
+        replay(folder, features=["0/r/row_splits_0"])
+
+
+def test_not_a_data_set(tmp_path):
+    with pytest.raises(InputError, match="record_examples"):
+        record_dataset([1, 2], tmp_path / "out")
+
+
+def test_progress_counts_elements_and_files(tmp_path, capsys):
+    ds = tf.data.Dataset.range(10)
+    record_dataset(ds, tmp_path / "out", elements_per_file=4, progress=True)
+    shown = capsys.readouterr().err
+    assert "10/10" in shown
+    assert "file=" in shown
+    record_dataset(ds, tmp_path / "b", progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_shuffled(tmp_path):
+    folder = record_dataset(tf.data.Dataset.range(100), tmp_path / "out", 10)
+    found = [int(n) for n in replay_dataset(folder, shuffle=True)]
+    assert sorted(found) == list(range(100)) != found

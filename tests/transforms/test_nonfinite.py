@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.catalogue import BUILT_IN
 from beam_pipeline.transforms.cqt import Chroma
@@ -14,7 +15,8 @@ from beam_pipeline.transforms.pitch import Pyin, Yin
 from beam_pipeline.transforms.quiet import quiet
 from beam_pipeline.transforms.selection import Active, Energy, Peak
 from beam_pipeline.transforms.shape import ZeroCrossingRate
-from tests.transform_checks import CALLS, EVERY_CALL, noise
+from tests.raising import raises
+from tests.transform_checks import CALLS, EVERY_CALL, FLOAT_CALLS, noise
 
 RATE = 16000
 FRAMES = 8000
@@ -58,7 +60,7 @@ def test_there_is_a_call_of_each():
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("call", EVERY_CALL)
+@pytest.mark.parametrize("call", FLOAT_CALLS)
 def test_nan_goes_wherever_its_sample_counts(call, place):
     transform = parse_transform(call)
     clean = apply_transform(transform, windows(), RATE)
@@ -77,7 +79,7 @@ def test_nan_goes_wherever_its_sample_counts(call, place):
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
-@pytest.mark.parametrize("call", EVERY_CALL)
+@pytest.mark.parametrize("call", FLOAT_CALLS)
 def test_infinity_is_no_ordinary_number(call, value):
     transform = parse_transform(call)
     clean = apply_transform(transform, windows(), RATE)
@@ -117,12 +119,22 @@ def test_infinity_is_no_ordinary_number(call, value):
         "two",
     ],
 )
-@pytest.mark.parametrize("call", EVERY_CALL)
+@pytest.mark.parametrize("call", FLOAT_CALLS)
 def test_nothing_warns(call, samples):
     samples = samples.astype(np.float32)
     features = apply_transform(parse_transform(call), samples, RATE)
     if not samples.any():
         assert np.isfinite(features).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("call", [call for call in EVERY_CALL if "as_image" in call])
+def test_what_has_no_grey_level_is_refused(call, value):
+    """Not a black pixel: a reader could not find it."""
+    transform = parse_transform(call)
+    with raises(RecipeError, "feature", naming="as_image"):
+        apply_transform(transform, with_sample(4001, value), RATE)
+    assert apply_transform(transform, windows(), RATE).dtype == np.uint8
 
 
 @pytest.mark.parametrize("kind", ["mean", "median", "minmax", "standard"])

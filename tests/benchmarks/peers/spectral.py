@@ -32,6 +32,11 @@ def librosa_log_mel(windows, rate):
     return np.log(np.maximum(mel, 1e-10))
 
 
+def librosa_image(windows, rate):
+    levels = 255 / 32 * (librosa_log_mel(windows, rate) + 23)
+    return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
+
+
 def librosa_mel(windows, rate):
     return librosa.feature.melspectrogram(
         y=windows, sr=rate, n_fft=N_FFT, hop_length=HOP, n_mels=64, center=False
@@ -72,6 +77,11 @@ CASES = [
         "log_mel(n_fft=1024,hop=256,n_mels=64)",
         {"librosa, batch": librosa_log_mel, "tf.signal": tf_log_mel},
         {"librosa": librosa_log_mel},
+    ),
+    Case(
+        "log_mel(n_fft=1024,hop=256,n_mels=64)|as_image(low=-23,high=9)",
+        {"librosa, batch": librosa_image},
+        {"librosa": librosa_image},
     ),
     Case(
         "mel(n_fft=1024,hop=256,n_mels=64)",

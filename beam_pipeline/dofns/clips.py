@@ -1,0 +1,228 @@
+"""Files to windows: :class:`Probe` and :class:`CutWindows`."""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from apache_beam.pvalue import TaggedOutput
+
+from beam_pipeline.audio.decoder import AudioInfo
+from beam_pipeline.dofns.step import REJECTS, Step
+from beam_pipeline.errors import ClipError, InputError
+from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.inputs.sources import FOLDER, Input
+from beam_pipeline.plan.prober import Prober
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.write.blocks import read_windows
+
+
+class Probe(Step):
+    """Reads what a file holds, from its header: path or dict -> dict.
+
+    The header is not trusted blindly; :func:`.probe.probe_audio` says what is checked.
+    The dict has the keys of the element, and
+
+    ``filepath``
+        The path as given, as text.
+    ``frames``, ``fs``, ``channels``
+        The number of frames, the sample rate in Hz, and the number of channels.
+    ``seconds``
+        ``frames / fs``.
+    ``format``, ``subtype``
+        As libsndfile names them: ``WAV``, ``PCM_16``.
+
+    Parameters
+    ----------
+    root : str
+        The folder that paths are relative to; on any file system of Beam.
+    allow_truncated, allow_nonfinite : bool
+        As in :func:`beam_pipeline.record`.
+    on_error : str
+        ``reject``: a file that cannot be used becomes an element of the output
+        ``rejects``, a dict with ``path``, ``stage``, ``error`` (the name of the class)
+        and ``reason``. Beam drops it if the pipeline does not ask for this output with
+        ``with_outputs``; the counter ``rejected_`` with the name of the error counts it
+        in any case. ``raise``: the error is raised.
+
+    Raises
+    ------
+    InputError
+        If an element is neither a path nor a dict with a path.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: str = "",
+        allow_truncated: bool = False,
+        allow_nonfinite: bool = False,
+        on_error: str = "reject",
+    ):
+        super().__init__(on_error)
+        self._inputs = _inputs_at(root)
+        self._recipe = Recipe(
+            win_len=1, allow_truncated=allow_truncated, allow_nonfinite=allow_nonfinite
+        )
+
+    def setup(self) -> None:
+        super().setup()
+        self._prober = Prober(self._inputs, self._recipe)
+
+    def teardown(self) -> None:
+        del self._prober  # it has caches, which cannot be pickled
+        super().teardown()
+
+    def process(self, element: Any) -> Iterator[Any]:
+        values = _values_of(element)
+        try:
+            clip = self._prober.clip(_row_of(values))
+        except ClipError as error:
+            yield TaggedOutput(REJECTS, self.reject("probe", error, error.reason))
+            return
+        yield {
+            **values,
+            "frames": clip.native_frames,
+            "fs": clip.native_rate_hz,
+            "channels": clip.channels,
+            "seconds": clip.native_frames / clip.native_rate_hz,
+            "format": clip.format,
+            "subtype": clip.subtype,
+        }
+
+
+class CutWindows(Step):
+    """Decodes a file and cuts its windows: path or dict -> a dict for each window.
+
+    Memory holds one block of windows, however long the file is. An element that
+    :class:`Probe` made is not probed again. Each dict has the keys of the element, and
+
+    ``signal``
+        The window, float32, of shape ``(win_len,)``, or ``(channels, win_len)`` with
+        ``channels="keep"``. Read-only, because windows may overlap.
+    ``fs``
+        The sample rate of the window, in Hz.
+    ``win_start_idx``
+        The first frame of the window in the file, at this rate.
+
+    The samples are those that :func:`beam_pipeline.record` stores with the same
+    options, bit for bit. If a file is resampled and goes to several shards, its windows
+    from the second shard on can differ by 1e-5, because decoding starts there anew.
+
+    Parameters
+    ----------
+    win_len, win_seconds, hop, hop_seconds, tail, max_windows, random_starts, seed, \
+sample_rate, channels, stream, allow_truncated, allow_nonfinite
+        As in :func:`beam_pipeline.record`; ``audio-tfrecords record --help`` explains
+        them. Random starts depend on the seed and on the path.
+    root : str
+        The folder that paths are relative to; on any file system of Beam.
+    on_error : str
+        As in :class:`Probe`. A file that is damaged in the middle gives the windows
+        before the damage, and a reject that says how many are missing.
+
+    Raises
+    ------
+    RecipeError
+        If an option is out of its range, or the window has no length.
+    InputError
+        If an element is neither a path nor a dict with a path.
+    """
+
+    def __init__(
+        self,
+        *,
+        win_len: int | None = None,
+        win_seconds: float | None = None,
+        hop: int | None = None,
+        hop_seconds: float | None = None,
+        tail: Literal["drop", "pad", "overlap"] = "drop",
+        max_windows: int | None = None,
+        random_starts: bool = False,
+        seed: int = 0,
+        sample_rate: int | None = None,
+        channels: Literal["mix", "keep"] | int = "mix",
+        stream: str = "",
+        allow_truncated: bool = False,
+        allow_nonfinite: bool = False,
+        root: str = "",
+        on_error: str = "reject",
+    ):
+        super().__init__(on_error)
+        self._inputs = _inputs_at(root)
+        self._recipe = Recipe(
+            win_len=win_len,
+            win_seconds=win_seconds,
+            hop=hop,
+            hop_seconds=hop_seconds,
+            tail=tail,
+            max_windows=max_windows,
+            random_starts=random_starts,
+            seed=seed,
+            sample_rate=sample_rate,
+            channels=channels,
+            stream=stream,
+            allow_truncated=allow_truncated,
+            allow_nonfinite=allow_nonfinite,
+        )
+
+    def setup(self) -> None:
+        super().setup()
+        self._prober = Prober(self._inputs, self._recipe)
+
+    def teardown(self) -> None:
+        del self._prober  # it has caches, which cannot be pickled
+        super().teardown()
+
+    def process(self, element: Any) -> Iterator[Any]:
+        values = _values_of(element)
+        try:
+            clip = self._prober.clip(_row_of(values), _probed(values))
+        except ClipError as error:
+            yield TaggedOutput(REJECTS, self.reject("probe", error, error.reason))
+            return
+        done = 0
+        try:
+            for starts, windows in read_windows(clip, self._inputs, self._recipe):
+                for start, window in zip(starts.tolist(), windows, strict=True):
+                    yield {
+                        **values,
+                        "signal": window,
+                        "fs": clip.sample_rate_hz,
+                        "win_start_idx": start,
+                    }
+                done += len(starts)
+        except ClipError as error:
+            missing = (
+                f"windows {done} to {clip.examples - 1} of {clip.examples} are missing"
+            )
+            reason = f"{error.reason}; {missing}"
+            yield TaggedOutput(REJECTS, self.reject("decode", error, reason))
+
+
+def _inputs_at(root: str) -> tuple[Input, ...]:
+    return (Input(FOLDER, root, root),)
+
+
+def _values_of(element: Any) -> dict[str, Any]:
+    """The keys of an element, with its path as text."""
+    values = element if isinstance(element, Mapping) else {"filepath": element}
+    path = values.get("filepath")
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise InputError(
+            "An element must be a path, or a dict with a path as `filepath`; got "
+            f"{reprlib.repr(element)}."
+        )
+    return {**values, "filepath": os.fspath(path)}
+
+
+def _row_of(values: Mapping[str, Any]) -> SourceRow:
+    return SourceRow(0, 0, values["filepath"], None)
+
+
+def _probed(values: Mapping[str, Any]) -> AudioInfo | None:
+    """What a :class:`Probe` found; None if the element comes from elsewhere."""
+    found = [values.get(k) for k in ("frames", "fs", "channels", "format", "subtype")]
+    return None if None in found else AudioInfo(*found)  # type: ignore[arg-type]

@@ -1,0 +1,357 @@
+"""Probe and CutWindows in pipelines: against ``record``, and slices by hand."""
+
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from beam_pipeline.api import record
+from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.dofns import CutWindows, Probe
+from beam_pipeline.errors import InputError, RecipeError, ShortClip, UnreadableAudio
+from beam_pipeline.examples.encoding import decode_examples
+from beam_pipeline.plan import prober
+from beam_pipeline.storage.tfrecord import read_records
+from beam_pipeline.write.blocks import BLOCK_BYTES
+from tests.pipelines import exact, run_step
+from tests.raising import assert_names, raises
+from tests.sounds import RATE, write_sound
+
+
+def drive(dofn, elements):
+    """What a step emits without a runner, in order."""
+    dofn.setup()
+    try:
+        return [made for element in elements for made in dofn.process(element)]
+    finally:
+        dofn.teardown()
+
+
+def write_flac(path, frames, broken=()):
+    noise = np.random.default_rng(3).uniform(-0.5, 0.5, frames)
+    soundfile.write(path, noise, RATE)
+    if broken:
+        content = bytearray(path.read_bytes())
+        first, stop = (int(share * len(content)) for share in broken)
+        content[first:stop] = bytes(stop - first)
+        path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Files of several formats, and one that is longer than a block."""
+    folder = tmp_path_factory.mktemp("mixed")
+    write_sound(folder / "a" / "mono.wav", 2500)
+    write_sound(folder / "a" / "stereo.wav", 2750, channels=2, seed=1)
+    write_sound(folder / "b" / "float.wav", 1999, seed=2, subtype="FLOAT")
+    write_sound(folder / "b" / "one.wav", 1000, seed=3, subtype="PCM_24")
+    write_sound(folder / "long.wav", BLOCK_BYTES // 4 + 70_001, seed=4)
+    write_flac(folder / "b" / "x.flac", 3001)
+    return folder
+
+
+NAMES = ["a/mono.wav", "a/stereo.wav", "b/float.wav", "b/one.wav", "b/x.flac",
+         "long.wav"]  # fmt: skip
+
+
+# Probe
+
+
+def test_probe_is_probe_audio(mixed):
+    elements, wanted = [], []
+    for name in NAMES:
+        path = str(mixed / name)
+        info = probe_audio(path, name=path)
+        probed = {
+            "filepath": path,
+            "frames": info.frames,
+            "fs": RATE,
+            "channels": 2 if "stereo" in name else 1,
+            "seconds": info.frames / RATE,
+            "format": info.format,
+            "subtype": info.subtype,
+        }
+        labelled = {"filepath": path, "label": "owl", "frames": "few"}
+        elements += [path, Path(path), labelled]
+        wanted += [probed, probed, {**labelled, **probed}]
+    found, rejects, _ = run_step(elements, Probe())
+    assert exact(found) == exact(wanted)
+    assert rejects == []
+
+
+def test_paths_below_a_root(mixed):
+    (found,) = drive(Probe(root=str(mixed)), ["a/mono.wav"])
+    assert (found["filepath"], found["frames"]) == ("a/mono.wav", 2500)
+
+
+@pytest.fixture
+def bad(tmp_path):
+    """A good file and six bad ones; path -> the name of its error."""
+    write_sound(tmp_path / "good.wav", 2000)
+    (tmp_path / "text.wav").write_text("this is no sound")
+    (tmp_path / "empty.wav").touch()
+    soundfile.write(tmp_path / "none.wav", np.zeros(0), RATE)
+    whole = (tmp_path / "good.wav").read_bytes()
+    (tmp_path / "cut.wav").write_bytes(whole[:1000])
+    samples = np.zeros(2000, np.float32)
+    samples[1234] = np.nan
+    soundfile.write(tmp_path / "nan.wav", samples, RATE, subtype="FLOAT")
+    errors = {
+        "text.wav": "UnreadableAudio",
+        "empty.wav": "UnreadableAudio",
+        "none.wav": "EmptyAudio",
+        "cut.wav": "TruncatedAudio",
+        "nan.wav": "NonFiniteAudio",
+        "missing.wav": "UnreadableAudio",
+    }
+    return {str(tmp_path / name): error for name, error in errors.items()}
+
+
+@pytest.mark.parametrize("make", [Probe, lambda **k: CutWindows(win_len=100, **k)])
+def test_bad_files_are_rejects(bad, make):
+    good = str(Path(next(iter(bad))).with_name("good.wav"))
+    found, rejects, counters = run_step([*bad, good], make())
+    assert {element["filepath"] for element in found} == {good}
+    assert [(r["path"], r["error"]) for r in rejects] == list(bad.items())
+    for reject in rejects:
+        assert reject.keys() == {"path", "stage", "error", "reason"}
+        assert reject["stage"] == "probe"
+        assert reject["reason"]
+        assert reject["path"] not in reject["reason"]
+    assert counters["rejected_UnreadableAudio"] == 3
+    assert counters["rejected_EmptyAudio"] == 1
+    allowed = drive(
+        make(allow_truncated=True, allow_nonfinite=True),
+        [path for path in bad if "cut" in path or "nan" in path],
+    )
+    assert {os.path.basename(e["filepath"]) for e in allowed} == {"cut.wav", "nan.wav"}
+
+
+@pytest.mark.parametrize("make", [Probe, lambda **k: CutWindows(win_len=100, **k)])
+def test_bad_files_may_raise(bad, make):
+    path = next(iter(bad))
+    with raises(UnreadableAudio, path=path):
+        drive(make(on_error="raise"), [path])
+    with raises(UnreadableAudio, naming="text.wav"):
+        run_step([path], make(on_error="raise"))
+
+
+@pytest.mark.parametrize("element", [None, 3, "", {}, {"path": "x.wav"}, b"x.wav",
+                                     {"filepath": None}, ["x.wav"]])  # fmt: skip
+@pytest.mark.parametrize("dofn", [Probe(), CutWindows(win_len=1)])
+def test_what_is_no_path(dofn, element):
+    with raises(InputError, naming="filepath"):
+        drive(dofn, [element])
+
+
+# CutWindows
+
+
+def recorded(folder, output, **options):
+    """(name, start) -> (samples, rate) of every example, as record stores them."""
+    metadata = record(folder, output, num_shards=1, max_rejected=10, **options)
+    (shard,) = metadata.splits["records"].shards
+    with (Path(output) / shard.file).open("rb") as file:
+        examples = decode_examples(list(read_records(file)), metadata.features)
+    return {
+        (e["filepath"], int(e["win_start_idx"])): (exact(e["signal"]), int(e["fs"]))
+        for e in examples
+    }
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"win_len": 700, "hop": 130, "tail": "pad", "channels": 0},
+        {"win_seconds": 0.07, "sample_rate": 11025, "hop_seconds": 0.05},
+        {"win_len": 900, "random_starts": True, "seed": 7, "max_windows": 9},
+        {
+            "win_len": 9000,
+            "sample_rate": 16_000,
+            "tail": "overlap",
+            "stream": "high_pass(cutoff_hz=50)|clip_gain(kind='rms')",
+        },
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_windows_are_those_that_record_stores(mixed, tmp_path, options):
+    wanted = recorded(str(mixed), str(tmp_path / "out"), **options)
+    found, rejects, _ = run_step(NAMES, CutWindows(**options, root=str(mixed)))
+    by_place = {
+        (e["filepath"], e["win_start_idx"]): (exact(e["signal"]), e["fs"])
+        for e in found
+    }
+    assert len(by_place) == len(found)
+    assert by_place == wanted
+    short = {r["path"] for r in rejects}
+    assert short | {name for name, _ in wanted} == set(NAMES)
+    assert all(reject["error"] == "ShortClip" for reject in rejects)
+
+
+@pytest.mark.runs
+def test_all_channels_are_those_that_record_stores(tmp_path):
+    write_sound(tmp_path / "in" / "x.wav", 2500, channels=3)
+    options = {"win_len": 600, "hop": 500, "channels": "keep", "sample_rate": 6000}
+    wanted = recorded(str(tmp_path / "in"), str(tmp_path / "out"), **options)
+    found, _, _ = run_step(["x.wav"], CutWindows(**options, root=str(tmp_path / "in")))
+    assert [e["win_start_idx"] for e in found] == [0, 500, 1000]
+    for e in found:
+        key = e["filepath"], e["win_start_idx"]
+        assert (exact(e["signal"]), e["fs"]) == wanted[key]
+        assert e["signal"].shape == (3, 600)
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "overlap"])
+@pytest.mark.parametrize("frames", [1, 99, 100, 101, 199, 200, 201, 250])
+def test_edges(tmp_path, tail, frames):
+    path = str(tmp_path / "x.wav")
+    samples = write_sound(Path(path), frames)
+    found = drive(CutWindows(win_len=100, tail=tail), [path])
+    if frames < 100 and tail != "pad":
+        ((reject,),) = [[made.value for made in found]]
+        assert (reject["path"], reject["error"]) == (path, "ShortClip")
+        assert_names(reject["reason"], frames, 100)
+        with raises(ShortClip, path=path):
+            drive(CutWindows(win_len=100, tail=tail, on_error="raise"), [path])
+        return
+    starts = list(range(0, frames - 99, 100)) or [0]
+    padded = np.concatenate([samples, np.zeros(100, np.float32)])
+    if starts[-1] + 100 < frames:
+        starts += {"drop": [], "pad": [starts[-1] + 100], "overlap": [frames - 100]}[
+            tail
+        ]
+    assert [made["win_start_idx"] for made in found] == starts
+    for made in found:
+        start = made["win_start_idx"]
+        np.testing.assert_array_equal(made["signal"], padded[start : start + 100])
+
+
+def test_the_keys_of_an_element_stay(mixed):
+    element = {"filepath": mixed / "b" / "one.wav", "index": 7, "label": "owl"}
+    found = drive(CutWindows(win_len=600, tail="pad"), [element])
+    path = str(mixed / "b" / "one.wav")
+    samples = soundfile.read(path, dtype="float32")[0]
+    last = np.concatenate([samples[600:], np.zeros(200, np.float32)])
+    shared = {"filepath": path, "index": 7, "label": "owl"}
+    assert exact(found) == exact([
+        {**shared, "signal": samples[:600], "fs": RATE, "win_start_idx": 0},
+        {**shared, "signal": last, "fs": RATE, "win_start_idx": 600},
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"sample_rate": 5000}])
+def test_after_a_probe_nothing_is_probed_again(mixed, monkeypatch, options):
+    paths = [str(mixed / name) for name in NAMES]
+    cut = CutWindows(win_len=500, **options)
+    alone = drive(cut, paths)
+    after, rejects, _ = run_step(paths, Probe(), cut)
+    assert rejects == []
+    assert [e["signal"].tobytes() for e in after] == [
+        e["signal"].tobytes() for e in alone
+    ]
+    assert {e["fs"] for e in after} == {options.get("sample_rate", RATE)}
+    assert after[0]["seconds"] == 2500 / RATE
+    probed = drive(Probe(), paths[:1])
+    monkeypatch.setattr(prober, "probe_audio", None)
+    assert len(drive(cut, probed)) > 0
+    with pytest.raises(TypeError):
+        drive(cut, paths[:1])
+
+
+def test_a_file_that_changes_after_its_probe(tmp_path):
+    path = tmp_path / "x.wav"
+    write_sound(path, 1000)
+    (probed,) = drive(Probe(), [path])
+    write_sound(path, 1000, channels=2)
+    (made,) = drive(CutWindows(win_len=100), [probed])
+    assert (made.tag, made.value["stage"]) == ("rejects", "decode")
+    assert made.value["error"] == "UnreadableAudio"
+    assert_names(made.value["reason"], "windows 0 to 9 of 10")
+    path.unlink()
+    (made,) = drive(CutWindows(win_len=100), [probed])
+    assert made.value["error"] == "UnreadableAudio"
+
+
+def test_damage_in_the_middle_leaves_the_windows_before_it(tmp_path):
+    frames, size = 3 * BLOCK_BYTES // 4, 1000
+    whole, broken = tmp_path / "whole.flac", tmp_path / "broken.flac"
+    write_flac(whole, frames)
+    write_flac(broken, frames, broken=(0.6, 0.61))
+    found, rejects, _ = run_step([str(broken)], CutWindows(win_len=size))
+    (reject,) = rejects
+    assert reject["path"] == str(broken)
+    assert (reject["stage"], reject["error"]) == ("decode", "UnreadableAudio")
+    total = frames // size
+    assert 0 < len(found) < 0.6 * total
+    assert_names(reject["reason"], f"windows {len(found)} to {total - 1} of {total}")
+    wanted = drive(CutWindows(win_len=size), [whole])
+    assert [e["signal"].tobytes() for e in found] == [
+        e["signal"].tobytes() for e in wanted[: len(found)]
+    ]
+
+
+def test_memory_holds_one_block(tmp_path):
+    """A window shares the memory of its block, and nobody can write into it."""
+    write_sound(tmp_path / "x.wav", BLOCK_BYTES)
+    dofn = CutWindows(win_len=1000, hop=10)
+    dofn.setup()
+    made = dofn.process(tmp_path / "x.wav")
+    first, second = next(made)["signal"], next(made)["signal"]
+    assert np.shares_memory(first, second)
+    owner = first
+    while owner.base is not None and isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    assert owner.nbytes <= BLOCK_BYTES
+    assert not first.flags.writeable
+    made.close()
+    dofn.teardown()
+
+
+# Options
+
+
+@pytest.mark.parametrize(("options", "field"), [
+    ({}, "win_len or win_seconds"), ({"win_len": 0}, "win_len"),
+    ({"win_len": 1, "win_seconds": 1.0}, "win_len and win_seconds"),
+    ({"win_len": 1, "hop": -1}, "hop"), ({"win_len": 1, "tail": "wrap"}, "tail"),
+    ({"win_len": 1, "channels": "left"}, "channels"),
+    ({"win_len": 1, "sample_rate": 0}, "sample_rate"),
+    ({"win_len": 1, "on_error": "drop"}, "on_error"),
+])  # fmt: skip
+def test_options_are_checked_at_once(options, field):
+    with pytest.raises(RecipeError) as caught:
+        CutWindows(**options)
+    assert str(caught.value).startswith(field.partition(" ")[0])
+
+
+def test_an_option_of_probe():
+    with raises(RecipeError, "on_error", "warn"):
+        Probe(on_error="warn")
+
+
+@pytest.mark.parametrize("dofn", [Probe(), CutWindows(win_len=100, sample_rate=4000)])
+def test_steps_can_be_pickled(mixed, dofn):
+    path = mixed / "a" / "mono.wav"
+    found = drive(pickle.loads(pickle.dumps(dofn)), [path])
+    assert exact(found) == exact(drive(dofn, [path]))
+    assert pickle.dumps(dofn)  # after its teardown, too
+
+
+def test_paths_that_are_moved_give_the_same_random_starts(mixed, tmp_path):
+    shutil.copytree(mixed / "a", tmp_path / "a")
+    starts = [
+        [
+            made["win_start_idx"]
+            for made in drive(
+                CutWindows(win_len=50, random_starts=True, seed=seed, root=str(root)),
+                ["a/mono.wav"],
+            )
+        ]
+        for root, seed in ((mixed, 1), (tmp_path, 1), (mixed, 2))
+    ]
+    assert starts[0] == starts[1] != starts[2]

@@ -1,0 +1,71 @@
+"""Runs a step in Beam's in-memory runner, and brings back what it emits, in order."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.metrics import MetricsFilter
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.test_pipeline import TestPipeline
+
+from beam_pipeline.dofns import REJECTS
+
+
+def exact(value: Any) -> Any:
+    """A value that equals another's only if every bit and type does."""
+    if isinstance(value, dict):
+        return {key: exact(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [exact(part) for part in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.dtype.str, value.shape, value.tobytes()
+    return type(value), value
+
+
+def _append(element: Any, path: str) -> None:
+    with open(path, "ab") as file:
+        pickle.dump(element, file)
+
+
+def _read(path: Path) -> list[Any]:
+    found = []
+    if path.exists():
+        with path.open("rb") as file:
+            while file.peek(1):
+                found.append(pickle.load(file))
+    return found
+
+
+def run_step(
+    elements: Iterable[Any], *steps: beam.DoFn | beam.PTransform
+) -> tuple[list[Any], list[dict[str, str]], dict[str, int]]:
+    """The elements after some steps, the rejects of all, and the job's counters."""
+    with tempfile.TemporaryDirectory() as folder:
+        main, rejects = Path(folder, "main"), Path(folder, REJECTS)
+        pipeline = TestPipeline(runner=FnApiRunner())
+        found = pipeline | beam.Create(list(elements), reshuffle=False)
+        for number, step in enumerate(steps):
+            if isinstance(step, beam.PTransform):
+                found = found | f"step {number}" >> step
+                continue
+            outputs = found | f"step {number}" >> beam.ParDo(step).with_outputs(
+                REJECTS, main="main"
+            )
+            found = outputs.main
+            _ = outputs[REJECTS] | f"rejects {number}" >> beam.Map(
+                _append, str(rejects)
+            )
+        _ = found | "main" >> beam.Map(_append, str(main))
+        result = pipeline.run()
+        result.wait_until_finish()
+        counters = {
+            metric.key.metric.name: metric.committed
+            for metric in result.metrics().query(MetricsFilter())["counters"]
+        }
+        return _read(main), _read(rejects), counters
