@@ -40,11 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AudioTFRecordsError as error:
         if args.debug:
             raise
-        complain(str(error))
+        complain(str(error), args.command)
         return error.exit_status
     except KeyboardInterrupt:
         complain(
-            "Interrupted. Finished shards are kept: give the same command again to "
+            "Interrupted. Nothing is kept."
+            if args.command == "convert"
+            else "Interrupted. Finished shards are kept: give the same command again to "
             "continue."
             if not beam_args
             else "Interrupted. The job may still run on its engine: "
