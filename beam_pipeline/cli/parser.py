@@ -116,9 +116,9 @@ def _add_convert(commands: Any) -> None:
         "convert",
         run_convert,
         "rewrite TFRecords: other shards, splits or features",
-        "Rewrites a folder of TFRecords as a data set: ours, or any of tf.train.Example "
-        "or tf.train.SequenceExample, compressed with GZIP or not at all. DIR stays as "
-        "it is.",
+        "Rewrites a folder of TFRecords as a data set: a data set of record, or any "
+        "records of tf.train.Example or tf.train.SequenceExample, compressed with GZIP "
+        "or not at all. DIR stays as it is.",
         "records/ smaller/ --features log_mel,target --num-shards 8",
         "old/ records/ --dtypes data=float32 --splits train=.8,eval=.2",
         usage=f"{PROGRAM} convert DIR OUT [OPTION ...] [-- ...]",
