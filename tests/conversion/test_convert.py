@@ -335,7 +335,7 @@ def test_a_changed_shard_is_an_error_and_nothing_is_published(recorded, tmp_path
 
 
 def test_records_that_do_not_fit_their_metadata_are_an_error(recorded, tmp_path):
-    folder, shard = copy_of(recorded, tmp_path)
+    folder, _ = copy_of(recorded, tmp_path)
     path = folder / "metadata.json"
     values = json.loads(path.read_bytes())
     values["features"]["signal"]["shape"] = [501]

@@ -49,7 +49,7 @@ def test_names_of_other_files(name):
         (["train/train-00000-of-00001.tfrecord.gz"], ["train"]),
         (["fold1/part-00000-of-00001", "fold2/part-00000-of-00001"],
          ["fold1", "fold2"]),
-        (["d/1.0/d-train.tfrecord-00000-of-00001", "d/1.0/d-test.tfrecord-00000-of-00001"],
+        (["d/1/d-train.tfrecord-00000-of-00001", "d/1/d-test.tfrecord-00000-of-00001"],
          ["d_train", "d_test"]),
         (["d/a-00000-of-00001", "d/b-00000-of-00001", "e/x.tfr"], ["d_a", "d_b", "e"]),
         (["2019/x.tfr", "2020/x.tfr"], ["split_2019", "split_2020"]),
