@@ -34,6 +34,7 @@ setup(
         # Comes with tfx-bsl. Beam imports its dataframe module in IPython and Jupyter,
         # and with pandas 3 that import fails.
         "pandas>=2,<3",
+        "pillow>=10",  # features stored as PNG or JPEG
         "pyarrow>=15",  # manifest.parquet
         "pyyaml>=6",  # recipes in YAML
         "scipy>=1.11",  # float32 FFTs

@@ -16,6 +16,8 @@
     │   ├── ShortClip        it is shorter than one window
     │   ├── UnusableEntry    its name, its row or its events cannot be used
     │   └── TransformError   a transform failed on its windows
+    ├── ExampleError         a method of an Example failed
+    │   └── UnstorableAttribute  an attribute's value is not of its declared type
     ├── TooManyRejected      more rejects than the run allows
     ├── IncompleteRun        the written shards differ from the plan
     ├── StoreError           an object store does not answer, or refuses a request
@@ -122,6 +124,18 @@ class UnusableEntry(ClipError):
 
 class TransformError(ClipError):
     """A transform failed on this clip's windows."""
+
+
+class ExampleError(AudioTFRecordsError):
+    """``ExampleError(example, problem)``: which example, and what happened."""
+
+    def __str__(self) -> str:
+        example, problem = self.args
+        return f"{example}: {problem}"
+
+
+class UnstorableAttribute(ExampleError, TypeError):
+    """``UnstorableAttribute(example, problem)``: the problem names the attribute."""
 
 
 class TooManyRejected(AudioTFRecordsError):

@@ -42,6 +42,38 @@ def _read(path: Path) -> list[Any]:
     return found
 
 
+def stored_values(folder: Path, metadata: Any, feature: str) -> dict[Any, Any]:
+    """(path, start) -> (a float32 feature, rate) of every example of a data set.
+
+    Parsed by protobuf, so that no code of the package is between the file and the test.
+    """
+    from tensorflow import data, train
+
+    shape = metadata.features[feature].shape
+    shards = [s.file for split in metadata.splits.values() for s in split.shards]
+    stored = {}
+    for record in data.TFRecordDataset([str(folder / s) for s in shards], "GZIP"):
+        values = train.Example.FromString(record.numpy()).features.feature
+        place = (
+            values["filepath"].bytes_list.value[0].decode(),
+            values["win_start_idx"].int64_list.value[0],
+        )
+        assert place not in stored
+        array = np.array(values[feature].float_list.value, np.float32).reshape(shape)
+        stored[place] = exact(array), values["fs"].int64_list.value[0]
+    return stored
+
+
+def found_values(elements: Iterable[dict[str, Any]], feature: str) -> dict[Any, Any]:
+    """The same of the elements of a pipeline."""
+    found = {}
+    for element in elements:
+        place = element["filepath"], element["win_start_idx"]
+        assert place not in found
+        found[place] = exact(element[feature]), element["fs"]
+    return found
+
+
 def run_step(
     elements: Iterable[Any], *steps: beam.DoFn | beam.PTransform
 ) -> tuple[list[Any], list[dict[str, str]], dict[str, int]]:

@@ -177,6 +177,8 @@ def sounds(tmp_path_factory, frozen) -> Path:
         table = "1\tSpectrogram 1\t0.5\t1.25\twren\n2\tSpectrogram 1\t3\t4.5\towl\n"
         (folder / f"{name}.selections.txt").write_text(header + table)
         write(folder, f"sea/2026-05-0{number + 1}T00.wav", 6)
+    for number, label in enumerate(("cargo", "passenger", "passenger", "tug")):
+        write(folder, f"data/{number}_24346_{label}.wav", 9)
     (folder / "selections.txt").write_text(
         "Selection\tBegin File\tFile Offset (s)\t"
         "Begin Time (s)\tEnd Time (s)\tSpecies\n"

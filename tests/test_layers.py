@@ -29,7 +29,7 @@ FLOORS = [
     "dataset",
     "pipeline read elements",
     "run",
-    "api dofns conversion",
+    "api dofns tf_dataset tfrecorder conversion",
     "cli",
 ]
 FLOOR_OF = {name: k for k, names in enumerate(FLOORS) for name in names.split()}
@@ -44,7 +44,7 @@ HOMES = {
     "[run.preflight]",
     "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
     "read.parse_elements read.original_records elements.tensors "
-    "elements.record_dataset",
+    "elements.record_dataset tf_dataset tfrecorder.streaming [tfrecorder.factory]",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
@@ -55,8 +55,9 @@ HOMES = {
     "pyarrow": "[storage.files] [dataset.manifest] [read.audit]",
     "isal": "storage.tfrecord dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
-    "threadpoolctl": "transforms.describe pipeline.stages dofns.step",
-    "tqdm": "[cli.progress_bar]",
+    "threadpoolctl": "transforms.describe pipeline.stages pipeline.parts_graph "
+    "dofns.step",
+    "tqdm": "[cli.progress_bar] [elements.writing]",
     "PIL": "[examples.images]",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms [read.similarity] [transforms.filters]",
@@ -266,7 +267,8 @@ def test_metadata_and_transforms_load_no_beam():
 
 
 def test_reading_never_loads_beam():
-    loaded = loaded_after("from beam_pipeline import replay")
+    loaded = loaded_after("from beam_pipeline import replay, tf_dataset")
+    assert "beam_pipeline.tf_dataset.training" in loaded
     assert "tensorflow" in loaded
     assert "apache_beam" not in loaded
 

@@ -157,7 +157,11 @@ class Decoder:
         return self._scratch
 
     def read_into(self, out: np.ndarray) -> int:
-        """Decodes into C-ordered ``out``; returns fewer frames only at the end."""
+        """Decodes into C-ordered ``out``; returns fewer frames only at the end.
+
+        Other types than float32 are scaled as libsndfile does: float64 like float32,
+        integers to their full scale. It does not scale floats to integers.
+        """
         stop = self.position + len(out)
         try:
             frames = self._call(
@@ -172,7 +176,7 @@ class Decoder:
         return frames
 
     def _decode(self, out: np.ndarray) -> int:
-        if self.info.subtype != "PCM_16":
+        if self.info.subtype != "PCM_16" or out.dtype != np.float32:
             return len(self._sound.read(len(out), out=out))
         # numpy scales 16-bit samples three times as fast as libsndfile; both scale
         # exactly.

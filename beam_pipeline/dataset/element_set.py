@@ -23,6 +23,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.storage import files
+from beam_pipeline.write.part_shards import empty_shard, join_pieces
 from beam_pipeline.write.statistics import DataStatistics
 
 
@@ -78,7 +79,11 @@ def finish_elements(
     shards, statistics : mapping
         Of each split: its shards in order, and the statistics of its features.
     """
-    specs = {spec.name: spec for spec in sorted(features, key=lambda spec: spec.name)}
+    specs = {spec.name: spec for spec in features}
+    shards = {
+        split: infos or [join_pieces(empty_shard(split), target.output, target.parts)]
+        for split, infos in shards.items()
+    }
     splits = {
         split: SplitEntry(
             sum(info.examples for info in infos),

@@ -10,6 +10,7 @@ from beam_pipeline.dataset.element_set import ElementOutput, finish_elements
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.output_folder import EXAMPLES_CSV, METADATA
 from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.storage import files
 from beam_pipeline.write.part_blocks import (
@@ -85,8 +86,11 @@ def finish_parts(job: PartsJob, infos: Iterable[ShardInfo], result: BlockResult)
         statistics[split] = _statistics(job, result.statistics.get(split))
         _write_table(job, split, [t[2] for t in result.tables if t[0] == split])
     elements = job.elements
-    if any(result.skipped.values()):
-        skipped = dict(sorted(result.skipped.items()))
+    if result.skipped:
+        skipped: dict[str, dict[str, Any]] = {}
+        for split, _, count, reason in result.skipped:
+            of_split = skipped.setdefault(split, {"sources": 0, "first": reason})
+            of_split["sources"] += count
         elements = replace(elements, options={**elements.options, "skipped": skipped})
     for name, path in job.copied.items():
         files.write_bytes(files.join(job.output, name), files.read_bytes(path))
@@ -111,4 +115,5 @@ def _write_table(job: PartsJob, split: str, tables: Sequence[str]) -> None:
         return
     draft = files.draft_path(job.parts, f"{split}-{EXAMPLES_CSV}")
     files.concatenate(tables, draft)
-    files.move(draft, files.join(job.output, f"{split}/{EXAMPLES_CSV}"))
+    folder = "" if split == DEFAULT_SPLIT else f"{split}/"
+    files.move(draft, files.join(job.output, f"{folder}{EXAMPLES_CSV}"))

@@ -29,6 +29,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     Shape,
     encoding_for,
+    merge_shapes,
     numpy_dtype,
 )
 from beam_pipeline.examples.structure import (
@@ -87,7 +88,7 @@ class Inference:
         shapes = list(dict.fromkeys(array.shape for array in arrays))
         shape: Shape | None = shapes[0] if shapes else ()
         for other in shapes[1:]:
-            shape = _merged(shape, other)
+            shape = merge_shapes(shape, other)
         is_list = len(arrays) > 0 and all(_is_list(array) for array in arrays)
         encoding = encoding_for(dtype, shape)
         if is_list and numpy_dtype(dtype).kind in "bi":
@@ -154,7 +155,7 @@ class Inference:
 
     def _widen(self, spec: FeatureSpec, shape: tuple[int, ...], number: int) -> None:
         """Lets a spec cover another shape, if its encoding can."""
-        merged = _merged(spec.shape, shape)
+        merged = merge_shapes(spec.shape, shape)
         only_first = merged is not None and None not in merged[1:]
         if spec.shape_in is None and not (only_first and 0 not in shape[1:]):
             raise InputError(
@@ -301,12 +302,6 @@ def _cast(name: str, array: Array, dtype: str, number: int | None = None) -> Arr
         f"{where}feature {name} is {dtype}, but {_short(array.tolist())} is "
         f"{_dtype_of(array)} and does not fit."
     )
-
-
-def _merged(a: Shape | None, b: tuple[int, ...]) -> Shape | None:
-    if a is None or len(a) != len(b):
-        return None
-    return tuple(m if m == n else None for m, n in zip(a, b, strict=True))
 
 
 def _shape_text(shape: Shape | None) -> str:

@@ -23,7 +23,8 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
 )
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.write.parts import PartWriter, ShardSizes, cut_shards, join_pieces
+from beam_pipeline.write.part_shards import cut_shards, join_pieces
+from beam_pipeline.write.parts import PartWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
 
 ENCODINGS = (RAW, TENSOR, INT64_LIST, *IMAGES)
@@ -168,7 +169,8 @@ def _encoded(spec: FeatureSpec, encoding: str) -> FeatureSpec:
     elif encoding in IMAGES:
         from beam_pipeline.examples.images import image_problem
 
-        problem = image_problem(spec.dtype, spec.shape, encoding)
+        sizes = [1 if size is None else size for size in spec.shape or ()]
+        problem = image_problem(spec.dtype, sizes, encoding)
     elif encoding in LISTS and encoding != spec.encoding:
         if encoding != INT64_LIST or spec.dtype not in _INTEGERS:
             problem = f"does not fit the dtype {spec.dtype}"

@@ -248,7 +248,7 @@ def _image(spec: FeatureSpec, values: Any) -> Any:
     from beam_pipeline.examples.images import decode_image
 
     (value,) = values.to_pylist()
-    return decode_image(value, spec.encoding, spec.dtype, spec.shape)
+    return decode_image(value, spec.encoding, spec.dtype, spec.shape or ())
 
 
 # The ends of the type names of tfx-bsl's columns; some versions say large_binary.

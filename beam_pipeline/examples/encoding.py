@@ -79,7 +79,7 @@ class ExampleEncoder:
             if isinstance(value, np.ndarray) and spec.encoding in (FLOAT_LIST, RAW):
                 arrays = _rows(value, count)
                 payload = arrays[0].nbytes
-                prefix = _array_prefix(spec, payload)
+                prefix = array_prefix(spec, payload)
                 parts += [prefix, arrays]
                 total += len(prefix) + payload
                 continue
@@ -117,7 +117,7 @@ def encode_entry(spec: FeatureSpec, value: Any) -> bytes:
     """
     if spec.encoding == FLOAT_LIST:
         payload = np.asarray(value, "<f4").tobytes()
-        return _array_prefix(spec, len(payload)) + payload
+        return array_prefix(spec, len(payload)) + payload
     content = _list_content(spec, value)
     return _open_entry(spec.name, spec.encoding, len(content)) + content
 
@@ -233,7 +233,7 @@ _FIELD = {
 }
 
 
-def _array_prefix(spec: FeatureSpec, payload: int) -> bytes:
+def array_prefix(spec: FeatureSpec, payload: int) -> bytes:
     """Returns the part of an entry before the bytes of its array."""
     values = b"\x0a" + varint(payload)
     return _open_entry(spec.name, spec.encoding, len(values) + payload) + values

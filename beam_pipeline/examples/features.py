@@ -270,7 +270,7 @@ def check_transform(
     """
     with naming_feature(name):
         values = _try_on_silence(transform, description, shape, sample_rate_hz)
-        axes = _axes_of(transform, values.shape[1:], sample_rate_hz or 0, shape[-1])
+        axes = _axes_of(transform, values.shape[1:], sample_rate_hz, shape[-1])
         return FeatureSpec(
             name,
             dtype_name(values),
@@ -317,12 +317,18 @@ def _native(returned: Any) -> npt.NDArray[Any]:
 
 
 def _axes_of(
-    transform: Transform, shape: tuple[int, ...], sample_rate_hz: int, frames: int
+    transform: Transform,
+    shape: tuple[int, ...],
+    sample_rate_hz: int | None,
+    frames: int,
 ) -> tuple[Mapping[str, Any], ...]:
     """Returns the transform's description of its last axes, if their sizes match.
 
-    A user-defined step may change the axes that the steps before it describe.
+    A user-defined step may change the axes that the steps before it describe. Without
+    one sample rate for all clips, axes have no seconds or hertz, so there are none.
     """
+    if sample_rate_hz is None:
+        return ()
     axes = getattr(transform, "axes", None)
     described = tuple(axes(sample_rate_hz, frames)) if axes else ()
     last = shape[max(len(shape) - len(described), 0) :]

@@ -7,6 +7,7 @@ direction needs TensorFlow.
 from __future__ import annotations
 
 import io
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +19,8 @@ from beam_pipeline.errors import InputError, RecipeError
 
 IMAGE_KINDS = ("png", "jpeg")
 
-# Channels -> Pillow's name for such pixels.
-_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+# Pillow's names for pixels of 8 bits -> their channels.
+_CHANNELS_OF = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 _MODE_OF_UINT16 = "I;16"
 _CHANNELS = {"png": (1, 2, 3, 4), "jpeg": (1, 3)}
 _SHAPES = {
@@ -32,8 +33,10 @@ _MOST_SIDE = {"png": 2**31 - 1, "jpeg": 65500}
 MOST_PIXELS = 2**26
 
 
-def image_problem(dtype: Any, shape: Sequence[int], kind: str) -> str | None:
-    """Says why an image of a kind cannot hold an array; None if it can.
+def image_problem(
+    dtype: Any, shape: Sequence[int | None] | None, kind: str
+) -> str | None:
+    """Says why an image of a kind cannot hold arrays; None if it can.
 
     ::
 
@@ -46,8 +49,9 @@ def image_problem(dtype: Any, shape: Sequence[int], kind: str) -> str | None:
     Parameters
     ----------
     dtype : numpy.dtype, type or str
-    shape : sequence of int
-        Rows, columns, and channels if there are several.
+    shape : sequence of int or None
+        Rows, columns, and channels if there are several. None for a size that is not
+        the same in all arrays, or for all of the shape.
     kind : str
         ``png`` or ``jpeg``.
 
@@ -66,16 +70,19 @@ def image_problem(dtype: Any, shape: Sequence[int], kind: str) -> str | None:
     if name != "uint8" and (kind, name) != ("png", "uint16"):
         more = ", or uint16 of one channel" if kind == "png" else ""
         return f"must be uint8 for {kind}{more}; for a feature, add |as_image()"
+    if shape is None or len(shape) not in (2, 3):
+        return f"must have the shape {_SHAPES[kind]} for {kind}"
     channels = shape[2] if len(shape) == 3 else 1
-    if len(shape) not in (2, 3) or channels not in _CHANNELS[kind]:
+    if channels is not None and channels not in _CHANNELS[kind]:
         return f"must have the shape {_SHAPES[kind]} for {kind}"
     if name == "uint16" and channels != 1:
         return "must be uint8 for png with several channels"
-    if min(shape[:2]) < 1:
+    sides = [side for side in shape[:2] if side is not None]
+    if min(sides, default=1) < 1:
         return "must have at least one row and one column"
-    if max(shape[:2]) > _MOST_SIDE[kind]:
+    if max(sides, default=1) > _MOST_SIDE[kind]:
         return f"must have at most {_MOST_SIDE[kind]} rows and columns for {kind}"
-    if shape[0] * shape[1] > MOST_PIXELS:
+    if math.prod(sides) > MOST_PIXELS:
         return f"must have at most {MOST_PIXELS} pixels"
     return None
 
@@ -123,9 +130,9 @@ def encode_image(array: npt.NDArray[Any], kind: str, *, quality: int = 95) -> by
 
 
 def decode_image(
-    data: bytes, kind: str, dtype: Any, shape: Sequence[int]
+    data: bytes, kind: str, dtype: Any, shape: Sequence[int | None] | None
 ) -> npt.NDArray[Any]:
-    """Decodes an image that holds an array of a known type and shape.
+    """Decodes an image that holds an array of a known type and number of axes.
 
     Parameters
     ----------
@@ -135,8 +142,9 @@ def decode_image(
         ``png`` or ``jpeg``.
     dtype : numpy.dtype, type or str
         ``uint8``, or ``uint16`` for a PNG with 16 bits.
-    shape : sequence of int
-        ``(h, w)`` and ``(h, w, 1)`` are both grey.
+    shape : sequence of int or None
+        ``(h, w)`` and ``(h, w, 1)`` are both grey. None for a size that the image
+        decides.
 
     Returns
     -------
@@ -150,21 +158,27 @@ def decode_image(
         If the data are no such image, are damaged, or have another size or type.
     """
     problem = image_problem(dtype, shape, kind)
-    if problem is not None:
-        raise RecipeError("image", problem, f"{dtype} {tuple(shape)}")
+    if shape is None or problem is not None:
+        raise RecipeError("image", problem, f"{dtype} {shape}")
     from PIL import Image
 
-    channels = shape[2] if len(shape) == 3 else 1
-    mode = _MODE_OF_UINT16 if np.dtype(dtype) == np.uint16 else _MODES[channels]
+    is_uint16 = np.dtype(dtype) == np.uint16
+    modes = {_MODE_OF_UINT16: 1} if is_uint16 else _CHANNELS_OF
     try:
         with Image.open(io.BytesIO(data), formats=[kind]) as image:
+            sizes: tuple[int, ...] = (image.height, image.width)
+            if len(shape) == 3 or modes.get(image.mode) != 1:
+                sizes = (*sizes, modes.get(image.mode, 0))
+            fits = len(sizes) == len(shape) and all(
+                wanted in (None, size)
+                for wanted, size in zip(shape, sizes, strict=True)
+            )
             # Checked first: a damaged header must not request gigabytes.
-            if (image.mode, image.size) != (mode, (shape[1], shape[0])):
+            if 0 in sizes or not fits or sizes[0] * sizes[1] > MOST_PIXELS:
                 raise InputError(
                     f"A {kind} image of {image.height} rows, {image.width} columns and "
-                    f"mode {image.mode} was found, but {shape[0]} rows, {shape[1]} "
-                    f"columns and mode {mode} were expected. Check the shape and the "
-                    "type."
+                    f"mode {image.mode} was found, but {np.dtype(dtype)} of shape "
+                    f"{tuple(shape)} was expected. Check the shape and the type."
                 )
             pixels = np.array(image)
     except _damages(Image) as error:
@@ -172,7 +186,7 @@ def decode_image(
             f"{len(data)} bytes cannot be decoded as {kind}: {error}. Check the kind "
             "and that the data are whole."
         ) from error
-    return pixels.astype(dtype, copy=False).reshape(tuple(shape))
+    return pixels.astype(dtype, copy=False).reshape(sizes)
 
 
 def _damages(pillow: Any) -> tuple[type[Exception], ...]:

@@ -213,3 +213,14 @@ def needs_shape(shape: Shape | None) -> bool:
     if None not in shape:
         return False
     return shape.count(None) > 1 or 0 in shape
+
+
+def merge_shapes(a: Shape | None, b: Shape | None) -> Shape | None:
+    """Returns the shape that covers both; None for another number of axes.
+
+    >>> merge_shapes((2, 3), (4, 3))
+    (None, 3)
+    """
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(m if m == n else None for m, n in zip(a, b, strict=True))

@@ -28,7 +28,8 @@ from beam_pipeline.write.part_blocks import (
     merge_results,
     write_block,
 )
-from beam_pipeline.write.parts import Part, ShardParts, cut_shards, join_pieces
+from beam_pipeline.write.part_shards import ShardParts, cut_shards, join_pieces
+from beam_pipeline.write.parts import Part
 
 # fmt: off
 

@@ -64,7 +64,7 @@ def choose_split(metadata: Metadata, split: str | None) -> SplitEntry:
             f"The data set has the splits {names}. Choose one with `split`."
         )
     name = next(iter(metadata.splits)) if split is None else split
-    _check_name("split", name, metadata.splits)
+    check_name("split", name, metadata.splits)
     return metadata.splits[name]
 
 
@@ -144,7 +144,7 @@ def choose_parsing(
     chosen = [chosen] if isinstance(chosen, str) else list(chosen)
     encoded = [encoded] if isinstance(encoded, str) else list(encoded)
     for name in [*chosen, *encoded, *(missing or ())]:
-        _check_name("feature", name, names)
+        check_name("feature", name, names)
     if not chosen:
         raise OptionError("features", "must name at least one", features)
     specs = needed_features(chosen, metadata.features, structure)
@@ -196,7 +196,7 @@ def choose_scales(
         chosen = [normalize] if isinstance(normalize, str) else list(normalize)
     scales = {}
     for feature in chosen:
-        _check_name("feature", feature, specs)
+        check_name("feature", feature, specs)
         if feature not in statistics or specs[feature].dtype not in floats:
             raise InputError(
                 f"normalize: feature {feature} has the dtype {specs[feature].dtype}; "
@@ -211,7 +211,8 @@ def choose_scales(
     return scales
 
 
-def _check_name(kind: str, name: str, known: Iterable[str]) -> None:
+def check_name(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raises InputError if a name is not known; suggests the closest."""
     names = list(known)
     if name not in names:
         close = did_you_mean(name, names)

@@ -15,14 +15,17 @@ from typing import Any
 import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
+from beam_pipeline.dataset.original_folder import find_original, original_batch_size
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.choices import (
+    check_name,
     check_values,
     choose_parsing,
     choose_scales,
     choose_split,
 )
+from beam_pipeline.read.original_records import read_original
 from beam_pipeline.read.parse_examples import (
     PARSED_TOGETHER,
     PARSING_THREADS,
@@ -133,6 +136,14 @@ def replay(
     """
     check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
     folder = files.absolute(os.fspath(records))
+    if find_original(folder) and not files.exists(files.join(folder, METADATA)):
+        dataset = read_original(folder, shuffle=shuffle, seed=seed)
+        if batch_size is not None and original_batch_size(folder) is not None:
+            dataset = dataset.unbatch()
+        given = (split, shard, normalize, encoded, missing)
+        return _choose_original(
+            dataset, features, as_supervised, batch_size, drop_remainder, repeat, given
+        )
     metadata = load_metadata(folder)
     if batch_size is None and metadata.elements is not None:
         batch_size = metadata.elements.batch_size
@@ -232,6 +243,34 @@ def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Opti
         policy.DATA if shard is None else policy.OFF
     )
     return options
+
+
+def _choose_original(
+    dataset: tf.data.Dataset,
+    features: Sequence[str] | None,
+    as_supervised: Sequence[str] | None,
+    batch_size: int | None,
+    drop_remainder: bool,
+    repeat: bool | int,
+    not_for_it: Sequence[Any],
+) -> tf.data.Dataset:
+    """Returns what is asked for of a folder that tf_dataset wrote."""
+    if any(value not in (None, False, ()) for value in not_for_it):
+        raise OptionError(
+            "split, shard, normalize, encoded, missing",
+            "do not apply to a folder that tf_dataset wrote; rewrite it with "
+            "`audio-tfrecords convert` first",
+        )
+    names = tuple(as_supervised or features or dataset.element_spec)
+    for name in names:
+        check_name("feature", name, dataset.element_spec)
+    if batch_size is not None:
+        dataset = dataset.batch(batch_size, drop_remainder)
+    if as_supervised is not None:
+        dataset = dataset.map(lambda element: tuple(element[name] for name in names))
+    elif features is not None:
+        dataset = dataset.map(lambda element: {name: element[name] for name in names})
+    return dataset.repeat(None if repeat is True else repeat) if repeat else dataset
 
 
 def replay_dataset(

@@ -28,7 +28,7 @@ from beam_pipeline.write.part_blocks import (
     merge_results,
     write_block,
 )
-from beam_pipeline.write.parts import cut_shards, join_pieces
+from beam_pipeline.write.part_shards import cut_shards, join_pieces
 
 
 def run_parts(
@@ -88,7 +88,7 @@ def _in_processes(
     job: PartsJob, writers: int, shared: Any, watch: Any
 ) -> list[BlockResult]:
     # A new interpreter does not have the classes of the caller's script.
-    given = job if can_fork() else _by_value(job)
+    given = job if can_fork() else by_value(job)
     results = []
     with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as folder:
         write = partial(_write_share, given, folder, writers, shared)
@@ -103,10 +103,11 @@ def _in_processes(
     return results
 
 
-def _by_value(job: PartsJob) -> bytes:
-    from apache_beam.internal import cloudpickle_pickler
+def by_value(value: Any) -> bytes:
+    """Pickles a value with the classes of the caller's script in it."""
+    from apache_beam.internal.cloudpickle import cloudpickle
 
-    return bytes(cloudpickle_pickler.dumps(job))
+    return bytes(cloudpickle.dumps(value))
 
 
 def _write_share(
@@ -114,9 +115,7 @@ def _write_share(
 ) -> None:
     """Writes every ``writers``-th block; stores the results for the parent."""
     if isinstance(given, bytes):
-        from apache_beam.internal import cloudpickle_pickler
-
-        given = cloudpickle_pickler.loads(given)
+        given = pickle.loads(given)
     assert isinstance(given, PartsJob)
     blocks = given.blocks[writer::writers]
     results = list(_write_blocks(given, blocks, shared, writer))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -16,8 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from beam_pipeline.examples.spec import FeatureSpec, Shape
+from beam_pipeline.examples.spec import FeatureSpec, Shape, merge_shapes
 from beam_pipeline.storage import files
+from beam_pipeline.storage.tfrecord import FramedRecords
 from beam_pipeline.write.counters import ProcessCounter
 from beam_pipeline.write.parts import Part, PartWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
@@ -29,21 +29,24 @@ class Encoded(NamedTuple):
     Attributes
     ----------
     split : str
-    records : sequence of bytes
+    records : sequence of bytes, or FramedRecords
     columns : mapping
-        The values of their features, for statistics, as the encoder takes them.
+        The values of their features: one array for all examples; a list with an array,
+        or None, for each; or a tuple of arrays for some examples each.
     lines : sequence of str
         Lines of the split's table of sources.
-    sources, skipped : int
-        How many sources these examples come from, and how many gave none on purpose.
+    sources : int
+        How many sources these examples come from.
+    skipped : sequence of str
+        For each source that gave no example on purpose, the reason.
     """
 
     split: str
-    records: Sequence[bytes]
+    records: Sequence[bytes] | FramedRecords
     columns: Mapping[str, Any]
     lines: Sequence[str] = ()
     sources: int = 0
-    skipped: int = 0
+    skipped: Sequence[str] = ()
 
 
 class BlockEncoder(Protocol):
@@ -81,8 +84,9 @@ class BlockResult:
         Features that some examples lack.
     tables : tuple of (str, int, str)
         Split, place of the block, and the file with its lines of the split's table.
-    skipped : mapping
-        Split to the number of sources that gave no example on purpose.
+    skipped : tuple of (str, int, int, str)
+        Split, place of the block, the number of its sources that gave no example on
+        purpose, and the reason of the first.
     """
 
     parts: tuple[Part, ...] = ()
@@ -90,7 +94,7 @@ class BlockResult:
     shapes: Mapping[str, Shape | None] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
     tables: tuple[tuple[str, int, str], ...] = ()
-    skipped: Mapping[str, int] = field(default_factory=dict)
+    skipped: tuple[tuple[str, int, int, str], ...] = ()
 
 
 def store_blocks(
@@ -133,24 +137,22 @@ def write_block(
     writers: dict[str, PartWriter] = {}
     statistics: dict[str, DataStatistics] = {}
     lines: dict[str, list[str]] = {}
-    skipped: Counter[str] = Counter()
+    skipped: dict[str, list[str]] = {}
     seen = _Seen(encoder.specs)
     with ExitStack() as stack:
-        for split, records, columns, rows, sources, left_out in encoder.encode(
-            load_block(ref)
-        ):
+        for encoded in encoder.encode(load_block(ref)):
+            split = encoded.split
             if split not in writers:
                 writers[split] = PartWriter(drafts, split, ref.order, sizes)
                 stack.callback(writers[split].abandon)
                 statistics[split] = DataStatistics.of(encoder.specs, has_windows=False)
-            for record in records:
-                writers[split].write(record)
-            if records:
-                statistics[split].add(columns)
-                seen.add(columns)
-            lines.setdefault(split, []).extend(rows)
-            skipped[split] += left_out
-            ProcessCounter.add(sources, 0.0)
+            writers[split].write_all(encoded.records)
+            if encoded.columns:
+                statistics[split].add(encoded.columns)
+                seen.add(encoded.columns)
+            lines.setdefault(split, []).extend(encoded.lines)
+            skipped.setdefault(split, []).extend(encoded.skipped)
+            ProcessCounter.add(encoded.sources, 0.0)
         parts = [part for writer in writers.values() for part in writer.close()]
     return BlockResult(
         tuple(_share(part, parts_folder) for part in parts),
@@ -162,7 +164,11 @@ def write_block(
             for split, rows in lines.items()
             if rows
         ),
-        dict(skipped),
+        tuple(
+            (split, ref.order, len(reasons), reasons[0])
+            for split, reasons in skipped.items()
+            if reasons
+        ),
     )
 
 
@@ -196,9 +202,10 @@ class _Seen:
             if isinstance(values, list) and any(value is None for value in values):
                 self.missing.add(name)
         for name in self._names:
-            values = columns[name]
-            if isinstance(values, np.ndarray):
-                self._add(name, values.shape[1:])
+            values = columns.get(name, ())
+            if isinstance(values, np.ndarray | tuple):
+                for piece in values if isinstance(values, tuple) else (values,):
+                    self._add(name, piece.shape[1:])
                 continue
             for shape in {np.shape(value) for value in values if value is not None}:
                 self._add(name, shape)
@@ -208,17 +215,6 @@ class _Seen:
         self.shapes[name] = merge_shapes(known, shape)
 
 
-def merge_shapes(a: Shape | None, b: Shape | None) -> Shape | None:
-    """Returns the shape that covers both; None for another number of axes.
-
-    >>> merge_shapes((2, 3), (4, 3))
-    (None, 3)
-    """
-    if a is None or b is None or len(a) != len(b):
-        return None
-    return tuple(m if m == n else None for m, n in zip(a, b, strict=True))
-
-
 def merge_results(several: Iterable[BlockResult]) -> BlockResult:
     """Returns the results of all blocks together; the order does not matter."""
     parts: list[Part] = []
@@ -226,7 +222,7 @@ def merge_results(several: Iterable[BlockResult]) -> BlockResult:
     statistics: dict[str, DataStatistics] = {}
     shapes: dict[str, Shape | None] = {}
     missing: set[str] = set()
-    skipped: Counter[str] = Counter()
+    skipped: list[tuple[str, int, int, str]] = []
     for result in several:
         parts += result.parts
         tables += result.tables
@@ -239,14 +235,14 @@ def merge_results(several: Iterable[BlockResult]) -> BlockResult:
         for name, shape in result.shapes.items():
             shapes[name] = merge_shapes(shapes.get(name, shape), shape)
         missing |= result.missing
-        skipped.update(result.skipped)
+        skipped += result.skipped
     return BlockResult(
         tuple(sorted(parts, key=lambda part: (part.split, part.order))),
         {split: of_split.state() for split, of_split in statistics.items()},
         shapes,
         frozenset(missing),
         tuple(sorted(tables)),
-        dict(skipped),
+        tuple(sorted(skipped)),
     )
 
 

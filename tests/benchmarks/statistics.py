@@ -17,11 +17,8 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.transforms.base import Identity
 from beam_pipeline.transforms.spectral import LogMel
 from beam_pipeline.write.exact_sums import column_ranges, column_sums
-from beam_pipeline.write.statistics import (
-    DataStatistics,
-    FeatureStatistics,
-    SignalStatistics,
-)
+from beam_pipeline.write.feature_statistics import FeatureStatistics
+from beam_pipeline.write.statistics import DataStatistics, SignalStatistics
 
 RATE, FRAMES, WINDOWS, BLOCKS = 16000, 16000, 16, 200
 LOG_MEL = LogMel(n_fft=1024, hop=256, n_mels=64)

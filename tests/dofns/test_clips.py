@@ -13,11 +13,9 @@ from beam_pipeline.api import record
 from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.dofns import CutWindows, Probe
 from beam_pipeline.errors import InputError, RecipeError, ShortClip, UnreadableAudio
-from beam_pipeline.examples.encoding import decode_examples
 from beam_pipeline.plan import prober
-from beam_pipeline.storage.tfrecord import read_records
 from beam_pipeline.write.blocks import BLOCK_BYTES
-from tests.pipelines import exact, run_step
+from tests.pipelines import exact, found_values, run_step, stored_values
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
@@ -152,15 +150,9 @@ def test_what_is_no_path(dofn, element):
 
 
 def recorded(folder, output, **options):
-    """(name, start) -> (samples, rate) of every example, as record stores them."""
+    """What record stores of the windows of each file."""
     metadata = record(folder, output, num_shards=1, max_rejected=10, **options)
-    (shard,) = metadata.splits["records"].shards
-    with (Path(output) / shard.file).open("rb") as file:
-        examples = decode_examples(list(read_records(file)), metadata.features)
-    return {
-        (e["filepath"], int(e["win_start_idx"])): (exact(e["signal"]), int(e["fs"]))
-        for e in examples
-    }
+    return stored_values(output, metadata, "signal")
 
 
 @pytest.mark.runs
@@ -180,14 +172,9 @@ def recorded(folder, output, **options):
     ids=lambda options: "-".join(options),
 )
 def test_windows_are_those_that_record_stores(mixed, tmp_path, options):
-    wanted = recorded(str(mixed), str(tmp_path / "out"), **options)
+    wanted = recorded(mixed, tmp_path / "out", **options)
     found, rejects, _ = run_step(NAMES, CutWindows(**options, root=str(mixed)))
-    by_place = {
-        (e["filepath"], e["win_start_idx"]): (exact(e["signal"]), e["fs"])
-        for e in found
-    }
-    assert len(by_place) == len(found)
-    assert by_place == wanted
+    assert found_values(found, "signal") == wanted
     short = {r["path"] for r in rejects}
     assert short | {name for name, _ in wanted} == set(NAMES)
     assert all(reject["error"] == "ShortClip" for reject in rejects)
@@ -197,13 +184,11 @@ def test_windows_are_those_that_record_stores(mixed, tmp_path, options):
 def test_all_channels_are_those_that_record_stores(tmp_path):
     write_sound(tmp_path / "in" / "x.wav", 2500, channels=3)
     options = {"win_len": 600, "hop": 500, "channels": "keep", "sample_rate": 6000}
-    wanted = recorded(str(tmp_path / "in"), str(tmp_path / "out"), **options)
+    wanted = recorded(tmp_path / "in", tmp_path / "out", **options)
     found, _, _ = run_step(["x.wav"], CutWindows(**options, root=str(tmp_path / "in")))
     assert [e["win_start_idx"] for e in found] == [0, 500, 1000]
-    for e in found:
-        key = e["filepath"], e["win_start_idx"]
-        assert (exact(e["signal"]), e["fs"]) == wanted[key]
-        assert e["signal"].shape == (3, 600)
+    assert found_values(found, "signal") == wanted
+    assert {e["signal"].shape for e in found} == {(3, 600)}
 
 
 @pytest.mark.parametrize("tail", ["drop", "pad", "overlap"])

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from beam_pipeline.examples.spec import (
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms.base import Chain, Identity
+from beam_pipeline.transforms.expressions import parse_transform
 from beam_pipeline.transforms.levels import Normalize, PeakGain
 from beam_pipeline.transforms.signals import Analytic
 from beam_pipeline.transforms.spectral import LogMel
@@ -223,6 +225,15 @@ def test_encoding_by_dtype_and_shape(dtype, shape, encoding):
         "x", "text", lambda windows: np.zeros((2, *shape), dtype), (9,), RATE
     )
     assert spec == FeatureSpec("x", dtype, shape, encoding, "text")
+
+
+@pytest.mark.parametrize("call", ["rms()", "spectral_flatness()", "stft(n_fft=64)"])
+def test_without_a_common_rate_there_are_no_axes(call):
+    transform = parse_transform(call)
+    spec = check_transform("x", call, transform, (4000,), RATE)
+    same = check_transform("x", call, transform, (4000,), None)
+    assert len(spec.axes) > 0
+    assert same == replace(spec, axes=())
 
 
 @pytest.mark.parametrize("dtype", ["<U3", "S3"])

@@ -162,6 +162,41 @@ def test_problems(dtype, shape, kind, fact):
         decode_image(b"", kind, dtype, shape)
 
 
+@pytest.mark.parametrize(("shape", "found"), [
+    ((None, None), (5, 6)), ((5, None), (5, 6)), ((None, 6), (5, 6)),
+    ((None, None, 1), (5, 6, 1)), ((None, 6, None), (5, 6, 1)),
+    ((None, None, None), (5, 6, 3)), ((5, None, 3), (5, 6, 3)),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_sizes_that_differ_between_images(kind, shape, found):
+    assert image_problem("uint8", shape, kind) is None
+    array = smooth(*found)
+    encoded = encode_image(array, kind)
+    decoded = decode_image(encoded, kind, "uint8", shape)
+    np.testing.assert_array_equal(decoded, decode_image(encoded, kind, "u1", found))
+    assert decoded.shape == found
+
+
+@pytest.mark.parametrize(("shape", "array_shape"), [
+    ((None, None), (5, 6, 3)), ((None, None, 1), (5, 6, 3)), ((None, 7), (5, 6)),
+    ((4, None), (5, 6)), ((None, None, 3), (5, 6)),
+])  # fmt: skip
+def test_sizes_that_do_not_fit(shape, array_shape):
+    with raises(InputError, naming=["png", 5, 6]):
+        decode_image(encode_image(smooth(*array_shape), "png"), "png", "uint8", shape)
+
+
+@pytest.mark.parametrize(("dtype", "shape", "fact"), [
+    ("uint8", None, "shape"), ("uint8", (None,), "shape"),
+    ("uint8", (None, None, 5), "shape"), ("uint16", (None, None, None), "uint8"),
+    ("uint8", (None, 0), "row"), ("uint8", (None, 65501), 65500),
+])  # fmt: skip
+def test_problems_of_sizes_that_differ(dtype, shape, fact):
+    assert str(fact) in image_problem(dtype, shape, "jpeg")
+    with raises(RecipeError, "image", f"{dtype} {shape}"):
+        decode_image(b"", "jpeg", dtype, shape)
+
+
 @pytest.mark.parametrize(("shape", "kind"), [
     ((65500, 1), "jpeg"), ((1, 65500), "jpeg"), ((1, 65501), "png"),
     ((1, MOST_PIXELS), "png"),

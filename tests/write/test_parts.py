@@ -14,12 +14,8 @@ from beam_pipeline.storage.tfrecord import (
     read_records,
     record_bounds,
 )
-from beam_pipeline.write.parts import (
-    PartWriter,
-    ShardSizes,
-    cut_shards,
-    join_pieces,
-)
+from beam_pipeline.write.part_shards import cut_shards, join_pieces
+from beam_pipeline.write.parts import PartWriter, ShardSizes
 
 
 def records_of(sizes, seed=0):

@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.write.exact_sums import ExactSums
+from beam_pipeline.write.feature_statistics import QUANTILES, FeatureStatistics
 from beam_pipeline.write.histogram import Histogram
-from beam_pipeline.write.statistics import (
-    QUANTILES,
-    DataStatistics,
-    FeatureStatistics,
-    SignalStatistics,
-)
+from beam_pipeline.write.statistics import DataStatistics, SignalStatistics
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 singles = st.floats(width=32, allow_nan=False, allow_infinity=False)

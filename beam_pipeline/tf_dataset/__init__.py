@@ -1,0 +1,120 @@
+"""Functions on ``tf.data``: folders of audio as data sets, windows, maps, batches.
+
+The names and calls are those of the package ``tf_dataset``; docs/coming-from-tf-dataset
+says what differs.
+
+In: a folder or a data frame of audio files, or any ``tf.data.Dataset`` of dicts with a
+signal. Out: a ``tf.data.Dataset``. Nothing is written. Read :mod:`.training` first: it
+shows the whole chain.
+
+::
+
+    metadata -> signals -> windows -> levels, analytic, prepare, transforms -> batches
+    a frame     Dataset    Dataset    one map each                            Dataset
+
+==================== ===============================================================
+:mod:`.metadata`     construct_metadata: a folder as a data frame
+:mod:`.signals`      signal_dataset: a data frame as whole signals
+:mod:`.windows`      dataset_signal_slice_windows
+:mod:`.levels`       dataset_signal_normalize, dataset_signal_safe_rescale
+:mod:`.analytic`     dataset_signal_apply_hilbert, dataset_signal_downsample
+:mod:`.prepare`      dataset_prepare_signal_for_ml, prepare_signal_for_ml
+:mod:`.transforms`   as_tf: any transform of the catalogue in ``ds.map``
+:mod:`.batches`      dataset_batch, dataset_onehot, dataset_compact, ...
+:mod:`.structure`    grab, info, shapes
+:mod:`.training`     dataset_from_dir, training_dataset
+==================== ===============================================================
+
+``record_dataset`` and ``replay_dataset`` are here, too; they write and read any data
+set.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from beam_pipeline.tf_dataset.analytic import (
+    dataset_signal_apply_analytic,
+    dataset_signal_apply_hilbert,
+    dataset_signal_downsample,
+)
+from beam_pipeline.tf_dataset.batches import (
+    dataset_batch,
+    dataset_compact,
+    dataset_flatten,
+    dataset_onehot,
+    dataset_prefetch,
+    dataset_repeat,
+    dataset_set_shapes,
+    dataset_shuffle,
+    dataset_unbatch,
+)
+from beam_pipeline.tf_dataset.levels import (
+    dataset_signal_normalize,
+    dataset_signal_safe_rescale,
+    safe_rescale,
+)
+from beam_pipeline.tf_dataset.metadata import construct_metadata
+from beam_pipeline.tf_dataset.prepare import (
+    dataset_prepare_signal_for_ml,
+    prepare_signal_for_ml,
+    prepare_signal_for_ml_lite,
+)
+from beam_pipeline.tf_dataset.signals import signal_dataset
+from beam_pipeline.tf_dataset.structure import grab, info, shapes
+from beam_pipeline.tf_dataset.training import dataset_from_dir, training_dataset
+from beam_pipeline.tf_dataset.transforms import as_tf
+from beam_pipeline.tf_dataset.windows import dataset_signal_slice_windows
+
+if TYPE_CHECKING:
+    from beam_pipeline.elements.record_dataset import record_dataset
+    from beam_pipeline.read.replay import replay_dataset
+
+# Imported on first use, because writing needs more than reading.
+_ELSEWHERE = {
+    "record_dataset": "beam_pipeline.elements.record_dataset",
+    "replay_dataset": "beam_pipeline.read.replay",
+}
+
+__all__ = [
+    "as_tf",
+    "construct_metadata",
+    "dataset_batch",
+    "dataset_compact",
+    "dataset_flatten",
+    "dataset_from_dir",
+    "dataset_onehot",
+    "dataset_prefetch",
+    "dataset_prepare_signal_for_ml",
+    "dataset_repeat",
+    "dataset_set_shapes",
+    "dataset_shuffle",
+    "dataset_signal_apply_analytic",
+    "dataset_signal_apply_hilbert",
+    "dataset_signal_downsample",
+    "dataset_signal_normalize",
+    "dataset_signal_safe_rescale",
+    "dataset_signal_slice_windows",
+    "dataset_unbatch",
+    "grab",
+    "info",
+    "prepare_signal_for_ml",
+    "prepare_signal_for_ml_lite",
+    "record_dataset",
+    "replay_dataset",
+    "safe_rescale",
+    "shapes",
+    "signal_dataset",
+    "training_dataset",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,232 @@
+"""A folder of files as a data frame: paths, classes and targets."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from beam_pipeline.errors import OptionError
+from beam_pipeline.inputs.duplicates import normal_path
+from beam_pipeline.inputs.labels import Labeler
+from beam_pipeline.storage import files
+from beam_pipeline.storage.files import PathLike
+
+
+def construct_metadata(
+    data_dir: PathLike,
+    labels: Mapping[str, str] | Sequence[str] | None = None,
+    label_colname: str = "class",
+    targets: Sequence[Any] | None = None,
+    metadata: pd.DataFrame | PathLike | None = None,
+    ext: str = ".wav",
+    create_targets: bool = True,
+) -> pd.DataFrame:
+    """Lists the files of a folder with their classes.
+
+    Parameters
+    ----------
+    data_dir : path
+        The folder, on any file system of Beam. Folders in it are listed, too.
+    labels : mapping, sequence or None
+        The class of each file. A sequence has one for each file, in the order of the
+        listing. A mapping has paths as keys: absolute, relative to ``data_dir`` or to
+        the current folder, or a file's name if only one file has it; it must have all
+        files and no others. None: the column ``label_colname`` of ``metadata`` if it
+        has one, or else the text after the last underscore of each name, before the
+        extension.
+    label_colname : str
+        The name of the column with the classes.
+    targets : sequence, optional
+        What to predict, one for each file in the order of the listing: numbers, or
+        arrays of the same shape. Then no targets are made from the classes, and names
+        need not have any: if one has none, there are no columns of classes. Default:
+        the column ``target`` of ``metadata`` if it has one.
+    metadata : data frame or path, optional
+        More columns, as a frame or a CSV file with a column ``filepath``, whose paths
+        are spelled like the keys of ``labels``. Every file needs one row; rows of other
+        files are left out. ``num_classes`` in it is ignored.
+    ext : str
+        How names end, in any case.
+    create_targets : bool
+        Whether to number the classes, in the order of their first file, when there are
+        no ``targets``. False: no column ``target``.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each file, sorted by its path in the folder. Columns: ``filepath``
+        (absolute), the classes, ``num_classes`` (their number, the same in all rows),
+        ``target``, and those of ``metadata``.
+
+    Raises
+    ------
+    OptionError
+        A ValueError: if there is no file, a file has no class, or labels, targets or
+        metadata do not fit the files.
+
+    Examples
+    --------
+    >>> construct_metadata("data", ext=".mp3")  # doctest: +SKIP
+                    filepath      class  num_classes  target
+    0  /data/1_passenger.mp3  passenger            2       0
+    1        /data/2_tug.mp3        tug            2       1
+    """
+    folder = files.absolute(os.fspath(data_dir))
+    paths = _list_paths(folder, ext)
+    frame = pd.DataFrame({"filepath": paths})
+    more = _matching_rows(metadata, folder, paths)
+    if labels is None and more is not None and label_colname in more:
+        labels = more[label_colname].tolist()
+    if targets is None and more is not None and "target" in more:
+        targets = more["target"].tolist()
+    if labels is not None or targets is None or _names_have_classes(paths, folder):
+        classes = _classes(labels, folder, paths)
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(classes))}
+        frame[label_colname] = classes
+        frame["num_classes"] = len(numbers)
+        if targets is None and create_targets:
+            frame["target"] = np.array([numbers[name] for name in classes], np.int64)
+    if targets is not None:
+        _check_length("targets", targets, paths)
+        frame["target"] = list(np.asarray(targets))
+    if more is not None:
+        for name in more.columns.difference(frame.columns, sort=False):
+            frame[name] = more[name].to_numpy()
+    return frame
+
+
+def _list_paths(folder: str, ext: str) -> list[str]:
+    if not files.is_folder(folder):
+        raise OptionError("data_dir", "must be a folder", folder)
+    ending = ext.lower()
+    names = [n for n in files.list_files(folder) if n.lower().endswith(ending)]
+    if not names:
+        raise OptionError(
+            "data_dir", f"has no file that ends in {ext}; check `ext`", folder
+        )
+    return [files.join(folder, name) for name in names]
+
+
+def _classes(labels: Any, folder: str, paths: list[str]) -> list[str]:
+    """Returns the class of each file."""
+    if labels is None:
+        return [_class_in_name(path, folder) for path in paths]
+    if isinstance(labels, Mapping):
+        places = _find_files("labels", labels, folder, paths)
+        by_place = dict(zip(places, labels.values(), strict=True))
+        for place, path in enumerate(paths):
+            if place not in by_place:
+                raise OptionError("labels", "has no class for this file", path)
+        if None in by_place:
+            stray = list(labels)[places.index(None)]
+            raise OptionError(
+                "labels",
+                f"must have only files of {folder}; give paths relative to it, or "
+                "absolute paths",
+                stray,
+            )
+        return [str(by_place[place]) for place in range(len(paths))]
+    if isinstance(labels, str | bytes) or not hasattr(labels, "__len__"):
+        raise OptionError(
+            "labels", "must be a mapping from files to classes, or a sequence", labels
+        )
+    _check_length("labels", labels, paths)
+    return [str(label) for label in labels]
+
+
+def _names_have_classes(paths: list[str], folder: str) -> bool:
+    try:
+        _classes(None, folder, paths)
+    except OptionError:
+        return False
+    return True
+
+
+def _class_in_name(path: str, folder: str) -> str:
+    try:
+        return str(Labeler("name").label(path, folder))
+    except ValueError:
+        raise OptionError(
+            "labels",
+            "must be given, because this file's name has no text after an underscore",
+            path,
+        ) from None
+
+
+def _check_length(option: str, values: Sequence[Any], paths: Sequence[str]) -> None:
+    if len(values) != len(paths):
+        raise OptionError(
+            option,
+            f"must have one value for each of the {len(paths)} files, in the order of "
+            f"their paths ({paths[0]} is the first)",
+            f"{len(values)} values",
+        )
+
+
+def _find_files(
+    option: str, names: Any, folder: str, paths: Sequence[str]
+) -> list[int | None]:
+    """Returns the place of the file that each name stands for; None for other files.
+
+    Raises
+    ------
+    OptionError
+        If a name could be that of several files, or two names are the same file.
+    """
+    place_of = {path: place for place, path in enumerate(paths)}
+    base_names = Counter(os.path.basename(path) for path in paths)
+    by_base = {os.path.basename(path): place for path, place in place_of.items()}
+    found: list[int | None] = []
+    named: dict[int, str] = {}
+    for given in names:
+        name = os.fspath(given)
+        spellings = normal_path(folder, name), files.absolute(name)
+        place = next((place_of[s] for s in spellings if s in place_of), None)
+        if place is None and base_names[name] > 1:
+            raise OptionError(
+                option,
+                f"has a name that {base_names[name]} files in {folder} share; give "
+                "their paths relative to it",
+                name,
+            )
+        if place is None:
+            place = by_base.get(name)
+        if place is not None and named.setdefault(place, name) != name:
+            raise OptionError(
+                option, f"has both {named[place]} and {name}, the same file", name
+            )
+        found.append(place)
+    return found
+
+
+def _matching_rows(
+    metadata: Any, folder: str, paths: Sequence[str]
+) -> pd.DataFrame | None:
+    """Returns the row of each file, in the order of the files."""
+    if metadata is None:
+        return None
+    if isinstance(metadata, str | os.PathLike):
+        with files.open_read(files.absolute(os.fspath(metadata))) as file:
+            metadata = pd.read_csv(file)
+    if not isinstance(metadata, pd.DataFrame):
+        raise OptionError(
+            "metadata", "must be a data frame or a CSV file", type(metadata).__name__
+        )
+    if "filepath" not in metadata:
+        raise OptionError(
+            "metadata", "must have a column filepath", ", ".join(map(str, metadata))
+        )
+    places = _find_files("metadata", metadata["filepath"], folder, paths)
+    row_of: dict[int, int] = {}
+    for row, place in enumerate(places):
+        if place is not None and row_of.setdefault(place, row) != row:
+            raise OptionError("metadata", "has several rows for a file", paths[place])
+    for place, path in enumerate(paths):
+        if place not in row_of:
+            raise OptionError("metadata", "has no row for this file", path)
+    return metadata.iloc[[row_of[place] for place in range(len(paths))]]

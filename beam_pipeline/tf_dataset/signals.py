@@ -1,0 +1,363 @@
+"""A data frame of files as a data set of whole signals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import tensorflow as tf
+
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.storage import files
+from beam_pipeline.tf_dataset.audio_files import (
+    DTYPES,
+    as_complex_signal,
+    probe_file,
+    read_file,
+)
+from beam_pipeline.tf_dataset.structure import in_graph
+from beam_pipeline.tf_dataset.table import (
+    Columns,
+    add_targets,
+    cast_targets,
+    columns_of,
+)
+
+Row = dict[str, Any]
+
+
+def signal_dataset(
+    df: pd.DataFrame,
+    onehot_categoricals: bool = False,
+    infinite: bool = False,
+    use_soundfile: bool = True,
+    keep_filepath: bool = True,
+    parallel_files: int | None = None,
+    overwrite_db: bool = True,
+    targets: Any = None,
+    as_complex: bool = False,
+    signal_dtype: str = "float32",
+    target_dtype: str = "int32",
+    num_parallel_calls: int = 4,
+    process_db_entry: Callable[[Row], Mapping[str, Any]] | None = None,
+    data_key: str = "signal",
+    load_grams: bool = False,
+    verbose: bool = False,
+    *,
+    channels: str | int = "keep",
+) -> tf.data.Dataset:
+    """Reads the files of a data frame, each as a whole signal.
+
+    Parameters
+    ----------
+    df : pandas.DataFrame
+        A row for each file, as :func:`construct_metadata` returns it. Column
+        ``filepath`` is needed, except with ``process_db_entry``. A column ``class``
+        without ``target`` makes one: the index of the class in their sorted list.
+        :func:`.table.columns_of` says which types columns may have.
+    onehot_categoricals : bool
+        Whether ``target`` becomes an int64 vector of ``num_classes`` values.
+    infinite : bool
+        Whether to repeat the files without end.
+    use_soundfile : bool
+        False: samples as int32, whatever ``signal_dtype`` is. Any file that can be
+        decoded will do.
+    keep_filepath : bool
+        Whether elements keep ``filepath``.
+    parallel_files : int, optional
+        The number of files to decode at once. Default: ``num_parallel_calls``.
+    overwrite_db : bool
+        Has no effect: nothing is written.
+    targets : array, optional
+        One value or array for each row; replaces the column ``target``.
+    as_complex : bool
+        Whether ``signal`` is channel 0 + i * channel 1. Files must have two channels.
+    signal_dtype : str
+        ``float32`` or ``float64``: samples in [-1, 1]. ``int16`` or ``int32``: full
+        scale, 1.0 is ``2**15`` or ``2**31``.
+    target_dtype : str
+        The type of whole targets. Targets with fractions become float32, unless this
+        is a type of floats.
+    num_parallel_calls : int
+        The number of files to decode at once. The order stays that of the rows.
+    process_db_entry : callable, optional
+        Your own loader, from a dict to a dict. It gets a row as numbers and text (of
+        type ``str``), runs in Python, and may call TensorFlow. It is called once
+        before the data set starts, to find types and numbers of axes.
+    data_key : str
+        The key of the signal.
+    load_grams : bool
+        Whether files are ``.npz`` archives: ``signal`` is the array with the name
+        ``data_key``, or else the only array. Its type stays. ``fs`` is the array
+        ``fs`` where there is one.
+    verbose : bool
+        Whether to print how many files there are, and the first one's format.
+    channels : str or int
+        ``"keep"``: all; ``"mix"``: their mean; ``k``: channel k, from 0.
+
+    Returns
+    -------
+    tf.data.Dataset
+        Dicts with every column, in the order of the frame:
+
+        ============== ======================= ===================================
+        key            type and shape          meaning
+        ============== ======================= ===================================
+        ``signal``     ``signal_dtype`` (n,)   samples; (n, channels) if several
+        ``fs``         int32                   sample rate, Hz
+        ``index``      int64                   the number of the row
+        ``target``     ``target_dtype``        what to predict
+        others         as in the frame         text is string, whole numbers int64
+        ============== ======================= ===================================
+
+    Raises
+    ------
+    OptionError
+        A ValueError: if an argument or a column cannot be used.
+    ClipError
+        If the first file cannot be read. If a later one cannot, iterating raises
+        ``tf.errors.OpError``, whose message names the file.
+
+    Notes
+    -----
+    Files of one data set have the same number of channels; ``channels`` helps where
+    they do not. Decoding runs in Python, so the data set cannot be sent to other
+    processes; record it first.
+    """
+    columns = _columns(df, targets, target_dtype, data_key)
+    depth = _depth(columns) if onehot_categoricals else 0
+    rows = len(columns["index"])
+    load = _loader(
+        columns,
+        use_soundfile=use_soundfile,
+        as_complex=as_complex,
+        signal_dtype=signal_dtype,
+        process_db_entry=process_db_entry,
+        data_key=data_key,
+        load_grams=load_grams,
+        channels=channels,
+        verbose=verbose,
+    )
+    if verbose:
+        print(f"{rows} files")
+    dataset = tf.data.Dataset.from_tensor_slices(columns)
+    if infinite:
+        dataset = dataset.repeat()
+
+    @in_graph
+    def run(row: Row) -> Row:
+        element = load(row)
+        if depth:
+            element["target"] = tf.one_hot(element["target"], depth, dtype=tf.int64)
+        if not keep_filepath:
+            element.pop("filepath", None)
+        return dict(sorted(element.items()))
+
+    return dataset.map(run, num_parallel_calls=parallel_files or num_parallel_calls)
+
+
+def _columns(
+    df: pd.DataFrame, targets: Any, target_dtype: str, data_key: str
+) -> Columns:
+    """Returns the columns of all rows, with their numbers and targets."""
+    if not isinstance(df, pd.DataFrame):
+        raise OptionError("df", "must be a data frame", type(df).__name__)
+    if df.empty:
+        raise OptionError("df", "has no rows")
+    for name in ("index", "fs", data_key):
+        if name in df:
+            raise OptionError(
+                "df", "must not have a column of this name; rename it", name
+            )
+    columns = columns_of(df)
+    add_targets(columns, targets)
+    cast_targets(columns, target_dtype)
+    columns["index"] = np.arange(len(df), dtype=np.int64)
+    return columns
+
+
+def _depth(columns: Columns) -> int:
+    """Returns the number of classes, to which targets must fit."""
+    targets = columns.get("target")
+    if targets is None or targets.dtype.kind not in "iu" or targets.ndim != 1:
+        raise OptionError(
+            "onehot_categoricals", "needs one whole number as target of each row", True
+        )
+    depth = int(columns.get("num_classes", targets + 1).max())
+    if targets.min() < 0 or targets.max() >= depth:
+        raise OptionError(
+            "onehot_categoricals",
+            f"needs targets from 0 to {depth - 1}, because num_classes is {depth}",
+            int(targets.max() if targets.max() >= depth else targets.min()),
+        )
+    return depth
+
+
+def _loader(
+    columns: Columns,
+    *,
+    use_soundfile: bool,
+    as_complex: bool,
+    signal_dtype: str,
+    process_db_entry: Callable[[Row], Mapping[str, Any]] | None,
+    data_key: str,
+    load_grams: bool,
+    channels: str | int,
+    verbose: bool,
+) -> Callable[[Row], Row]:
+    """Returns a function that adds the signal to a row of tensors."""
+    if process_db_entry is not None:
+        if not callable(process_db_entry):
+            raise OptionError(
+                "process_db_entry", "must be callable and return a dict",
+                process_db_entry,
+            )  # fmt: skip
+        return _python_loader(process_db_entry, columns, "process_db_entry")
+    if "filepath" not in columns:
+        raise OptionError("df", "must have a column filepath", ", ".join(columns))
+    if load_grams:
+        return _python_loader(_gram_loader(data_key), columns, "load_grams")
+    dtype = signal_dtype if use_soundfile else "int32"
+    if dtype not in DTYPES:
+        raise OptionError(
+            "signal_dtype", f"must be one of {', '.join(DTYPES)}", signal_dtype
+        )
+    if as_complex and (np.dtype(dtype).kind == "i" or channels != "keep"):
+        raise OptionError(
+            "as_complex", "needs floats, and all channels", (dtype, channels)
+        )
+    return _audio_loader(columns, dtype, as_complex, data_key, channels, verbose)
+
+
+def _audio_loader(
+    columns: Columns,
+    dtype: str,
+    as_complex: bool,
+    data_key: str,
+    channels: str | int,
+    verbose: bool,
+) -> Callable[[Row], Row]:
+    first = columns["filepath"][0].decode()
+    info = probe_file(files.absolute(first))
+    if verbose:
+        print(
+            f"{first}: {info.format} {info.subtype}, {info.sample_rate_hz} Hz, "
+            f"{info.channels} channels"
+        )
+    kept = info.channels if channels == "keep" else 1
+    shape = (None,) if kept == 1 or as_complex else (None, kept)
+    if as_complex:
+        returned = tf.complex128 if dtype == "float64" else tf.complex64
+    else:
+        returned = tf.as_dtype(dtype)
+
+    def read(filepath: bytes) -> tuple[npt.NDArray[Any], np.int32]:
+        path = files.absolute(filepath.decode())
+        samples, rate = read_file(path, dtype, channels)
+        if as_complex:
+            samples = as_complex_signal(samples, path)
+        found = samples.shape[1:]
+        if found != shape[1:]:
+            raise InputError(
+                f"{path} has {found[0] if found else 1} channels, but {first} has "
+                f"{kept}. Give `channels` mix or the number of a channel, or leave out "
+                "these files."
+            )
+        return samples, np.int32(rate)
+
+    def load(row: Row) -> Row:
+        signal, rate = tf.numpy_function(read, [row["filepath"]], [returned, tf.int32])
+        signal.set_shape(shape)
+        rate.set_shape(())
+        return {**row, data_key: signal, "fs": rate}
+
+    return load
+
+
+def _gram_loader(data_key: str) -> Callable[[Row], Row]:
+    """Returns a loader of one array, and of ``fs``, from an archive of NumPy."""
+
+    def load(row: Row) -> Row:
+        path = files.absolute(row["filepath"])
+        with files.open_read(path) as file, np.load(file) as archive:
+            names = [name for name in archive.files if name != "fs"]
+            if data_key not in names and len(names) != 1:
+                raise InputError(
+                    f"{path} has the arrays {', '.join(names)}. Give `data_key` the "
+                    "name of one of them."
+                )
+            name = data_key if data_key in names else names[0]
+            found = {**row, data_key: archive[name]}
+            if "fs" in archive.files:
+                found["fs"] = np.int32(archive["fs"])
+        return found
+
+    return load
+
+
+def _python_loader(
+    function: Callable[[Row], Mapping[str, Any]], columns: Columns, option: str
+) -> Callable[[Row], Row]:
+    """Returns a loader that calls a function of Python for each row."""
+    names = list(columns)
+
+    def call(*values: Any) -> dict[str, npt.NDArray[Any]]:
+        row = {name: _plain(value) for name, value in zip(names, values, strict=True)}
+        where = row.get("filepath", f"row {row['index']}")
+        result = function(row)
+        if not isinstance(result, Mapping):
+            raise OptionError(
+                option, f"must return a dict, also for {where}", type(result).__name__
+            )
+        return {str(name): _as_array(value) for name, value in result.items()}
+
+    first = call(*(column[0] for column in columns.values()))
+    kinds = {name: (value.dtype, value.ndim) for name, value in first.items()}
+    types = [_tensor_type(value) for value in first.values()]
+
+    def read(*values: Any) -> list[npt.NDArray[Any]]:
+        found = call(*values)
+        other = {name: (value.dtype, value.ndim) for name, value in found.items()}
+        if other != kinds:
+            row = dict(zip(names, map(_plain, values), strict=True))
+            raise InputError(
+                f"{option} returns {_listed(other)} for "
+                f"{row.get('filepath', row['index'])}, but {_listed(kinds)} for the "
+                "first row. Return the same names, types and numbers of axes."
+            )
+        return [found[name] for name in kinds]
+
+    def load(row: Row) -> Row:
+        tensors = tf.numpy_function(read, [row[name] for name in names], types)
+        for tensor, (_, axes) in zip(tensors, kinds.values(), strict=True):
+            tensor.set_shape([None] * axes)
+        return dict(zip(kinds, tensors, strict=True))
+
+    return load
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value of a row as a loader gets it: text as ``str``."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _as_array(value: Any) -> npt.NDArray[Any]:
+    array = np.asarray(value)
+    if array.dtype.kind == "U":
+        array = np.char.encode(array, "utf-8")
+    # TensorFlow takes text as Python's bytes.
+    return array.astype(object) if array.dtype.kind == "S" else array
+
+
+def _tensor_type(value: npt.NDArray[Any]) -> tf.DType:
+    return tf.string if value.dtype.kind == "O" else tf.as_dtype(value.dtype)
+
+
+def _listed(kinds: Mapping[str, tuple[np.dtype[Any], int]]) -> str:
+    return ", ".join(
+        f"{name} ({dtype if dtype.kind != 'O' else 'text'}, {axes} axes)"
+        for name, (dtype, axes) in kinds.items()
+    )

@@ -1,0 +1,303 @@
+"""Transforms of the catalogue, and your own, as functions for ``ds.map``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from beam_pipeline.errors import InputError, OptionError, RecipeError
+from beam_pipeline.examples.features import check_transform
+from beam_pipeline.examples.trial import run_on_windows
+from beam_pipeline.tf_dataset.structure import full_scale, in_graph
+from beam_pipeline.transforms.base import (
+    Chain,
+    Transform,
+    apply_transform,
+    needs_sample_rate,
+    rate_after,
+    whole,
+)
+from beam_pipeline.transforms.expressions import parse_transform
+
+# Where the rate, or the length, is known only when a signal arrives, a transform is
+# tried at each of these. Axes of the same size at all of them do not depend on it.
+TRIAL_RATES_HZ = (48000, 44100, 16000)
+TRIAL_FRAMES = (65536, 44100)
+
+FloatArray = npt.NDArray[np.float32]
+
+
+def as_tf(
+    transform: Transform | str,
+    key: str = "signal",
+    into: str | None = None,
+    sample_rate: int | None = None,
+    batched: bool = False,
+) -> Callable[[Any], Any]:
+    """Makes a function for ``ds.map`` from a transform.
+
+    ::
+
+        ds = ds.map(as_tf("log_mel(n_mels=64)|delta()", into="log_mel"))
+
+    The values are those that ``record`` stores for the same window with the same
+    transform, bit for bit.
+
+    Parameters
+    ----------
+    transform : Transform or str
+        A transform as ``record(features=...)`` takes it: an expression, an object of
+        the catalogue such as ``LogMel(n_mels=64)``, or any callable from windows to
+        features. Here a callable may also be a lambda or a local function.
+    key : str
+        The key of the signal, in elements that are dicts.
+    into : str, optional
+        The key of the result. Default: ``key``, so the result replaces the signal.
+    sample_rate : int, optional
+        Hz; needed where elements have no ``fs``. If both are there, they must agree.
+        With it, all axes of the result are static.
+    batched : bool
+        Whether the first axis counts windows.
+
+    Returns
+    -------
+    callable
+        From a tensor to a tensor, or from a dict to a dict. The signal has the shape
+        (frames,) or (channels, frames), after the axis of windows if ``batched``. It is
+        float32, float64, or whole numbers, which count as full scale: int16 is divided
+        by ``2**15``. A dict in which the result replaces the signal has the new ``fs``
+        if the transform changes the rate.
+
+    Raises
+    ------
+    OptionError
+        A ValueError: if the expression cannot be read, or ``sample_rate`` is not a
+        whole number of at least 1. When the function is mapped: if the signal is
+        missing or has another type or shape, the rate is unknown and needed, or the
+        transform fails on silence.
+
+    Notes
+    -----
+    The type and the shape of the result come from a trial on silence. Without
+    ``sample_rate``, or with signals of unknown length, the trial runs at several rates
+    and lengths. Axes whose size they change are then not static;
+    ``dataset_set_shapes`` makes them so.
+
+    A transform that fails on a signal raises ``tf.errors.OpError`` when the element is
+    read. The message names the transform, and the file and the window if they are in
+    the element. Transforms run in Python, so the data set cannot be sent to other
+    processes.
+
+    Examples
+    --------
+    >>> function = as_tf("rms(frame=4,hop=4)")
+    >>> function(tf.constant([3.0, 3, 3, 3, 0, 0, 0, 0])).numpy()
+    array([3., 0.], dtype=float32)
+    """
+    text = transform if isinstance(transform, str) else _name_of(transform)
+    step = parse_transform(transform) if isinstance(transform, str) else transform
+    if isinstance(step, type) or not callable(step):
+        raise OptionError(
+            "transform", "must be an expression or a transform, such as LogMel()", step
+        )
+    if sample_rate is not None:
+        sample_rate = whole("sample_rate", sample_rate)
+    runner = _Runner(step, text, into or key, sample_rate, batched)
+
+    @in_graph
+    def run(element: Any) -> Any:
+        if not isinstance(element, Mapping):
+            return runner.run(tf.convert_to_tensor(element), {})[0]
+        if key not in element:
+            raise OptionError("key", f"is not one of {', '.join(sorted(element))}", key)
+        values, rate = runner.run(element[key], element)
+        found = {**element, into or key: values}
+        if into in (None, key) and "fs" in element and runner.changes_rate():
+            found["fs"] = tf.cast(rate, element["fs"].dtype)
+        return found
+
+    return run
+
+
+def _name_of(transform: Any) -> str:
+    if getattr(type(transform), "__repr__", None) in (None, object.__repr__):
+        return type(transform).__name__
+    return getattr(transform, "__name__", None) or repr(transform)
+
+
+class _Runner:
+    """Runs a transform on tensors."""
+
+    def __init__(
+        self,
+        transform: Transform,
+        text: str,
+        name: str,
+        sample_rate: int | None,
+        batched: bool,
+    ) -> None:
+        self._transform = transform
+        self._text = text
+        self._name = name
+        self._rate = sample_rate
+        self._batched = batched
+
+    def run(self, signal: Any, element: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Returns the features of a signal, or of a batch, and their sample rate.
+
+        ``element`` may have ``fs``, and ``filepath`` and ``win_start_idx`` for errors.
+        """
+        dtype, shape = self._signature(signal, "fs" in element)
+        names = [n for n in ("fs", "filepath", "win_start_idx") if n in element]
+        values, rate = tf.numpy_function(
+            partial(self._call, shape, names),
+            [_as_float32(signal), *(element[name] for name in names)],
+            [dtype, tf.int64],
+        )
+        lead = signal.shape[:1].as_list() if self._batched else []
+        values.set_shape([*lead, *shape])
+        like = element["fs"].shape if "fs" in element else ()
+        rate = tf.broadcast_to(rate, tf.shape(element["fs"]) if like else [])
+        rate.set_shape(like)
+        return values, rate
+
+    def changes_rate(self) -> bool:
+        return any(hasattr(step, "rate_after") for step in self._steps())
+
+    def _steps(self) -> Sequence[Any]:
+        if isinstance(self._transform, Chain):
+            return self._transform.steps
+        return (self._transform,)
+
+    def _signature(self, signal: Any, has_rate: bool) -> tuple[tf.DType, list[Any]]:
+        """Returns the type, and the shape for one window, of the features."""
+        shape = signal.shape
+        rank = None if shape.rank is None else shape.rank - self._batched
+        if rank not in (1, 2):
+            window = "(frames,) or (channels, frames)"
+            raise OptionError(
+                "key",
+                f"must name signals of shape {window}"
+                + (" after the axis of windows" if self._batched else "")
+                + f"; {self._name} has the shape {shape}",
+                self._name,
+            )
+        if signal.dtype.is_complex or signal.dtype in (tf.string, tf.bool):
+            raise OptionError(
+                "key", f"must name real signals, not {signal.dtype.name}", self._name
+            )
+        *channels, frames = shape.as_list()[self._batched :]
+        if None in channels:
+            raise OptionError(
+                "key", "must name signals with a known number of channels", self._name
+            )
+        rates: Sequence[int | None] = [self._rate]
+        if self._rate is None and has_rate and needs_sample_rate(self._transform):
+            rates = TRIAL_RATES_HZ
+        lengths = TRIAL_FRAMES if frames is None else [frames]
+        return self._try(channels, lengths, rates)
+
+    def _try(
+        self,
+        channels: list[int],
+        lengths: Sequence[int],
+        rates: Sequence[int | None],
+    ) -> tuple[tf.DType, list[Any]]:
+        found: list[tuple[str, tuple[int, ...]]] = []
+        failures = []
+        for length in lengths:
+            for rate in rates:
+                try:
+                    spec = check_transform(
+                        self._name, self._text, self._transform,
+                        (*channels, length), rate,
+                    )  # fmt: skip
+                except RecipeError as error:
+                    failures.append(error)
+                else:
+                    found.append((spec.dtype, spec.sizes))
+        if not found:
+            raise failures[0]
+        kinds = {(dtype, len(sizes)) for dtype, sizes in found}
+        if len(kinds) > 1:
+            raise OptionError(
+                "transform",
+                "returns another type or number of axes at another sample rate or "
+                "length; give `sample_rate`, and windows of a fixed length",
+                self._text,
+            )
+        # One success of several does not show what the sizes depend on.
+        sure = len(found) > 1 or len(lengths) * len(rates) == 1
+        axes = zip(*(sizes for _, sizes in found), strict=True)
+        shape = [axis[0] if sure and len(set(axis)) == 1 else None for axis in axes]
+        return tf.as_dtype(found[0][0]), shape
+
+    def _call(
+        self, shape: list[Any], names: list[str], signal: FloatArray, *others: Any
+    ) -> tuple[npt.NDArray[Any], np.int64]:
+        given = dict(zip(names, others, strict=True))
+        windows = signal if self._batched else signal[np.newaxis]
+        windows = windows.view()
+        windows.flags.writeable = False
+        path = _first(given.get("filepath", b"a signal")).decode()
+        rate = self._rate_of(given.get("fs"), path)
+        starts = np.broadcast_to(given.get("win_start_idx", 0), len(windows))
+        values = run_on_windows(
+            lambda some: np.asarray(apply_transform(self._transform, some, rate)),
+            (windows,), f"transform {self._text}", starts, path,
+        )  # fmt: skip
+        wanted = [len(windows), *shape]
+        fits = len(wanted) == values.ndim and all(
+            size in (None, found)
+            for size, found in zip(wanted, values.shape, strict=True)
+        )
+        if not fits:
+            raise InputError(
+                f"{path}: {self._text} returns the shape {values.shape[1:]}, but "
+                f"{tuple(shape)} on silence. Give `sample_rate`, or correct your "
+                "transform."
+            )
+        for step in self._steps():
+            rate = rate_after(step, rate)
+        values = _for_tensorflow(values)
+        return (values if self._batched else values[0]), np.int64(rate)
+
+    def _rate_of(self, found: Any, path: str) -> int:
+        """Returns the rate of an element, which must be ``sample_rate`` if given."""
+        if found is None:
+            return self._rate or 0
+        rates = {int(rate) for rate in np.ravel(found)} or {self._rate or 0}
+        if len(rates) > 1 or self._rate not in (None, *rates):
+            listed = ", ".join(map(str, sorted(rates)))
+            wanted = "one rate for each batch" if self._rate is None else self._rate
+            raise InputError(
+                f"{path} has the sample rate {listed} Hz, but {self._text} needs "
+                f"{wanted}. Leave out other files, or resample them first."
+            )
+        return rates.pop()
+
+
+def _first(value: Any) -> Any:
+    flat = np.ravel(np.asarray(value, object))
+    return flat[0] if len(flat) else b"a signal"
+
+
+def _as_float32(signal: Any) -> Any:
+    """Returns samples as recording has them: float32, whole numbers scaled."""
+    if not signal.dtype.is_integer:
+        return tf.cast(signal, tf.float32)
+    return tf.cast(signal, tf.float32) * np.float32(1 / full_scale(signal.dtype))
+
+
+def _for_tensorflow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if values.dtype.kind == "U":
+        values = np.char.encode(values, "utf-8")
+    # TensorFlow takes text as Python's bytes.
+    if values.dtype.kind == "S":
+        return values.astype(object)
+    return values.astype(values.dtype.newbyteorder("="), copy=False)

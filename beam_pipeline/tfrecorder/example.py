@@ -1,0 +1,395 @@
+"""``Example``: a class whose declared attributes become the features of records.
+
+::
+
+    class Clip(Example):
+        def __init__(self, name, label):
+            super().__init__()
+            self.name, self._label = name, label
+
+        @tfrecordable(dtype=Example.Field.TYPE_INT32)
+        def label(self):
+            return self._label
+
+    @dataclass
+    class Clip(Example):
+        name: str
+        label: int = feature("int32")
+
+Both declare the same feature. The order of the declarations is the order in which
+readers return them; a subclass appends its own to those of its parents.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.examples.spec import FeatureSpec, Shape
+from beam_pipeline.storage import files
+from beam_pipeline.tfrecorder import fields
+from beam_pipeline.tfrecorder.serialising import RecordEncoder
+
+_METADATA = "beam_pipeline.tfrecorder"
+_OWN_FIELDS = "_tfrecordable_fields"
+
+# What is known of each class. There are few, and they are used for every example.
+_DECLARED: dict[type, dict[str, fields.Field]] = {}
+_RELEASED: dict[type, list[str]] = {}
+_ENCODERS: dict[type, RecordEncoder] = {}
+
+E = TypeVar("E", bound="Example")
+
+
+class IgnoreExampleException(Exception):  # the name that user code knows
+    """Raised in ``load`` or ``split``: leaves the example out of the data set."""
+
+
+class StoredProperty(property):
+    """A property whose value is stored; made by :func:`tfrecordable`."""
+
+    field: fields.Field
+
+    def _copy(self, **changed: Any) -> StoredProperty:
+        """Returns the property with another function."""
+        functions = {"fget": self.fget, "fset": self.fset, "fdel": self.fdel}
+        copied = StoredProperty(**{**functions, **changed})
+        copied.field = self.field
+        return copied
+
+    def getter(self, fget: Callable[[Any], Any]) -> StoredProperty:
+        return self._copy(fget=fget)
+
+    def setter(self, fset: Callable[[Any, Any], None]) -> StoredProperty:
+        return self._copy(fset=fset)
+
+    def deleter(self, fdel: Callable[[Any], None]) -> StoredProperty:
+        return self._copy(fdel=fdel)
+
+
+def tfrecordable(
+    dtype: Any, *, optional: bool = False
+) -> Callable[[Callable[[Any], Any]], StoredProperty]:
+    """Declares a property of an :class:`Example` whose value is stored.
+
+    ::
+
+        @tfrecordable(dtype=Example.Field.TYPE_INT32)
+        def label(self):
+            return self._label
+
+        @label.setter
+        def label(self, value):
+            self._label = value
+
+    Parameters
+    ----------
+    dtype : Example.Field, or what ``Example.Field.scalar`` takes
+        The type of the value.
+    optional : bool
+        Whether the value may be None. Then it is not stored.
+
+    Raises
+    ------
+    OptionError
+        If there is no such type.
+    """
+    field = dtype if isinstance(dtype, fields.Field) else fields.Field.scalar(dtype)
+    if optional:
+        field = dataclasses.replace(field, optional=True)
+
+    def decorate(function: Callable[[Any], Any]) -> StoredProperty:
+        declared = StoredProperty(function)
+        declared.field = field
+        return declared
+
+    return decorate
+
+
+def feature(dtype: Any, *, optional: bool = False, **options: Any) -> Any:
+    """Declares a dataclass field with a number or a text that is stored.
+
+    ::
+
+        @dataclass
+        class Clip(Example):
+            label: int = feature("int32")
+            note: str | None = feature("string", optional=True, default=None)
+
+    Parameters
+    ----------
+    dtype : str, type or numpy.dtype
+        ``"string"``, ``"bytes"``, or a dtype of numbers.
+    optional : bool
+        Whether the value may be None. Then it is not stored.
+    **options
+        Those of :func:`dataclasses.field`: ``default``, ``kw_only``, ...
+
+    Raises
+    ------
+    OptionError
+        If there is no such type.
+    """
+    return _dataclass_field(fields.Field.scalar(dtype, optional=optional), options)
+
+
+def array_feature(
+    dtype: Any, shape: Shape | None = None, *, optional: bool = False, **options: Any
+) -> Any:
+    """Declares a dataclass field with an array of numbers that is stored.
+
+    ::
+
+        @dataclass
+        class Clip(Example):
+            data: np.ndarray | None = array_feature("float32", default=None)
+            mel: np.ndarray | None = array_feature("float32", (None, 64), default=None)
+
+    Two instances of the dataclass are compared without their arrays.
+
+    Parameters
+    ----------
+    dtype : str, type or numpy.dtype
+        A dtype of numbers.
+    shape : tuple of int or None, optional
+        If given, arrays of any other shape are refused, and readers know the shape.
+        A size that differs between examples is None.
+    optional : bool
+        Whether the value may still be None when it is stored. Then it is left out.
+    **options
+        Those of :func:`dataclasses.field`: ``default``, ``kw_only``, ...
+
+    Raises
+    ------
+    OptionError
+        If there is no such type.
+    """
+    declared = fields.Field.array(dtype, shape, optional=optional)
+    return _dataclass_field(declared, {"compare": False, **options})
+
+
+def _dataclass_field(declared: fields.Field, options: dict[str, Any]) -> Any:
+    metadata = {**options.pop("metadata", {}), _METADATA: declared}
+    return dataclasses.field(metadata=metadata, **options)
+
+
+class Example:
+    """One example, or what one is made from. A subclass declares what is stored.
+
+    A subclass overrides :meth:`load` if its data are too large to be kept for all
+    examples, :meth:`split` if an example becomes several records, and
+    :meth:`to_csv_row` and :meth:`from_csv_row` for lists of examples in CSV files.
+    """
+
+    Field = fields.Field
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # dataclass(slots=True) makes a second class, without the fields of the first.
+        if _OWN_FIELDS not in vars(cls):
+            setattr(cls, _OWN_FIELDS, dict(_declared_in(cls)))
+
+    def load(self, **kwargs: Any) -> None:
+        """Loads the data into the attributes. Called right before they are stored.
+
+        Raises
+        ------
+        IgnoreExampleException
+            In a subclass: to leave out the example.
+        """
+
+    def split(self, **kwargs: Any) -> Sequence[Example] | None:
+        """Returns the examples to store; as it is, only this one.
+
+        Raises
+        ------
+        IgnoreExampleException
+            In a subclass: to leave out the example.
+        """
+        return [self]
+
+    def release(self) -> None:
+        """Sets the stored attributes to None. Called once they are stored."""
+        for name in _released(type(self)):
+            setattr(self, name, None)
+
+    def to_csv_row(self) -> Sequence[Any]:
+        """Returns what :meth:`from_csv_row` needs to make this example again."""
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define to_csv_row(), which returns the "
+            "values of a row."
+        )
+
+    @classmethod
+    def from_csv_row(cls: type[E], row: list[str], **kwargs: Any) -> E:
+        """Returns the example of a row. A subclass may define a static method."""
+        raise NotImplementedError(
+            f"{cls.__name__} does not define from_csv_row(row, **kwargs), which "
+            "returns an instance."
+        )
+
+    @classmethod
+    def feature_specs(cls) -> tuple[FeatureSpec, ...]:
+        """Returns the specs of the stored features, in the order of declaration.
+
+        An array whose shape is not fixed is followed by its shape, ``<name>/shape``.
+
+        Raises
+        ------
+        OptionError
+            If the class declares none, or a field of it is not a dataclass's.
+        """
+        declared = declared_fields(cls).items()
+        return tuple(spec for name, field in declared for spec in field.specs(name))
+
+    @classmethod
+    def get_tfrecordable_attribute_names(cls) -> list[str]:
+        """Returns the names of the stored attributes, in the order of declaration."""
+        return list(declared_fields(cls))
+
+    @classmethod
+    def get_tfrecordable_ordered_dict(cls) -> OrderedDict[str, fields.Field]:
+        """Returns the types of the stored attributes, in the order of declaration."""
+        return OrderedDict(declared_fields(cls))
+
+    def serialize_to_string(self) -> bytes:
+        """Returns the ``tf.train.Example`` of this example, serialised.
+
+        Raises
+        ------
+        UnstorableAttribute
+            If a value is not of its declared type. It is a TypeError.
+        """
+        return serialise(self)
+
+    def get_byte_size(self) -> int:
+        """Returns the length of :meth:`serialize_to_string`."""
+        return len(self.serialize_to_string())
+
+    @classmethod
+    def parse_from_string(cls, serialized_examples: Any) -> tuple[Any, ...]:
+        """Returns the tensors of one serialised example, in the order of declaration.
+
+        Parameters
+        ----------
+        serialized_examples : bytes, or a scalar tensor of strings
+            For example an element of a ``tf.data.TFRecordDataset``, in its ``map``.
+        """
+        from beam_pipeline.tfrecorder.streaming import make_parser
+
+        return make_parser(cls.feature_specs())(serialized_examples)
+
+    @staticmethod
+    def to_csv_file(filepath: files.PathLike, examples: Iterable[Example]) -> None:
+        """Appends the row of each example to a CSV file on this machine."""
+        with open(filepath, "a", newline="", encoding="utf-8") as file:
+            file.writelines(csv_line(example.to_csv_row()) for example in examples)
+
+    @classmethod
+    def from_csv_file(cls: type[E], filepath: files.PathLike, **kwargs: Any) -> list[E]:
+        """Returns the examples of the rows of a CSV file; see :meth:`from_csv_row`."""
+        return [cls.from_csv_row(row, **kwargs) for row in read_csv_rows(filepath)]
+
+
+def _declared_in(cls: type[Example]) -> Iterator[tuple[str, fields.Field]]:
+    """Yields what the body of a class declares, in its order."""
+    for name, value in vars(cls).items():
+        if isinstance(value, StoredProperty):
+            yield name, value.field
+        elif isinstance(value, dataclasses.Field) and _METADATA in value.metadata:
+            yield name, value.metadata[_METADATA]
+
+
+def declared_fields(cls: type[Example]) -> dict[str, fields.Field]:
+    """Returns the types of all stored attributes of a class; see ``feature_specs``."""
+    if cls in _DECLARED:
+        return _DECLARED[cls]
+    found: dict[str, fields.Field] = {}
+    for parent in reversed(cls.__mro__):
+        found.update(vars(parent).get(_OWN_FIELDS, {}))
+    if not found:
+        raise OptionError(
+            "example_class",
+            "must declare what is stored, with @tfrecordable or feature()",
+            cls.__name__,
+        )
+    for name in found:
+        if isinstance(getattr(cls, name, None), dataclasses.Field):
+            raise OptionError(
+                "example_class",
+                f"declares {name} with feature(), so it needs the decorator "
+                "@dataclasses.dataclass",
+                cls.__name__,
+            )
+    _DECLARED[cls] = found
+    return found
+
+
+def _released(cls: type[Example]) -> list[str]:
+    """Returns the stored attributes that can be set."""
+    if cls not in _RELEASED:
+        found = {name: getattr(cls, name, None) for name in declared_fields(cls)}
+        _RELEASED[cls] = [
+            name
+            for name, value in found.items()
+            if not (isinstance(value, property) and value.fset is None)
+        ]
+    return _RELEASED[cls]
+
+
+def serialise(example: Example, example_class: type[Example] | None = None) -> bytes:
+    """Returns the ``tf.train.Example`` of an example, serialised.
+
+    Parameters
+    ----------
+    example_class : type, optional
+        The class that declares what is stored. Default: that of the example.
+
+    Raises
+    ------
+    UnstorableAttribute
+        If a value is not of its declared type.
+    """
+    return encoder_of(example_class or type(example)).encode(example)
+
+
+def encoder_of(cls: type[Example]) -> RecordEncoder:
+    """Returns the encoder of a class."""
+    if cls not in _ENCODERS:
+        _ENCODERS[cls] = RecordEncoder(declared_fields(cls))
+    return _ENCODERS[cls]
+
+
+def csv_line(row: Sequence[Any]) -> str:
+    """Returns a row as a line of CSV, with its end."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(row)
+    return line.getvalue()
+
+
+def read_csv_rows(path: files.PathLike) -> list[list[str]]:
+    """Reads the rows of a CSV file without a header; empty lines are left out.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it is not CSV in UTF-8.
+    """
+    path = files.absolute(str(path))
+    rows: list[list[str]] = []
+    try:
+        with files.open_read(path) as file:
+            text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            rows.extend(csv.reader(text))
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist.") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} is not CSV in UTF-8 after row {len(rows)}: {error}."
+        ) from error
+    return [row for row in rows if row]

@@ -1,0 +1,152 @@
+"""Records the rows of each split: on this machine, or on a runner of Beam."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_pipeline.dataset.element_set import ElementOutput, element_output
+from beam_pipeline.dataset.metadata import Elements, Metadata
+from beam_pipeline.dataset.output_folder import LOG
+from beam_pipeline.dataset.parts_job import PartsJob
+from beam_pipeline.dataset.work_folder import ROWS
+from beam_pipeline.errors import OptionError
+from beam_pipeline.run.parts import by_value, run_parts
+from beam_pipeline.run.writer_processes import can_fork
+from beam_pipeline.storage import files
+from beam_pipeline.tfrecorder.encoder import RowEncoder
+from beam_pipeline.tfrecorder.example import Example
+from beam_pipeline.tfrecorder.recording import Source, check_class
+from beam_pipeline.write.part_blocks import store_blocks
+from beam_pipeline.write.parts import ShardSizes
+
+_LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
+
+# The rows that one worker turns into parts at a time. The bytes of shards depend on it.
+ROWS_PER_BLOCK = 64
+
+
+def record_rows(
+    save_directory_path: str,
+    example_class: type[Example],
+    splits: Mapping[str, Sequence[Source]],
+    *,
+    kwargs: Mapping[str, Any],
+    max_bytes: float,
+    log_in_csv_file: bool = True,
+    overwrite: bool = False,
+    workers: int | None = None,
+    beam_args: Sequence[str] = (),
+    progress: Callable[[int, int], Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, int]:
+    """Records the sources of each split, and returns the number of its examples.
+
+    Parameters
+    ----------
+    save_directory_path : str
+        The output folder.
+    splits : mapping
+        Name of the split to its sources, rows or instances.
+    kwargs : mapping
+        The keywords of ``from_csv_row``, ``load`` and ``split``.
+    max_bytes : float
+        The largest size of a file.
+    log_in_csv_file : bool
+        Whether each split gets an ``examples.csv``: one row for each source example
+        that was not left out.
+    overwrite : bool
+        Whether to replace a data set in the output folder.
+    progress : callable, optional
+        Called with the number of finished sources, and of all.
+    options : mapping, optional
+        The arguments of the caller, as JSON values, for the metadata.
+
+    Raises
+    ------
+    OptionError, InputError, OutputError
+        If an argument, a source or the output cannot be used; before anything is
+        written.
+    ExampleError
+        If a method of the class raises, or a value cannot be stored.
+    """
+    check_class(example_class, splits, log_in_csv_file)
+    for name in splits:
+        if not name.isidentifier():
+            raise OptionError("split", "must be letters, digits and _", name)
+    if isinstance(max_bytes, bool) or not 0 < max_bytes < math.inf:
+        raise OptionError(
+            "examples_tfrecord_file_max_size_in_bytes", "must be above 0", max_bytes
+        )
+    sizes = ShardSizes(shard_bytes=max(int(max_bytes), 1))
+    total = sum(map(len, splits.values()))
+    with element_output(save_directory_path, "tfrecorder", overwrite) as target:
+        dump = pickle.dumps if _can_pickle(example_class, beam_args) else by_value
+        path = files.join(target.work, ROWS, "rows")
+        refs = store_blocks(_blocks(splits), path, dump)
+        job = PartsJob(
+            target,
+            RowEncoder(example_class, dict(kwargs), log_in_csv_file),
+            tuple(refs),
+            sizes,
+            tuple(splits),
+            Elements("tfrecorder", dict(options or {})),
+        )
+        watch = progress and functools.partial(_watch, progress, total)
+        run_parts(job, workers, beam_args, watch)
+        metadata = Metadata.load(target.output)
+        _log(target, metadata, example_class, splits, kwargs)
+    return {name: metadata.splits[name].examples for name in splits}
+
+
+def _can_pickle(cls: type, beam_args: Sequence[str]) -> bool:
+    """Whether workers find the class by its name."""
+    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is not cls:
+        return False
+    # Other interpreters do not have the caller's script.
+    return cls.__module__ != "__main__" or (can_fork() and not beam_args)
+
+
+def _blocks(splits: Mapping[str, Sequence[Source]]) -> Iterator[Any]:
+    for name, sources in splits.items():
+        for start in range(0, len(sources), ROWS_PER_BLOCK):
+            yield name, list(sources[start : start + ROWS_PER_BLOCK])
+
+
+def _watch(progress: Callable[[int, int], Any], total: int, _: Any) -> Any:
+    return lambda done, _seconds: progress(done, total)
+
+
+def _log(
+    target: ElementOutput,
+    metadata: Metadata,
+    example_class: type[Example],
+    splits: Mapping[str, Sequence[Source]],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Writes what was recorded into ``log.txt``, and warns of ignored examples."""
+    assert metadata.elements is not None
+    skipped = metadata.elements.options.get("skipped", {})
+    ignored = {name: found["sources"] for name, found in skipped.items()}
+    lines = [f"class {example_class.__module__}.{example_class.__qualname__}"]
+    lines += [f"{name} = {value!r}" for name, value in sorted(kwargs.items())]
+    for name, sources in splits.items():
+        split = metadata.splits[name]
+        lines.append(
+            f"{name}: {len(sources)} sources, {ignored.get(name, 0)} ignored, "
+            f"{split.examples} examples in {len(split.shards)} files"
+        )
+    for name, found in skipped.items():
+        lines.append(f"{name}: the first was ignored because {found['first']}")
+        _LOGGER.warning(
+            "%s: %d of %d examples were left out by IgnoreExampleException; the first: "
+            "%s",
+            name, found["sources"], len(splits[name]), found["first"],
+        )  # fmt: skip
+    text = "".join(f"{line}\n" for line in lines)
+    files.write_bytes(files.join(target.output, LOG), text.encode())

@@ -1,0 +1,183 @@
+"""A folder as a data frame."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from beam_pipeline.errors import AudioTFRecordsError
+from beam_pipeline.tf_dataset import construct_metadata
+from tests.raising import assert_names
+
+NAMES = [
+    "1561965276.252_1561965582.106_24346_passenger.wav",
+    "1561971147.625_1561971202.077_24346_cargo.wav",
+    "1561971697.731_1561971718.283_24346_tug.wav",
+    "1561971800.000_1561971900.000_24346_cargo.wav",
+]
+
+
+def make_files(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return [str(folder / name) for name in names]
+
+
+@pytest.fixture
+def data(tmp_path):
+    make_files(tmp_path / "data", *reversed(NAMES))
+    return tmp_path / "data"
+
+
+def test_the_columns_of_the_document(data):
+    df = construct_metadata(data)
+    assert list(df.columns) == ["filepath", "class", "num_classes", "target"]
+    assert df["filepath"].tolist() == [str(data / name) for name in NAMES]
+    assert df["class"].tolist() == ["passenger", "cargo", "tug", "cargo"]
+    assert df["num_classes"].tolist() == [3] * 4
+    assert df["target"].tolist() == [0, 1, 2, 1]
+    assert df["target"].dtype == df["num_classes"].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("signal123_blah_blah_cargo.wav", "cargo"),
+        ("a_7_saw.wav", "saw"),
+        ("9_class2.wav", "class2"),
+        ("x_wav.wav", "wav"),
+        ("1.5_2.5_tug.WAV", "tug"),
+    ],
+)
+def test_the_label_is_the_text_after_the_last_underscore(name, label, tmp_path):
+    make_files(tmp_path, name)
+    assert construct_metadata(tmp_path)["class"].tolist() == [label]
+
+
+def test_folders_are_listed_and_the_order_is_that_of_paths(tmp_path):
+    wanted = make_files(tmp_path, "a/b/3_x.wav", "a/c_y.wav", "b_x.wav")
+    make_files(tmp_path, "notes.txt", "a/other_z.mp3")
+    assert construct_metadata(tmp_path)["filepath"].tolist() == wanted
+    only = construct_metadata(tmp_path, ext=".mp3")
+    assert only["class"].tolist() == ["z"]
+
+
+def test_a_sequence_of_labels_is_by_position(data):
+    labels = np.asarray(["d", "c", "d", "a"])
+    df = construct_metadata(data, labels, label_colname="kind")
+    assert df["kind"].tolist() == ["d", "c", "d", "a"]
+    assert df["target"].tolist() == [0, 1, 0, 2]
+    assert "class" not in df
+
+
+@pytest.mark.parametrize("spelled", ["absolute", "in_folder", "name", "from_here"])
+def test_a_mapping_of_labels_is_joined_by_path(spelled, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_files(tmp_path / "data", "one/1.wav", "two/2.wav", "3.wav")
+    names = {
+        "absolute": [
+            f"{tmp_path}/data/{n}" for n in ("3.wav", "one/1.wav", "two/2.wav")
+        ],
+        "in_folder": ["3.wav", "./one/1.wav", "two//2.wav"],
+        "name": ["3.wav", "1.wav", "2.wav"],
+        "from_here": ["data/3.wav", "./data/one/1.wav", "data/two/2.wav"],
+    }[spelled]
+    labels = dict(zip(names, ("c", "a", "b"), strict=True))
+    turned = dict(reversed(labels.items()))
+    df = construct_metadata("./data", labels=turned)
+    assert df["class"].tolist() == ["c", "a", "b"]
+    assert df["target"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("labels", "facts"),
+    [
+        ({"1.wav": "a"}, ["labels", "2.wav"]),
+        ({"1.wav": "a", "x/2.wav": "b", "3.wav": "c"}, ["labels", "3.wav"]),
+        ({"1.wav": "a", "x/2.wav": "b", "./1.wav": "a"}, ["labels", "1.wav"]),
+        (["a"], ["labels", "2", "1 values"]),
+        (["a", "b", "c"], ["labels", "2", "3 values"]),
+        ("ab", ["labels", "ab"]),
+        (7, ["labels", 7]),
+        (None, ["labels", "1.wav"]),
+    ],
+)
+def test_labels_that_do_not_fit(labels, facts, tmp_path):
+    make_files(tmp_path, "1.wav", "x/2.wav")
+    with pytest.raises(ValueError, match="labels") as caught:
+        construct_metadata(tmp_path, labels)
+    assert isinstance(caught.value, AudioTFRecordsError)
+    assert_names(str(caught.value), *facts)
+
+
+def test_a_name_that_two_files_share_is_no_key(tmp_path):
+    make_files(tmp_path, "x/1.wav", "y/1.wav")
+    with pytest.raises(ValueError, match="2 files") as caught:
+        construct_metadata(tmp_path, {"1.wav": "a"})
+    assert_names(str(caught.value), "1.wav")
+
+
+@pytest.mark.parametrize(("folder", "fact"), [("gone", "gone"), (".", ".flac")])
+def test_no_files(folder, fact, data):
+    with pytest.raises(ValueError, match="data_dir") as caught:
+        construct_metadata(data / folder, ext=".flac")
+    assert_names(str(caught.value), fact)
+
+
+def test_targets_are_taken_as_they_are(data):
+    df = construct_metadata(data, targets=[0.5, 0.1, 0.9, 0.33], create_targets=False)
+    assert df["target"].tolist() == [0.5, 0.1, 0.9, 0.33]
+    assert df["num_classes"].tolist() == [3] * 4
+    with pytest.raises(ValueError, match="targets"):
+        construct_metadata(data, targets=[1, 2, 3])
+    vectors = construct_metadata(data, targets=np.eye(4))["target"]
+    np.testing.assert_array_equal(np.stack(vectors.tolist()), np.eye(4))
+
+
+def test_with_targets_names_need_no_class(tmp_path):
+    make_files(tmp_path, "1.wav", "2.wav")
+    df = construct_metadata(tmp_path, targets=[3, 4])
+    assert list(df.columns) == ["filepath", "target"]
+
+
+def test_without_targets(data):
+    df = construct_metadata(data, create_targets=False)
+    assert list(df.columns) == ["filepath", "class", "num_classes"]
+
+
+@pytest.mark.parametrize("as_csv", [False, True])
+def test_metadata_is_joined_by_path(as_csv, data, tmp_path):
+    rows = pd.DataFrame(
+        {
+            "filepath": [*reversed(NAMES), "another.wav"],
+            "depth": [4.0, 3.0, 2.0, 1.0, 9.0],
+            "class": ["d", "c", "b", "a", "z"],
+            "target": [7, 6, 5, 4, 9],
+        }
+    )
+    if as_csv:
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+    df = construct_metadata(data, metadata=tmp_path / "rows.csv" if as_csv else rows)
+    assert df["depth"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert df["class"].tolist() == ["a", "b", "c", "d"]
+    assert df["target"].tolist() == [4, 5, 6, 7]
+    given = construct_metadata(data, list("wxyz"), metadata=rows, targets=range(4))
+    assert given["class"].tolist() == list("wxyz")
+    assert given["target"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        (lambda rows: rows.iloc[1:], NAMES[0]),
+        (lambda rows: pd.concat([rows, rows.iloc[:1]]), NAMES[0]),
+        (lambda rows: rows.rename(columns={"filepath": "file"}), "filepath"),
+        (lambda rows: rows.to_dict("list"), "dict"),
+    ],
+)
+def test_metadata_that_do_not_fit(change, fact, data):
+    rows = pd.DataFrame({"filepath": NAMES, "depth": range(4)})
+    with pytest.raises(ValueError, match="metadata") as caught:
+        construct_metadata(data, metadata=change(rows))
+    assert_names(str(caught.value), fact)

@@ -1,0 +1,297 @@
+"""A data frame as a data set of whole signals."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+import tensorflow as tf
+
+from beam_pipeline.errors import ClipError, InputError, OptionError
+from beam_pipeline.tf_dataset import construct_metadata, grab, signal_dataset
+from tests.raising import assert_names, raises
+from tests.sounds import RATE, write_sound
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number, label in enumerate(("tug", "cargo", "tug")):
+        path = tmp_path / f"{number}_{label}.wav"
+        write_sound(path, 100 + 10 * number, seed=number)
+    return tmp_path
+
+
+@pytest.fixture
+def df(folder):
+    return construct_metadata(folder)
+
+
+def frame(*paths, **columns):
+    return pd.DataFrame({"filepath": [str(path) for path in paths], **columns})
+
+
+def test_elements(df, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    ds = signal_dataset(df)
+    assert ds.cardinality() == 3
+    types = {name: spec.dtype.name for name, spec in ds.element_spec.items()}
+    assert types == {
+        "class": "string", "filepath": "string", "fs": "int32", "index": "int64",
+        "num_classes": "int64", "signal": "float32", "target": "int32",
+    }  # fmt: skip
+    for number, element in enumerate(ds.as_numpy_iterator()):
+        path = df["filepath"][number]
+        assert element["filepath"].decode() == path
+        wanted, rate = soundfile.read(path, dtype="float32")
+        np.testing.assert_array_equal(element["signal"], wanted)
+        assert element["fs"] == rate == RATE
+        assert element["index"] == number
+        assert element["target"] == [0, 1, 0][number]
+        assert element["class"] == [b"tug", b"cargo", b"tug"][number]
+        assert element["num_classes"] == 2
+    assert sorted(path.suffix for path in folder.iterdir()) == [".wav"] * 3
+
+
+def test_the_order_is_that_of_the_frame(df):
+    turned = df.iloc[[2, 0]]
+    found = [x["filepath"].decode() for x in signal_dataset(turned).as_numpy_iterator()]
+    assert found == turned["filepath"].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int32"])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_samples_are_those_of_libsndfile(dtype, channels, tmp_path):
+    subtypes = ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "ULAW"]
+    paths = [tmp_path / f"{subtype}.wav" for subtype in subtypes]
+    for path in paths:
+        write_sound(path, 257, channels=channels, subtype=path.stem)
+    ds = signal_dataset(frame(*paths), signal_dtype=dtype)
+    assert ds.element_spec["signal"].dtype.name == dtype
+    assert ds.element_spec["signal"].shape.as_list() == [None, 2][:channels]
+    for path, element in zip(paths, ds.as_numpy_iterator(), strict=True):
+        wanted = soundfile.read(path, dtype=dtype)[0]
+        np.testing.assert_array_equal(element["signal"], wanted)
+
+
+@pytest.mark.parametrize(("dtype", "one"), [("int16", 2**15), ("int32", 2**31)])
+@pytest.mark.parametrize("subtype", ["FLOAT", "DOUBLE"])
+def test_floats_become_integers_of_full_scale(dtype, one, subtype, tmp_path):
+    path = tmp_path / "x.wav"
+    samples = np.array([0, 0.5, -0.25, 1, -1, 1.5, -2, 1.5 / one, -0.5 / one])
+    soundfile.write(path, samples, RATE, subtype=subtype)
+    found = grab(signal_dataset(frame(path), signal_dtype=dtype))["signal"]
+    wanted = [0, one // 2, -one // 4, one - 1, -one, one - 1, -one, 2, 0]
+    assert found.dtype == dtype
+    assert found.tolist() == wanted
+
+
+def test_without_soundfile_samples_are_int32(df, tmp_path):
+    ours = signal_dataset(df, use_soundfile=False)
+    assert ours.element_spec["signal"].dtype == tf.int32
+    wanted = signal_dataset(df, signal_dtype="int32")
+    for a, b in zip(ours.as_numpy_iterator(), wanted.as_numpy_iterator(), strict=True):
+        np.testing.assert_array_equal(a["signal"], b["signal"])
+        assert a["fs"] == b["fs"] == RATE
+
+
+def test_two_channels_as_complex(tmp_path):
+    samples = write_sound(tmp_path / "iq.wav", 50, channels=2)
+    df = frame(tmp_path / "iq.wav")
+    for dtype, wanted in (("float32", "complex64"), ("float64", "complex128")):
+        found = grab(signal_dataset(df, as_complex=True, signal_dtype=dtype))["signal"]
+        assert found.dtype == wanted
+        np.testing.assert_array_equal(found, samples[:, 0] + 1j * samples[:, 1])
+    write_sound(tmp_path / "mono.wav", 50)
+    with pytest.raises(tf.errors.OpError, match=r"mono\.wav: has 1 channels"):
+        grab(signal_dataset(frame(tmp_path / "mono.wav"), as_complex=True))
+    for wrong in ({"signal_dtype": "int32"}, {"channels": "mix"}):
+        with raises(OptionError, "as_complex"):
+            signal_dataset(df, as_complex=True, **wrong)
+
+
+def test_channels_are_chosen(tmp_path):
+    stereo = write_sound(tmp_path / "stereo.wav", 50, channels=2)
+    mono = write_sound(tmp_path / "mono.wav", 60)
+    df = frame(tmp_path / "stereo.wav", tmp_path / "mono.wav")
+    mixed, same = signal_dataset(df, channels="mix").as_numpy_iterator()
+    np.testing.assert_array_equal(
+        mixed["signal"], (stereo[:, 0] + stereo[:, 1]) / np.float32(2)
+    )
+    np.testing.assert_array_equal(same["signal"], mono)
+    second = grab(signal_dataset(df, channels=1, signal_dtype="int16"))["signal"]
+    np.testing.assert_array_equal(second, stereo[:, 1] * 2**15)
+    whole = grab(signal_dataset(df, channels="mix", signal_dtype="int16"))["signal"]
+    np.testing.assert_array_equal(
+        whole, np.rint((stereo * 2.0**15).mean(axis=1)).astype("int16")
+    )
+    elements = iter(signal_dataset(df))
+    next(elements)
+    with pytest.raises(tf.errors.OpError, match="mono") as caught:
+        next(elements)
+    assert_names(str(caught.value), "stereo.wav", "1 channels", "channels")
+
+
+def test_damaged_files_raise_and_are_named(df, folder):
+    third = folder / "2_tug.wav"
+    third.write_bytes(third.read_bytes()[:-50])
+    seen = []
+    with pytest.raises(tf.errors.OpError, match="ends early") as caught:
+        seen.extend(signal_dataset(df).as_numpy_iterator())
+    assert_names(str(caught.value), str(third))
+    (folder / "0_tug.wav").write_text("no audio")
+    with raises(ClipError, path=str(folder / "0_tug.wav")):
+        signal_dataset(df)
+    with raises(ClipError, path=str(folder / "gone.wav")):
+        signal_dataset(frame(folder / "gone.wav"))
+
+
+def test_infinite(df):
+    ds = signal_dataset(df, infinite=True)
+    assert ds.cardinality() == tf.data.INFINITE_CARDINALITY
+    indices = [x["index"] for x in ds.take(7).as_numpy_iterator()]
+    assert indices == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_without_filepath(df):
+    assert "filepath" not in signal_dataset(df, keep_filepath=False).element_spec
+
+
+def test_a_frame_of_paths_and_classes_gets_targets(df):
+    ds = signal_dataset(df[["filepath", "class"]])
+    assert [x["target"] for x in ds.as_numpy_iterator()] == [1, 0, 1]
+    assert grab(ds)["num_classes"] == 2
+
+
+def test_one_hot_targets(df):
+    ds = signal_dataset(df, onehot_categoricals=True)
+    assert ds.element_spec["target"] == tf.TensorSpec((2,), tf.int64)
+    found = [x["target"].tolist() for x in ds.as_numpy_iterator()]
+    assert found == [[1, 0], [0, 1], [1, 0]]
+    for targets in ([0.5, 1, 2], [0, 1, 2], [0, -1, 1]):
+        with raises(OptionError, "onehot_categoricals"):
+            signal_dataset(df, onehot_categoricals=True, targets=targets)
+
+
+@pytest.mark.parametrize(
+    ("targets", "dtype", "wanted"),
+    [
+        ([1, 2, 3], "int32", "int32"),
+        ([1, 2, 3], "int64", "int64"),
+        ([1, 2, 3], "float32", "float32"),
+        ([0.5, 0.1, 0.9], "int32", "float32"),
+        ([0.5, 0.1, 0.9], "float64", "float64"),
+        (np.eye(3)[:, :2], "int32", "float32"),
+    ],
+)
+def test_types_of_targets(targets, dtype, wanted, df):
+    ds = signal_dataset(df, targets=targets, target_dtype=dtype)
+    found = np.stack([x["target"] for x in ds.as_numpy_iterator()])
+    assert found.dtype == wanted
+    np.testing.assert_array_equal(found, np.asarray(targets).astype(wanted))
+
+
+def test_columns_of_all_types(df):
+    more = df.assign(
+        depth=[0.5, np.nan, 2.0],
+        good=[True, False, True],
+        small=np.array([1, 2, 3], np.int16),
+        place=pd.Categorical(["é", "b", "é"]),
+        day=pd.to_datetime(["2026-05-01", "2026-05-02", "2026-05-03"]),
+        pair=[[1, 2], [3, 4], [5, 6]],
+        maybe=pd.array([1, 2, 3], dtype="Int64"),
+    )
+    elements = list(signal_dataset(more).as_numpy_iterator())
+    assert np.isnan(elements[1]["depth"])
+    assert elements[2]["depth"] == np.float64(2.0)
+    assert [x["good"] for x in elements] == [True, False, True]
+    assert elements[0]["small"].dtype == np.int16
+    assert elements[0]["place"].decode() == "é"
+    assert elements[0]["day"].startswith(b"2026-05-01")
+    assert elements[1]["pair"].tolist() == [3, 4]
+    assert elements[1]["maybe"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "option", "facts"),
+    [
+        (lambda df: df.assign(place=["a", None, "b"]), "df", ["place", "row 1"]),
+        (lambda df: df.assign(x=[[1], [1, 2], [3]]), "df", ["x"]),
+        (lambda df: df.assign(signal=1), "df", ["signal"]),
+        (lambda df: df.assign(target="a"), "df", ["target"]),
+        (lambda df: df.drop(columns="filepath"), "df", ["filepath"]),
+        (lambda df: df.iloc[:0], "df", ["rows"]),
+        (lambda df: df.to_dict(), "df", ["dict"]),
+    ],
+)
+def test_frames_that_cannot_be_used(change, option, facts, df):
+    assert issubclass(OptionError, ValueError)
+    with raises(OptionError, option, naming=facts):
+        signal_dataset(change(df))
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({"signal_dtype": "int8"}, "signal_dtype"),
+        ({"targets": [1, 2]}, "targets"),
+        ({"process_db_entry": 3}, "process_db_entry"),
+    ],
+)
+def test_options_that_cannot_be_used(options, option, df):
+    with raises(OptionError, option):
+        signal_dataset(df, **options)
+
+
+def test_verbose_prints(df, capsys):
+    signal_dataset(df, verbose=True)
+    assert_names(capsys.readouterr().out, "3 files", "PCM_16", "8000 Hz")
+
+
+def test_arrays_from_archives(tmp_path):
+    grams = np.arange(6.0).reshape(2, 3)
+    np.savez(tmp_path / "0.npz", grams, fs=4000)
+    np.savez(tmp_path / "1.npz", signal=grams + 1, other=[0], fs=4000)
+    df = frame(tmp_path / "0.npz", tmp_path / "1.npz")
+    first, second = signal_dataset(df, load_grams=True).as_numpy_iterator()
+    np.testing.assert_array_equal(first["signal"], grams)
+    np.testing.assert_array_equal(second["signal"], grams + 1)
+    assert first["signal"].dtype == np.float64
+    assert first["fs"] == 4000
+    with raises(InputError, naming=["1.npz", "signal", "other", "data_key"]):
+        signal_dataset(df.iloc[1:], load_grams=True, data_key="gram")
+
+
+def load_text(row):
+    """A loader in plain Python, and one in TensorFlow."""
+    text = tf.io.read_file(row["filepath"])
+    size = Path(row["filepath"]).stat().st_size
+    return {**row, "text": text, "twice": np.ones((size, 2)), "kind": "é"}
+
+
+def test_a_loader_of_ones_own(tmp_path):
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("x" * number)
+    df = frame(*(tmp_path / f"{n}.txt" for n in range(3)), target=[5, 6, 7])
+    ds = signal_dataset(df, process_db_entry=load_text, keep_filepath=False)
+    assert ds.element_spec["twice"] == tf.TensorSpec((None, None), tf.float64)
+    elements = list(ds.as_numpy_iterator())
+    assert [x["text"] for x in elements] == [b"", b"x", b"xx"]
+    assert [len(x["twice"]) for x in elements] == [0, 1, 2]
+    assert [x["target"] for x in elements] == [5, 6, 7]
+    assert elements[0]["kind"].decode() == "é"
+    assert "filepath" not in elements[0]
+
+
+def test_loaders_that_misbehave(df):
+    with raises(OptionError, "process_db_entry", naming="list"):
+        signal_dataset(df, process_db_entry=lambda row: [row])
+    with pytest.raises(ZeroDivisionError):
+        signal_dataset(df, process_db_entry=lambda row: 1 / 0)
+
+    def changes(row):
+        return {"x": np.zeros(3, "f4" if row["index"] < 2 else "f8"), **row}
+
+    with pytest.raises(tf.errors.OpError, match="2_tug") as caught:
+        list(signal_dataset(df, process_db_entry=changes))
+    assert_names(str(caught.value), "float32", "float64")

@@ -1,0 +1,189 @@
+"""Windows of the signals of a data set, against slices in numpy and our own plan."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_pipeline.errors import OptionError
+from beam_pipeline.examples.windows import WindowPlan, count_windows, window_starts
+from beam_pipeline.tf_dataset import dataset_signal_slice_windows
+from tests.raising import raises
+
+
+def signals(*lengths, dtype=np.int32, channels=None):
+    """A data set of counting signals; no sample is 0."""
+
+    def elements():
+        for index, frames in enumerate(lengths):
+            shape = frames if channels is None else (frames, channels)
+            signal = np.arange(1, np.prod(shape) + 1).reshape(shape).astype(dtype)
+            yield {
+                "signal": signal, "index": np.int64(index), "class": f"class {index}",
+                "pair": np.array([index, 7], np.int32),
+            }  # fmt: skip
+
+    shape = (None,) if channels is None else (None, channels)
+    spec = {
+        "signal": tf.TensorSpec(shape, dtype),
+        "index": tf.TensorSpec((), tf.int64),
+        "class": tf.TensorSpec((), tf.string),
+        "pair": tf.TensorSpec((2,), tf.int32),
+    }
+    return tf.data.Dataset.from_generator(elements, output_signature=spec)
+
+
+def cut(*lengths, dtype=np.int32, channels=None, **options):
+    ds = dataset_signal_slice_windows(
+        signals(*lengths, dtype=dtype, channels=channels), **options
+    )
+    return list(ds.as_numpy_iterator())
+
+
+LENGTHS = (0, 1, 3, 4, 5, 7, 8, 9, 40)
+
+
+def of_signal(windows, index):
+    return [x for x in windows if x["index"] == index]
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_windows_are_those_that_are_recorded(pad):
+    plan = WindowPlan(4, 4, "pad" if pad else "drop")
+    windows = cut(*LENGTHS, win_len=4, pad=pad)
+    assert [x["index"] for x in windows] == sorted(x["index"] for x in windows)
+    for index, frames in enumerate(LENGTHS):
+        count = count_windows(frames, plan)
+        starts = window_starts(frames, plan, 0, count).tolist()
+        own = of_signal(windows, index)
+        assert [x["win_start_idx"] for x in own] == starts
+        padded = np.pad(np.arange(1, frames + 1), (0, 4))
+        for start, window in zip(starts, own, strict=True):
+            assert window["signal"].tolist() == padded[start : start + 4].tolist()
+            assert window["win_len"] == 4
+            assert window["sig_len"] == 4 * count
+
+
+def test_keys_types_and_shapes():
+    ds = dataset_signal_slice_windows(signals(9), win_len=4)
+    assert {name: (s.dtype.name, s.shape) for name, s in ds.element_spec.items()} == {
+        "class": ("string", ()), "index": ("int64", ()), "pair": ("int32", (2,)),
+        "sig_len": ("int32", ()), "signal": ("int32", (4,)),
+        "win_len": ("int32", ()), "win_start_idx": ("int32", ()),
+    }  # fmt: skip
+    first, second, third = cut(4, 9, win_len=4)
+    assert [x["index"] for x in (first, second, third)] == [0, 1, 1]
+    assert third["class"] == b"class 1"
+    assert third["pair"].tolist() == [1, 7]
+
+
+@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.parametrize(("win_len", "seed"), [(1, 0), (2, 2**40), (4, -3), (9, 7)])
+def test_random_windows(win_len, pad, seed):
+    lengths = range(41)
+    every = cut(*lengths, win_len=win_len, pad=pad, deterministic=False, seed=seed)
+    for frames in lengths:
+        windows = of_signal(every, frames)
+        starts = sorted(x["win_start_idx"] for x in windows)
+        padded = np.pad(np.arange(1, frames + 1), win_len)
+        for window in windows:
+            at = window["win_start_idx"] + win_len
+            assert window["signal"].tolist() == padded[at : at + win_len].tolist()
+            assert window["signal"].any()
+            assert window["sig_len"] == win_len * len(windows)
+        assert (np.diff(starts) == win_len).all()
+        if pad and frames:
+            assert -win_len < starts[0] <= 0
+            assert starts[-1] < frames <= starts[-1] + win_len
+        elif starts:
+            assert 0 <= starts[0] < max(1, min(win_len, frames // 2))
+            assert starts[-1] + win_len <= frames < starts[-1] + 2 * win_len
+
+
+def test_random_windows_are_random_and_repeatable():
+    def order(**options):
+        windows = cut(400, 400, win_len=7, deterministic=False, **options)
+        return [(x["index"], x["win_start_idx"]) for x in windows]
+
+    first = order(seed=3)
+    assert first == order(seed=3)
+    assert first != order(seed=4)
+    assert first != sorted(first)
+    per_signal = [[s for index, s in first if index == i] for i in (0, 1)]
+    assert per_signal[0] != per_signal[1]
+    alike = cut(*[70] * 9, win_len=7, deterministic=False)
+    orders = [[x["win_start_idx"] // 7 for x in of_signal(alike, i)] for i in range(9)]
+    # Each has 9 windows, or 10 if it starts at 0; all orders differ.
+    assert len(set(map(tuple, orders))) == 9
+    many = cut(*[40] * 60, win_len=7, deterministic=False)
+    assert {x["win_start_idx"] % 7 for x in many} == set(range(7))
+
+
+def test_repeated_signals_are_cut_anew():
+    ds = dataset_signal_slice_windows(
+        signals(100).repeat(2), win_len=5, deterministic=False
+    )
+    starts = [x["win_start_idx"] for x in ds.as_numpy_iterator()]
+    half = len(starts) // 2
+    assert starts[:half] != starts[half:]
+
+
+def test_only_the_first_windows():
+    windows = cut(20, 3, 20, 20, win_len=4, max_windows_per_signal=2)
+    found = [(x["index"], x["win_start_idx"]) for x in windows]
+    assert sorted(found) == [(0, 0), (0, 4), (2, 0), (2, 4), (3, 0), (3, 4)]
+    blocks = cut(20, 20, win_len=4, max_windows_per_signal=2, block_length=2)
+    assert [x["index"] for x in blocks] == [0, 0, 1, 1]
+    turns = cut(20, 20, win_len=4, max_windows_per_signal=2)
+    assert [x["index"] for x in turns] == [0, 1, 0, 1]
+    some = cut(40, win_len=4, max_windows_per_signal=3, deterministic=False)
+    assert len(some) == 3
+    assert [x["win_start_idx"] for x in some] != sorted(
+        x["win_start_idx"] for x in some
+    )
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "float64", "int16"])
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"pad": True}, {"deterministic": False}])
+def test_types_and_channels(dtype, channels, options):
+    windows = cut(11, dtype=dtype, channels=channels, win_len=4, **options)
+    signal = np.arange(1, 11 * channels + 1).reshape(11, channels).astype(dtype)
+    padded = np.pad(signal, ((4, 4), (0, 0)))
+    for window in windows:
+        at = window["win_start_idx"] + 4
+        assert window["signal"].dtype == dtype
+        np.testing.assert_array_equal(window["signal"], padded[at : at + 4])
+
+
+def test_parallel_calls_change_nothing():
+    alone = cut(40, 9, 30, win_len=4, max_windows_per_signal=3)
+    together = cut(40, 9, 30, win_len=4, max_windows_per_signal=3, num_parallel_calls=8)
+    assert [x["signal"].tolist() for x in alone] == [
+        x["signal"].tolist() for x in together
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({"win_len": 0}, "win_len"),
+        ({"win_len": 2.5}, "win_len"),
+        ({"block_length": 0}, "block_length"),
+        ({"max_windows_per_signal": 0}, "max_windows_per_signal"),
+        ({"deterministic": 1}, "deterministic"),
+        ({"pad": None}, "pad"),
+        ({"data_key": "sginal"}, "data_key"),
+    ],
+)
+def test_wrong_options(options, option):
+    with raises(OptionError, option):
+        cut(9, **options)
+
+
+def test_what_cannot_be_cut():
+    with raises(OptionError, "dataset", naming="batched"):
+        dataset_signal_slice_windows(signals(9).batch(1))
+    with raises(OptionError, "dataset"):
+        dataset_signal_slice_windows(signals(9), data_key="index")
+    with raises(OptionError, "dataset"):
+        dataset_signal_slice_windows(tf.data.Dataset.range(3))

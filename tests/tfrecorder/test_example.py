@@ -1,0 +1,302 @@
+import csv
+import pickle
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from beam_pipeline.errors import ExampleError, InputError, OptionError
+from beam_pipeline.examples.decoding import decode_examples
+from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.tfrecorder import Example, array_feature, feature, tfrecordable
+
+Field = Example.Field
+
+
+class Toy(Example):
+    def __init__(self, name="a", label=3, data=None):
+        super().__init__()
+        self.name, self._label, self._data = name, label, data
+
+    @tfrecordable(dtype=Field.TYPE_INT32)
+    def label(self):
+        """The class."""
+        return self._label
+
+    @label.setter
+    def label(self, value):
+        self._label = value
+
+    @label.deleter
+    def label(self):
+        self._label = "deleted"
+
+    @tfrecordable(dtype=Field.TYPE_ARRAY_FLOAT32)
+    def data(self):
+        return self._data
+
+    @data.setter
+    def data(self, value):
+        self._data = value
+
+    def to_csv_row(self):
+        return [self.name, self._label]
+
+    @staticmethod
+    def from_csv_row(row, **kwargs):
+        return Toy(row[0], int(row[1]))
+
+
+class Longer(Toy):
+    @tfrecordable(dtype="float64")
+    def area(self):
+        return 2.5
+
+
+class Longest(Longer):
+    @tfrecordable(dtype=Field.TYPE_STRING, optional=True)
+    def a_note(self):
+        return None
+
+    # Of another type, at its place.
+    @Toy.data.getter
+    def data(self):
+        return np.ones(2, np.float32)
+
+
+@dataclass
+class Clip(Example):
+    name: str
+    data: np.ndarray | None = array_feature("float32", default=None)
+    label: int = feature("int32", default=0)
+    tags: list = field(default_factory=list)
+    mel: np.ndarray | None = array_feature("float64", (None, 2), default=None)
+    note: str | None = feature("string", optional=True, default=None)
+
+
+@dataclass(slots=True)
+class Slotted(Example):
+    label: int = feature("int32")
+    data: np.ndarray | None = array_feature("float32", default=None)
+
+
+@dataclass
+class More(Clip):
+    weight: float = feature("float32", default=1.0)
+
+
+@pytest.mark.parametrize(
+    ("cls", "names"),
+    [
+        (Toy, ["label", "data"]),
+        (Longer, ["label", "data", "area"]),
+        (Longest, ["label", "data", "area", "a_note"]),
+        (Clip, ["data", "label", "mel", "note"]),
+        (More, ["data", "label", "mel", "note", "weight"]),
+        (Slotted, ["label", "data"]),
+    ],
+)
+def test_the_order_is_that_of_the_declarations(cls, names):
+    assert cls.get_tfrecordable_attribute_names() == names
+    specs = [spec.name for spec in cls.feature_specs()]
+    assert [name for name in specs if "/" not in name] == names
+    # A shape follows its array.
+    assert specs[specs.index("data") + 1] == "data/shape"
+
+
+def test_types_by_name():
+    found = Longest.get_tfrecordable_ordered_dict()
+    assert isinstance(found, OrderedDict)
+    assert list(found.items()) == [
+        ("label", Field.TYPE_INT32),
+        ("data", Field.TYPE_ARRAY_FLOAT32),
+        ("area", Field.TYPE_DOUBLE),
+        ("a_note", Field.scalar("string", optional=True)),
+    ]
+
+
+def test_a_parent_does_not_get_what_a_child_declares():
+    assert Toy.get_tfrecordable_attribute_names() == ["label", "data"]
+
+
+def test_it_is_a_property():
+    toy = Toy(label=4)
+    assert toy.label == 4
+    toy.label = 5
+    assert toy._label == 5
+    del toy.label
+    assert toy._label == "deleted"
+    assert Toy.label.__doc__ == "The class."
+    with pytest.raises(AttributeError):
+        Longer().area = 3.0
+
+
+def test_a_class_that_never_calls_its_parent():
+    class Bare(Toy):
+        def __init__(self):
+            self._label, self._data = 1, np.zeros(2, np.float32)
+
+    assert decoded(Bare())["label"] == 1
+
+
+@pytest.mark.parametrize("cls", [Example, type("Nothing", (Example,), {})])
+def test_a_class_must_declare_something(cls):
+    with pytest.raises(OptionError, match="must declare what is stored"):
+        cls.feature_specs()
+
+
+def test_a_forgotten_decorator_is_named():
+    class Forgotten(Example):
+        label: int = feature("int32")
+
+    with pytest.raises(OptionError, match="needs the decorator @dataclasses"):
+        Forgotten.feature_specs()
+
+
+def test_dataclasses_compare_without_arrays_and_keep_other_metadata():
+    assert Clip("a", np.zeros(2)) == Clip("a", np.ones(3)) != Clip("b")
+
+    @dataclass
+    class Own(Example):
+        label: int = feature("int32", metadata={"mine": 1}, default=2)
+
+    assert Own.__dataclass_fields__["label"].metadata["mine"] == 1
+    assert Own().label == 2
+
+
+def decoded(example):
+    specs = {spec.name: spec for spec in example.feature_specs()}
+    (found,) = decode_examples([example.serialize_to_string()], specs)
+    return found
+
+
+def test_a_record_holds_what_is_declared():
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    found = decoded(Clip("a", data, -7, mel=np.float64([[0.1, 0.2]])))
+    assert list(found) == ["data", "data/shape", "label", "mel", "mel/shape"]
+    np.testing.assert_array_equal(found["data"], data, strict=True)
+    np.testing.assert_array_equal(found["mel"], np.float64([[0.1, 0.2]]), strict=True)
+    assert found["label"] == -7
+
+
+@given(st.data())
+def test_records_are_those_of_the_encoder_of_all_examples(data):
+    """The fast way for one example against the general one for many."""
+    shapes = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=3)
+    array = data.draw(hnp.arrays(np.float32, shapes))
+    mel = data.draw(hnp.arrays(np.float64, st.tuples(st.integers(0, 3), st.just(2))))
+    label = data.draw(st.integers(-(2**31), 2**31 - 1))
+    note = data.draw(st.text() | st.binary())
+    record = Clip("a", array, label, mel=mel, note=note).serialize_to_string()
+    columns = {
+        "data": array[np.newaxis],
+        "data/shape": np.array([array.shape]),
+        "label": label,
+        "mel": mel[np.newaxis],
+        "mel/shape": np.array([mel.shape]),
+        "note": note,
+    }
+    assert [record] == ExampleEncoder(Clip.feature_specs()).encode(1, columns)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4"])
+def test_a_strided_array_is_stored_in_its_order(dtype):
+    data = np.arange(12, dtype=dtype).reshape(3, 4).T[::2]
+    np.testing.assert_array_equal(decoded(Toy(data=data))["data"], data)
+
+
+def test_a_known_integer_does_not_stand_for_an_equal_value_of_another_type():
+    toy = Toy(label=1, data=np.zeros(1, np.float32))
+    first = toy.serialize_to_string()
+    toy.label = True
+    assert toy.serialize_to_string() == first
+    toy.label = 1.0
+    with pytest.raises(TypeError, match=r"Toy.label: found float 1.0"):
+        toy.serialize_to_string()
+
+
+def test_the_size_is_that_of_the_record():
+    toy = Toy(data=np.zeros(1000, np.float32))
+    assert toy.get_byte_size() == len(toy.serialize_to_string()) > 4000
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        (
+            Toy(data=np.zeros(3)),
+            "Toy.data: found an array of float64 with shape (3,), but it is declared "
+            'as array of float32. Convert it, for example with .astype("float32").',
+        ),
+        (
+            Toy(),
+            "Toy.data: found None, but it is declared as array of float32. Assign it "
+            "in load(), or declare it with optional=True.",
+        ),
+        (
+            Toy(label="3", data=[1.0]),
+            "Toy.label: found str '3', but it is declared as int32.",
+        ),
+    ],
+)
+def test_errors_name_class_attribute_and_types(example, message):
+    with pytest.raises(TypeError) as caught:
+        example.serialize_to_string()
+    assert str(caught.value) == message
+    assert isinstance(caught.value, ExampleError)
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert (type(copied), str(copied)) == (type(caught.value), message)
+
+
+def test_releasing_sets_what_can_be_set():
+    example = Longer("a", 3, np.zeros(2))
+    example.release()
+    assert (example.label, example.data, example.area) == (None, None, 2.5)
+    assert example.name == "a"
+
+
+def test_examples_load_nothing_and_split_into_themselves():
+    toy = Toy()
+    assert toy.load(any_keyword=1) is None
+    assert toy.split(any_keyword=1) == [toy]
+
+
+@pytest.mark.parametrize("call", [lambda: Clip("a").to_csv_row(),
+                                  lambda: Clip.from_csv_row(["a"])])  # fmt: skip
+def test_rows_are_the_task_of_the_subclass(call):
+    with pytest.raises(NotImplementedError, match="Clip does not define"):
+        call()
+
+
+def test_csv_files_are_appended_to_and_read(tmp_path):
+    path = tmp_path / "list.csv"
+    Example.to_csv_file(path, [Toy('x,"y"', 1), Toy("é\nz", 2)])
+    Example.to_csv_file(path, [Toy("last", 3)])
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = [['x,"y"', "1"], ["é\nz", "2"], ["last", "3"]]
+        assert list(csv.reader(file)) == rows
+    found = Toy.from_csv_file(str(path), unused=1)
+    assert [(type(e), e.name, e.label) for e in found] == [
+        (Toy, 'x,"y"', 1), (Toy, "é\nz", 2), (Toy, "last", 3),
+    ]  # fmt: skip
+
+
+def test_a_csv_file_may_have_a_mark_and_empty_lines(tmp_path):
+    (tmp_path / "list.csv").write_bytes(b"\xef\xbb\xbfa,1\r\n\r\nb,2")
+    found = Toy.from_csv_file(tmp_path / "list.csv")
+    assert [e.name for e in found] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "does not exist"), (b"a,1\n\xff,2\n", "is not CSV in UTF-8 after row")],
+)
+def test_an_unreadable_csv_file(content, problem, tmp_path):
+    if content is not None:
+        (tmp_path / "list.csv").write_bytes(content)
+    with pytest.raises(InputError, match=f"list.csv {problem}"):
+        Toy.from_csv_file(tmp_path / "list.csv")

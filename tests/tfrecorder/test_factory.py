@@ -1,0 +1,509 @@
+"""Whole runs of the factory, and the reader of its files."""
+
+import os
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.errors import InputError, OptionError, OutputError
+from beam_pipeline.tfrecorder import (
+    Example,
+    IgnoreExampleException,
+    array_feature,
+    checker,
+    factory,
+    feature,
+    tfrecordable,
+)
+
+pytestmark = pytest.mark.runs
+
+Field = Example.Field
+
+
+@dataclass
+class Item(Example):
+    """A number; ``load`` makes that many rows of two columns."""
+
+    number: int = feature("int32")
+    table: np.ndarray | None = array_feature("float32", default=None)
+    name: str = feature("string", default="é")
+    precise: float = feature("float64", default=0.1)
+    wide: np.ndarray | None = array_feature("complex64", (None, 2), default=None)
+    count: int = feature("uint64", default=2**64 - 1)
+    note: str | None = feature("string", optional=True, default=None)
+
+    def load(self, ignored=(), **kwargs):
+        if self.number in ignored:
+            raise IgnoreExampleException(f"{self.number} is ignored")
+        self.table = np.full((self.number, 2), self.number, np.float32)
+        self.wide = np.full((1, 2), 1j * self.number, np.complex64)
+
+    def split(self, parts=1, **kwargs):
+        return [self] if parts == 1 else [self.copy(i) for i in range(parts)]
+
+    def copy(self, i):
+        return Item(self.number, self.table[i:], f"{i}", i / 3, self.wide)
+
+    def to_csv_row(self):
+        return [self.number]
+
+    @staticmethod
+    def from_csv_row(row, **kwargs):
+        return Item(int(row[0]))
+
+
+def items(count):
+    return [Item(number) for number in range(count)]
+
+
+def write_list(path, numbers):
+    path.write_text("".join(f"{number}\n" for number in numbers))
+    return path
+
+
+def read(folder, cls=None, **options):
+    dataset = factory.generate_dataset(
+        factory.get_tfrecord_filepaths(folder), cls, **options
+    )
+    return [[value.numpy() for value in element] for element in dataset]
+
+
+def numbers_in(folder, **options):
+    return [int(element[0]) for element in read(folder, **options)]
+
+
+def csv_of(folder):
+    path = factory.get_examples_list_filepaths(folder)
+    return [int(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_instances_are_split_and_come_back_with_types_and_shapes(tmp_path):
+    examples = items(10)
+    counts = factory.generate_and_save_train_eval_test_tfrecords_files_for_examples(
+        tmp_path, examples, [0.7, 0.2, 0.1], parts=2, ignored=[3]
+    )
+    splits = {name: csv_of(tmp_path / name) for name in ("train", "eval", "test")}
+    assert sorted(chain(*splits.values())) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert [e.number for e in examples] == list(range(10))
+    assert all(e.table is None for e in examples)
+    for name, numbers in splits.items():
+        found = read(tmp_path / name)
+        assert counts[name] == len(found) == 2 * len(numbers)
+        assert numbers_in(tmp_path / name) == np.repeat(numbers, 2).tolist()
+        for i, element in enumerate(found):
+            number, part = numbers[i // 2], i % 2
+            table = np.full((max(number - part, 0), 2), number, np.float32)
+            np.testing.assert_array_equal(element[1], table, strict=True)
+            assert (element[2], element[3]) == (f"{part}".encode(), part / 3)
+            wide = np.full((1, 2), 1j * number, np.complex64)
+            np.testing.assert_array_equal(element[4], wide, strict=True)
+            assert (element[5], element[6]) == (2**64 - 1, b"")
+
+
+def test_the_order_is_that_of_the_seed(tmp_path):
+    path = write_list(tmp_path / "list.csv", range(10))
+    for name, options in {
+        "a": {}, "b": {"seed": 0}, "c": {"seed": 1}, "d": {"examples_shuffle": False},
+    }.items():  # fmt: skip
+        counts = factory.generate_and_save_train_eval_test_tfrecords_files(
+            tmp_path / name, Item, path, 0.5, **options
+        )
+        assert counts == {"train": 5, "eval": 5}
+    train = {name: csv_of(tmp_path / name / "train") for name in "abcd"}
+    assert train["a"] == train["b"] != train["c"]
+    assert train["d"] == [0, 1, 2, 3, 4]
+
+
+def test_both_spellings(tmp_path):
+    path = write_list(tmp_path / "list.csv", range(3))
+    run = factory.generate_and_save_train_eval_test_tfrecords_files
+    counts = run(tmp_path / "a", examples_class=Item, examples_filepath=path)
+    assert counts == {"train": 2, "eval": 1}
+    with pytest.raises(OptionError, match="given in both its spellings"):
+        run(tmp_path / "b", Item, path, examples_filepath=path)
+    with pytest.raises(OptionError, match="example_class: is missing"):
+        run(tmp_path / "b", examples_filepath=path)
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_csv_file_for_each_split(tmp_path):
+    paths = [write_list(tmp_path / f"{n}.csv", [n, n + 1]) for n in range(3)]
+    run = factory.generate_and_save_tfrecords_files_for_train_eval_test_examples_files
+    assert run(tmp_path / "a", Item, *paths) == {"train": 2, "eval": 2, "test": 2}
+    assert run(tmp_path / "b", Item, *paths[:2]) == {"train": 2, "eval": 2}
+    # The lists of one run are inputs of the next.
+    lists = [
+        factory.get_examples_list_filepaths(tmp_path / "a" / name)
+        for name in ("train", "eval", "test")
+    ]
+    run(tmp_path / "c", Item, *lists)
+    for name in ("train", "eval", "test"):
+        (one,), (other,) = (
+            factory.get_tfrecord_filepaths(tmp_path / k / name) for k in "ac"
+        )
+        assert Path(one).read_bytes() == Path(other).read_bytes()
+
+
+def test_folds(tmp_path):
+    folds = {f"fold_{n}": items(n) for n in range(3)}
+    run = factory.generate_and_save_tfrecords_files_for_examples_dict
+    assert run(tmp_path / "a", folds) == {"fold_0": 0, "fold_1": 1, "fold_2": 2}
+    assert [numbers_in(tmp_path / "a" / name) for name in folds] == [[], [0], [0, 1]]
+    paths = {n: write_list(tmp_path / f"{n}.csv", [int(n[-1])]) for n in folds}
+    run = factory.generate_and_save_tfrecords_files_for_examples_files_dict
+    assert run(tmp_path / "b", Item, paths) == dict.fromkeys(folds, 1)
+    assert numbers_in(tmp_path / "b" / "fold_2") == [2]
+
+
+def test_one_folder(tmp_path):
+    path = write_list(tmp_path / "list.csv", [2, 1, 3])
+    run = factory.generate_and_save_tfrecords_files_for_examples_file
+    assert sum(run(tmp_path / "a", Item, path).values()) == 3
+    assert numbers_in(tmp_path / "a") == csv_of(tmp_path / "a") == [2, 1, 3]
+
+
+def test_files_keep_to_their_size_and_their_order(tmp_path):
+    factory.generate_and_save_tfrecords_files_for_examples_dict(
+        tmp_path, {"train": items(60)}, examples_tfrecord_file_max_size_in_bytes=3e3
+    )
+    paths = factory.get_tfrecord_filepaths(tmp_path / "train")
+    assert len(paths) > 1
+    assert [os.path.basename(path) for path in paths] == [
+        f"train-{k:05d}-of-{len(paths):05d}.tfrecord.gz" for k in range(len(paths))
+    ]
+    assert max(map(os.path.getsize, paths)) <= 3000
+    assert numbers_in(tmp_path / "train") == list(range(60))
+
+
+def test_a_second_run_is_refused_or_replaces(tmp_path):
+    run = factory.generate_and_save_tfrecords_files_for_examples_dict
+    run(tmp_path, {"train": items(3), "eval": items(1)})
+    with pytest.raises(OutputError, match="overwrite"):
+        run(tmp_path, {"train": items(2)})
+    assert csv_of(tmp_path / "train") == [0, 1, 2]
+    run(tmp_path, {"train": items(2)}, overwrite=True)
+    assert numbers_in(tmp_path / "train") == csv_of(tmp_path / "train") == [0, 1]
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(OutputError, match=r"mine\.txt"):
+        run(tmp_path, {"train": items(3)}, overwrite=True)
+    assert csv_of(tmp_path / "train") == [0, 1]
+
+
+def test_progress_and_the_number_of_ignored_examples(tmp_path, caplog):
+    calls = []
+    factory.generate_and_save_tfrecords_files_for_examples_dict(
+        tmp_path,
+        {"train": items(5)},
+        ignored=[1, 4],
+        progress=lambda done, total: calls.append((done, total)),
+    )
+    assert calls[-1] == (5, 5)
+    assert "2 of 5 examples were left out" in caplog.text
+    assert "1 is ignored" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"examples_tfrecord_file_max_size_in_bytes": 0}, "must be above 0; got 0"),
+        ({"examples_train_eval_test_ratio": [0.5, 0.1]}, "must have the sum 1"),
+    ],
+)
+def test_wrong_options_leave_no_trace(options, problem, tmp_path):
+    path = write_list(tmp_path / "list.csv", range(3))
+    with pytest.raises(OptionError, match=problem):
+        factory.generate_and_save_train_eval_test_tfrecords_files(
+            tmp_path / "a", Item, path, **options
+        )
+    assert not (tmp_path / "a").exists()
+
+
+def test_lists_without_examples(tmp_path):
+    path = write_list(tmp_path / "list.csv", [])
+    with pytest.raises(InputError, match=r"list.csv holds no rows"):
+        factory.generate_and_save_tfrecords_files_for_examples_file(
+            tmp_path / "a", Item, path
+        )
+    with pytest.raises(InputError, match="There are no examples"):
+        factory.generate_and_save_tfrecords_files_for_examples_dict(
+            tmp_path / "a", {"train": []}
+        )
+
+
+def test_the_metadata_hold_the_features_and_no_absolute_path(tmp_path):
+    factory.generate_and_save_train_eval_test_tfrecords_files_for_examples(
+        tmp_path, items(2), 0.5, data="/data", size=3
+    )
+    metadata = Metadata.load(str(tmp_path))
+    assert list(metadata.features) == [spec.name for spec in Item.feature_specs()]
+    assert metadata.elements.options["kwargs"] == {"size": 3}
+    assert metadata.elements.options["seed"] == 0
+    assert metadata.splits["train"].examples == 1
+
+
+# Reading
+
+
+def old_class(**types):
+    """A class that declares attributes of these types."""
+    declared = {
+        name: tfrecordable(dtype=field)(lambda self: None)
+        for name, field in types.items()
+    }
+    return type("Old", (Example,), declared)
+
+
+def feature_of(value):
+    if isinstance(value, bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+    if isinstance(value, float):
+        return tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+
+def write_old(path, *examples, compression=""):
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
+        for example in examples:
+            features = {name: feature_of(value) for name, value in example.items()}
+            record = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(record.SerializeToString())
+
+
+def test_files_of_the_original(tmp_path):
+    cls = old_class(
+        yes=Field.TYPE_BOOL, whole=Field.TYPE_INT32, long=Field.TYPE_INT64,
+        single=Field.TYPE_FLOAT, double=Field.TYPE_DOUBLE, text=Field.TYPE_STRING,
+        whole_array=Field.TYPE_ARRAY_INT32, array=Field.TYPE_ARRAY_FLOAT32,
+        rows=Field.array("float32", (None, 2)),
+    )  # fmt: skip
+    data = np.arange(6, dtype=np.float32)
+    write_old(
+        tmp_path / "0.tfr",
+        {
+            "yes": 1, "whole": -3, "long": 2**40, "single": 0.5, "double": 0.1,
+            "text": "é".encode(), "whole_array": np.int32([1, -2]).tobytes(),
+            "array": data.tobytes(), "rows": data.tobytes(),
+        },
+    )  # fmt: skip
+    (found,) = read(tmp_path, cls)
+    assert [value.dtype.name for value in found[:5]] == [
+        "bool", "int32", "int64", "float32", "float64",
+    ]  # fmt: skip
+    assert found[:6] == [True, -3, 2**40, 0.5, float(np.float32(0.1)), "é".encode()]
+    np.testing.assert_array_equal(found[6], np.int32([1, -2]), strict=True)
+    np.testing.assert_array_equal(found[7], data, strict=True)
+    np.testing.assert_array_equal(found[8], data.reshape(3, 2), strict=True)
+
+
+def test_files_of_the_original_are_in_the_order_of_their_numbers(tmp_path):
+    for number in (0, 1, 2, 10):
+        write_old(tmp_path / f"{number}.tfr", {"n": number})
+    # The original leaves an empty file where its first chunk is over the limit.
+    write_old(tmp_path / "3.tfr")
+    (tmp_path / "old.tfr").touch()
+    found = read(tmp_path, old_class(n=Field.TYPE_INT32))
+    assert [int(n) for (n,) in found] == [0, 1, 2, 10]
+
+
+def test_compression_is_found_file_by_file(tmp_path):
+    write_old(tmp_path / "0.tfr", {"n": 0}, compression="GZIP")
+    write_old(tmp_path / "1.tfr", {"n": 1})
+    found = read(tmp_path, old_class(n=Field.TYPE_INT32))
+    assert [int(n) for (n,) in found] == [0, 1]
+
+
+def test_missing_features_read_as_nothing(tmp_path, caplog):
+    write_old(tmp_path / "0.tfr", {"n": 1})
+    cls = old_class(
+        a=Field.TYPE_BOOL, b=Field.TYPE_INT32, c=Field.TYPE_FLOAT, d=Field.TYPE_DOUBLE,
+        e=Field.TYPE_STRING, f=Field.TYPE_ARRAY_FLOAT32,
+        g=Field.array("int16", (2, 2)), h=Field.array("int16", (None, 2)),
+    )  # fmt: skip
+    (found,) = read(tmp_path, cls)
+    assert found[:5] == [False, 0, 0.0, 0.0, b""]
+    assert [(v.dtype.name, v.tolist()) for v in found[5:]] == [
+        ("float32", []), ("int16", [[0, 0], [0, 0]]), ("int16", []),
+    ]  # fmt: skip
+    assert "has no feature c" in caplog.text
+
+
+def test_a_feature_of_another_type_is_named(tmp_path):
+    write_old(tmp_path / "0.tfr", {"n": 1})
+    with pytest.raises(InputError, match=r"0.tfr holds feature n as int64_list, but"):
+        read(tmp_path, old_class(n=Field.TYPE_STRING))
+
+
+def test_other_records_are_refused(tmp_path):
+    with tf.io.TFRecordWriter(str(tmp_path / "0.tfr")) as writer:
+        writer.write(b"\xff\xff")
+    with pytest.raises(InputError, match=r"does not hold tf\.train\.Examples"):
+        read(tmp_path, old_class(n=Field.TYPE_STRING))
+
+
+def test_unsigned_integers_and_half_floats(tmp_path):
+    arrays = {
+        dtype: np.array([[0, 200]], dtype)
+        for dtype in ("bool", "uint16", "uint32", "uint64", "float16", "complex128")
+    }
+
+    cls = old_class(**{name: Field.array(name) for name in arrays})
+    example = cls()
+    for name in arrays:
+        setattr(cls, name, arrays[name])
+    factory.generate_and_save_tfrecords_files_for_examples_dict(
+        tmp_path, {"train": [example]}, examples_log_in_csv_file=False
+    )
+    (found,) = read(tmp_path / "train")
+    for value, array in zip(found, arrays.values(), strict=True):
+        np.testing.assert_array_equal(value, array, strict=True)
+
+
+def test_static_shapes(tmp_path):
+    factory.generate_and_save_tfrecords_files_for_examples_dict(
+        tmp_path, {"train": items(1)}
+    )
+    dataset = factory.generate_dataset(
+        factory.get_tfrecord_filepaths(tmp_path / "train")
+    )
+    shapes = [spec.shape for spec in dataset.element_spec]
+    # All examples have these shapes, so readers know them.
+    assert shapes[1].as_list() == [0, 2]
+    assert shapes[4].as_list() == [1, 2]
+    assert [spec.dtype.name for spec in dataset.element_spec] == [
+        "int32", "float32", "string", "float64", "complex64", "uint64", "string",
+    ]  # fmt: skip
+
+
+def test_shuffled_files(tmp_path):
+    factory.generate_and_save_tfrecords_files_for_examples_dict(
+        tmp_path, {"train": items(60)}, examples_tfrecord_file_max_size_in_bytes=3e3
+    )
+    folder = tmp_path / "train"
+    options = {"dataset_num_shuffled_tfrecord_files": 4}
+    found = numbers_in(folder, **options)
+    assert sorted(found) == list(range(60)) != found
+    assert numbers_in(folder, **options) == found
+    assert numbers_in(folder, seed=1, **options) != found
+    assert numbers_in(folder, dataset_fetching_num_threads=3) == list(range(60))
+
+
+@pytest.mark.parametrize(
+    "name", ["dataset_num_shuffled_tfrecord_files", "dataset_fetching_num_threads"]
+)
+def test_numbers_below_one(name):
+    with pytest.raises(OptionError, match=f"{name}: must be at least 1"):
+        factory.generate_dataset([], Item, **{name: 0})
+
+
+def test_no_files():
+    assert list(factory.generate_dataset([], Item)) == []
+    with pytest.raises(InputError, match="There are no files"):
+        factory.generate_dataset([])
+
+
+def test_missing_files_and_metadata(tmp_path):
+    with pytest.raises(InputError, match=r"0.tfr cannot be read"):
+        factory.generate_dataset([tmp_path / "0.tfr"], Item)
+    write_old(tmp_path / "0.tfr", {"n": 1})
+    with pytest.raises(InputError, match="Give `example_class`"):
+        factory.generate_dataset(tmp_path / "0.tfr")
+
+
+def test_files_of_two_data_sets(tmp_path):
+    run = factory.generate_and_save_tfrecords_files_for_examples_dict
+    run(tmp_path / "a", {"train": items(1), "eval": items(2)})
+    run(tmp_path / "b", {"train": items(1)})
+    other = old_class(number=Field.TYPE_INT64)()
+    type(other).number = 1
+    run(tmp_path / "c", {"train": [other]}, examples_log_in_csv_file=False)
+    paths = {
+        name: factory.get_tfrecord_filepaths(tmp_path / name)
+        for name in ("a/train", "a/eval", "b/train", "c/train")
+    }
+    together = paths["a/train"] + paths["a/eval"] + paths["b/train"]
+    assert len(list(factory.generate_dataset(together))) == 4
+    with pytest.raises(InputError, match="data sets with different features"):
+        factory.generate_dataset(together + paths["c/train"])
+
+
+def test_parse_from_string_in_a_map_and_alone():
+    example = Item(3)
+    example.load()
+    record = example.serialize_to_string()
+    dataset = tf.data.Dataset.from_tensors(record).map(Item.parse_from_string)
+    for values in (Item.parse_from_string(record), *dataset):
+        assert [values[0], values[2]] == [3, "é".encode()]
+        np.testing.assert_array_equal(values[1], np.full((3, 2), 3, np.float32))
+
+
+def test_folders(tmp_path):
+    with pytest.raises(ValueError, match="must be a folder that exists"):
+        factory.get_tfrecord_filepaths(tmp_path / "none")
+    with pytest.raises(ValueError, match="must be a folder that exists"):
+        factory.get_examples_list_filepaths(tmp_path / "none")
+    assert factory.get_tfrecord_filepaths(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (["a-00000-of-00002.tfrecord.gz"], "lacks 1 of 2 shards, the first is a-00001"),
+        (["a-00000-of-00001.tfrecord.gz", "0.tfr"], "files of several runs"),
+        (
+            ["a-00000-of-00001.tfrecord.gz", "b-00000-of-00001.tfrecord.gz"],
+            "files of several runs",
+        ),
+    ],
+)
+def test_incomplete_and_mixed_folders(names, problem, tmp_path):
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=problem):
+        factory.get_tfrecord_filepaths(tmp_path)
+
+
+# The checker
+
+
+def test_a_class_that_is_right():
+    assert checker.assert_example_serialize_deserialize_is_ok(Item(3)) is True
+    assert checker.assert_example_serialize_deserialize_is_ok(
+        items(4), 200, parts=2, ignored=[2]
+    )
+
+
+class Forgetful(Item):
+    """Its rows hold another number."""
+
+    def to_csv_row(self):
+        return [self.number + 1]
+
+
+class Unsteady(Item):
+    """Each instance loads other data."""
+
+    made = 0
+
+    def load(self, **kwargs):
+        super().load()
+        Unsteady.made += 1
+        self.table = np.full(2, Unsteady.made, np.float32)
+
+
+@pytest.mark.parametrize("cls", [Forgetful, Unsteady])
+def test_a_class_that_is_wrong(cls):
+    examples = [cls(1), cls(2)]
+    cls.from_csv_row = staticmethod(lambda row, **kwargs: cls(int(row[0])))
+    with pytest.raises(AssertionError, match=f"^{cls.__name__}"):
+        checker.assert_example_serialize_deserialize_is_ok(examples)
+
+
+def test_no_example_to_check():
+    with pytest.raises(InputError, match="no examples to check"):
+        checker.assert_example_serialize_deserialize_is_ok([])

@@ -1,0 +1,243 @@
+"""From rows to records, without files."""
+
+import gc
+import pickle
+import weakref
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from beam_pipeline.errors import ExampleError, InputError, OptionError
+from beam_pipeline.examples.decoding import decode_examples
+from beam_pipeline.storage.tfrecord import FramedRecords
+from beam_pipeline.tfrecorder import (
+    Example,
+    IgnoreExampleException,
+    array_feature,
+    feature,
+)
+from beam_pipeline.tfrecorder.encoder import RowEncoder
+from beam_pipeline.tfrecorder.recording import check_class, examples_of
+
+
+class Data(np.ndarray):
+    """An array that can be watched."""
+
+
+@dataclass
+class Word(Example):
+    """Each letter of a word is a chunk. What goes wrong depends on the word."""
+
+    text: str
+    letter: str = feature("string", default="")
+    data: np.ndarray | None = array_feature("float32", default=None)
+
+    def load(self, size=2, fail_in=None, **kwargs):
+        self.fail("load", fail_in)
+        self.data = np.ones(size, np.float32).view(Data)
+
+    def to_csv_row(self):
+        self.fail("to_csv_row", getattr(self, "fail_in", None))
+        return [self.text, len(self.text)]
+
+    @classmethod
+    def from_csv_row(cls, row, fail_in=None, **kwargs):
+        word = cls(row[0])
+        word.fail("from_csv_row", fail_in)
+        word.fail_in = fail_in
+        return word
+
+    def split(self, fail_in=None, returns=list, **kwargs):
+        self.fail("split", fail_in)
+        chunks = (Word(self.text, letter, self.data * 1) for letter in self.text)
+        return returns(chunks)
+
+    def release(self):
+        self.fail("release", getattr(self, "fail_in", None))
+        super().release()
+
+    def fail(self, method, fail_in):
+        if fail_in == method and self.text == "bad":
+            raise ValueError("it is bad")
+        if fail_in == method and self.text == "ignored":
+            raise IgnoreExampleException("too quiet")
+
+
+class Whole(Word):
+    def split(self, **kwargs):
+        return None
+
+
+def run(sources, cls=Word, **kwargs):
+    specs = {spec.name: spec for spec in cls.feature_specs()}
+    found = []
+    for encoded in RowEncoder(cls, kwargs, True).encode(("train", sources)):
+        if encoded.sources:
+            line = next(iter(encoded.lines), None)
+            found.append((line, [], next(iter(encoded.skipped), None)))
+        letters = [e["letter"] for e in decode_examples(unframed(encoded), specs)]
+        found[-1][1].extend(letters)
+    return found
+
+
+def unframed(encoded):
+    """The records without what frames them."""
+    if not isinstance(encoded.records, FramedRecords):
+        return list(encoded.records)
+    data, size, count = encoded.records
+    return [data[i * size + 12 : (i + 1) * size - 4] for i in range(count)]
+
+
+def test_rows_become_chunks_and_lines():
+    assert run([["ab"], ["c,d"], [""]]) == [
+        ("ab,2\n", ["a", "b"], None),
+        ('"c,d",3\n', ["c", ",", "d"], None),
+        # Nothing to store of it; it is in the list.
+        (",0\n", [], None),
+    ]
+
+
+def test_instances_stay_as_they_are():
+    word = Word("ab", "kept")
+    assert run([word, word]) == [("ab,2\n", ["a", "b"], None)] * 2
+    assert (word.letter, word.data) == ("kept", None)
+
+
+@pytest.mark.parametrize("returns", [tuple, iter])
+def test_split_may_return_any_iterable(returns):
+    assert run([["ab"]], returns=returns) == [("ab,2\n", ["a", "b"], None)]
+
+
+def test_split_may_return_none():
+    assert run([["ab"]], Whole) == [("ab,2\n", [""], None)]
+
+
+def test_without_a_csv_file_no_row_is_asked_for():
+    (found,) = examples_of(
+        [["bad"]], Word, {"fail_in": "to_csv_row"}, log_in_csv_file=False
+    )
+    assert found.csv_line is None
+
+
+@pytest.mark.parametrize("method", ["from_csv_row", "load", "split"])
+def test_ignored_examples_leave_no_row(method):
+    assert run([["a"], ["ignored"], ["b"]], fail_in=method) == [
+        ("a,1\n", ["a"], None),
+        (None, [], "too quiet"),
+        ("b,1\n", ["b"], None),
+    ]
+
+
+@pytest.mark.parametrize("method", ["from_csv_row", "load", "to_csv_row", "split"])
+def test_errors_name_the_row_and_the_method(method):
+    with pytest.raises(ExampleError) as caught:
+        run([["a"], ["bad", "0"]], fail_in=method)
+    message = f"row ['bad', '0']: {method}() raised ValueError: it is bad"
+    assert str(caught.value) == message
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == message
+
+
+def test_errors_name_the_instance():
+    with pytest.raises(ExampleError, match=r"Word \['bad', 3\]: load\(\) raised"):
+        run([Word("bad")], fail_in="load")
+
+
+def test_an_error_of_release_is_named():
+    with pytest.raises(ExampleError, match=r"row \['bad'\]: release\(\) raised"):
+        run([["bad"]], fail_in="release")
+
+
+def test_a_wrong_value_is_named_with_its_row():
+    class Wrong(Word):
+        def load(self, **kwargs):
+            self.data = np.zeros(2)
+
+        def split(self, **kwargs):
+            return [self]
+
+    with pytest.raises(TypeError, match=r"row \['a'\]: Wrong.data: found an array"):
+        run([["a"]], Wrong)
+
+
+def test_an_error_of_a_property_is_named():
+    class Odd(Word):
+        @property
+        def data(self):
+            raise KeyError("x")
+
+        @data.setter
+        def data(self, value):
+            pass
+
+    with pytest.raises(ExampleError, match=r"an attribute raised KeyError: 'x'"):
+        run([["a"]], Odd, returns=lambda chunks: [Odd("a")])
+
+
+@pytest.mark.parametrize("returns", [lambda chunks: 3, lambda chunks: ["a"]])
+def test_split_must_return_examples(returns):
+    with pytest.raises(ExampleError, match=r"split\(\) must return a list of Examples"):
+        run([["a"]], returns=returns)
+
+
+def test_from_csv_row_must_return_an_example():
+    class Forgot(Word):
+        @staticmethod
+        def from_csv_row(row, **kwargs):
+            pass
+
+    with pytest.raises(ExampleError, match=r"and returned NoneType"):
+        run([["a"]], Forgot)
+
+
+def test_one_source_is_in_memory_at_a_time():
+    alive = []
+
+    class Watched(Word):
+        def load(self, **kwargs):
+            gc.collect()
+            assert [ref for ref in alive if ref() is not None] == []
+            super().load(**kwargs)
+            alive.append(weakref.ref(self.data))
+
+        def split(self, **kwargs):
+            chunks = super().split(**kwargs)
+            alive.extend(weakref.ref(chunk.data) for chunk in chunks)
+            return chunks
+
+    sources = [["ab"], Watched("cd"), ["e"], ["abcdefgh"]]
+    for example in examples_of(sources, Watched, {}):
+        # The parent's data are gone once there are chunks.
+        assert sum(ref() is not None for ref in alive) == len(example.chunks)
+        del example
+    assert len(alive) == 4 + 13
+    alive.clear()
+    for _ in RowEncoder(Watched, {}, True).encode(("train", sources)):
+        pass
+    assert [ref for ref in alive if ref() is not None] == []
+
+
+class NoRow(Example):
+    label: int = feature("int32", default=1)
+
+
+@pytest.mark.parametrize(
+    ("cls", "sources", "log", "error", "problem"),
+    [
+        (Toy := dataclass(NoRow), [["a"]], True, InputError, "to_csv_row"),
+        (Toy, [["a"]], False, InputError, "from_csv_row"),
+        (Toy, [], False, InputError, "no examples"),
+        (int, [["a"]], True, OptionError, "subclass of Example"),
+        (None, [["a"]], True, OptionError, "subclass of Example"),
+        (Example, [["a"]], True, OptionError, "must declare"),
+        (Toy, [Toy(), Word("a")], False, InputError, "one class, but there are NoRow"),
+    ],
+)
+def test_classes_are_checked_before(cls, sources, log, error, problem):
+    with pytest.raises(error, match=problem):
+        check_class(cls, {"train": sources}, log)
+
+
+def test_instances_need_no_row_without_a_csv_file():
+    check_class(Toy, {"train": [Toy()], "eval": []}, False)
