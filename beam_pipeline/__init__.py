@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from beam_pipeline.api import record as record
+    from beam_pipeline.conversion.convert import convert as convert
     from beam_pipeline.dataset.metadata import Metadata as Metadata
     from beam_pipeline.elements.record_dataset import record_dataset as record_dataset
     from beam_pipeline.elements.record_examples import (
@@ -38,6 +39,7 @@ _MODULES = {
     "Recipe": "recipe.recipe",
     "WriteToTFRecord": "pipeline.sink",
     "audit": "read.audit",
+    "convert": "conversion.convert",
     "record": "api",
     "record_dataset": "elements.record_dataset",
     "record_examples": "elements.record_examples",

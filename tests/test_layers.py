@@ -29,7 +29,7 @@ FLOORS = [
     "dataset",
     "pipeline read elements",
     "run",
-    "api dofns tf_dataset tfrecorder",
+    "api dofns tf_dataset tfrecorder conversion",
     "cli",
 ]
 FLOOR_OF = {name: k for k, names in enumerate(FLOORS) for name in names.split()}

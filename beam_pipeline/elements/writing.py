@@ -141,14 +141,14 @@ def _examples_per_part(sizes: ShardSizes, total: int | None) -> Iterable[int]:
     return ()
 
 
-def progress_bar(total: int | None, progress: bool | None) -> Any:
+def progress_bar(total: int | None, progress: bool | None, desc: str = "record") -> Any:
     """Returns a progress bar over elements."""
     from tqdm.auto import tqdm
 
     return tqdm(
         total=total,
         unit=" elements",
-        desc="record",
+        desc=desc,
         disable=None if progress is None else not progress,
     )
 
