@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from beam_pipeline.api import record as record
     from beam_pipeline.conversion.convert import convert as convert
+    from beam_pipeline.conversion.replay_files import replay_files as replay_files
     from beam_pipeline.dataset.metadata import Metadata as Metadata
     from beam_pipeline.elements.record_dataset import record_dataset as record_dataset
     from beam_pipeline.elements.record_examples import (
@@ -45,6 +46,7 @@ _MODULES = {
     "record_examples": "elements.record_examples",
     "replay": "read.replay",
     "replay_dataset": "read.replay",
+    "replay_files": "conversion.replay_files",
 }
 
 __version__ = "0.1.0"

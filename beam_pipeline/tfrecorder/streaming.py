@@ -27,11 +27,11 @@ from beam_pipeline.read.parse_elements import decode_raw
 from beam_pipeline.read.parse_examples import PARSING_THREADS
 from beam_pipeline.read.shard_streams import MIXED_SHARDS, SHUFFLE_BYTES, usable_cores
 from beam_pipeline.storage import files
+from beam_pipeline.storage.tfrecord import is_gzip
 
 _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
 
 _OPENING_THREADS = 32
-_GZIP_MAGIC = b"\x1f\x8b"
 _READ_AHEAD = 64
 
 
@@ -112,10 +112,9 @@ def specs_beside(paths: Sequence[str]) -> tuple[FeatureSpec, ...]:
 def _compression(path: str) -> str:
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            magic = file.read(len(_GZIP_MAGIC))
+            return "GZIP" if is_gzip(file) else ""
     except tf.errors.OpError as error:
         raise InputError(f"{path} cannot be read: {error.message}") from error
-    return "GZIP" if magic == _GZIP_MAGIC else ""
 
 
 def _first_record(paths: Sequence[str], compressions: Sequence[str]) -> tuple[str, Any]:
