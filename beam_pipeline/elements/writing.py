@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,9 +25,13 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
 )
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.storage import files
 from beam_pipeline.write.part_shards import cut_shards, join_pieces
 from beam_pipeline.write.parts import PartWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
+
+# Compressing takes longer than all else; it leaves the interpreter to this thread.
+COMPRESSING_THREADS = 2
 
 ENCODINGS = (RAW, TENSOR, INT64_LIST, *IMAGES)
 
@@ -68,23 +74,27 @@ def write_elements(
     progress : bool or None
         Whether to show a progress bar; None: only in a terminal or a notebook.
     """
-    with element_output(output, elements.recorded_by, overwrite) as target:
+    with (
+        element_output(output, elements.recorded_by, overwrite) as target,
+        local_drafts(target.parts) as drafts,
+    ):
         statistics = DataStatistics.of(specs.values(), has_windows=False)
         encoder = encoder_for(specs.values())
-        writer = PartWriter(
-            target.parts,
-            DEFAULT_SPLIT,
-            0,
-            sizes,
-            _examples_per_part(sizes, total),
-            by_bytes=not sizes.is_even and sizes.elements_per_file is None,
-        )
         with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(COMPRESSING_THREADS))
+            writer = PartWriter(
+                drafts,
+                DEFAULT_SPLIT,
+                0,
+                sizes,
+                _examples_per_part(sizes, total),
+                by_bytes=not sizes.is_even and sizes.elements_per_file is None,
+                pool=pool,
+            )
             stack.callback(writer.abandon)
             bar = stack.enter_context(progress_bar(total, progress))
             for count, columns in blocks:
-                for record in encoder.encode(count, columns):
-                    writer.write(record)
+                writer.write_all(encoder.encode(count, columns))
                 statistics.add(columns)
                 bar.set_postfix({"file": writer.files + 1}, refresh=False)
                 bar.update(count)
@@ -101,6 +111,19 @@ def write_elements(
             elements,
         )
         return target.output
+
+
+@contextmanager
+def local_drafts(folder: str) -> Iterator[str]:
+    """Returns a folder on this machine for files that are moved later.
+
+    It is ``folder`` itself if that is local, so that moving copies no bytes.
+    """
+    if files.is_local(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as drafts:
+        yield drafts
 
 
 def _examples_per_part(sizes: ShardSizes, total: int | None) -> Iterable[int]:

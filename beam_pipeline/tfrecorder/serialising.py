@@ -9,6 +9,7 @@ then their records are the rows of one array of bytes.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -43,6 +44,7 @@ class RecordEncoder:
             (name, _encoder(declared[name], declared[name].specs(name)))
             for name in sorted(declared, key=str.encode)
         ]
+        self._get = operator.attrgetter(*declared)
         specs = {name: field.specs(name)[0] for name, field in declared.items()}
         self._numeric = [name for name, s in specs.items() if s.dtype != "string"]
         self._shape_features = {
@@ -50,7 +52,8 @@ class RecordEncoder:
         }
 
     def _values(self, example: object) -> tuple[Any, ...]:
-        return tuple(getattr(example, name) for name in self._declared)
+        found: Any = self._get(example)
+        return found if len(self._declared) > 1 else (found,)
 
     def encode(self, example: object) -> bytes:
         """Returns the ``tf.train.Example`` of an example, serialised.
@@ -85,7 +88,8 @@ class RecordEncoder:
         """
         if not examples:
             return
-        rows = list(map(self._values, examples))
+        several = len(self._declared) > 1
+        rows = list(map(self._get if several else self._values, examples))
         columns = dict(zip(self._declared, zip(*rows, strict=True), strict=True))
         start = 0
         for length in self._equal_runs(columns) if len(rows) >= _FEW else ():

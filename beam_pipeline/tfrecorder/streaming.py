@@ -23,6 +23,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     merge_shapes,
 )
+from beam_pipeline.read.parse_elements import decode_raw
 from beam_pipeline.read.parse_examples import PARSING_THREADS
 from beam_pipeline.read.shard_streams import MIXED_SHARDS, SHUFFLE_BYTES, usable_cores
 from beam_pipeline.storage import files
@@ -32,9 +33,6 @@ _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
 _OPENING_THREADS = 32
 _GZIP_MAGIC = b"\x1f\x8b"
 _READ_AHEAD = 64
-
-# tf.io.decode_raw does not support unsigned integers of these widths.
-_DECODED_AS = {"uint32": "int32", "uint64": "int64"}
 
 
 def stream(
@@ -218,10 +216,7 @@ def _restore(spec: FeatureSpec, stored: Any, shape: Any) -> Any:
     """Returns a feature with its dtype and shape."""
     if spec.encoding != RAW or stored.dtype != tf.string:
         return tf.cast(stored, spec.dtype)
-    decoded_as = _DECODED_AS.get(spec.dtype, spec.dtype)
-    values = tf.io.decode_raw(stored, decoded_as)
-    if decoded_as != spec.dtype:
-        values = tf.bitcast(values, spec.dtype)
+    values = decode_raw(stored, spec.dtype)
     if shape is None:
         return tf.reshape(values, spec.sizes)
     # Without its shape an array is flat, or has the only shape that fits its spec.

@@ -20,7 +20,9 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import BinaryIO, NamedTuple
@@ -39,6 +41,8 @@ from beam_pipeline.storage.tfrecord import (
 MEMBER_BYTES = 256 << 10
 # A shard with a limit in bytes ends with a member, up to this share below its limit.
 _MEMBERS_PER_SHARD = 16
+# Members that threads compress, or have compressed, while one waits to be written.
+_MEMBERS_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,8 @@ class PartWriter:
     examples : iterable of int, optional
         How many records each part gets. Default: all records go to one part, unless
         ``by_bytes`` is True. Then a part ends where a shard of these bytes would.
+    pool : executor, optional
+        Its threads compress members while this thread goes on.
     """
 
     def __init__(
@@ -148,6 +154,7 @@ class PartWriter:
         sizes: ShardSizes,
         examples: Iterable[int] = (),
         by_bytes: bool = False,
+        pool: Executor | None = None,
     ):
         self._folder = folder
         self._split = split
@@ -157,6 +164,7 @@ class PartWriter:
         self._rooms = chain(examples, repeat(0))
         self._room = next(self._rooms)
         self._by_bytes = by_bytes
+        self._pool = pool
         self._parts: list[Part] = []
         self._file: BinaryIO | None = None
         self._written = 0
@@ -164,6 +172,7 @@ class PartWriter:
 
     def _start(self) -> None:
         self._members: list[Member] = []
+        self._compressing: deque[tuple[int, int, Future[bytes]]] = deque()
         self._sha256 = hashlib.sha256()
         self._buffer = bytearray()
         self._records = self._examples = self._raw = 0
@@ -211,7 +220,7 @@ class PartWriter:
         if not self._records:
             return
         raw = len(self._buffer)
-        if self._by_bytes and self._members and self._raw + raw > self._sizes.limit:
+        if self._by_bytes and self._raw and self._raw + raw > self._sizes.limit:
             buffer, records = self._buffer, self._records
             self._buffer, self._records = bytearray(), 0
             self._end_part()
@@ -220,19 +229,35 @@ class PartWriter:
             os.makedirs(self._folder, exist_ok=True)
             path = files.join(self._folder, f"{uuid.uuid4().hex}{SUFFIX}")
             self._file = open(path, "wb")  # noqa: SIM115
-        compressed = compress_member(bytes(self._buffer))
-        self._file.write(compressed)
-        self._sha256.update(compressed)
-        self._members.append(Member(self._records, raw, len(compressed)))
+        data = bytes(self._buffer)
+        if self._pool is None:
+            self._put(self._records, raw, compress_member(data))
+        else:
+            future = self._pool.submit(compress_member, data)
+            self._compressing.append((self._records, raw, future))
+            self._put_compressed(_MEMBERS_AHEAD)
         self._examples += self._records
         self._raw += raw
         self._records = 0
         self._buffer.clear()
 
+    def _put_compressed(self, ahead: int) -> None:
+        """Writes the members that threads have compressed; ``ahead`` may wait."""
+        while len(self._compressing) > ahead:
+            records, raw, future = self._compressing.popleft()
+            self._put(records, raw, future.result())
+
+    def _put(self, records: int, raw: int, compressed: bytes) -> None:
+        assert self._file is not None
+        self._file.write(compressed)
+        self._sha256.update(compressed)
+        self._members.append(Member(records, raw, len(compressed)))
+
     def _end_part(self) -> None:
         self._end_member()
         if self._file is None:
             return
+        self._put_compressed(0)
         self._file.close()
         self._parts.append(
             Part(
