@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from beam_pipeline import convert, replay
-from beam_pipeline.conversion import inference
+from beam_pipeline.conversion import inference, input_files
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, RAW
 from beam_pipeline.read.original_records import read_original
@@ -266,9 +266,11 @@ def test_metadata_of_another_program_describe_nothing(tmp_path):
 # Splits
 
 
-def test_examples_without_a_path_are_split_by_their_place(tmp_path):
+def test_examples_without_a_path_are_split_by_their_place(tmp_path, monkeypatch):
     for k in range(3):
-        write(tmp_path / "in" / f"{k}.tfr", *[example_of(i=k)] * 40)
+        write(
+            tmp_path / "in" / f"{k}.tfr", *[example_of(i=40 * k + i) for i in range(40)]
+        )
     metadata = convert(tmp_path / "in", tmp_path / "out", splits="train=.8,eval=.2")
     assert metadata.elements.options["group_by"] is None
     counts = {name: entry.examples for name, entry in metadata.splits.items()}
@@ -276,6 +278,11 @@ def test_examples_without_a_path_are_split_by_their_place(tmp_path):
     assert 10 < counts["eval"] < 40
     convert(tmp_path / "in", tmp_path / "again", splits={"train": 4, "eval": 1})
     assert same_folders(tmp_path / "out", tmp_path / "again")
+    monkeypatch.setattr(input_files, "_RECORDS_TOGETHER", 7)
+    convert(tmp_path / "in", tmp_path / "by-seven", splits={"train": 4, "eval": 1})
+    for split in metadata.splits:
+        found = records_in(tmp_path / "by-seven", split)
+        assert found == records_in(tmp_path / "out", split)
 
 
 def test_a_group_of_any_type_stays_in_one_split(tmp_path):
