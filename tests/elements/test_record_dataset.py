@@ -350,6 +350,19 @@ def test_the_schema_of_metadata():
     assert not VALIDATOR.is_valid(folder_less)
 
 
+def test_keys_like_the_names_of_parts(tmp_path):
+    ragged, sparse = tf.ragged.constant([[1], []]), tf.sparse.from_dense([0, 5])
+    element = {
+        "a/row_splits_0": 1, "a/indices": 2, "a/dense_shape": 3, "a/shape": 4,
+        "b/indices": 5, "c/d": 6,
+        "a": ragged, "b": sparse, "c": {"d": 7},
+    }  # fmt: skip
+    for pairs in (element.items(), reversed(element.items())):
+        ds = tf.data.Dataset.from_tensors(dict(pairs))
+        folder = record_dataset(ds, tmp_path / "out", overwrite=True)
+        expect_equal(next(iter(replay(folder))), next(iter(ds)))
+
+
 def test_not_a_data_set(tmp_path):
     with pytest.raises(InputError, match="record_examples"):
         record_dataset([1, 2], tmp_path / "out")
