@@ -136,7 +136,10 @@ def describe_folder(
     else:
         specs, described_by = infer_features(found.records, dtypes), ""
     splits = dict.fromkeys(file.split for file in found.records)
-    return InputFolder(found.records, specs, described_by, tuple(splits), found.ignored)
+    ignored = [n for n in found.ignored if files.join(folder, n) != described_by]
+    return InputFolder(
+        found.records, specs, described_by, tuple(splits), tuple(ignored)
+    )
 
 
 def _is_ours(folder: str) -> bool:

@@ -395,9 +395,10 @@ def test_convert_counts_the_files_that_it_ignores(
     assert_names(capsys.readouterr().out, f"{recorded}: 3", "int16")
 
 
-@pytest.mark.parametrize(
-    ("flags", "facts"),
-    [
+def test_convert_spells_options_as_flags(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong: list[tuple[str, list[object]]] = [
         ("--features sginal", ["--features", "signal"]),
         ("--group-by fs", ["--group-by", "--splits"]),
         ("--schema x", ["--schema"]),
@@ -406,21 +407,14 @@ def test_convert_counts_the_files_that_it_ignores(
         ("--num-shards 1 --elements-per-file 1",
          ["--num-shards", "--elements-per-file"]),
         ("-- --x=1", ["--runner"]),
-    ],
-)  # fmt: skip
-def test_convert_spells_options_as_flags(
-    recorded: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    flags: str,
-    facts: list[object],
-) -> None:
-    capsys.readouterr()
-    arguments = ["convert", str(recorded), str(tmp_path / "new"), *flags.split()]
-    try:
-        status = main(arguments)
-    except SystemExit as error:
-        status = error.code
-    assert status == 2
-    assert_names(capsys.readouterr().err, *facts)
-    assert not (tmp_path / "new").exists()
+    ]  # fmt: skip
+    for flags, facts in wrong:
+        capsys.readouterr()
+        arguments = ["convert", str(recorded), str(tmp_path / "new"), *flags.split()]
+        try:
+            status = main(arguments)
+        except SystemExit as error:
+            status = error.code
+        assert status == 2
+        assert_names(capsys.readouterr().err, *facts)
+        assert not (tmp_path / "new").exists()

@@ -4,11 +4,14 @@ import filecmp
 import json
 import os
 import shutil
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import beam_pipeline
 from beam_pipeline import Metadata, convert, record, record_dataset, replay
 from beam_pipeline.conversion.convert import prune
 from beam_pipeline.errors import InputError, OptionError, OutputError
@@ -20,6 +23,10 @@ from tests.raising import raises
 from tests.sounds import write_corpus
 
 pytestmark = pytest.mark.runs
+
+ELEMENTS_SCHEMA = json.loads(
+    (Path(beam_pipeline.__file__).parent / "dataset/elements.schema.json").read_text()
+)
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +82,7 @@ def test_other_shards_hold_the_same_records(recorded, tmp_path, sizes):
     out = str(tmp_path / "out")
     metadata = convert(recorded, out, **sizes)
     assert metadata == Metadata.load(out)
+    jsonschema.validate(metadata.to_json(), ELEMENTS_SCHEMA)
     assert list(find_problems(out, metadata)) == []
     assert metadata.features == dict(sorted(before.features.items()))
     assert metadata.classes == before.classes
