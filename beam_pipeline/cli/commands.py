@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.cli.convert_flags import CONVERT_OPTIONS
-from beam_pipeline.cli.given_flags import given_options
+from beam_pipeline.cli.given_flags import REPEATED, given_options
 from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
 from beam_pipeline.errors import OptionError, TooManyRejected
 
@@ -43,9 +43,8 @@ def as_flags(message: str, command: str = "record") -> str:
         known = set(CONVERT_OPTIONS)
 
     def flag(name: str) -> str:
-        if name == "features" and command != "convert":
-            return "--feature"
-        return "--" + name.replace("_", "-")
+        repeated = {} if command == "convert" else REPEATED
+        return repeated.get(name, "--" + name.replace("_", "-"))
 
     def replaced(found: re.Match[str]) -> str:
         if found[1] not in known:

@@ -20,6 +20,7 @@ from beam_pipeline.cli.commands import (
     run_verify,
 )
 from beam_pipeline.cli.convert_flags import add_convert_flags
+from beam_pipeline.cli.given_flags import REPEATED
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.recipe.fields import Option
 from beam_pipeline.recipe.options import RunOptions
@@ -337,10 +338,10 @@ def _add_inputs(group: Any) -> None:
 def _add_option(group: Any, option: Option) -> None:
     """Adds a flag of the recipe. Only the recipe declares its default."""
     flag, text = "--" + option.name.replace("_", "-"), option.help.replace("%", "%%")
-    if option.name == "features":
+    if option.name in REPEATED:
         group.add_argument(
-            "--feature",
-            dest="features",
+            REPEATED[option.name],
+            dest=option.name,
             action="append",
             metavar=option.metavar,
             default=argparse.SUPPRESS,

@@ -16,14 +16,7 @@ from beam_pipeline.dataset.element_set import element_output, finish_elements
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
-from beam_pipeline.examples.spec import (
-    IMAGES,
-    INT64_LIST,
-    LISTS,
-    RAW,
-    TENSOR,
-    FeatureSpec,
-)
+from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.storage import files
 from beam_pipeline.write.part_shards import cut_shards, join_pieces
@@ -32,8 +25,6 @@ from beam_pipeline.write.statistics import DataStatistics
 
 # Compressing takes longer than all else; it leaves the interpreter to this thread.
 COMPRESSING_THREADS = 2
-
-ENCODINGS = (RAW, TENSOR, INT64_LIST, *IMAGES)
 
 
 class Block(NamedTuple):
@@ -177,34 +168,15 @@ def with_encodings(
                 name,
             )
     for name, encoding in encodings.items():
-        made[name] = _encoded(specs[name], encoding)
+        problem = encoding_problem(specs[name], encoding)
+        if problem is not None:
+            raise OptionError(f"encodings: {name}", problem, encoding)
+        made[name] = replace(specs[name], encoding=encoding)
     for name in sequences:
         made[name] = _as_sequence(made[name])
         made.pop(made[name].shape_in or "", None)
         made[name] = replace(made[name], shape_in=None)
     return made
-
-
-def _encoded(spec: FeatureSpec, encoding: str) -> FeatureSpec:
-    problem = None
-    if encoding not in {*ENCODINGS, *LISTS}:
-        problem = f"must be one of {', '.join(ENCODINGS)}"
-    elif encoding in IMAGES:
-        from beam_pipeline.examples.images import image_problem
-
-        sizes = [1 if size is None else size for size in spec.shape or ()]
-        problem = image_problem(spec.dtype, sizes, encoding)
-    elif encoding in LISTS and encoding != spec.encoding:
-        if encoding != INT64_LIST or spec.dtype not in _INTEGERS:
-            problem = f"does not fit the dtype {spec.dtype}"
-    elif encoding == RAW and spec.dtype == "string":
-        problem = "raw does not fit texts"
-    if problem is not None:
-        raise OptionError(f"encodings: {spec.name}", problem, encoding)
-    return replace(spec, encoding=encoding)
-
-
-_INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
 
 def _as_sequence(spec: FeatureSpec) -> FeatureSpec:

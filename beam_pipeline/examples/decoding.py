@@ -241,7 +241,7 @@ def _tensor(spec: FeatureSpec, values: Any) -> Any:
     from beam_pipeline.examples.tensor_proto import decode_tensor
 
     (value,) = values.to_pylist()
-    return decode_tensor(value)
+    return decode_tensor(value, spec.dtype)
 
 
 def _image(spec: FeatureSpec, values: Any) -> Any:
