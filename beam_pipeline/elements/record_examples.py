@@ -126,7 +126,8 @@ def _rows(examples: Examples) -> tuple[int | None, Iterator[Mapping[str, Any]]]:
             rows = getattr(examples, method)()
             return len(rows), iter(rows)
     if hasattr(examples, "to_dict") and hasattr(examples, "columns"):
-        return len(examples), _pandas_rows(examples)
+        frame: Any = examples
+        return len(frame), _pandas_rows(frame)
     if isinstance(examples, Mapping):
         return _column_rows(examples)
     if not isinstance(examples, Iterable):

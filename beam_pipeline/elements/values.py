@@ -218,9 +218,13 @@ def cast(name: str, array: Array, dtype: str) -> Array:
                 return made
     raise InputError(
         f"Feature {name} is {dtype}, which does not hold the value "
-        f"{shortened(array.tolist())} ({dtype_of(array)}). Convert the value, or give "
+        f"{shortened(array.tolist())} ({_kind(array)}). Convert the value, or give "
         "`dtypes`."
     )
+
+
+def _kind(array: Array) -> str:
+    return "string" if array.dtype.kind == "O" else str(array.dtype.name)
 
 
 def _converted(array: Array, dtype: str) -> Array | None:
