@@ -45,7 +45,8 @@ HOMES = {
     "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
     "read.parse_elements read.original_records elements.tensors "
     "elements.record_dataset conversion.replay_files tf_dataset "
-    "tfrecorder.streaming [tfrecorder.factory]",
+    "tfrecorder.streaming [tfrecorder.factory] [examples.feature_description] "
+    "[read.show]",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",

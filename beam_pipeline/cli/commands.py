@@ -170,15 +170,26 @@ def run_convert(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.dataset.metadata import Metadata
     from beam_pipeline.read.plots import picture_path, plot_examples
-    from beam_pipeline.read.show import describe_example, some_examples
+    from beam_pipeline.read.show import (
+        describe_example,
+        example_text,
+        some_examples,
+        some_records,
+    )
 
     _no_beam_args("show", beam_args)
     if args.n < 1:
         raise OptionError("-n", "must be at least 1", args.n)
     picture = None if args.plot is None else picture_path(args.plot)
     metadata = Metadata.load(args.records)
-    examples = dict(some_examples(args.records, metadata, args.n, args.split))
-    for position, example in examples.items():
+    chosen = args.records, metadata, args.n, args.split
+    if args.text:
+        for position, record in some_records(*chosen):
+            print(f"# example {position}\n{example_text(record, metadata)}")
+        if picture is None:
+            return 0
+    examples = dict(some_examples(*chosen))
+    for position, example in examples.items() if not args.text else ():
         print(f"example {position}\n{describe_example(example)}")
     if picture is not None:
         left_out = plot_examples(list(examples.values()), metadata, picture)

@@ -136,6 +136,7 @@ def _add_show(commands: Any) -> None:
         "Prints a few examples that are spread evenly over a split, and draws them.",
         "records/ -n 3",
         "records/ --split test --plot examples.png",
+        "records/ -n 1 --text",
     )
     _add_folder(parser)
     parser.add_argument(
@@ -143,6 +144,11 @@ def _add_show(commands: Any) -> None:
     )
     parser.add_argument(
         "--split", default=None, metavar="NAME", help="which split; default: the first"
+    )
+    parser.add_argument(
+        "--text",
+        action="store_true",
+        help="print whole records as protobuf text; needs TensorFlow",
     )
     parser.add_argument(
         "--plot",

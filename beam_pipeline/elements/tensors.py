@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from beam_pipeline.elements.values import STORED_DTYPES
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import (
     INT64_LIST,
@@ -26,12 +27,6 @@ from beam_pipeline.examples.structure import (
     row_splits,
     shape_feature,
 )
-
-# The dtypes that numpy arrays and decode_raw, or a bitcast, carry without a change.
-STORED_DTYPES = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "bfloat16", "complex64", "complex128", "string",
-)  # fmt: skip
 
 
 class Description(NamedTuple):
