@@ -16,6 +16,7 @@ from typing import Any
 
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
+from beam_pipeline.examples.feature_description import describe_features
 from beam_pipeline.examples.spec import IMAGES, FeatureSpec
 from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
@@ -117,6 +118,29 @@ class Metadata:
     ignored: int = 0
     writer: Mapping[str, str] = field(default_factory=dict)
     elements: Elements | None = None
+
+    def feature_description(
+        self,
+    ) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
+        """Returns what plain TensorFlow needs to parse the examples.
+
+        ::
+
+            description = Metadata.load("records/").feature_description()
+            tf.io.parse_single_example(record, description)
+
+        Returns
+        -------
+        dict, or (dict, dict)
+            Name to ``tf.io.FixedLenFeature``; ``tf.io.VarLenFeature`` for a feature
+            whose shape differs between examples, or that some of them lack. If the data
+            set has sequences, two of them, the context and the steps of
+            ``tf.io.parse_single_sequence_example``, with
+            ``tf.io.FixedLenSequenceFeature`` for the steps. A feature whose encoding is
+            ``raw``, ``tensor``, ``png`` or ``jpeg`` is described as a text: its bytes.
+        """
+        context, sequences = describe_features(self.features)
+        return (context, sequences) if sequences else context
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of ``metadata.json``."""

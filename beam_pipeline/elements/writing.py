@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.storage import files
 from beam_pipeline.write.part_shards import cut_shards, join_pieces
 from beam_pipeline.write.parts import PartWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
@@ -63,13 +65,16 @@ def write_elements(
     progress : bool or None
         Whether to show a progress bar; None: only in a terminal or a notebook.
     """
-    with element_output(output, elements.recorded_by, overwrite) as target:
+    with (
+        element_output(output, elements.recorded_by, overwrite) as target,
+        local_drafts(target.parts) as drafts,
+    ):
         statistics = DataStatistics.of(specs.values(), has_windows=False)
         encoder = encoder_for(specs.values())
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(COMPRESSING_THREADS))
             writer = PartWriter(
-                target.parts,
+                drafts,
                 DEFAULT_SPLIT,
                 0,
                 sizes,
@@ -99,6 +104,19 @@ def write_elements(
         return target.output
 
 
+@contextmanager
+def local_drafts(folder: str) -> Iterator[str]:
+    """Returns a folder on this machine for files that are moved later.
+
+    It is ``folder`` itself if that is local, so that moving copies no bytes.
+    """
+    if files.is_local(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as drafts:
+        yield drafts
+
+
 def _examples_per_part(sizes: ShardSizes, total: int | None) -> Iterable[int]:
     """Returns how many examples each part holds, as far as it is known before.
 
@@ -114,14 +132,14 @@ def _examples_per_part(sizes: ShardSizes, total: int | None) -> Iterable[int]:
     return ()
 
 
-def progress_bar(total: int | None, progress: bool | None) -> Any:
+def progress_bar(total: int | None, progress: bool | None, desc: str = "record") -> Any:
     """Returns a progress bar over elements."""
     from tqdm.auto import tqdm
 
     return tqdm(
         total=total,
         unit=" elements",
-        desc="record",
+        desc=desc,
         disable=None if progress is None else not progress,
     )
 
