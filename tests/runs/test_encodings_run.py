@@ -34,7 +34,7 @@ FEATURES = {
     "text": "tests.sounds:name_of_level",
     "first": "tests.sounds:first_sample",
 }
-ENCODINGS = {
+ENCODINGS: dict[str, Any] = {
     "mel": "tensor",
     "level": "raw",
     "image": "png",
@@ -71,7 +71,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         folder,
         workers=1,
         **OPTIONS,
-        encodings=ENCODINGS,  # type: ignore
+        encodings=ENCODINGS,
     )
     plain = record(root / "in", plain_folder, workers=1, **OPTIONS)
     return Runs(root / "in", folder, metadata, plain_folder, plain)
@@ -131,14 +131,16 @@ def test_replay_restores_them_in_batches(runs: Runs) -> None:
     plain = examples_of(runs.plain_folder)
     batches = list(dataset.as_numpy_iterator())
     assert len(batches) == len(plain) // 7 == int(dataset.cardinality())
-    for number, batch in enumerate(batches):
+    for number, batch in enumerate(batches, strict=False):
         for i in range(7):
             one = {name: values[i] for name, values in batch.items()}
             expect_equal(one, plain[7 * number + i])
     pairs = replay(
         str(runs.folder), split="train", batch_size=7, as_supervised=("image", "target")
     )
-    for (images, targets), batch in zip(pairs.as_numpy_iterator(), batches):
+    for (images, targets), batch in zip(
+        pairs.as_numpy_iterator(), batches, strict=False
+    ):
         np.testing.assert_array_equal(images, batch["image"])
         np.testing.assert_array_equal(targets, batch["target"])
 
@@ -192,7 +194,7 @@ def test_protobuf_and_tensorflow_read_them(runs: Runs) -> None:
 
 def test_two_workers_write_the_same_bytes(runs: Runs, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    record(runs.sounds, out, workers=2, **OPTIONS, encodings=ENCODINGS)  # type: ignore
+    record(runs.sounds, out, workers=2, **OPTIONS, encodings=ENCODINGS)
     assert digests(out) == digests(runs.folder)
 
 
@@ -227,8 +229,8 @@ def test_what_else_reads_the_data_set(
     shown = capsys.readouterr().out
     assert_names(shown, "uint8 (6, 12)", "'läut'", "int16 (500,)", "float32 (6, 12)")
     assert picture.stat().st_size > 1000
-    words = [*["plan", "--input", str(runs.sounds), "--win-len", "500"],
-             *["--feature", f"image={FEATURES['image']}", "--encoding", "image=png"]]  # fmt: skip
+    words = ["plan", "--input", str(runs.sounds), "--win-len", "500"]
+    words += ["--feature", f"image={FEATURES['image']}", "--encoding", "image=png"]
     assert main(words) == 0
     assert_names(capsys.readouterr().out, "uint8 as png")
 
