@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +14,16 @@ import pytest
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.dataset.claim import claim_output
+from beam_pipeline.dataset.work_folder import WORK_FOLDER
+from beam_pipeline.errors import InputError, OutputError, RecipeError
 from beam_pipeline.examples.images import decode_image, encode_image
+from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.examples.tensor_proto import decode_tensor, encode_tensor
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 
@@ -274,3 +281,23 @@ def test_an_image_is_not_normalised(runs: Runs) -> None:
             np.testing.assert_array_equal(one[name], other[name])
     with raises(InputError, naming=["image", "uint8"]):
         replay(str(runs.folder), split="train", normalize=["image"])
+
+
+@pytest.mark.parametrize("encoding", ["png", "jpeg", "tensor"])
+def test_an_unfinished_run_of_images_keeps_its_version_of_pillow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    recipe = Recipe(
+        win_len=500,
+        features={"image": FEATURES["image"]},
+        encodings={"image": encoding},  # type: ignore[dict-item]
+    )
+    output = str(tmp_path / "out")
+    claim_output(output, files.join(output, WORK_FOLDER), recipe, [], False)
+    real = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda n: "1" if n == "pillow" else real(n)
+    )
+    refusal = raises(OutputError, naming=output)
+    with refusal if encoding in IMAGES else contextlib.nullcontext():
+        claim_output(output, files.join(output, WORK_FOLDER), recipe, [], False)
