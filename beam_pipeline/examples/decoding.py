@@ -217,10 +217,15 @@ def _numbers(spec: FeatureSpec, values: Any) -> Any:
 
 
 def _texts(spec: FeatureSpec, values: Any) -> Any:
-    texts = [value.decode(errors="backslashreplace") for value in values.to_pylist()]
+    texts = _as_texts(values.to_pylist())
     if spec.shape == ():
         (text,) = texts
         return text
+    return texts
+
+
+def _as_texts(values: Sequence[bytes]) -> Any:
+    texts = [value.decode(errors="backslashreplace") for value in values]
     return np.array(texts, object)
 
 
@@ -241,7 +246,10 @@ def _tensor(spec: FeatureSpec, values: Any) -> Any:
     from beam_pipeline.examples.tensor_proto import decode_tensor
 
     (value,) = values.to_pylist()
-    return decode_tensor(value, spec.dtype)
+    found = decode_tensor(value, spec.dtype)
+    if spec.dtype == "string":
+        found = _as_texts(found.ravel().tolist()).reshape(found.shape)
+    return found[()]
 
 
 def _image(spec: FeatureSpec, values: Any) -> Any:

@@ -228,7 +228,7 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
     if encoding in IMAGES:
         problem = image_problem(spec.dtype, spec.shape, encoding)
     elif encoding == RAW and spec.dtype == "string":
-        problem = "must be numbers for raw"
+        problem = "must be numbers, not texts, for raw"
     elif dtypes is not None and spec.dtype not in dtypes:
         problem = f"must be {' or '.join(dtypes)} for {encoding}"
     if problem is None:

@@ -32,6 +32,7 @@ from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
+from beam_pipeline.examples.images import encode_image
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.order import PlacedClips
@@ -320,7 +321,8 @@ def test_the_json_schema_takes_what_is_right():
 
 
 def test_the_schema_is_one_of_tensorflow_metadata():
-    specs = features_of(Recipe(win_len=100, features=FEATURES))
+    recipe = Recipe(win_len=100, features=FEATURES, encodings=ENCODINGS)
+    specs = features_of(recipe)
     schema = text_format.Parse(schema_text(specs), schema_pb2.Schema())
     found = {
         feature.name: (
@@ -333,6 +335,7 @@ def test_the_schema_is_one_of_tensorflow_metadata():
         "signal": ("FLOAT", [100]),
         "mel": ("FLOAT", [3, 4]),
         "spectrum": ("BYTES", []),
+        "image": ("BYTES", []),
         "class": ("BYTES", []),
         "filepath": ("BYTES", []),
         "target": ("INT", []),
@@ -349,13 +352,14 @@ def test_the_schema_is_one_of_tensorflow_metadata():
 def test_tfx_bsl_decodes_records_by_the_schema():
     from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-    recipe = Recipe(win_len=100, features=FEATURES)
-    specs = features_of(recipe)
+    encodings = {"image": "png"}
+    specs = features_of(Recipe(win_len=100, features=FEATURES, encodings=encodings))
     rng = np.random.default_rng(0)
     columns = {
         "signal": rng.uniform(-1, 1, (2, 100)).astype(np.float32),
         "mel": rng.uniform(-1, 1, (2, 3, 4)).astype(np.float32),
         "spectrum": (rng.uniform(-1, 1, (2, 51)) * 1j).astype(np.complex64),
+        "image": rng.integers(0, 256, (2, 3, 4)).astype(np.uint8),
         "class": "dög",
         "filepath": "dög/1.wav",
         "target": 1,
@@ -372,6 +376,8 @@ def test_tfx_bsl_decodes_records_by_the_schema():
     assert found["signal"] == columns["signal"].tolist()
     assert found["mel"] == columns["mel"].reshape(2, 12).tolist()
     assert found["spectrum"] == [[row.tobytes()] for row in columns["spectrum"]]
+    images = [encode_image(image, "png") for image in columns["image"]]
+    assert found["image"] == [[image] for image in images]
     assert found["class"] == [["dög".encode()]] * 2
     assert found["win_start_idx"] == [[0], [100]]
     assert found["index"] == [[7]] * 2
