@@ -131,7 +131,7 @@ def test_replay_restores_them_in_batches(runs: Runs) -> None:
     plain = examples_of(runs.plain_folder)
     batches = list(dataset.as_numpy_iterator())
     assert len(batches) == len(plain) // 7 == int(dataset.cardinality())
-    for number, batch in enumerate(batches, strict=False):
+    for number, batch in enumerate(batches):
         for i in range(7):
             one = {name: values[i] for name, values in batch.items()}
             expect_equal(one, plain[7 * number + i])
