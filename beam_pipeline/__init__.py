@@ -18,11 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from beam_pipeline.api import record as record
+    from beam_pipeline.conversion.convert import convert as convert
+    from beam_pipeline.conversion.replay_files import replay_files as replay_files
     from beam_pipeline.dataset.metadata import Metadata as Metadata
+    from beam_pipeline.elements.encode_example import encode_example as encode_example
     from beam_pipeline.elements.record_dataset import record_dataset as record_dataset
     from beam_pipeline.elements.record_examples import (
         record_examples as record_examples,
     )
+    from beam_pipeline.elements.record_files import read_records as read_records
+    from beam_pipeline.elements.record_files import write_records as write_records
     from beam_pipeline.pipeline.sink import WriteToTFRecord as WriteToTFRecord
     from beam_pipeline.read.audit import audit as audit
     from beam_pipeline.read.replay import replay as replay
@@ -38,11 +43,16 @@ _MODULES = {
     "Recipe": "recipe.recipe",
     "WriteToTFRecord": "pipeline.sink",
     "audit": "read.audit",
+    "convert": "conversion.convert",
+    "encode_example": "elements.encode_example",
+    "read_records": "elements.record_files",
     "record": "api",
     "record_dataset": "elements.record_dataset",
     "record_examples": "elements.record_examples",
     "replay": "read.replay",
     "replay_dataset": "read.replay",
+    "replay_files": "conversion.replay_files",
+    "write_records": "elements.record_files",
 }
 
 __version__ = "0.1.0"

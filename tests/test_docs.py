@@ -42,7 +42,9 @@ from tests.test_layers import FLOOR_OF, FLOORS
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "launch" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMANDS = ("record", "plan", "show", "verify", "audit", "transforms", "status")
+COMMANDS = (
+    "record", "plan", "convert", "show", "verify", "audit", "transforms", "status"
+)  # fmt: skip
 README_LINES = 140
 
 # A wrong name that a page uses to explain an error.
@@ -132,7 +134,7 @@ def keywords(flags) -> dict[str, set[str]]:
         "record": recording - {"feature", "help", "debug"},
         **{
             name: set(signature(getattr(beam_pipeline, name)).parameters)
-            for name in ("replay", "audit")
+            for name in ("replay", "audit", "convert")
         },
     }
 

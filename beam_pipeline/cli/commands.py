@@ -16,20 +16,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.cli.given_flags import given_options
+from beam_pipeline.cli.convert_flags import CONVERT_OPTIONS
+from beam_pipeline.cli.given_flags import REPEATED, given_options
 from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
 from beam_pipeline.errors import OptionError, TooManyRejected
 
 PROGRAM = "audio-tfrecords"
 
 
-def complain(message: str) -> None:
+def complain(message: str, command: str = "record") -> None:
     """Prints an error or a warning to standard error, after the program's name."""
-    print(f"{PROGRAM}: {as_flags(message)}", file=sys.stderr)
+    print(f"{PROGRAM}: {as_flags(message, command)}", file=sys.stderr)
 
 
-def as_flags(message: str) -> str:
-    """Returns a message with the names of options spelled as flags.
+def as_flags(message: str, command: str = "record") -> str:
+    """Returns a message with the names of a command's options spelled as flags.
 
     Messages have names of options in backticks, or at their beginning:
     ``win_len: needs `sample_rate``` becomes ``--win-len: needs --sample-rate``, and
@@ -38,9 +39,12 @@ def as_flags(message: str) -> str:
     from beam_pipeline.recipe.keywords import RecordKeywords
 
     known = {*RecordKeywords.__annotations__, "input", "output", "recipe"}
+    if command == "convert":
+        known = set(CONVERT_OPTIONS)
 
     def flag(name: str) -> str:
-        return "--feature" if name == "features" else "--" + name.replace("_", "-")
+        repeated = {} if command == "convert" else REPEATED
+        return repeated.get(name, "--" + name.replace("_", "-"))
 
     def replaced(found: re.Match[str]) -> str:
         if found[1] not in known:
@@ -142,18 +146,50 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     return 0
 
 
+def run_convert(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.cli.reports import describe_metadata
+    from beam_pipeline.conversion.convert import convert
+    from beam_pipeline.run.engine import quiet_beam
+
+    started = time.monotonic()
+    with contextlib.nullcontext() if args.debug else quiet_beam():
+        metadata = convert(
+            args.input_dir,
+            args.output_dir,
+            beam_args=beam_args,
+            **{name: getattr(args, name) for name in CONVERT_OPTIONS},
+        )
+    print(describe_metadata(metadata))
+    assert metadata.elements is not None
+    if ignored := metadata.elements.options["ignored_files"]:
+        print(f"{args.input_dir}: {ignored:,} files are not TFRecords and were ignored")
+    print(f"{args.output_dir}: complete, {time.monotonic() - started:.1f} s")
+    return 0
+
+
 def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.dataset.metadata import Metadata
     from beam_pipeline.read.plots import picture_path, plot_examples
-    from beam_pipeline.read.show import describe_example, some_examples
+    from beam_pipeline.read.show import (
+        describe_example,
+        example_text,
+        some_examples,
+        some_records,
+    )
 
     _no_beam_args("show", beam_args)
     if args.n < 1:
         raise OptionError("-n", "must be at least 1", args.n)
     picture = None if args.plot is None else picture_path(args.plot)
     metadata = Metadata.load(args.records)
-    examples = dict(some_examples(args.records, metadata, args.n, args.split))
-    for position, example in examples.items():
+    chosen = args.records, metadata, args.n, args.split
+    if args.text:
+        for position, record in some_records(*chosen):
+            print(f"# example {position}\n{example_text(record, metadata)}")
+        if picture is None:
+            return 0
+    examples = dict(some_examples(*chosen))
+    for position, example in examples.items() if not args.text else ():
         print(f"example {position}\n{describe_example(example)}")
     if picture is not None:
         left_out = plot_examples(list(examples.values()), metadata, picture)

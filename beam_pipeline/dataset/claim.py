@@ -146,7 +146,7 @@ def claim_output(
     stamp: dict[str, Any] = {
         "recipe": recipe.to_json(),
         "inputs": [asdict(entry) for entry in inputs],
-        "writer": writer_versions(),
+        "writer": writer_versions(recipe.features.encodings.values()),
         "code": code_of(recipe),
     }
     if work != files.join(output, WORK_FOLDER):

@@ -90,7 +90,12 @@ def finish_elements(
         for split, infos in shards.items()
     }
     metadata = Metadata(
-        None, specs, tuple(classes), splits, writer=writer_versions(), elements=elements
+        None,
+        specs,
+        tuple(classes),
+        splits,
+        writer=writer_versions(spec.encoding for spec in specs.values()),
+        elements=elements,
     )
     written = (info.file for infos in shards.values() for info in infos)
     delete_stale_shards(target.output, written)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.feature_description import describe_features
+from beam_pipeline.examples.spec import IMAGES, FeatureSpec
 from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.plan.shards import ShardInfo
@@ -30,6 +31,7 @@ DISTRIBUTION = "audio-tfrecords"
 
 # Libraries whose version may change the bytes of a shard.
 _BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")
+_DECIDES_IMAGES = "pillow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,29 @@ class Metadata:
     ignored: int = 0
     writer: Mapping[str, str] = field(default_factory=dict)
     elements: Elements | None = None
+
+    def feature_description(
+        self,
+    ) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
+        """Returns what plain TensorFlow needs to parse the examples.
+
+        ::
+
+            description = Metadata.load("records/").feature_description()
+            tf.io.parse_single_example(record, description)
+
+        Returns
+        -------
+        dict, or (dict, dict)
+            Name to ``tf.io.FixedLenFeature``; ``tf.io.VarLenFeature`` for a feature
+            whose shape differs between examples, or that some of them lack. If the data
+            set has sequences, two of them, the context and the steps of
+            ``tf.io.parse_single_sequence_example``, with
+            ``tf.io.FixedLenSequenceFeature`` for the steps. A feature whose encoding is
+            ``raw``, ``tensor``, ``png`` or ``jpeg`` is described as a text: its bytes.
+        """
+        context, sequences = describe_features(self.features)
+        return (context, sequences) if sequences else context
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of ``metadata.json``."""
@@ -294,10 +319,17 @@ class Metadata:
         return cls.parse(files.read_bytes(path), path)
 
 
-def writer_versions() -> dict[str, str]:
-    """Returns the versions of this package and of libraries that decide bytes."""
+def writer_versions(encodings: Iterable[str] = ()) -> dict[str, str]:
+    """Returns the versions of this package and of libraries that decide bytes.
+
+    Parameters
+    ----------
+    encodings : iterable of str
+        Encodings of features. Pillow is among the libraries only if one is an image.
+    """
+    images = (_DECIDES_IMAGES,) if {*IMAGES} & {*encodings} else ()
     versions = {"name": DISTRIBUTION}
-    for name in (DISTRIBUTION, *_BYTE_DECIDING):
+    for name in (DISTRIBUTION, *_BYTE_DECIDING, *images):
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from beam_pipeline.dataset.element_set import ElementOutput, finish_elements
@@ -12,6 +12,7 @@ from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.output_folder import EXAMPLES_CSV, METADATA
 from beam_pipeline.dataset.work_folder import RECEIPTS
 from beam_pipeline.errors import IncompleteRun
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.storage import files
@@ -36,24 +37,43 @@ class PartsJob:
     encoder : BlockEncoder
         Makes the examples of a block.
     blocks : tuple of BlockRef
-    sources : int
-        The number of sources in all blocks.
     sizes : ShardSizes
     splits : tuple of str
         The names of all splits; some may stay empty.
     elements : Elements
         What the metadata say of the job.
     classes : tuple of str
+    settle : callable
+        Returns the specs that the metadata hold, from those of the encoder and the
+        result of all blocks.
+    measured : frozenset of str or None
+        The features whose statistics the metadata hold; None: all numeric ones.
+    copied : mapping
+        Name in the output to the path of a file that is copied there.
+    sources : int or None
+        The number of sources in all blocks; None if they are counted as they are read.
+    other_blocks : int
+        The number of blocks that belong to the job, but are not in ``blocks``.
     """
 
     target: ElementOutput
     encoder: BlockEncoder
     blocks: tuple[BlockRef, ...]
-    sources: int
     sizes: ShardSizes
     splits: tuple[str, ...]
     elements: Elements
     classes: tuple[str, ...] = ()
+    settle: Callable[[Iterable[FeatureSpec], BlockResult], list[FeatureSpec]] = (
+        observed_specs
+    )
+    measured: frozenset[str] | None = None
+    copied: Mapping[str, str] = field(default_factory=dict)
+    sources: int | None = None
+    other_blocks: int = 0
+
+    def without_blocks(self) -> PartsJob:
+        """Returns the job as steps need it that get the blocks one by one."""
+        return replace(self, blocks=(), other_blocks=len(self.blocks))
 
     @property
     def output(self) -> str:
@@ -102,12 +122,7 @@ def finish_parts(job: PartsJob, infos: Iterable[ShardInfo], result: BlockResult)
     _check_complete(job, [i for split in shards.values() for i in split], result)
     statistics = {}
     for split in job.splits:
-        state = result.statistics.get(split)
-        statistics[split] = (
-            DataStatistics.of(job.encoder.specs, has_windows=False)
-            if state is None
-            else DataStatistics.from_state(state)
-        )
+        statistics[split] = _statistics(job, result.statistics.get(split))
         _write_table(job, split, [t[2] for t in result.tables if t[0] == split])
     elements = job.elements
     if result.skipped:
@@ -116,9 +131,21 @@ def finish_parts(job: PartsJob, infos: Iterable[ShardInfo], result: BlockResult)
             of_split = skipped.setdefault(split, {"sources": 0, "first": reason})
             of_split["sources"] += count
         elements = replace(elements, options={**elements.options, "skipped": skipped})
-    specs = observed_specs(job.encoder.specs, result)
+    for name, path in job.copied.items():
+        files.write_bytes(files.join(job.output, name), files.read_bytes(path))
+    specs = job.settle(job.encoder.specs, result)
     finish_elements(job.target, shards, statistics, specs, elements, job.classes)
     return files.join(job.output, METADATA)
+
+
+def _statistics(job: PartsJob, state: Mapping[str, Any] | None) -> DataStatistics:
+    """Returns the statistics of a split; of one without examples, if it has none."""
+    if state is None:
+        state = DataStatistics.of(job.encoder.specs, has_windows=False).state()
+    if job.measured is not None:
+        features = {n: s for n, s in state["features"].items() if n in job.measured}
+        state = {**state, "features": features}
+    return DataStatistics.from_state(state)
 
 
 def _check_complete(
@@ -126,10 +153,11 @@ def _check_complete(
 ) -> None:
     stored = sum(info.examples for info in infos)
     for what, found, expected in (
+        ("blocks", result.blocks, len(job.blocks) + job.other_blocks),
         ("source examples", result.sources, job.sources),
         ("examples in shards", stored, result.examples),
     ):
-        if found != expected:
+        if expected is not None and found != expected:
             raise IncompleteRun(
                 f"The runner lost data between two steps: there are {found} {what} "
                 f"instead of {expected}. No data set was written. Give the same call "

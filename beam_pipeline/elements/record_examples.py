@@ -9,6 +9,7 @@ from typing import Any
 
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.elements.inference import Inference
+from beam_pipeline.elements.values import checked_dtype
 from beam_pipeline.elements.writing import (
     Block,
     check_num_elems,
@@ -57,7 +58,9 @@ def record_examples(
     Parameters
     ----------
     examples : iterable of mapping, or a mapping of columns, or a data frame
-        Each mapping is one example. Of columns, each row is one.
+        Each mapping is one example. Of columns, each row is one. Of a data frame of
+        pandas, polars or pyarrow, too: its numbers are like those of Python, and its
+        empty cells are missing; NaN in a column of floats of pandas stays NaN.
     dtypes : mapping, optional
         Feature to dtype, for example ``{"price": "float64"}``. Default: from the first
         256 examples.
@@ -79,19 +82,25 @@ encodings, sequences, overwrite, progress
         If an argument or the folder cannot be used; before anything is written.
     """
     sizes = ShardSizes(elements_per_file, shard_bytes, num_shards, multiple_of)
-    total = len(examples) if isinstance(examples, Sequence) else None
-    total = check_num_elems(num_elems, total)
-    rows = itertools.islice(_rows(examples), num_elems)
-    first = list(itertools.islice(rows, FIRST))
+    count, rows = _rows(examples)
+    total = check_num_elems(num_elems, count)
+    wanted = FIRST if num_elems is None else min(FIRST, max(num_elems, 1))
+    first = list(itertools.islice(rows, wanted))
     for number, row in enumerate(first):
         _check_mapping(row, number)
     found = Inference(first, dtypes or {})
+    if not found.specs:
+        raise InputError(
+            "The examples have no features, or there are no examples. Give `dtypes`, "
+            "which names the features of an empty data set."
+        )
     specs = with_encodings(found.specs, encodings or {}, sequences)
     found.specs = specs
+    rows = itertools.islice(itertools.chain(first, rows), num_elems)
     options = {
         "elements_per_file": elements_per_file,
         "num_elems": num_elems,
-        "dtypes": dict(dtypes or {}),
+        "dtypes": {name: checked_dtype(name, d) for name, d in (dtypes or {}).items()},
         "shard_bytes": shard_bytes,
         "num_shards": num_shards,
         "multiple_of": multiple_of,
@@ -99,7 +108,7 @@ encodings, sequences, overwrite, progress
         "sequences": list(sequences),
     }
     return write_elements(
-        counted(_blocks(itertools.chain(first, rows), found), num_elems),
+        counted(_blocks(rows, found), num_elems),
         specs,
         output_dir,
         Elements("record_examples", options, found.structure),
@@ -110,22 +119,61 @@ encodings, sequences, overwrite, progress
     )
 
 
-def _rows(examples: Examples) -> Iterator[Mapping[str, Any]]:
-    to_dicts = getattr(examples, "to_dict", None)
-    if to_dicts is not None and hasattr(examples, "columns"):  # a data frame
-        yield from to_dicts("records")
-        return
-    if not isinstance(examples, Mapping):
-        yield from examples
-        return
-    lengths = {name: len(column) for name, column in examples.items()}
+def _rows(examples: Examples) -> tuple[int | None, Iterator[Mapping[str, Any]]]:
+    """Returns the number of examples, if it is known, and the examples."""
+    for method in ("to_dicts", "to_pylist"):  # data frames of polars and pyarrow
+        if hasattr(examples, method) and hasattr(examples, "columns"):
+            rows = getattr(examples, method)()
+            return len(rows), iter(rows)
+    if hasattr(examples, "to_dict") and hasattr(examples, "columns"):
+        frame: Any = examples
+        return len(frame), _pandas_rows(frame)
+    if isinstance(examples, Mapping):
+        return _column_rows(examples)
+    if not isinstance(examples, Iterable):
+        raise InputError(
+            "Examples must be an iterable of dicts, a dict of columns or a data frame; "
+            f"got {type(examples).__name__}."
+        )
+    return len(examples) if isinstance(examples, Sequence) else None, iter(examples)
+
+
+def _pandas_rows(frame: Any) -> Iterator[Mapping[str, Any]]:
+    """Yields the rows of a pandas data frame; None for empty cells."""
+    # There, NaN is a number as well.
+    floats = {name for name, kind in frame.dtypes.items() if kind in _FLOATS}
+    empty = {name: frame[name].isna() for name in frame.columns if name not in floats}
+    for i, row in enumerate(frame.to_dict("records")):
+        yield {
+            name: None if name in empty and empty[name].iloc[i] else value
+            for name, value in row.items()
+        }
+
+
+_FLOATS = ("float16", "float32", "float64")
+
+
+def _column_rows(
+    columns: Mapping[str, Sequence[Any]],
+) -> tuple[int, Iterator[Mapping[str, Any]]]:
+    lengths = {}
+    for name, column in columns.items():
+        if not hasattr(column, "__len__") or isinstance(column, str | bytes | Mapping):
+            raise InputError(
+                f"Column {name!r} is a {type(column).__name__}, but must be a list or "
+                "an array with a value for each example. For one example, give a list "
+                "of one dict."
+            )
+        lengths[name] = len(column)
     if len(set(lengths.values())) > 1:
         raise InputError(
             "Columns must have the same length; got "
             + ", ".join(f"{name}: {n}" for name, n in lengths.items())
         )
-    for values in zip(*examples.values(), strict=True):
-        yield dict(zip(examples, values, strict=True))
+    rows = zip(*columns.values(), strict=True)
+    return max(lengths.values(), default=0), (
+        dict(zip(columns, row, strict=True)) for row in rows
+    )
 
 
 def _blocks(rows: Iterator[Mapping[str, Any]], found: Inference) -> Iterator[Block]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from beam_pipeline.elements.values import STORED_DTYPES
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import (
     INT64_LIST,
@@ -26,12 +27,6 @@ from beam_pipeline.examples.structure import (
     row_splits,
     shape_feature,
 )
-
-# The dtypes that numpy arrays and decode_raw, or a bitcast, carry without a change.
-STORED_DTYPES = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "bfloat16", "complex64", "complex128", "string",
-)  # fmt: skip
 
 
 class Description(NamedTuple):
@@ -78,7 +73,7 @@ def _describe(
         return Node("namedtuple", tuple(names), below, type(found).__name__)
     if found is None or type(found).__name__ == "NoneTensorSpec":
         return Leaf("none")
-    name = feature_name(path, specs)
+    name = feature_name(path, specs, getattr(found, "ragged_rank", 0))
     if isinstance(found, tf.TensorSpec):
         _add_values(name, found.dtype, _shape(found.shape), path, specs)
         return Leaf("tensor", name)

@@ -36,7 +36,7 @@ from beam_pipeline.write.parts import Part
 
 def build_parts_pipeline(pipeline: beam.Pipeline, job: PartsJob) -> beam.PCollection:
     """Builds the job, from its blocks to ``metadata.json``, whose path it returns."""
-    blocks, job = job.blocks, replace(job, blocks=())   # each step has a copy of job
+    blocks, job = job.blocks, job.without_blocks()  # each step has a copy of job
     results = (
         pipeline
         | "Blocks" >> beam.Create(blocks)           # BlockRef

@@ -7,12 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from beam_pipeline.examples.feature_description import describe_features
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
-    FLOAT_LIST,
     IMAGES,
-    INT64_LIST,
-    LISTS,
     PNG,
     RAW,
     TENSOR,
@@ -31,12 +29,6 @@ from beam_pipeline.read.choices import Parsing
 # tf.io.decode_raw does not support unsigned integers of these widths.
 _DECODED_AS = {"uint32": "int32", "uint64": "int64"}
 
-STORED_AS = {
-    FLOAT_LIST: tf.float32,
-    INT64_LIST: tf.int64,
-    **dict.fromkeys((BYTES_LIST, RAW, TENSOR, *IMAGES), tf.string),
-}
-
 
 def decode_raw(values: Any, dtype: str) -> Any:
     """Returns little-endian bytes as numbers, with an axis for them at the end."""
@@ -48,21 +40,7 @@ def decode_raw(values: Any, dtype: str) -> Any:
 def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
     """Returns a function from one serialised example to its components by name."""
     specs, missing, encoded = parsing.specs, parsing.missing, parsing.encoded
-    stored: dict[str, Any] = {}
-    steps: dict[str, Any] = {}
-    for name, spec in specs.items():
-        kind = STORED_AS[spec.encoding]
-        if spec.sequence:
-            inner = spec.sizes[1:] if spec.encoding in LISTS else ()
-            steps[name] = tf.io.FixedLenSequenceFeature(inner, kind)
-        elif spec.is_fixed or (not spec.optional and spec.encoding not in LISTS):
-            shape = spec.sizes if spec.encoding in LISTS else ()
-            stored[name] = tf.io.FixedLenFeature(shape, kind)
-        elif spec.optional and spec.shape == () and name in missing:
-            default = tf.constant(missing[name], kind)
-            stored[name] = tf.io.FixedLenFeature((), kind, default)
-        else:
-            stored[name] = tf.io.VarLenFeature(kind)
+    stored, steps = describe_features(specs, missing)
     parts = {
         leaf.feature: leaf
         for leaf in parsing.leaves
@@ -122,7 +100,15 @@ def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> A
         shape = [-1 if size is None else size for size in sizes]
         values = tf.reshape(values, shape)
         return tf.ensure_shape(values, sizes)
-    return tf.ensure_shape(tf.reshape(values, shape), spec.shape)
+    if not spec.optional:
+        return tf.ensure_shape(tf.reshape(values, shape), spec.shape)
+    # In an example that lacks it, the array has no values and no shape.
+    rank = None if spec.shape is None else len(spec.shape)
+    lacks = (tf.size(values) == 0) & (tf.size(shape) == 0)
+    none = tf.zeros([1 if rank is None else rank], shape.dtype)
+    shape = tf.cond(lacks, lambda: none, lambda: shape)
+    values = tf.reshape(values, shape)
+    return values if rank is None else tf.ensure_shape(values, [None] * rank)
 
 
 def _decode(spec: FeatureSpec, stored: Any) -> Any:
@@ -145,7 +131,8 @@ def _decode(spec: FeatureSpec, stored: Any) -> Any:
     if isinstance(stored, tf.SparseTensor):
         empty = tf.zeros([0] * len(spec.shape or (0,)), dtype)
         values = stored.values
-        return tf.cond(tf.size(values) > 0, lambda: decode(values[0]), lambda: empty)
+        found = tf.cond(tf.size(values) > 0, lambda: decode(values[0]), lambda: empty)
+        return tf.ensure_shape(found, [None] * len(spec.shape) if spec.shape else None)
     if spec.sequence:
         decoded = tf.map_fn(decode, stored, fn_output_signature=dtype)
     else:

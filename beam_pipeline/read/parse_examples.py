@@ -11,10 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from beam_pipeline.examples.feature_description import describe_features
 from beam_pipeline.examples.spec import RAW, FeatureSpec
 from beam_pipeline.read.choices import Parsing, Scale
 from beam_pipeline.read.parse_elements import (
-    STORED_AS,
     decode_raw,
     make_element_parser,
     restore_structure,
@@ -53,12 +53,7 @@ def make_parser(parsing: Parsing, scales: Mapping[str, Scale]) -> Callable[[Any]
 
 def _batch_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
     specs = parsing.specs
-    stored = {
-        name: tf.io.FixedLenFeature(
-            () if spec.encoding == RAW else spec.shape, STORED_AS[spec.encoding]
-        )
-        for name, spec in specs.items()
-    }
+    stored = describe_features(specs).context
 
     def parse(serialised: Any) -> dict[str, Any]:
         values = tf.io.parse_example(serialised, stored)

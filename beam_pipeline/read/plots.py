@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.structure import component_names
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.values import CLIP_FEATURES
 
@@ -28,6 +30,7 @@ class Panel:
 
     A layer is one channel of the feature; it has the shape ``shape``. ``layers`` are
     the numbers of the drawn layers, out of ``count``; titles call a layer by ``noun``.
+    ``is_picture`` says that the values are pixels, from the top down.
     """
 
     spec: FeatureSpec
@@ -35,6 +38,7 @@ class Panel:
     layers: tuple[int, ...]
     count: int
     noun: str
+    is_picture: bool = False
 
     def title(self) -> str:
         """The feature's name, and the layers that are drawn if not all are."""
@@ -85,7 +89,7 @@ def plot_examples(
     """Draws every array feature of some examples into one picture.
 
     Signals are lines; spectra are images with their axes in seconds and hertz. Channels
-    are lines in one panel, or images side by side.
+    are lines in one panel, or images side by side. Images are drawn as they are.
 
     Returns
     -------
@@ -99,23 +103,26 @@ def plot_examples(
     """
     from matplotlib.figure import Figure
 
-    panels: list[Panel] = []
+    win_len = 0
+    arranged: list[list[Panel]] = []
     left_out: list[str] = []
-    if examples:
-        win_len = 0
-        if metadata.recipe is not None:
-            rate = int(examples[0]["fs"])
-            win_len = WindowPlan.of(metadata.recipe.windows, rate).length
+    if examples and metadata.recipe is not None:
+        rate = int(examples[0]["fs"])
+        win_len = WindowPlan.of(metadata.recipe.windows, rate).length
         panels, left_out = _arrange(metadata, win_len)
-    if not panels:
-        raise InputError("These examples have no signal or spectrum to draw.")
+        arranged = [panels] * len(examples)
+    elif examples:
+        arranged, left_out = _arrange_elements(metadata, examples)
+    most = max(map(len, arranged), default=0)
+    if not most:
+        raise InputError("These examples have no signal, spectrum or image to draw.")
     # A grid of panels for each example, one example below the other.
-    across = min(len(panels), PLOTS_ACROSS)
-    down = -(-len(panels) // across)
+    across = min(most, PLOTS_ACROSS)
+    down = -(-most // across)
     size = (5 * across, 2.6 * down * len(examples))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(down * len(examples), across, squeeze=False)
-    for number, example in enumerate(examples):
+    for number, (example, panels) in enumerate(zip(examples, arranged, strict=True)):
         grid = axes[number * down : (number + 1) * down].ravel()
         for cell, panel in zip(grid, panels, strict=False):
             _draw(cell, panel, example, win_len)
@@ -159,6 +166,47 @@ def _arrange(metadata: Metadata, win_len: int) -> tuple[list[Panel], list[str]]:
     return panels, left_out
 
 
+def _arrange_elements(
+    metadata: Metadata, examples: Sequence[Mapping[str, Any]]
+) -> tuple[list[list[Panel]], list[str]]:
+    """Returns the panels of each example, whose shapes may differ."""
+    assert metadata.elements is not None
+    names = component_names(metadata.features, metadata.elements.structure)
+    arranged: list[list[Panel]] = []
+    left_out: dict[str, None] = {}
+    for example in examples:
+        panels = []
+        for name in names:
+            spec = metadata.features[name]
+            if name not in example:
+                continue
+            array = np.asarray(example[name])
+            problem = None
+            if array.dtype.kind not in "biufc":
+                problem = f"{spec.dtype}"
+            elif array.ndim == 0:
+                problem = "a single value"
+            elif array.size == 0:
+                problem = "no values"
+            elif array.ndim > 2 and not _is_image(array):
+                problem = f"{array.ndim} dimensions"
+            if problem is None:
+                picture = _is_image(array)
+                panels.append(Panel(spec, array.shape, (0,), 1, "row", picture))
+            else:
+                left_out[f"{name} ({problem})"] = None
+        arranged.append(panels)
+    return arranged, list(left_out)
+
+
+def _is_image(array: npt.NDArray[Any]) -> bool:
+    """Whether an array is a picture: grey, or with 1, 3 or 4 channels."""
+    channels = array.shape[2:]
+    return array.dtype == np.uint8 and (
+        array.ndim == 2 or (len(channels) == 1 and channels[0] in (1, 3, 4))
+    )
+
+
 def _channels(specs: Sequence[FeatureSpec], win_len: int) -> int | None:
     """The number of channels of windows, if the first axis of a feature shows it."""
     for spec in specs:
@@ -177,11 +225,10 @@ def _draw(axes: Any, panel: Panel, example: Mapping[str, Any], win_len: int) -> 
     if values.dtype.kind == "c":
         values = np.abs(values)
     layers = values.reshape(panel.count, *panel.shape)[list(panel.layers)]
-    stem = os.path.splitext(os.path.basename(example["filepath"]))[0]
-    what = example.get("class") or stem
+    what = _title_of(example)
     if len(what) > TITLE_LENGTH:
         what = f"{what[: TITLE_LENGTH - 1]}\N{HORIZONTAL ELLIPSIS}"
-    axes.set_title(f"{panel.title()}: {what}")
+    axes.set_title(f"{panel.title()}: {what}" if what else panel.title())
     if len(panel.shape) == 1:
         if not spec.axes and panel.shape == (win_len,):
             rate = float(example["fs"])
@@ -195,12 +242,26 @@ def _draw(axes: Any, panel: Panel, example: Mapping[str, Any], win_len: int) -> 
             axes.legend(axes.get_lines(), names, loc="upper right", fontsize="small")
         return
     (picture,) = layers
+    if panel.is_picture:
+        pixels = picture[..., 0] if picture.shape[2:] == (1,) else picture
+        axes.imshow(pixels, cmap="gray", vmin=0, vmax=255)
+        return
     if spec.axes and "labels" in spec.axes[-1]:
         _draw_columns(axes, spec, picture)
     else:
         axes.imshow(picture.T, origin="lower", aspect="auto", interpolation="nearest")
         for axis, described in zip((axes.xaxis, axes.yaxis), spec.axes, strict=False):
             _label_axis(axis, described, picture.shape)
+
+
+def _title_of(example: Mapping[str, Any]) -> str:
+    """Returns the class of an example, or else the name of its file; may be empty."""
+    for name in ("class", "filepath"):
+        found = example.get(name)
+        if isinstance(found, str) and found:
+            stem = os.path.splitext(os.path.basename(found))[0]
+            return found if name == "class" else stem
+    return ""
 
 
 def _draw_series(axes: Any, spec: FeatureSpec, values: Any) -> None:

@@ -18,7 +18,16 @@ from beam_pipeline.storage.tfrecord import read_records
 def some_examples(
     folder: str, metadata: Metadata, count: int, split: str | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields examples that are spread evenly over a split, with their positions in it.
+    """Yields the decoded examples of :func:`some_records`, with their positions."""
+    for position, record in some_records(folder, metadata, count, split):
+        (example,) = decode_examples([record], metadata.features)
+        yield position, example
+
+
+def some_records(
+    folder: str, metadata: Metadata, count: int, split: str | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yields records that are spread evenly over a split, with their positions in it.
 
     Neighbours are often windows of one clip, so the first examples would show little.
 
@@ -42,15 +51,26 @@ def some_examples(
             with files.open_read(path) as file:
                 records = islice(read_records(file), positions[-1] - first + 1)
                 found = [r for i, r in enumerate(records, first) if i in positions]
-            yield from zip(
-                positions, decode_examples(found, metadata.features), strict=True
-            )
+            yield from zip(positions, found, strict=True)
         first += shard.examples
+
+
+def example_text(record: bytes, metadata: Metadata) -> str:
+    """Returns a record as protobuf text, features sorted; it ends in a newline.
+
+    ``print`` of a ``tf.train.Example`` gives the same text, but in any order.
+    """
+    import tensorflow as tf
+    from google.protobuf import text_format
+
+    has_steps = any(spec.sequence for spec in metadata.features.values())
+    kind = tf.train.SequenceExample if has_steps else tf.train.Example
+    return str(text_format.MessageToString(kind.FromString(record)))
 
 
 def describe_example(example: Mapping[str, Any]) -> str:
     """Returns one line for each feature: its dtype, shape, first values and range."""
-    width = max(len(name) for name in example)
+    width = max((len(name) for name in example), default=0)
     return "\n".join(
         f"  {name:{width}}  {_describe_value(value)}" for name, value in example.items()
     )
@@ -64,7 +84,8 @@ def _describe_value(value: Any) -> str:
         return f"{array}"
     flat = array.reshape(-1)
     start = np.array2string(flat[:4], precision=4, separator=", ")[1:-1]
-    text = f"{array.dtype} {array.shape} [{start}{', ...' if flat.size > 4 else ''}]"
-    if array.dtype.kind in "biuf":
+    dtype = "string" if array.dtype.kind == "O" else array.dtype
+    text = f"{dtype} {array.shape} [{start}{', ...' if flat.size > 4 else ''}]"
+    if array.dtype.kind in "iuf" and flat.size:
         text += f" from {flat.min():.4g} to {flat.max():.4g}"
     return text

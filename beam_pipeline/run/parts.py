@@ -63,7 +63,7 @@ def run_parts(
     writers = _writers_for(job, workers)
     shared = multiprocessing.RawArray("d", 2 * writers)
     if writers == 1:
-        with reporting(watch, Totals(job.sources, 0.0), shared):
+        with reporting(watch, Totals(job.sources or 0, 0.0), shared):
             result = merge_results(_write_blocks(job, job.blocks, shared, 0))
     else:
         result = merge_results(_in_processes(job, writers, shared, watch))
@@ -105,7 +105,7 @@ def _in_processes(
         write = partial(_write_share, given, folder, writers, shared)
         with (
             writer_processes(write, writers) as processes,
-            reporting(watch, Totals(job.sources, 0.0), shared),
+            reporting(watch, Totals(job.sources or 0, 0.0), shared),
         ):
             wait_for(processes, _NOTHING_KEPT)
         for writer in range(writers):
@@ -142,5 +142,5 @@ def _run_on_beam(
     pipeline = pipeline_for(beam_args)
     build_parts_pipeline(pipeline, job)
     done = partial(finished_sources, job.work)
-    with reporting_work(watch, Totals(job.sources, 0.0), done):
+    with reporting_work(watch, Totals(job.sources or 0, 0.0), done):
         run_pipeline(pipeline, job.output, job.work, beam_args, _NOTHING_KEPT)

@@ -30,6 +30,8 @@ _MEMORY_LEVEL = 9
 _BLOCK = 1 << 20
 _MASK_DELTA = 0xA282EAD8
 _FRAME_BYTES = 16  # what a record has besides its data
+_HEADER_BYTES = 12  # a length and its checksum
+_GZIP_MAGIC = b"\x1f\x8b"
 # The stubs of isal call this class an instance.
 _IsalError: Any = igzip_lib.IsalError
 
@@ -203,7 +205,65 @@ def read_records(
     ValueError
         The file is not GZIP, or a record is damaged; the message then names it.
     """
-    pieces = inflate(file, sha256)
+    return _unframe(inflate(file, sha256))
+
+
+def read_any_records(
+    file: BinaryIO, sha256: hashlib._Hash | None = None
+) -> Iterator[bytes]:
+    """Yields the records of a TFRecord file that is compressed with GZIP or not at all.
+
+    The content decides, and not the name. The length of an uncompressed first record
+    may look like the beginning of a GZIP file, but its checksum shows what it is.
+
+    Parameters
+    ----------
+    file : binary file
+        At its beginning; seekable.
+    sha256 : hash object, optional
+        Updated with the bytes of the file.
+
+    Raises
+    ------
+    ValueError
+        The file is neither, or a record is damaged; the message then names it.
+    """
+    if is_gzip(file):
+        return _unframe(inflate(file, sha256))
+    start = file.read(_HEADER_BYTES)
+    file.seek(0)
+    if len(start) == _HEADER_BYTES and not _is_header(start):
+        raise ValueError(
+            "record 0: the file is not GZIP, and the checksum of its first length is "
+            "wrong"
+        )
+    return _unframe(_blocks(file, sha256))
+
+
+def is_gzip(file: BinaryIO) -> bool:
+    """Whether a TFRecord file is compressed; leaves the file at its beginning."""
+    start = file.read(_HEADER_BYTES)
+    file.seek(0)
+    return start[:2] == _GZIP_MAGIC and not _is_header(start)
+
+
+def _is_header(data: bytes) -> bool:
+    """Whether 12 bytes are a length and its checksum."""
+    if len(data) < _HEADER_BYTES:
+        return False
+    (crc,) = struct.unpack_from("<I", data, 8)
+    return masked_crc32c(data[:8]) == int(crc)
+
+
+def _blocks(file: BinaryIO, sha256: hashlib._Hash | None) -> Iterator[bytes]:
+    while block := file.read(_BLOCK):
+        if sha256 is not None:
+            sha256.update(block)
+        yield block
+
+
+def _unframe(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields the records in the uncompressed content of a file."""
     buffer = bytearray()
     number = 0
 
@@ -217,7 +277,7 @@ def read_records(
         return True
 
     while have(1):
-        if not have(12):
+        if not have(_HEADER_BYTES):
             raise ValueError(f"record {number}: the file ends inside the header")
         length, length_crc = struct.unpack_from("<QI", buffer)
         if masked_crc32c(bytes(buffer[:8])) != length_crc:

@@ -110,10 +110,10 @@ def record_rows(
             target,
             RowEncoder(example_class, dict(kwargs), log_in_csv_file),
             tuple(refs),
-            sum(map(len, splits.values())),
             sizes,
             tuple(splits),
             Elements("tfrecorder", dict(options or {})),
+            sources=sum(map(len, splits.values())),
         )
         with ExitStack() as stack:
             watch = None if progress is False else partial(_watch, progress, stack)

@@ -87,7 +87,7 @@ class BlockResult:
     skipped : tuple of (str, int, int, str)
         Split, place of the block, the number of its sources that gave no example on
         purpose, and the reason of the first.
-    sources, examples : int
+    sources, examples, blocks : int
         How many of them there were.
     """
 
@@ -99,6 +99,7 @@ class BlockResult:
     skipped: tuple[tuple[str, int, int, str], ...] = ()
     sources: int = 0
     examples: int = 0
+    blocks: int = 0
 
 
 def store_blocks(
@@ -176,6 +177,7 @@ def write_block(
         ),
         sources,
         sum(member.examples for part in parts for member in part.members),
+        blocks=1,
     )
 
 
@@ -230,7 +232,7 @@ def merge_results(several: Iterable[BlockResult]) -> BlockResult:
     shapes: dict[str, Shape | None] = {}
     missing: set[str] = set()
     skipped: list[tuple[str, int, int, str]] = []
-    sources = examples = 0
+    sources = examples = blocks = 0
     for result in several:
         parts += result.parts
         tables += result.tables
@@ -246,6 +248,7 @@ def merge_results(several: Iterable[BlockResult]) -> BlockResult:
         skipped += result.skipped
         sources += result.sources
         examples += result.examples
+        blocks += result.blocks
     return BlockResult(
         tuple(sorted(parts, key=lambda part: (part.split, part.order))),
         {split: of_split.state() for split, of_split in statistics.items()},
@@ -255,6 +258,7 @@ def merge_results(several: Iterable[BlockResult]) -> BlockResult:
         tuple(sorted(skipped)),
         sources,
         examples,
+        blocks,
     )
 
 

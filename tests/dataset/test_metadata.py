@@ -49,7 +49,9 @@ FEATURES = {
     "signal": "identity()",
     "mel": "log_mel(n_fft=64,hop=16,n_mels=4)",
     "spectrum": "tests.sounds:spectrum",
+    "image": "log_mel(n_fft=64,hop=16,n_mels=4)|as_image()",
 }
+ENCODINGS = {"image": "jpeg", "spectrum": "tensor"}
 
 
 def features_of(recipe, classes=("a",)):
@@ -72,7 +74,9 @@ SOME_STATISTICS = {
 
 
 def some_metadata(**changes):
-    recipe = Recipe(win_len=100, features=FEATURES, elements_per_file=2)
+    recipe = Recipe(
+        win_len=100, features=FEATURES, encodings=ENCODINGS, elements_per_file=2
+    )
     shards = tuple(
         ShardEntry(f"train/train-{k:05d}-of-00002.tfrecord.gz", 2, 99, f"{k}" * 64)
         for k in range(2)
@@ -211,6 +215,11 @@ def test_writer_versions_are_those_installed():
     assert versions["name"] == "audio-tfrecords"
     for name in ("numpy", "soundfile", "soxr", "isal", "scipy"):
         assert versions[name] == importlib.metadata.version(name)
+    assert "pillow" not in versions
+    for encoding in ("png", "jpeg"):
+        pillow = {"pillow": importlib.metadata.version("pillow")}
+        assert writer_versions(["raw", encoding]) == {**versions, **pillow}
+    assert writer_versions(["raw", "tensor", "float_list"]) == versions
 
 
 # The JSON Schema
@@ -226,8 +235,10 @@ def test_the_json_schema_is_one():
 
 def test_the_json_schema_knows_every_field_of_a_recipe():
     recipe = SCHEMA["$defs"]["recipe"]
-    names = list(recipe_options())
-    assert list(recipe["properties"]) == recipe["required"] == names
+    options = recipe_options().items()
+    assert list(recipe["properties"]) == [name for name, _ in options]
+    always = [name for name, (_, option) in options if not option.omit_default]
+    assert recipe["required"] == always
     assert all("description" in value for value in recipe["properties"].values())
 
 
@@ -240,6 +251,7 @@ def test_the_json_schema_knows_every_field_of_a_recipe():
             "win_seconds": 0.05,
             "hop_seconds": 0.025,
             "features": FEATURES,
+            "encodings": ENCODINGS,
             "channels": 0,
             "elements_per_file": 7,
             "num_elems": 10,
@@ -271,11 +283,18 @@ def test_metadata_of_a_run_are_valid_and_edits_are_not(tmp_path, options):
         (["recipe", "tail"], "cut"),
         (["recipe", "seed"], 1.5),
         (["recipe", "more"], 1),
+        (["recipe", "encodings"], {}),
+        (["recipe", "encodings"], {"signal": "gif"}),
+        (["recipe", "encodings"], ["signal"]),
         (["features", "signal", "dtype"], "float128"),
         (["features", "signal", "encoding"], "int64_list"),
         (["features", "signal", "encoding"], "png"),
+        (["features", "image", "encoding"], "float_list"),
+        (["features", "image", "dtype"], "uint16"),
+        (["features", "image", "shape"], [3]),
         (["features", "fs", "encoding"], "float_list"),
         (["features", "filepath", "encoding"], "raw"),
+        (["features", "filepath", "encoding"], "jpeg"),
         (["features", "signal", "shape"], [0]),
         (["features", "filepath"], None),
         (["classes"], ["a", "a"]),

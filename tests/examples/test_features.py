@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.examples.decoding import decode_examples
+from beam_pipeline.examples.decoding import (
+    arrow_columns,
+    decode_columns,
+    decode_examples,
+)
 from beam_pipeline.examples.encoding import (
     ExampleEncoder,
     example_bytes,
@@ -187,6 +191,60 @@ def test_decode_is_the_inverse_of_encode(drawn):
                 assert example[name] == value
             else:
                 expect_same(example[name], np.asarray(value, spec.dtype))
+
+
+@settings(max_examples=100, deadline=None)
+@given(example_columns())
+def test_columns_hold_what_examples_hold(drawn):
+    count, specs, columns = drawn
+    records = ExampleEncoder(specs.values()).encode(count, columns)
+    if not records:
+        return
+    found = decode_columns(arrow_columns(records, sequences=False), count, specs)
+    assert list(found) == list(specs)
+    for i, example in enumerate(decode_examples(records, specs)):
+        for name, spec in specs.items():
+            value = found[name][i]
+            if spec.encoding == BYTES_LIST:
+                assert value.shape == ()
+                assert value[()].decode() == example[name]
+            else:
+                expect_same(np.asarray(value), np.asarray(example[name]))
+
+
+def columns_of(records, **specs):
+    return decode_columns(arrow_columns(records, sequences=False), len(records), specs)
+
+
+@pytest.mark.parametrize("encoding", [FLOAT_LIST, RAW])
+def test_columns_of_different_lengths_are_lists(encoding):
+    spec = FeatureSpec("x", "float32", (None, 2), encoding, optional=True)
+    arrays = [np.ones((n, 2), np.float32) for n in (1, 3, 1)]
+    encoder = ExampleEncoder([spec])
+    found = columns_of(encoder.encode(3, {"x": [*arrays[:2], None]}), x=spec)["x"]
+    expect_same(found[0], arrays[0])
+    expect_same(found[1], arrays[1])
+    assert found[2] is None
+    found = columns_of(encoder.encode(2, {"x": [arrays[0], arrays[2]]}), x=spec)["x"]
+    expect_same(found, np.ones((2, 1, 2), np.float32))
+    assert columns_of(encoder.encode(1, {"x": [None]}), x=spec) == {"x": [None]}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "facts"),
+    [
+        (FeatureSpec("n", "int64", (2,), INT64_LIST), ["n", 3, 2]),
+        (FeatureSpec("n", "int64", (), INT64_LIST), ["n", 3]),
+        (FeatureSpec("n", "uint8", (3,), INT64_LIST), ["n", "uint8", 256]),
+        (FeatureSpec("n", "float32", (3,), FLOAT_LIST), ["n", "int64", FLOAT_LIST]),
+        (FeatureSpec("m", "int64", (3,), INT64_LIST), ["m"]),
+    ],
+)
+def test_columns_that_do_not_fit_their_spec(wanted, facts):
+    spec = FeatureSpec("n", "int64", (3,), INT64_LIST)
+    records = ExampleEncoder([spec]).encode(1, {"n": np.array([[1, 256, 3]])})
+    with raises(ValueError, naming=facts):
+        columns_of(records, **{wanted.name: wanted})
 
 
 @pytest.mark.parametrize("shape", SHAPES)

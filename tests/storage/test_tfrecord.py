@@ -17,6 +17,7 @@ from beam_pipeline.storage.tfrecord import (
     frame_record,
     inflate,
     masked_crc32c,
+    read_any_records,
     read_records,
 )
 from tests.raising import raises
@@ -247,3 +248,50 @@ def test_records_before_the_damage_are_returned():
 def test_inflate_is_the_inverse_of_the_writer(size):
     content = some_bytes(size)
     assert b"".join(inflate(io.BytesIO(gzip.compress(content)))) == content
+
+
+# Compressed or not
+
+
+def read_any(data, **kwargs):
+    return list(read_any_records(io.BytesIO(data), **kwargs))
+
+
+@pytest.mark.parametrize("records", [[], [b""], RECORDS], ids=len)
+def test_the_content_decides_how_a_file_is_read(records):
+    plain = b"".join(map(frame_record, records))
+    members = compress(records[:1]) + compress(records[1:])
+    for data in (plain, compress(records), members):
+        sha256 = hashlib.sha256()
+        assert read_any(data, sha256=sha256) == records
+        assert sha256.hexdigest() == hashlib.sha256(data).hexdigest()
+
+
+def test_a_length_that_looks_like_gzip_is_a_length():
+    data = some_bytes(0x8B1F)
+    plain = frame_record(data)
+    assert plain[:2] == b"\x1f\x8b"
+    assert read_any(plain) == [data]
+
+
+def test_damage_to_a_plain_file_is_an_error_that_names_the_record():
+    plain = b"".join(map(frame_record, RECORDS))
+    starts = [0]
+    for record in RECORDS:
+        starts.append(starts[-1] + 16 + len(record))
+    for at in range(len(plain)):
+        number = sum(start <= at for start in starts) - 1
+        damaged = bytearray(plain)
+        damaged[at] ^= 4
+        with raises(ValueError, naming=f"record {number}"):
+            read_any(bytes(damaged))
+        if at not in starts:
+            with raises(ValueError, naming=f"record {number}"):
+                read_any(plain[:at])
+
+
+def test_a_damaged_gzip_file_is_an_error():
+    data = compress(RECORDS)
+    for cut in (1, 2, 5, 11, len(data) - 1):
+        with raises(ValueError):
+            read_any(data[:cut])

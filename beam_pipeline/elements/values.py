@@ -1,0 +1,277 @@
+"""Values of examples as arrays that can be stored: their types, and exact casts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.examples.spec import numpy_dtype
+
+Array = npt.NDArray[Any]
+
+# The dtypes that numpy arrays and decode_raw, or a bitcast, carry without a change.
+STORED_DTYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "bfloat16", "complex64", "complex128", "string",
+)  # fmt: skip
+
+# What Python's numbers become, if no dtype is given.
+_PYTHON_DTYPES = {"b": "bool", "i": "int64", "f": "float32", "c": "complex64"}
+_SHOWN = 60
+
+
+class PythonValues(np.ndarray):
+    """Numbers of Python, or a list of them: they have no dtype of their own."""
+
+
+class NoValues(PythonValues):
+    """An empty list, which fits every dtype."""
+
+
+def as_array(name: str, value: Any) -> Array:
+    """Returns a value of a feature as an array that can be stored; texts as bytes.
+
+    Raises
+    ------
+    InputError
+        If it cannot be stored.
+    """
+    if isinstance(value, str | bytes | bytearray):
+        return _texts(name, [value], ())
+    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
+        return _checked(name, value, np.asarray(value))
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths, or bytes that are no text
+        return _texts_of_lists(name, value)
+    except OverflowError as error:
+        raise _unstorable(name, value) from error
+    if array.dtype.kind in "SU":  # numpy makes texts of numbers beside texts
+        return _texts_of_lists(name, value)
+    if array.dtype.kind == "f" and array.size and np.abs(array).max() >= 2.0**63:
+        array = _large(name, value, array)
+    if array.dtype.kind in _PYTHON_DTYPES:
+        return array.view(PythonValues if array.size else NoValues)
+    return _checked(name, value, array)
+
+
+def _checked(name: str, value: Any, array: Array) -> Array:
+    kind = array.dtype.kind
+    if kind in "SUO":
+        items = array.ravel().tolist()
+        if all(isinstance(item, str | bytes | bytearray) for item in items):
+            return _texts(name, items, array.shape)
+    if kind not in "biufc" and array.dtype.name != "bfloat16":
+        raise _unstorable(name, value)
+    if array.dtype.char in "gG":
+        raise InputError(
+            f"Feature {name} has the dtype {array.dtype}, whose format differs between "
+            "machines. Convert it to float64 or complex128."
+        )
+    return array
+
+
+def _texts_of_lists(name: str, value: Any) -> Array:
+    """Returns a list of texts, or of lists of texts."""
+    # numpy's own types of text lose zeros at the end.
+    objects = np.array(value, object)
+    items = objects.ravel().tolist()
+    if any(isinstance(item, Sequence) and not _is_text(item) for item in items):
+        raise InputError(
+            f"Feature {name}: {shortened(value)} is a list of lists of different "
+            "lengths. Record a tf.data.Dataset of ragged tensors instead."
+        )
+    if not all(map(_is_text, items)):
+        raise InputError(
+            f"Feature {name}: {shortened(value)} has values of several types. Convert "
+            "them to one."
+        )
+    return _texts(name, items, objects.shape)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str | bytes | bytearray)
+
+
+def _texts(name: str, items: Sequence[Any], shape: tuple[int, ...]) -> Array:
+    made = np.empty(len(items), object)
+    for i, item in enumerate(items):
+        try:
+            made[i] = item.encode() if isinstance(item, str) else bytes(item)
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"Feature {name}: {shortened(item)} cannot be encoded as UTF-8. Give "
+                "bytes."
+            ) from error
+    return made.reshape(shape)
+
+
+def _large(name: str, value: Any, array: Array) -> Array:
+    """Returns whole numbers that are too large for int64 as uint64, if it holds them.
+
+    numpy makes floats of them, which have other values.
+    """
+    items = list(_leaves(value))
+    if not all(isinstance(item, int) for item in items):
+        return array
+    if all(0 <= item < 2**64 for item in items):
+        return np.array(items, np.uint64).reshape(array.shape)
+    raise _unstorable(name, value)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, Sequence):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _unstorable(name: str, value: Any) -> InputError:
+    return InputError(
+        f"Feature {name}: {shortened(value)} cannot be stored. Give numbers of at most "
+        "64 bits, texts, bytes, lists or numpy arrays of them."
+    )
+
+
+def shortened(value: Any) -> str:
+    """Returns the ``repr`` of a value, or its beginning and the value's type."""
+    text = repr(value)
+    if len(text) <= _SHOWN:
+        return text
+    return f"{text[:_SHOWN]}... ({type(value).__name__})"
+
+
+def dtype_of(array: Array) -> str:
+    """Returns the name of the dtype that the values of an array are stored with."""
+    if array.dtype.kind == "O":
+        return "string"
+    if isinstance(array, PythonValues):
+        return _PYTHON_DTYPES[array.dtype.kind]
+    return str(array.dtype.name)
+
+
+def common_dtype(name: str, arrays: Sequence[Array]) -> str:
+    """Returns the dtype of a feature with these values; numpy's own types come first.
+
+    Raises
+    ------
+    InputError
+        If the values have several dtypes.
+    """
+    arrays = [array for array in arrays if not isinstance(array, NoValues)]
+    found = {dtype_of(array) for array in arrays}
+    if "string" not in found:
+        own = {dtype_of(a) for a in arrays if not isinstance(a, PythonValues)}
+        found = own or found
+        if not own and len(found) > 1:
+            widest = ("complex64", "float32", "int64")
+            return next(dtype for dtype in widest if dtype in found)
+    if len(found) > 1:
+        raise InputError(
+            f"Feature {name} has several types: {', '.join(sorted(found))}. Convert "
+            "the values to one of them, or give `dtypes`."
+        )
+    return found.pop() if found else "float32"
+
+
+def checked_dtype(name: str, dtype: Any) -> str:
+    """Returns the name of a dtype that the user gives for a feature.
+
+    Raises
+    ------
+    OptionError
+        If features cannot have it.
+    """
+    try:
+        made = dtype if dtype == "string" else numpy_dtype(dtype).name
+    except (TypeError, AttributeError):
+        made = None
+    if made not in STORED_DTYPES:
+        known = ", ".join(STORED_DTYPES)
+        raise OptionError("dtypes", f"{name}: must be one of {known}", dtype)
+    return str(made)
+
+
+def cast(name: str, array: Array, dtype: str) -> Array:
+    """Returns the values with a dtype, if it holds every one of them.
+
+    Numbers of Python may be rounded to fewer digits; others may not.
+
+    Raises
+    ------
+    InputError
+        If it does not hold them.
+    """
+    if array.dtype.name == dtype or dtype == dtype_of(array) == "string":
+        return array
+    if isinstance(array, NoValues):
+        return np.zeros(array.shape, numpy_dtype(dtype))
+    if "string" not in (dtype, dtype_of(array)):
+        with np.errstate(all="ignore"):
+            made = _converted(array, dtype)
+            if made is not None and _holds(made, array):
+                return made
+    raise InputError(
+        f"Feature {name} is {dtype}, which does not hold the value "
+        f"{shortened(array.tolist())} ({_kind(array)}). Convert the value, or give "
+        "`dtypes`."
+    )
+
+
+def _kind(array: Array) -> str:
+    return "string" if array.dtype.kind == "O" else str(array.dtype.name)
+
+
+def _converted(array: Array, dtype: str) -> Array | None:
+    wanted = numpy_dtype(dtype)
+    if array.dtype.kind == "c" and wanted.kind != "c":
+        if np.any(array.imag):
+            return None
+        array = array.real
+    return np.asarray(array).astype(wanted)
+
+
+def _holds(made: Array, array: Array) -> bool:
+    """Whether a converted array has the same values."""
+    if made.dtype.kind == "c" or array.dtype.kind == "c":
+        parts = (made.real, array.real), (made.imag, array.imag)
+        python = isinstance(array, PythonValues)
+        return all(_holds_real(a, b, python) for a, b in parts)
+    return _holds_real(made, array, isinstance(array, PythonValues))
+
+
+def _holds_real(made: Array, array: Array, may_round: bool) -> bool:
+    """Whether real values are the same; NaN is the same as NaN."""
+    if array.dtype.kind in "biu" and made.dtype.kind in "biu":
+        # Both conversions wrap around, so equal values could have another sign.
+        same = (made.astype(array.dtype) == array) & ((made < 0) == (array < 0))
+        return bool(np.all(same))
+    # float64 holds every value of each type of floats, and the bounds of integers.
+    if made.dtype.kind in "biu":
+        source = array.astype(np.float64)
+        low, high = _bounds(made.dtype)
+        inside = (source >= low) & (source < high)
+        return bool(np.all(inside & (made.astype(np.float64) == source)))
+    wide = made.astype(np.float64)
+    if array.dtype.kind in "biu":
+        low, high = _bounds(array.dtype)
+        inside = (wide >= low) & (wide < high)
+        return bool(np.all(inside & (wide.astype(array.dtype) == array)))
+    source = array.astype(np.float64)
+    same = (wide == source) | (np.isnan(wide) & np.isnan(source))
+    if may_round:
+        same |= np.isfinite(wide) & np.isfinite(source)
+    return bool(np.all(same))
+
+
+def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Returns the least value of a type of integers, and the first above all."""
+    if dtype.kind == "b":
+        return 0.0, 2.0
+    info = np.iinfo(dtype)
+    return float(info.min), float(info.max + 1)
