@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -31,6 +32,8 @@ from beam_pipeline.write.part_blocks import store_blocks
 from beam_pipeline.write.parts import ShardSizes
 
 _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
+
+_ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
 Progress = Callable[[int, int], Any] | bool | None
 
@@ -168,7 +171,9 @@ def _log(
     skipped = metadata.elements.options.get("skipped", {})
     ignored = {name: found["sources"] for name, found in skipped.items()}
     lines = [f"class {example_class.__module__}.{example_class.__qualname__}"]
-    lines += [f"{name} = {value!r}" for name, value in sorted(kwargs.items())]
+    # The address of an object is another one in each run.
+    shown = {name: _ADDRESS.sub("", repr(kwargs[name])) for name in sorted(kwargs)}
+    lines += [f"{name} = {value}" for name, value in shown.items()]
     for name, sources in splits.items():
         split = metadata.splits[name]
         lines.append(
