@@ -58,7 +58,7 @@ HOMES = {
     "isal": "storage.tfrecord dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
     "threadpoolctl": "transforms.describe pipeline.stages pipeline.parts_graph "
-    "dofns.step",
+    "run.parts dofns.step",
     "tqdm": "[cli.progress_bar] [elements.writing]",
     "PIL": "[examples.images]",
     "yaml": "[recipe.recipe_file]",

@@ -257,12 +257,20 @@ def _flat(example: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         yield path, example
         return
     for key, value in example.items():
-        if not isinstance(key, str):
+        if not _is_name(key):
             where = f" in {'/'.join(path)!r}" if path else ""
             raise InputError(
-                f"The names of features must be texts; got {key!r}{where}."
+                "The names of features must be texts, which UTF-8 can encode and which "
+                f"hold no zero; got {key!r}{where}."
             )
         yield from _flat(value, (*path, key))
+
+
+def _is_name(key: Any) -> bool:
+    if not isinstance(key, str):
+        return False
+    # Readers in C end a name at a zero.
+    return "\0" not in key and key == key.encode(errors="replace").decode()
 
 
 def _shape_text(shape: Shape | None) -> str:

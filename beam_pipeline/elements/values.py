@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -187,10 +188,10 @@ def checked_dtype(name: str, dtype: Any) -> str:
     OptionError
         If features cannot have it.
     """
-    try:
-        made = dtype if dtype == "string" else numpy_dtype(dtype).name
-    except (TypeError, AttributeError):
-        made = None
+    made = None
+    # numpy takes None for float64.
+    with suppress(TypeError, AttributeError):
+        made = dtype if dtype in ("string", None) else numpy_dtype(dtype).name
     if made not in STORED_DTYPES:
         known = ", ".join(STORED_DTYPES)
         raise OptionError("dtypes", f"{name}: must be one of {known}", dtype)

@@ -132,13 +132,22 @@ def _examples_per_part(sizes: ShardSizes, total: int | None) -> Iterable[int]:
     return ()
 
 
-def progress_bar(total: int | None, progress: bool | None, desc: str = "record") -> Any:
-    """Returns a progress bar over elements."""
+def progress_bar(
+    total: int | None,
+    progress: bool | None,
+    desc: str = "record",
+    unit: str = " elements",
+) -> Any:
+    """Returns a progress bar: over elements, or what else ``unit`` names."""
     from tqdm.auto import tqdm
 
-    return tqdm(
+    class Bar(tqdm):  # type: ignore[misc]
+        # The thread of a monitor would keep later runs from forking their processes.
+        monitor_interval = 0
+
+    return Bar(
         total=total,
-        unit=" elements",
+        unit=unit,
         desc=desc,
         disable=None if progress is None else not progress,
     )

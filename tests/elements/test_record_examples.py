@@ -1,0 +1,716 @@
+"""record_examples: which features values become, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline import Metadata, record_examples, replay
+from beam_pipeline.elements.values import STORED_DTYPES, as_array, cast
+from beam_pipeline.errors import InputError, OptionError, OutputError
+from beam_pipeline.examples.decoding import decode_examples
+from beam_pipeline.read.verify import find_problems
+from beam_pipeline.storage.tfrecord import read_records
+
+FIRST = 256  # these many examples decide the features
+
+
+@pytest.fixture
+def out(tmp_path):
+    return str(tmp_path / "out")
+
+
+def features_of(folder):
+    """Name to (dtype, shape, encoding)."""
+    return {
+        name: (spec.dtype, spec.shape, spec.encoding)
+        for name, spec in Metadata.load(folder).features.items()
+    }
+
+
+def decoded(folder):
+    """The examples as numpy, without TensorFlow; verified."""
+    metadata = Metadata.load(folder)
+    assert list(find_problems(folder, metadata)) == []
+    (entry,) = metadata.splits.values()
+    found = []
+    for shard in entry.shards:
+        with open(os.path.join(folder, shard.file), "rb") as file:
+            found += decode_examples(list(read_records(file)), metadata.features)
+    return found
+
+
+def replayed(folder):
+    return list(replay(folder).as_numpy_iterator())
+
+
+def as_lists(element):
+    """The values as Python's, in dicts as deep as before."""
+    if isinstance(element, dict):
+        return {name: as_lists(value) for name, value in element.items()}
+    # numpy's own types of text lose zeros at the end.
+    kind = object if isinstance(element, bytes) else None
+    return np.asarray(element, kind).tolist()
+
+
+# How many
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 600])
+@pytest.mark.parametrize("is_list", [True, False])
+def test_every_example_is_written(out, count, is_list):
+    """Whether the number is known before or not."""
+    rows = [{"n": n, "text": str(n)} for n in range(count)]
+    folder = record_examples(
+        rows if is_list else iter(rows), out, elements_per_file=100
+    )
+    found = replayed(folder)
+    assert [row["n"] for row in found] == list(range(count))
+    assert [row["text"] for row in found] == [b"%d" % n for n in range(count)]
+    (entry,) = Metadata.load(folder).splits.values()
+    sizes = [shard.examples for shard in entry.shards]
+    assert sizes == [100] * (count // 100) + [count % 100] * (count % 100 > 0)
+
+
+@pytest.mark.parametrize("rows", [[], [{}], [{}, {}], {}, {"a": []}, iter(())])
+def test_no_features_are_refused(out, rows):
+    with pytest.raises(InputError, match=r"no features.*dtypes"):
+        record_examples(rows, out)
+    assert not os.path.exists(out)
+
+
+def test_no_examples_with_dtypes(out):
+    folder = record_examples([], out, dtypes={"a": "float64"})
+    assert replayed(folder) == []
+    assert features_of(folder) == {"a": ("float64", (), "raw")}
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(0, 0), (1, 1), (2, 2), (3, 3)])
+def test_num_elems(out, wanted, found):
+    drawn = []
+
+    def generate():
+        for n in range(3):
+            drawn.append(n)
+            yield {"n": n}
+
+    folder = record_examples(generate(), out, num_elems=wanted)
+    assert [row["n"] for row in replayed(folder)] == list(range(found))
+    assert len(drawn) <= max(wanted, 1)  # not one too many
+
+
+def test_num_elems_beyond_the_end(out):
+    with pytest.warns(UserWarning, match=r"num_elems is 4.*only 3"):
+        folder = record_examples([{"n": n} for n in range(3)], out, num_elems=4)
+    assert len(replayed(folder)) == 3
+    for wrong in (-1, True, 1.5):
+        with pytest.raises(OptionError, match="num_elems"):
+            record_examples([{"n": 1}], out, num_elems=wrong, overwrite=True)
+
+
+def test_an_endless_iterator(out):
+    rows = ({"n": n} for n in itertools.count())
+    folder = record_examples(rows, out, num_elems=300)
+    assert len(replayed(folder)) == 300
+
+
+# What values become
+
+
+@pytest.mark.parametrize(
+    ("value", "feature"),
+    [
+        (29, ("int64", (), "int64_list")),
+        (True, ("bool", (), "int64_list")),
+        (9.5, ("float32", (), "float_list")),
+        (1 + 2j, ("complex64", (), "raw")),
+        ("é", ("string", (), "bytes_list")),
+        (b"\xff", ("string", (), "bytes_list")),
+        ([1, 2], ("int64", (2,), "int64_list")),
+        (list(range(99)), ("int64", (99,), "int64_list")),
+        ([True, False], ("bool", (2,), "int64_list")),
+        ([True, 2], ("int64", (2,), "int64_list")),
+        ([1, 2.5], ("float32", (2,), "float_list")),
+        ((1.5, 2.5), ("float32", (2,), "float_list")),
+        ([], ("float32", (0,), "float_list")),
+        (["a", b"b"], ("string", (2,), "bytes_list")),
+        ([[1, 2], [3, 4]], ("int64", (2, 2), "int64_list")),
+        ([["a"], ["b"]], ("string", (2, 1), "bytes_list")),
+        (2**63, ("uint64", (), "raw")),
+        ([1, 2**64 - 1], ("uint64", (2,), "raw")),
+        (np.uint64(2**63), ("uint64", (), "raw")),
+        (np.float64(9.99), ("float64", (), "raw")),
+        (np.int8(-3), ("int8", (), "int64_list")),
+        (np.bool_(True), ("bool", (), "int64_list")),
+        (np.str_("a"), ("string", (), "bytes_list")),
+        (np.arange(3, dtype=np.int16), ("int16", (3,), "int64_list")),
+        (np.arange(17, dtype=np.int16), ("int16", (17,), "raw")),
+        (np.zeros((2, 3), np.float32), ("float32", (2, 3), "float_list")),
+        (np.zeros((0, 3), np.float32), ("float32", (0, 3), "float_list")),
+        (np.array(["a", "bc"]), ("string", (2,), "bytes_list")),
+        (np.array(["a", b"\xff"], object), ("string", (2,), "bytes_list")),
+        (np.zeros(2, tf.bfloat16.as_numpy_dtype), ("bfloat16", (2,), "raw")),
+        (bytearray(b"a\0"), ("string", (), "bytes_list")),
+    ],
+)
+def test_a_value_comes_back(out, value, feature):
+    folder = record_examples([{"x": value}], out)
+    assert features_of(folder) == {"x": feature}
+    (found,) = replayed(folder)
+    plain = np.asarray(value, None if feature[0] == "float32" else object).tolist()
+    plain = as_bytes(value) if feature[0] == "string" else plain
+    assert np.asarray(found["x"], object).tolist() == plain
+    if feature[0] != "string":
+        assert found["x"].dtype.name == feature[0]
+
+
+def as_bytes(value):
+    if isinstance(value, str | bytes | bytearray):
+        return value.encode() if isinstance(value, str) else bytes(value)
+    return [as_bytes(item) for item in value]
+
+
+def test_zeros_within_and_behind_texts(out):
+    """numpy's own types of text lose those behind."""
+    row = {
+        "bytes": b"\0a\0\0",
+        "text": "a\0",
+        "list": [b"\0", b"", "\0\0"],
+        "scalar": np.bytes_(b"ab\0"),
+    }
+    (found,) = replayed(record_examples([row], out))
+    assert as_lists(found) == {
+        "bytes": b"\0a\0\0",
+        "text": b"a\0",
+        "list": [b"\0", b"", b"\0\0"],
+        "scalar": b"ab\0",
+    }
+
+
+def test_nan_and_infinity(out):
+    values = [np.nan, np.inf, -np.inf, -0.0]
+    row = {"list": values, "wide": np.array(values), "one": float("nan")}
+    (found,) = replayed(record_examples([row], out))
+    np.testing.assert_array_equal(found["list"], np.float32(values))
+    assert np.signbit(found["wide"][3])
+    np.testing.assert_array_equal(found["wide"], values)
+    assert np.isnan(found["one"])
+
+
+def test_dicts_within_dicts(out):
+    rows = [
+        {"a": {"b": 1, "c": {"d": "x"}}, "a/b": 2, "e": {}},
+        {"a": {"b": 3, "c": None}, "a/b": 4},
+        {"a": None, "a/b": 5},
+    ]
+    folder = record_examples(rows, out)
+    assert list(features_of(folder)) == ["a/b", "a/c/d", "a/b#2"]
+    assert [as_lists(row) for row in replayed(folder)] == [
+        {"a": {"b": [1], "c": {"d": [b"x"]}}, "a/b": 2},
+        {"a": {"b": [3], "c": {"d": []}}, "a/b": 4},
+        {"a": {"b": [], "c": {"d": []}}, "a/b": 5},
+    ]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_dict_in_one_example_and_a_value_in_another(out, late, swap):
+    one, other = {"a": {"b": 1}}, {"a": 2}
+    if swap:
+        one, other = other, one
+    with pytest.raises(InputError, match=r"'a'.*'a/b'"):
+        record_examples([one] * (FIRST if late else 1) + [other], out)
+    assert not os.path.exists(out) or os.listdir(out) == []
+
+
+def test_tensors(out):
+    row = {
+        "a": tf.constant([[1, 2]], tf.int16),
+        "t": tf.constant("x"),
+        "b": tf.range(3),
+    }
+    folder = record_examples([row], out)
+    assert features_of(folder)["a"] == ("int16", (1, 2), "raw")
+    (found,) = replayed(folder)
+    assert as_lists(found) == {"a": [[1, 2]], "t": b"x", "b": [0, 1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ([[1], [2, 3]], "different lengths"),
+        ([["a"], ["b", "c"]], "different lengths"),
+        ([1, [2]], "different lengths"),
+        ([1, "a"], "several types"),
+        (["a", None], "cannot be stored"),
+        ([1, None], "cannot be stored"),
+        (np.array([1, "a"], object), "cannot be stored"),
+        (np.array([1, 2], object), "cannot be stored"),
+        (np.array(["a", None], object), "cannot be stored"),
+        (object(), "cannot be stored"),
+        ({1, 2}, "cannot be stored"),
+        (np.datetime64("2026-01-01"), "cannot be stored"),
+        (2**64, "cannot be stored"),
+        ([2**64], "cannot be stored"),
+        ([-1, 2**63], "cannot be stored"),
+        (np.longdouble(1), "float64"),
+        ("\ud800", "UTF-8"),
+        (tf.sparse.from_dense([0, 1]), "cannot be stored"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused(out, value, word):
+    for rows in ([{"a": 1, "x": value}], [{"x": 1}] * FIRST + [{"x": value}]):
+        with pytest.raises(InputError, match=f"Example {len(rows) - 1}: .*x.*{word}"):
+            record_examples(rows, out)
+        assert not os.path.exists(out) or os.listdir(out) == []
+
+
+@pytest.mark.parametrize("key", [1, None, b"a", "a\0", "\ud800"])
+def test_names_are_texts(out, key):
+    with pytest.raises(InputError, match="must be texts"):
+        record_examples([{key: 1}], out)
+    with pytest.raises(InputError, match="in 'a'"):
+        record_examples([{"a": {key: 1}}], out)
+
+
+# Several examples
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([1, 2.5], "float32"),
+        ([True, 2], "int64"),
+        ([True, 2.5], "float32"),
+        ([1, 2j], "complex64"),
+        ([1.5, [2.5]], "float32"),
+        ([[], [1]], "int64"),
+        ([[], ["a"]], "string"),
+        ([np.int32(1), 2], "int32"),
+        ([np.float64(0.1), 0.1], "float64"),
+        ([np.uint8(1), True], "uint8"),
+        ([2**63, 1], "uint64"),
+    ],
+)
+def test_types_that_have_one_in_common(out, values, dtype):
+    for rows in (values, values[::-1]):
+        folder = record_examples([{"x": v} for v in rows], out, overwrite=True)
+        assert features_of(folder)["x"][0] == dtype
+        found = [np.ravel(row["x"]).tolist() for row in replayed(folder)]
+        flat = [
+            as_bytes(v) if dtype == "string" else np.ravel(v).tolist() for v in rows
+        ]
+        assert found == flat
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (1, "a"),
+        (1.5, b"a"),
+        (np.int32(1), np.int64(2)),
+        (np.float32(1), np.float64(2)),
+        ([1], ["a"]),
+    ],
+)
+def test_types_without_one(out, values):
+    with pytest.raises(InputError, match=r"x has several types.*dtypes"):
+        record_examples([{"x": v} for v in values], out)
+
+
+def test_values_that_do_not_fit_in_the_common_type(out):
+    """2**24 + 1 is no float32; the float beside it decides the type."""
+    with pytest.raises(InputError, match=r"Example 1: .*float32.*16777217"):
+        record_examples([{"x": 0.5}, {"x": 2**24 + 1}], out)
+    record_examples([{"x": 0.5}, {"x": 2**24 + 1}], out, dtypes={"x": "float64"})
+
+
+@pytest.mark.parametrize(
+    ("first", "late", "ok"),
+    [
+        (1, 2.0, True),
+        (1, 2.5, False),
+        (1, True, True),
+        (1, 2**63, False),
+        (1, "a", False),
+        (1, float("nan"), False),
+        (1, float("inf"), False),
+        (1.5, 2, True),
+        (1.5, 2**24 + 1, False),
+        (1.5, 1e300, False),
+        (1.5, float("nan"), True),
+        (True, 1, True),
+        (True, 2, False),
+        ("a", 1, False),
+        ("a", b"\xff", True),
+        (np.uint64(1), -1, False),
+        (np.uint64(1), 2**64 - 1, True),
+        (np.int8(1), 128, False),
+        (np.int8(1), -128, True),
+        (np.float32(1), np.float64(0.1), False),
+        (np.float32(1), np.float64(0.5), True),
+        (np.float16(1), 1e6, False),
+        (1.5, 2j, False),
+        (2j, 1.5, True),
+        ([1], [], True),
+        (["a"], [], True),
+    ],
+)
+def test_another_type_later(out, first, late, ok):
+    rows = [{"x": first}] * FIRST + [{"x": late}]
+    if not ok:
+        with pytest.raises(
+            InputError, match=rf"Example {FIRST}: Feature x is .*dtypes"
+        ):
+            record_examples(rows, out)
+        assert os.listdir(out) == []
+        return
+    *_, found = replayed(record_examples(rows, out))
+    wanted = late.encode() if isinstance(late, str) else late
+    np.testing.assert_array_equal(found["x"], wanted)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_cast_changes_no_value(data):
+    """The oracle is the comparison of Python's numbers, which is exact."""
+    names = [d for d in STORED_DTYPES if d not in ("string", "bfloat16")]
+    source, target = (data.draw(st.sampled_from(names)) for _ in "ab")
+    kind = np.dtype(source).kind
+    edges = st.sampled_from([0, 1, 2, 255, 256, 2**24 + 1, 2**53 + 1, 2**63 - 1])
+    if kind in "iu":
+        info = np.iinfo(source)
+        numbers = st.integers(int(info.min), int(info.max)) | edges.filter(
+            lambda n: n <= info.max
+        )
+    elif kind == "b":
+        numbers = st.booleans()
+    else:
+        width = np.dtype(source).itemsize * (4 if kind == "c" else 8)
+        numbers = st.floats(width=width)
+        numbers |= st.sampled_from([0.0, 1.0, 255.0, 256.0, 2.0**15, 65504.0])
+        if width > 16:
+            numbers |= st.sampled_from([2.0**31, 2.0**63, 2.0**64, -(2.0**63)])
+    array = np.array([data.draw(numbers)], source)
+    (number,) = array.tolist()
+    with np.errstate(all="ignore"):
+        part = array.real if np.dtype(target).kind != "c" else array
+        (made,) = part.astype(target).tolist()
+    is_same = number == made or (number != number and made != made)
+    if kind == "c" and np.dtype(target).kind != "c":
+        is_same = is_same and number.imag == 0
+    try:
+        found = cast("x", as_array("x", array), target)
+    except InputError:
+        assert not is_same
+    else:
+        assert is_same
+        assert found.dtype == target
+
+
+@pytest.mark.parametrize(
+    ("first", "late", "shape"),
+    [
+        ([1, 2], [3], (None,)),
+        (["a"], ["a", "b"], (None,)),
+        (np.zeros((2, 3), np.uint8), np.ones((5, 3), np.uint8), (None, 3)),
+        (np.zeros((2, 3)), np.zeros((0, 3)), (None, 3)),
+        (np.zeros((3, 0)), np.zeros((3, 0)), (3, 0)),
+    ],
+)
+def test_another_length_later(out, first, late, shape):
+    folder = record_examples([{"x": first}] * FIRST + [{"x": late}], out)
+    assert features_of(folder)["x"][1] == shape
+    start, *_, end = replayed(folder)
+    for found, wanted in ((start, first), (end, late)):
+        wanted = wanted if features_of(folder)["x"][0] != "string" else as_bytes(wanted)
+        np.testing.assert_array_equal(found["x"], wanted)
+
+
+@pytest.mark.parametrize(
+    ("first", "late"),
+    [
+        (np.zeros((2, 3)), np.zeros((2, 4))),
+        (np.zeros((2, 3)), np.zeros(6)),
+        (np.zeros((2, 3)), np.zeros((2, 0))),
+        (1, [1]),
+        ([1], 1),
+    ],
+)
+def test_another_shape_later(out, first, late):
+    rows = [{"x": first}] * FIRST + [{"x": late}]
+    with pytest.raises(InputError, match=rf"Example {FIRST}: feature x has the shape"):
+        record_examples(rows, out)
+    assert os.listdir(out) == []
+    # If the first examples show it, the shape of each is stored beside it.
+    folder = record_examples([{"x": late}, *rows], out)
+    assert features_of(folder)["x/shape"][0] == "int64"
+    found = replayed(folder)
+    for row, wanted in zip(found[:2], (late, first), strict=True):
+        np.testing.assert_array_equal(row["x"], wanted)
+
+
+@pytest.mark.parametrize("encoding", ["png", "tensor"])
+def test_images_of_another_size_later(out, encoding):
+    images = [np.full((h, w, 3), h * w, np.uint8) for h, w in ((4, 5), (6, 7))]
+    rows = [{"x": images[0]}] * FIRST + [{"x": images[1]}]
+    start, *_, end = replayed(record_examples(rows, out, encodings={"x": encoding}))
+    np.testing.assert_array_equal(start["x"], images[0])
+    np.testing.assert_array_equal(end["x"], images[1])
+
+
+def test_a_new_feature_later(out):
+    rows = [{"a": 1}] * FIRST
+    with pytest.raises(
+        InputError, match=f"Example {FIRST} has the feature 'b'.*dtypes"
+    ):
+        record_examples([*rows, {"a": 1, "b": 2}], out)
+    assert os.listdir(out) == []
+    # None is no value, so it needs no feature.
+    found = replayed(record_examples([*rows, {"a": 1, "b": None}], out))
+    assert set(found[-1]) == {"a"}
+    dtypes = {"b": "int16", "c/d": "string"}
+    late = {"a": 1, "b": 2, "c": {"d": "x"}}
+    folder = record_examples([*rows, late], out, dtypes=dtypes, overwrite=True)
+    start, *_, end = replayed(folder)
+    assert as_lists(start) == {"a": 1, "b": [], "c": {"d": []}}
+    assert as_lists(end) == {"a": 1, "b": [2], "c": {"d": [b"x"]}}
+    assert end["b"].dtype == np.int16
+
+
+@pytest.mark.parametrize("at", [0, 1, FIRST - 1, FIRST, FIRST + 1])
+@pytest.mark.parametrize("lacks", [{}, {"a": None, "i": None, "m": None, "s": None}])
+def test_a_missing_feature(out, at, lacks):
+    """In the first examples or later, each kind of feature may be missing."""
+    one = np.eye(2, dtype=np.uint8)
+    full = {"a": 1, "i": one, "m": np.ones((2, 3)), "s": ["x"], "n": 0}
+    rows = [full] * (FIRST + 2)
+    rows[at] = {"n": 1} | lacks
+    # Their shapes differ in two axes.
+    rows[2] = full | {"m": np.ones((3, 4))}
+    folder = record_examples(rows, out, encodings={"i": "png"})
+    assert "m/shape" in features_of(folder)
+    found = replayed(folder)
+    assert [name for name in found[at] if found[at][name].size == 0] == list("aims")
+    for k, (row, wanted) in enumerate(zip(found, rows, strict=True)):
+        if k != at:
+            assert as_lists(row) == {
+                "a": [1],
+                "i": one.tolist(),
+                "m": wanted["m"].tolist(),
+                "s": [b"x"],
+                "n": 0,
+            }
+    assert "a" not in decoded(folder)[at]
+
+
+def test_missing_in_all_of_the_first(out):
+    rows = [{"a": None, "n": 1}] * FIRST + [{"a": 5, "n": 1}]
+    with pytest.raises(InputError, match=f"a is None in the first {FIRST}.*dtypes"):
+        record_examples(rows, out)
+    *_, end = replayed(record_examples(rows, out, dtypes={"a": "uint8"}))
+    assert end["a"].tolist() == [5]
+
+
+def test_a_sequence_may_be_missing(out):
+    none = np.zeros((0, 2), np.int64)
+    rows = [{"s": [[1, 2]], "n": 0}, {"s": None, "n": 1}, {"s": none, "n": 2}]
+    found = replayed(record_examples(rows, out, sequences=["s"]))
+    assert [row["s"].tolist() for row in found] == [[[1, 2]], [], []]
+
+
+# Columns and data frames
+
+
+def test_columns(out):
+    columns = {"a": [1, 2, 3], "b": ("x", "y", "z"), "c": np.eye(3, dtype=np.float32)}
+    found = replayed(record_examples(columns, out))
+    assert [row["a"] for row in found] == [1, 2, 3]
+    assert [row["b"] for row in found] == [b"x", b"y", b"z"]
+    np.testing.assert_array_equal([row["c"] for row in found], np.eye(3))
+
+
+@pytest.mark.parametrize(
+    ("columns", "word"),
+    [
+        ({"a": [1, 2], "b": [1]}, "a: 2, b: 1"),
+        ({"a": [1], "b": 2}, "'b' is a int"),
+        ({"a": "text"}, "'a' is a str"),
+        ({"a": {"b": [1]}}, "'a' is a dict"),
+    ],
+)
+def test_columns_that_are_none(out, columns, word):
+    with pytest.raises(InputError, match=word):
+        record_examples(columns, out)
+    assert not os.path.exists(out)
+
+
+def test_a_data_frame(out):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(
+        {
+            "i": [1, 2],
+            "f": [0.5, np.nan],
+            "t": ["a", None],
+            "n": pd.array([None, 7], "Int64"),
+            "g": pd.array([None, 0.5], "Float64"),
+            "l": [[1], [2, 3]],
+        },
+        index=[5, 5],
+    )
+    one, other = map(as_lists, replayed(record_examples(frame, out)))
+    assert np.isnan(other.pop("f"))
+    assert one.pop("f") == 0.5
+    assert one == {"i": 1, "t": [b"a"], "n": [], "g": [], "l": [1]}
+    assert other == {"i": 2, "t": [], "n": [7], "g": [0.5], "l": [2, 3]}
+
+
+def test_a_table_of_arrow(out):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"i": [1, None], "t": ["a", "b"]})
+    found = replayed(record_examples(table, out))
+    assert [as_lists(row) for row in found] == [
+        {"i": [1], "t": b"a"}, {"i": [], "t": b"b"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("examples", [None, 3, 1.5])
+def test_no_examples_at_all(out, examples):
+    with pytest.raises(InputError, match="iterable of dicts"):
+        record_examples(examples, out)
+
+
+@pytest.mark.parametrize("at", [0, 1, FIRST, FIRST + 20])
+def test_examples_are_dicts(out, at):
+    rows = [{"a": 1}] * (FIRST + 40)
+    rows[at] = ("a", 1)
+    with pytest.raises(InputError, match=f"Example {at} is a tuple"):
+        record_examples(rows, out)
+    assert not os.path.exists(out) or os.listdir(out) == []
+
+
+# Options
+
+
+def test_dtypes_keep_every_digit(out):
+    rows = [{"p": 9.99, "l": [0.1, 0.2], "i": 3, "a/b": 1, "t": [1, 300]}]
+    dtypes = {"p": "float64", "l": np.float64, "i": np.dtype("int8"), "a/b": "uint8"}
+    dtypes["t"] = "uint16"
+    folder = record_examples(rows, out, dtypes=dtypes)
+    (found,) = replayed(folder)
+    assert as_lists(found) == rows[0]
+    dtypes = {name: found[name].dtype.name for name in found}
+    assert dtypes == {
+        "p": "float64", "l": "float64", "i": "int8", "a/b": "uint8", "t": "uint16",
+    }  # fmt: skip
+    assert Metadata.load(folder).elements.options["dtypes"] == dtypes
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(300, "uint8"), (-1, "uint64"), (1.5, "int64"), ("a", "int64"), (1, "string")],
+)
+def test_values_that_a_dtype_does_not_hold(out, value, dtype):
+    with pytest.raises(InputError, match=f"Example 0: Feature x is {dtype}"):
+        record_examples([{"x": value}], out, dtypes={"x": dtype})
+    assert not os.path.exists(out)
+
+
+@pytest.mark.parametrize("dtype", ["floot", "object", "float128", "M8[s]", "str", None])
+def test_dtypes_that_are_none(out, dtype):
+    with pytest.raises(OptionError, match=r"dtypes.*x: must be one of bool.*string"):
+        record_examples([{"x": 1}], out, dtypes={"x": dtype})
+    assert not os.path.exists(out)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"encodings": {"xx": "png"}}, "did you mean x"),
+        ({"encodings": {"x": "gif"}}, "must be one of"),
+        ({"encodings": {"x": "png"}}, "encodings: x.*uint8"),
+        ({"encodings": {"t": "raw"}}, "texts"),
+        ({"encodings": {"x": "int64_list"}}, "float32"),
+        ({"sequences": ["t"]}, "sequences"),
+        ({"sequences": ["y"]}, "sequences.*y"),
+        ({"elements_per_file": 0}, "elements_per_file"),
+        ({"num_shards": 2, "elements_per_file": 2}, "num_shards|elements_per_file"),
+        ({"multiple_of": 0}, "multiple_of"),
+    ],
+)
+def test_options_that_do_not_fit(out, options, word):
+    rows = [{"x": np.zeros((2, 2), np.float32), "t": "a"}]
+    with pytest.raises(OptionError, match=word):
+        record_examples(rows, out, **options)
+    assert not os.path.exists(out)
+
+
+def test_overwrite(out):
+    record_examples([{"a": 1}], out)
+    with pytest.raises(OutputError, match="overwrite"):
+        record_examples([{"a": 2}], out)
+    with pytest.raises(InputError):  # before anything is deleted
+        record_examples([{"a": object()}], out, overwrite=True)
+    assert [row["a"] for row in replayed(out)] == [1]
+    record_examples([{"b": "x"}], out, overwrite=True)
+    assert [row["b"] for row in replayed(out)] == [b"x"]
+
+
+@pytest.mark.parametrize("at", [0, 5, FIRST, FIRST + 100])
+def test_a_generator_that_fails_leaves_no_data_set(out, at):
+    def generate():
+        for n in range(at):
+            yield {"n": n}
+        raise ZeroDivisionError("from the generator")
+
+    with pytest.raises(ZeroDivisionError, match="from the generator"):
+        record_examples(generate(), out, elements_per_file=10)
+    assert not os.path.exists(out) or os.listdir(out) == []
+    record_examples([{"n": 1}], out)
+    assert len(replayed(out)) == 1
+
+
+def test_equal_examples_have_equal_bytes(tmp_path):
+    rows = [{"b": n, "a": [0.5] * (n % 3), "t": str(n)} for n in range(40)]
+    for name in ("one", "other"):
+        record_examples(iter(rows), tmp_path / name, elements_per_file=20)
+    one, other = (sorted((tmp_path / n).iterdir()) for n in ("one", "other"))
+    for a, b in zip(one, other, strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+# Any values
+
+
+NAMES = st.text(min_size=1, max_size=5).filter(lambda name: "\0" not in name)
+NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.booleans()
+FLOATS = st.floats(width=32, allow_nan=False)
+TEXTS = st.text() | st.binary()
+VALUES = st.one_of(
+    *(kind.map(lambda v: [v]) for kind in (NUMBERS, FLOATS, TEXTS)),
+    *(st.lists(kind, min_size=1, max_size=4) for kind in (NUMBERS, FLOATS, TEXTS)),
+)
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=4))
+def test_any_lists_come_back(row):
+    with tempfile.TemporaryDirectory() as folder:
+        (found,) = decoded(record_examples([row], f"{folder}/out", progress=False))
+    for name, value in row.items():
+        back = found[name].tolist()
+        if any(isinstance(item, str | bytes) for item in value):
+            wanted = [
+                item.encode() if isinstance(item, str) else item for item in value
+            ]
+            wanted = [text.decode(errors="backslashreplace") for text in wanted]
+            assert back == wanted
+        else:
+            assert back == value
