@@ -130,7 +130,9 @@ def keywords(flags) -> dict[str, set[str]]:
     """The keywords of each function that pages call."""
     recording = {flag[2:].replace("-", "_") for flag in flags["record"]}
     recording |= {"features", "recipe", "beam_args", "watch", "counted"}
+    elements = "record_dataset", "record_examples", "encode_example", "write_records"
     return {
+        **{n: set(signature(getattr(beam_pipeline, n)).parameters) for n in elements},
         "record": recording - {"feature", "help", "debug"},
         **{
             name: set(signature(getattr(beam_pipeline, name)).parameters)

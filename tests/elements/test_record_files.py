@@ -1,0 +1,90 @@
+import gzip
+import os
+
+import pytest
+import tensorflow as tf
+
+from beam_pipeline import read_records, write_records
+from beam_pipeline.errors import InputError
+from beam_pipeline.storage import files
+
+RECORDS = [b"123", b"", b"\0" * 70000, b"xyz314"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz", "a.GZ", "gz"])
+def test_plain_tensorflow_reads_what_is_written(tmp_path, name, count):
+    path = tmp_path / name
+    assert write_records(path, iter(RECORDS[:count])) == count
+    kind = "GZIP" if name.lower().endswith(".gz") else ""
+    found = list(tf.data.TFRecordDataset(str(path), kind).as_numpy_iterator())
+    assert found == list(read_records(path)) == RECORDS[:count]
+    assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.parametrize("kind", ["", "GZIP"])
+def test_what_tensorflow_writes_is_read(tmp_path, kind):
+    """The content decides, and not the name."""
+    path = str(tmp_path / "data")
+    with tf.io.TFRecordWriter(path, kind) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    assert list(read_records(path)) == RECORDS
+
+
+def test_equal_records_have_equal_bytes(tmp_path):
+    for name in ("a.gz", "b.gz"):
+        write_records(tmp_path / name, RECORDS)
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+
+
+def test_into_a_folder_that_is_new(tmp_path):
+    path = tmp_path / "new" / "folder" / "a.tfrecord"
+    assert write_records(path, [b"a"]) == 1
+    assert list(read_records(str(path))) == [b"a"]
+
+
+@pytest.mark.parametrize("wrong", ["text", None, 1, bytearray(b"a")])
+def test_an_error_leaves_the_old_file(tmp_path, wrong):
+    path = tmp_path / "a.tfrecord"
+    write_records(path, [b"old"])
+
+    def fail():
+        yield b"a"
+        raise ZeroDivisionError
+
+    with pytest.raises(InputError, match=f"Record 1 is a {type(wrong).__name__}"):
+        write_records(path, [b"a", wrong])
+    with pytest.raises(ZeroDivisionError):
+        write_records(path, fail())
+    assert list(read_records(path)) == [b"old"]
+    assert os.listdir(tmp_path) == ["a.tfrecord"]
+    write_records(path, [b"new"])
+    assert list(read_records(path)) == [b"new"]
+
+
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
+def test_damage_is_named(tmp_path, name):
+    path = tmp_path / name
+    write_records(path, RECORDS)
+    content = path.read_bytes() if name == "a.tfrecord" else gzip.decompress(path.read_bytes())  # fmt: skip  # noqa: E501
+    broken = bytearray(content)
+    broken[16 + 3 + 16 + 12 + 5] ^= 1  # in the data of record 2
+    path.write_bytes(broken if name == "a.tfrecord" else gzip.compress(broken))
+    found = read_records(path)
+    assert [next(found), next(found)] == RECORDS[:2]
+    with pytest.raises(InputError, match=rf"{name}.*record 2"):
+        next(found)
+
+
+def test_no_file(tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(InputError, match="does not exist"):
+            read_records(path)
+
+
+def test_in_a_store(bucket):
+    path = f"s3://{bucket}/folder/a.tfrecord.gz"
+    assert write_records(path, RECORDS) == 4
+    assert list(read_records(path)) == RECORDS
+    assert files.size(path) > 0
