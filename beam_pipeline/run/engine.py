@@ -97,7 +97,10 @@ def _reason(error: Exception) -> str:
     details = getattr(error, "details", None)
     text = str(details()) if callable(details) else str(error)
     lines = text.strip().splitlines() or [type(error).__name__]
-    return lines[-1].strip()
+    last = lines[-1].strip()
+    if last.startswith("ModuleNotFoundError"):
+        last += "; workers must be able to import it, see docs/engines.md"
+    return last
 
 
 def read_counters(result: Any) -> dict[str, int]:

@@ -94,7 +94,7 @@ def reporting_work(
 
     with _repeating(look, WATCH_S):
         yield
-    report(*totals)
+    look()
 
 
 def follow(run_folder: str) -> Iterator[RunProgress]:

@@ -98,6 +98,13 @@ def test_scripts_are_bash() -> None:
         subprocess.run(["bash", "-n", str(script)], check=True, timeout=30)
 
 
+def test_the_engines_record_the_class_of_the_document() -> None:
+    document = (REPOSITORY / "docs" / "coming-from-tfrecorder.md").read_text()
+    module = (LAUNCH / "engines" / "typed" / "toy_example.py").read_text()
+    found = module.index("class ToyExample")
+    assert f"{module[found:]}```" in document
+
+
 @pytest.mark.runs
 def test_submit_gives_the_recommended_options_and_passes_on_the_rest() -> None:
     (command,) = shown(

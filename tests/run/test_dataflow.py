@@ -32,6 +32,10 @@ from beam_pipeline.pipeline.graph import build_pipeline
 from beam_pipeline.pipeline.job import Job as Recording
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.tfrecorder import Example, tfrecordable
+from beam_pipeline.tfrecorder.factory import (
+    generate_and_save_tfrecords_files_for_examples_dict,
+)
 from launch.dataflow.main import to_command
 from tests.fake_dataflow import (
     CANCELLED,
@@ -120,6 +124,34 @@ def test_a_job_ends_as_it_would_on_this_machine(tmp_path: Path) -> None:
         "POST /v1b3/projects/my-project/locations/europe-west4/jobs"
     )
     assert service.requests[-1].endswith(f"/jobs/{job.id}/metrics")
+
+
+def test_typed_examples_go_along_with_their_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Toy(Example):  # which nobody can import
+        def __init__(self, label: int):
+            super().__init__()
+            self._label = label
+
+        @tfrecordable(dtype="int32")
+        def label(self) -> int:
+            return self._label
+
+        def to_csv_row(self) -> list[int]:
+            return [self._label]
+
+    def record_toys(name: str, *options: str) -> None:
+        toys = [Toy(label) for label in range(100)]
+        generate_and_save_tfrecords_files_for_examples_dict(
+            tmp_path / name, {"train": toys, "eval": toys[:1]}, beam_args=options
+        )
+
+    record_toys("here")
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    with fake_dataflow(run_apart) as service:
+        record_toys("there", *beam_args(service, tmp_path))
+    assert digests(tmp_path / "there") == digests(tmp_path / "here")
 
 
 def test_the_job_asks_for_the_machines_that_were_asked_for(tmp_path: Path) -> None:

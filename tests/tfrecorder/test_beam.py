@@ -313,6 +313,15 @@ def test_lost_blocks_are_noticed(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_module_that_workers_lack_is_named(tmp_path, monkeypatch):
+    def fail(*args):
+        raise RuntimeError("Traceback:\nModuleNotFoundError: No module named 'toys'")
+
+    monkeypatch.setattr(parts_graph, "write_block", fail)
+    with pytest.raises(IncompleteRun, match=r"'toys'; workers must be able to import"):
+        record(tmp_path / "out", beam_args=ON_BEAM)
+
+
 def test_a_value_of_a_wrong_type_is_named_on_a_runner(tmp_path):
     with pytest.raises(UnstorableAttribute, match=r"^Tone \[0\]: Tone\.data: found"):
         record(tmp_path / "out", beam_args=ON_BEAM, dtype="float64")
