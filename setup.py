@@ -22,7 +22,7 @@ setup(
     packages=find_packages(include=["beam_pipeline*"]),
     package_data={
         "beam_pipeline": ["py.typed"],
-        "beam_pipeline.dataset": ["metadata.schema.json"],
+        "beam_pipeline.dataset": ["metadata.schema.json", "elements.schema.json"],
     },
     python_requires=">=3.10",
     install_requires=[

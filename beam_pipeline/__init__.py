@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from beam_pipeline.api import record as record
+    from beam_pipeline.conversion.convert import convert as convert
+    from beam_pipeline.conversion.replay_files import replay_files as replay_files
     from beam_pipeline.dataset.metadata import Metadata as Metadata
     from beam_pipeline.elements.encode_example import encode_example as encode_example
     from beam_pipeline.elements.record_dataset import record_dataset as record_dataset
@@ -41,6 +43,7 @@ _MODULES = {
     "Recipe": "recipe.recipe",
     "WriteToTFRecord": "pipeline.sink",
     "audit": "read.audit",
+    "convert": "conversion.convert",
     "encode_example": "elements.encode_example",
     "read_records": "elements.record_files",
     "record": "api",
@@ -48,6 +51,7 @@ _MODULES = {
     "record_examples": "elements.record_examples",
     "replay": "read.replay",
     "replay_dataset": "read.replay",
+    "replay_files": "conversion.replay_files",
     "write_records": "elements.record_files",
 }
 

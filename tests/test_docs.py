@@ -42,7 +42,9 @@ from tests.test_layers import FLOOR_OF, FLOORS
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "launch" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMANDS = ("record", "plan", "show", "verify", "audit", "transforms", "status")
+COMMANDS = (
+    "record", "plan", "convert", "show", "verify", "audit", "transforms", "status"
+)  # fmt: skip
 README_LINES = 140
 
 # A wrong name that a page uses to explain an error.
@@ -134,7 +136,7 @@ def keywords(flags) -> dict[str, set[str]]:
         "record": recording - {"feature", "help", "debug"},
         **{
             name: set(signature(getattr(beam_pipeline, name)).parameters)
-            for name in ("replay", "audit")
+            for name in ("replay", "audit", "convert")
         },
     }
 
@@ -379,6 +381,12 @@ def test_every_page_is_in_the_table_of_contents():
     listed = set(_LINK.findall(index.read_text()))
     for page in index.parent.glob("*.md"):
         assert page == index or page.name in listed
+
+
+def test_the_readme_shows_the_flow():
+    (picture,) = [b.text for b in blocks_of(README) if b.tag == "text"]
+    for word in ("plan", "decode", "transform", "GZIP", "record_dataset", "replay"):
+        assert word in picture
 
 
 def test_the_readme_is_short():

@@ -29,7 +29,7 @@ FLOORS = [
     "dataset",
     "pipeline read elements",
     "run",
-    "api dofns tf_dataset tfrecorder",
+    "api dofns tf_dataset tfrecorder conversion",
     "cli",
 ]
 FLOOR_OF = {name: k for k, names in enumerate(FLOORS) for name in names.split()}
@@ -44,8 +44,9 @@ HOMES = {
     "[run.preflight]",
     "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
     "read.parse_elements read.original_records elements.tensors "
-    "elements.record_dataset tf_dataset tfrecorder.streaming [tfrecorder.factory] "
-    "[examples.feature_description] [read.show]",
+    "elements.record_dataset conversion.replay_files tf_dataset "
+    "tfrecorder.streaming [tfrecorder.factory] [examples.feature_description] "
+    "[read.show]",
     "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
@@ -57,7 +58,7 @@ HOMES = {
     "isal": "storage.tfrecord dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
     "threadpoolctl": "transforms.describe pipeline.stages pipeline.parts_graph "
-    "dofns.step",
+    "run.parts dofns.step",
     "tqdm": "[cli.progress_bar] [elements.writing]",
     "PIL": "[examples.images]",
     "yaml": "[recipe.recipe_file]",

@@ -16,20 +16,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.cli.given_flags import given_options
+from beam_pipeline.cli.convert_flags import CONVERT_OPTIONS
+from beam_pipeline.cli.given_flags import REPEATED, given_options
 from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
 from beam_pipeline.errors import OptionError, TooManyRejected
 
 PROGRAM = "audio-tfrecords"
 
 
-def complain(message: str) -> None:
+def complain(message: str, command: str = "record") -> None:
     """Prints an error or a warning to standard error, after the program's name."""
-    print(f"{PROGRAM}: {as_flags(message)}", file=sys.stderr)
+    print(f"{PROGRAM}: {as_flags(message, command)}", file=sys.stderr)
 
 
-def as_flags(message: str) -> str:
-    """Returns a message with the names of options spelled as flags.
+def as_flags(message: str, command: str = "record") -> str:
+    """Returns a message with the names of a command's options spelled as flags.
 
     Messages have names of options in backticks, or at their beginning:
     ``win_len: needs `sample_rate``` becomes ``--win-len: needs --sample-rate``, and
@@ -38,9 +39,12 @@ def as_flags(message: str) -> str:
     from beam_pipeline.recipe.keywords import RecordKeywords
 
     known = {*RecordKeywords.__annotations__, "input", "output", "recipe"}
+    if command == "convert":
+        known = set(CONVERT_OPTIONS)
 
     def flag(name: str) -> str:
-        return "--feature" if name == "features" else "--" + name.replace("_", "-")
+        repeated = {} if command == "convert" else REPEATED
+        return repeated.get(name, "--" + name.replace("_", "-"))
 
     def replaced(found: re.Match[str]) -> str:
         if found[1] not in known:
@@ -139,6 +143,27 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             f"--max-rejected {allowed} allows."
         )
         return error.exit_status
+    return 0
+
+
+def run_convert(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.cli.reports import describe_metadata
+    from beam_pipeline.conversion.convert import convert
+    from beam_pipeline.run.engine import quiet_beam
+
+    started = time.monotonic()
+    with contextlib.nullcontext() if args.debug else quiet_beam():
+        metadata = convert(
+            args.input_dir,
+            args.output_dir,
+            beam_args=beam_args,
+            **{name: getattr(args, name) for name in CONVERT_OPTIONS},
+        )
+    print(describe_metadata(metadata))
+    assert metadata.elements is not None
+    if ignored := metadata.elements.options["ignored_files"]:
+        print(f"{args.input_dir}: {ignored:,} files are not TFRecords and were ignored")
+    print(f"{args.output_dir}: complete, {time.monotonic() - started:.1f} s")
     return 0
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.recipe.recipe import recipe_options
 
 # Options of which a recipe has one at most.
 _ALTERNATIVES = (
@@ -16,6 +17,9 @@ _ALTERNATIVES = (
     ("elements_per_file", "shard_bytes", "num_shards"),
 )
 
+# Options with a text for each feature, and their flags, which may be repeated.
+REPEATED = {"features": "--feature", "encodings": "--encoding"}
+
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the options of the recipe and the run, as keywords of ``record``.
@@ -24,8 +28,9 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """
     other = {"command", "run", "debug", "input", "output", "recipe"}
     options = {name: value for name, value in vars(args).items() if name not in other}
-    if "features" in options:
-        options["features"] = _parse_features(options["features"])
+    for name in REPEATED:
+        if name in options:
+            options[name] = _by_feature(name, options[name])
     if args.recipe is not None:
         from beam_pipeline.recipe.recipe_file import read_recipe
 
@@ -38,13 +43,15 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _parse_features(texts: Sequence[str]) -> dict[str, str]:
-    features: dict[str, str] = {}
+def _by_feature(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Returns the texts after each ``NAME=``, by the names."""
+    flag, (_, declared) = REPEATED[option], recipe_options()[option]
+    named: dict[str, str] = {}
     for text in texts:
-        name, equals, expression = text.partition("=")
+        name, equals, rest = text.partition("=")
         if not equals or not name.isidentifier():
-            raise RecipeError("--feature", "must look like NAME=EXPR", text)
-        if name in features:
-            raise RecipeError("--feature", "two features have the same name", name)
-        features[name] = expression
-    return features
+            raise RecipeError(flag, f"must look like {declared.metavar}", text)
+        if name in named:
+            raise RecipeError(flag, "is given twice for the same feature", name)
+        named[name] = rest
+    return named

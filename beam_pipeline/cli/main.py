@@ -40,17 +40,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AudioTFRecordsError as error:
         if args.debug:
             raise
-        complain(str(error))
+        complain(str(error), args.command)
         return error.exit_status
     except KeyboardInterrupt:
-        complain(
-            "Interrupted. Finished shards are kept: give the same command again to "
-            "continue."
-            if not beam_args
-            else "Interrupted. The job may still run on its engine: "
-            f"`{PROGRAM} status` shows its progress. Stop it there before you give the "
-            "same command again."
+        what = (
+            "Finished shards are kept: give the same command again to continue."
+            if args.command != "convert"
+            else "Nothing is kept."
         )
+        if beam_args:
+            what = (
+                f"The job may still run on its engine: `{PROGRAM} status` shows its "
+                "progress. Stop it there before you give the same command again."
+            )
+        complain(f"Interrupted. {what}")
         return 1
     except BrokenPipeError:
         sys.stderr.close()  # nobody reads the output any more

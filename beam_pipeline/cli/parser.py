@@ -11,6 +11,7 @@ from beam_pipeline import __version__
 from beam_pipeline.cli.commands import (
     PROGRAM,
     run_audit,
+    run_convert,
     run_plan,
     run_record,
     run_show,
@@ -18,6 +19,8 @@ from beam_pipeline.cli.commands import (
     run_transforms,
     run_verify,
 )
+from beam_pipeline.cli.convert_flags import add_convert_flags
+from beam_pipeline.cli.given_flags import REPEATED
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.recipe.fields import Option
 from beam_pipeline.recipe.options import RunOptions
@@ -58,6 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
     for add in (
         _add_record,
         _add_plan,
+        _add_convert,
         _add_show,
         _add_verify,
         _add_audit,
@@ -105,6 +109,22 @@ def _add_plan(commands: Any) -> None:
         usage=f"{PROGRAM} plan --input PATH [OPTION ...]",
     )
     _add_job(parser, default=None, help=argparse.SUPPRESS)
+
+
+def _add_convert(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "convert",
+        run_convert,
+        "rewrite TFRecords: other shards, splits or features",
+        "Rewrites a folder of TFRecords as a data set: a data set of record, or any "
+        "records of tf.train.Example or tf.train.SequenceExample, compressed with GZIP "
+        "or not at all. DIR stays as it is.",
+        "records/ smaller/ --features log_mel,target --num-shards 8",
+        "old/ records/ --dtypes data=float32 --splits train=.8,eval=.2",
+        usage=f"{PROGRAM} convert DIR OUT [OPTION ...] [-- ...]",
+    )
+    add_convert_flags(parser, _flag_type)
 
 
 def _add_show(commands: Any) -> None:
@@ -324,10 +344,10 @@ def _add_inputs(group: Any) -> None:
 def _add_option(group: Any, option: Option) -> None:
     """Adds a flag of the recipe. Only the recipe declares its default."""
     flag, text = "--" + option.name.replace("_", "-"), option.help.replace("%", "%%")
-    if option.name == "features":
+    if option.name in REPEATED:
         group.add_argument(
-            "--feature",
-            dest="features",
+            REPEATED[option.name],
+            dest=option.name,
             action="append",
             metavar=option.metavar,
             default=argparse.SUPPRESS,

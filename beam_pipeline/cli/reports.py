@@ -11,7 +11,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.spec import FeatureSpec, Shape
+from beam_pipeline.examples.spec import IMAGES, TENSOR, FeatureSpec, Shape
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.copies import copies_in
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
@@ -254,9 +254,16 @@ def _describe_shape(shape: Shape | None) -> str:
     return "x".join("?" if n is None else str(n) for n in shape) or "scalar"
 
 
+def _describe_type(spec: FeatureSpec) -> str:
+    """The dtype, and the encoding if readers decode it."""
+    if spec.encoding in (TENSOR, *IMAGES):
+        return f"{spec.dtype} as {spec.encoding}"
+    return spec.dtype
+
+
 def _describe_features(specs: Mapping[str, FeatureSpec]) -> str:
     rows = [
-        (name, spec.dtype, _describe_shape(spec.shape), spec.description)
+        (name, _describe_type(spec), _describe_shape(spec.shape), spec.description)
         for name, spec in specs.items()
     ]
     return _table(("feature", "type", "shape", "from"), rows, left=4)

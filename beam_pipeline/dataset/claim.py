@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import islice
@@ -146,7 +146,7 @@ def claim_output(
     stamp: dict[str, Any] = {
         "recipe": recipe.to_json(),
         "inputs": [asdict(entry) for entry in inputs],
-        "writer": writer_versions(),
+        "writer": writer_versions(recipe.features.encodings.values()),
         "code": code_of(recipe),
     }
     if work != files.join(output, WORK_FOLDER):
@@ -270,21 +270,65 @@ def nothing_left(output: str, work: str) -> Iterator[None]:
 
     It does so only for errors after which no job can still run on an engine.
     """
-    made = []  # innermost first
+    made = _missing_folders(output, work)
+    try:
+        yield
+    except (EngineError, InputError, RecipeError, StoreError) as error:
+        if not _store_fails(error, work) and _is_unused(work):
+            clear_work(work)
+            _delete_empty(made)
+        raise
+
+
+@contextmanager
+def claimed_for_elements(
+    output: str, work: str, recorded_by: str, overwrite: bool
+) -> Iterator[None]:
+    """Claims the output folder of a data set of elements while the block runs.
+
+    If the block fails, everything that it has written is deleted: nothing of it can be
+    continued. The work folder is empty at the end.
+
+    Raises
+    ------
+    OutputError
+        See :func:`claim_for_elements`.
+    """
+    made = _missing_folders(output, work)
+    claim_for_elements(output, work, recorded_by, overwrite)
+    try:
+        yield
+    except BaseException as error:
+        if not _store_fails(error, work):
+            written = list(filter(is_ours, _held_files(output, work)))
+            files.delete(files.join(output, name) for name in written)
+            clear_work(work)
+            folders = {name.rpartition("/")[0] for name in written} - {""}
+            if files.is_local(output):
+                _delete_empty([*(files.join(output, name) for name in folders), *made])
+        raise
+    clear_work(work)
+
+
+def _missing_folders(output: str, work: str) -> list[str]:
+    """Returns the local folders that a claim makes, the innermost first."""
+    made = []
     for folder in (work, output):
         while files.is_local(folder) and not os.path.isdir(folder):
             made.append(folder)
             folder = os.path.dirname(folder)
-    try:
-        yield
-    except (EngineError, InputError, RecipeError, StoreError) as error:
-        store_fails = isinstance(error, StoreError) and not files.is_local(work)
-        if not store_fails and _is_unused(work):
-            clear_work(work)
-            for folder in made:
-                with suppress(OSError):  # it holds files, or is gone
-                    os.rmdir(folder)
-        raise
+    return made
+
+
+def _delete_empty(folders: Iterable[str]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # it holds files, or is gone
+            os.rmdir(folder)
+
+
+def _store_fails(error: BaseException, work: str) -> bool:
+    """Whether the work folder is in a store that cannot be used."""
+    return isinstance(error, StoreError) and not files.is_local(work)
 
 
 def _is_unused(work: str) -> bool:

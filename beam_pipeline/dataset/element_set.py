@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from beam_pipeline.dataset.claim import claim_for_elements, locked
+from beam_pipeline.dataset.claim import claimed_for_elements, locked
 from beam_pipeline.dataset.metadata import (
     Elements,
     Metadata,
@@ -18,7 +18,7 @@ from beam_pipeline.dataset.metadata import (
 )
 from beam_pipeline.dataset.output_folder import METADATA, SCHEMA, delete_stale_shards
 from beam_pipeline.dataset.schema import schema_text
-from beam_pipeline.dataset.work_folder import PARTS, WORK_FOLDER, clear_work
+from beam_pipeline.dataset.work_folder import PARTS, WORK_FOLDER
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.shards import ShardInfo
@@ -46,6 +46,8 @@ def element_output(
 ) -> Iterator[ElementOutput]:
     """Claims an output folder while the block runs; empties its work folder at the end.
 
+    If the block fails, what it has written is deleted.
+
     Raises
     ------
     InputError, OutputError
@@ -55,13 +57,8 @@ def element_output(
         raise InputError(f"The output must be a folder; got {output!r}.")
     folder = files.absolute(os.fspath(output))
     work = files.join(folder, WORK_FOLDER)
-    with locked(work):
-        claim_for_elements(folder, work, recorded_by, overwrite)
-        try:
-            yield ElementOutput(folder, work)
-        finally:
-            # Nothing of it can be continued.
-            clear_work(work)
+    with locked(work), claimed_for_elements(folder, work, recorded_by, overwrite):
+        yield ElementOutput(folder, work)
 
 
 def finish_elements(
@@ -93,7 +90,12 @@ def finish_elements(
         for split, infos in shards.items()
     }
     metadata = Metadata(
-        None, specs, tuple(classes), splits, writer=writer_versions(), elements=elements
+        None,
+        specs,
+        tuple(classes),
+        splits,
+        writer=writer_versions(spec.encoding for spec in specs.values()),
+        elements=elements,
     )
     written = (info.file for infos in shards.values() for info in infos)
     delete_stale_shards(target.output, written)

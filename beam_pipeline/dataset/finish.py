@@ -156,7 +156,7 @@ def assemble_metadata(
         summary.listing.clips,
         len({reject.row for reject in rejects}),
         summary.listing.ignored,
-        writer_versions(),
+        writer_versions(recipe.features.encodings.values()),
     )
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
-from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.spec import IMAGES, FeatureSpec
 from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.plan.shards import ShardInfo
@@ -31,6 +31,7 @@ DISTRIBUTION = "audio-tfrecords"
 
 # Libraries whose version may change the bytes of a shard.
 _BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")
+_DECIDES_IMAGES = "pillow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,10 +319,17 @@ class Metadata:
         return cls.parse(files.read_bytes(path), path)
 
 
-def writer_versions() -> dict[str, str]:
-    """Returns the versions of this package and of libraries that decide bytes."""
+def writer_versions(encodings: Iterable[str] = ()) -> dict[str, str]:
+    """Returns the versions of this package and of libraries that decide bytes.
+
+    Parameters
+    ----------
+    encodings : iterable of str
+        Encodings of features. Pillow is among the libraries only if one is an image.
+    """
+    images = (_DECIDES_IMAGES,) if {*IMAGES} & {*encodings} else ()
     versions = {"name": DISTRIBUTION}
-    for name in (DISTRIBUTION, *_BYTE_DECIDING):
+    for name in (DISTRIBUTION, *_BYTE_DECIDING, *images):
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

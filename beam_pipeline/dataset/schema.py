@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     FLOAT_LIST,
     INT64_LIST,
     LISTS,
     FeatureSpec,
+    Shape,
 )
+
+_DTYPES = {BYTES_LIST: "string", FLOAT_LIST: "float32", INT64_LIST: "int64"}
 
 
 def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
@@ -42,3 +47,67 @@ def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
         for size in spec.sizes if spec.encoding in LISTS else ():
             feature.shape.dim.add(size=size)
     return str(text_format.MessageToString(schema)).encode()
+
+
+def parse_schema(text: bytes, where: str) -> dict[str, FeatureSpec]:
+    """Returns the features that a TensorFlow Metadata schema describes, by name.
+
+    A feature has a fixed shape if the schema has its ``shape``, or a ``value_count``
+    with equal ends, of which 1 is a single value; otherwise a list of any length. It
+    may be missing, unless its ``presence`` has a ``min_fraction`` of 1.
+
+    Parameters
+    ----------
+    text : bytes
+        A text proto.
+    where : str
+        The path of the text, for messages.
+
+    Raises
+    ------
+    InputError
+        If the text is not a schema, or a feature has no type that an example stores.
+    """
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    try:
+        schema = text_format.Parse(text.decode(), schema_pb2.Schema())
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{where} is not a schema of TensorFlow Metadata as text: {error}. Restore "
+            "the file, or give another `schema`."
+        ) from error
+    encodings = {
+        schema_pb2.BYTES: BYTES_LIST,
+        schema_pb2.FLOAT: FLOAT_LIST,
+        schema_pb2.INT: INT64_LIST,
+    }
+    specs: dict[str, FeatureSpec] = {}
+    for feature in schema.feature:
+        encoding = encodings.get(feature.type)
+        if encoding is None or feature.name in specs:
+            problem = "is there twice"
+            if encoding is None:
+                kind = schema_pb2.FeatureType.Name(feature.type)
+                problem = f"has the type {kind}, not BYTES, INT or FLOAT"
+            raise InputError(f"{where}: feature {feature.name!r} {problem}.")
+        specs[feature.name] = FeatureSpec(
+            feature.name,
+            _DTYPES[encoding],
+            _shape_of(feature),
+            encoding,
+            "".join(feature.annotation.comment[:1]),
+            optional=feature.presence.min_fraction < 1,
+        )
+    return specs
+
+
+def _shape_of(feature: Any) -> Shape:
+    if feature.HasField("shape"):
+        sizes = tuple(dim.size for dim in feature.shape.dim)
+        return sizes if all(size > 0 for size in sizes) else (None,)
+    count = feature.value_count
+    if count.min != count.max or not count.min:
+        return (None,)
+    return () if count.min == 1 else (count.min,)

@@ -73,7 +73,7 @@ def _describe(
         return Node("namedtuple", tuple(names), below, type(found).__name__)
     if found is None or type(found).__name__ == "NoneTensorSpec":
         return Leaf("none")
-    name = feature_name(path, specs)
+    name = feature_name(path, specs, getattr(found, "ragged_rank", 0))
     if isinstance(found, tf.TensorSpec):
         _add_values(name, found.dtype, _shape(found.shape), path, specs)
         return Leaf("tensor", name)

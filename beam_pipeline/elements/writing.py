@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,23 +16,15 @@ from beam_pipeline.dataset.element_set import element_output, finish_elements
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
-from beam_pipeline.examples.spec import (
-    IMAGES,
-    INT64_LIST,
-    LISTS,
-    RAW,
-    TENSOR,
-    FeatureSpec,
-)
+from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.storage import files
 from beam_pipeline.write.part_shards import cut_shards, join_pieces
 from beam_pipeline.write.parts import PartWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
 
 # Compressing takes longer than all else; it leaves the interpreter to this thread.
 COMPRESSING_THREADS = 2
-
-ENCODINGS = (RAW, TENSOR, INT64_LIST, *IMAGES)
 
 
 class Block(NamedTuple):
@@ -72,13 +65,16 @@ def write_elements(
     progress : bool or None
         Whether to show a progress bar; None: only in a terminal or a notebook.
     """
-    with element_output(output, elements.recorded_by, overwrite) as target:
+    with (
+        element_output(output, elements.recorded_by, overwrite) as target,
+        local_drafts(target.parts) as drafts,
+    ):
         statistics = DataStatistics.of(specs.values(), has_windows=False)
         encoder = encoder_for(specs.values())
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(COMPRESSING_THREADS))
             writer = PartWriter(
-                target.parts,
+                drafts,
                 DEFAULT_SPLIT,
                 0,
                 sizes,
@@ -108,6 +104,19 @@ def write_elements(
         return target.output
 
 
+@contextmanager
+def local_drafts(folder: str) -> Iterator[str]:
+    """Returns a folder on this machine for files that are moved later.
+
+    It is ``folder`` itself if that is local, so that moving copies no bytes.
+    """
+    if files.is_local(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as drafts:
+        yield drafts
+
+
 def _examples_per_part(sizes: ShardSizes, total: int | None) -> Iterable[int]:
     """Returns how many examples each part holds, as far as it is known before.
 
@@ -123,14 +132,23 @@ def _examples_per_part(sizes: ShardSizes, total: int | None) -> Iterable[int]:
     return ()
 
 
-def progress_bar(total: int | None, progress: bool | None) -> Any:
-    """Returns a progress bar over elements."""
+def progress_bar(
+    total: int | None,
+    progress: bool | None,
+    desc: str = "record",
+    unit: str = " elements",
+) -> Any:
+    """Returns a progress bar: over elements, or what else ``unit`` names."""
     from tqdm.auto import tqdm
 
-    return tqdm(
+    class Bar(tqdm):  # type: ignore[misc]
+        # The thread of a monitor would keep later runs from forking their processes.
+        monitor_interval = 0
+
+    return Bar(
         total=total,
-        unit=" elements",
-        desc="record",
+        unit=unit,
+        desc=desc,
         disable=None if progress is None else not progress,
     )
 
@@ -159,34 +177,15 @@ def with_encodings(
                 name,
             )
     for name, encoding in encodings.items():
-        made[name] = _encoded(specs[name], encoding)
+        problem = encoding_problem(specs[name], encoding)
+        if problem is not None:
+            raise OptionError(f"encodings: {name}", problem, encoding)
+        made[name] = replace(specs[name], encoding=encoding)
     for name in sequences:
         made[name] = _as_sequence(made[name])
         made.pop(made[name].shape_in or "", None)
         made[name] = replace(made[name], shape_in=None)
     return made
-
-
-def _encoded(spec: FeatureSpec, encoding: str) -> FeatureSpec:
-    problem = None
-    if encoding not in {*ENCODINGS, *LISTS}:
-        problem = f"must be one of {', '.join(ENCODINGS)}"
-    elif encoding in IMAGES:
-        from beam_pipeline.examples.images import image_problem
-
-        sizes = [1 if size is None else size for size in spec.shape or ()]
-        problem = image_problem(spec.dtype, sizes, encoding)
-    elif encoding in LISTS and encoding != spec.encoding:
-        if encoding != INT64_LIST or spec.dtype not in _INTEGERS:
-            problem = f"does not fit the dtype {spec.dtype}"
-    elif encoding == RAW and spec.dtype == "string":
-        problem = "raw does not fit texts"
-    if problem is not None:
-        raise OptionError(f"encodings: {spec.name}", problem, encoding)
-    return replace(spec, encoding=encoding)
-
-
-_INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
 
 def _as_sequence(spec: FeatureSpec) -> FeatureSpec:

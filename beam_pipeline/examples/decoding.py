@@ -5,7 +5,8 @@ The inverse of :mod:`.encoding`. tfx-bsl parses the records in C++.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,96 @@ def decode_examples(
     """
     if not records:
         return []
-    columns = _columns(records, any(spec.sequence for spec in specs.values()))
+    sequences = any(spec.sequence for spec in specs.values())
+    columns = arrow_columns(records, sequences)
+    _check_columns(columns, specs)
+    return [_example(columns, specs, i) for i in range(len(records))]
+
+
+def decode_columns(
+    columns: Mapping[str, Any], count: int, specs: Mapping[str, FeatureSpec]
+) -> dict[str, Any]:
+    """Returns the features of some examples as columns, as the encoder takes them.
+
+    Parameters
+    ----------
+    columns : mapping
+        The examples as :func:`arrow_columns` returns them.
+    count : int
+        The number of examples.
+
+    Returns
+    -------
+    dict
+        For each feature, an array of shape ``(count, ...)``; or a list with an array
+        for each example, and None for those that lack the feature. Texts are bytes or
+        str.
+
+    Raises
+    ------
+    ValueError
+        See :func:`decode_examples`.
+    """
+    _check_columns(columns, specs)
+    made: dict[str, Any] = {}
     for name, spec in specs.items():
         column = columns.get(name)
-        if column is None:
+        if column is None or column.null_count == count:
+            made[name] = [None] * count
+            continue
+        try:
+            values = _stacked(spec, column)
+            if values is None:
+                examples = (_example(columns, {name: spec}, i) for i in range(count))
+                values = [example.get(name) for example in examples]
+        except ValueError as error:
+            raise ValueError(f"feature {name}: {error}") from error
+        made[name] = values
+    return made
+
+
+def _stacked(spec: FeatureSpec, column: Any) -> Any:
+    """Returns the lists of a column as one array; None if their shapes may differ."""
+    if spec.sequence or spec.shape_in is not None:
+        return None
+    sizes = [-1 if size is None else size for size in spec.shape or ()]
+    if spec.shape is None:
+        sizes = [-1]
+    if spec.encoding == BYTES_LIST:
+        lists = [None if v is None else np.array(v, object) for v in column.to_pylist()]
+        _check_lengths(spec, {len(v) for v in lists if v is not None})
+        return [None if v is None else v.reshape(sizes) for v in lists]
+    if column.null_count or spec.encoding not in (FLOAT_LIST, INT64_LIST, RAW):
+        return None
+    lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+    values = column.flatten()
+    if spec.encoding == RAW:
+        texts = values.to_pylist()
+        if np.any(lengths != 1) or len({len(text) for text in texts}) > 1:
+            return None
+        flat = _from_bytes(spec, b"".join(texts))
+    else:
+        _check_lengths(spec, set(np.unique(lengths).tolist()))
+        if lengths.min() != lengths.max():
+            return None
+        flat = _numbers(spec, values)
+    return flat.reshape([len(column), *sizes])
+
+
+def _check_lengths(spec: FeatureSpec, lengths: Collection[int]) -> None:
+    if spec.has_fixed_shape:
+        for length in lengths:
+            if length != math.prod(spec.sizes):
+                raise ValueError(f"has {length} values, but its shape is {spec.shape}")
+
+
+def _check_columns(
+    columns: Mapping[str, Any], specs: Mapping[str, FeatureSpec]
+) -> None:
+    """Raises ValueError if a feature is missing or has another type."""
+    for name, spec in specs.items():
+        column = columns.get(name)
+        if column is None or column.null_count == len(column):
             if not spec.optional:
                 raise ValueError(f"a record lacks feature {name}")
             continue
@@ -55,11 +142,21 @@ def decode_examples(
                 f"feature {name} is stored as {found}, but its spec says "
                 f"{spec.encoding}"
             )
-    return [_example(columns, specs, i) for i in range(len(records))]
 
 
-def _columns(records: Sequence[bytes], sequences: bool) -> dict[str, Any]:
-    """Returns the columns of Arrow, by feature."""
+def arrow_columns(records: Sequence[bytes], sequences: bool) -> dict[str, Any]:
+    """Returns the features of records as columns of Arrow, by name.
+
+    Parameters
+    ----------
+    sequences : bool
+        Whether the records are ``tf.train.SequenceExample``.
+
+    Raises
+    ------
+    ValueError
+        If they are not, or one feature has several types.
+    """
     try:
         if not sequences:
             from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
@@ -111,19 +208,34 @@ def _example(
 
 
 def _numbers(spec: FeatureSpec, values: Any) -> Any:
-    return values.to_numpy(zero_copy_only=False).astype(spec.dtype, copy=False)
+    found = values.to_numpy(zero_copy_only=False)
+    numbers = found.astype(spec.dtype, copy=False)
+    if spec.encoding == INT64_LIST and np.any(numbers != found):
+        (first,) = found[numbers != found][:1]
+        raise ValueError(f"{spec.dtype} cannot hold the value {first}")
+    return numbers
 
 
 def _texts(spec: FeatureSpec, values: Any) -> Any:
-    texts = [value.decode(errors="backslashreplace") for value in values.to_pylist()]
+    texts = _as_texts(values.to_pylist())
     if spec.shape == ():
         (text,) = texts
         return text
+    return texts
+
+
+def _as_texts(values: Sequence[bytes]) -> Any:
+    texts = [value.decode(errors="backslashreplace") for value in values]
     return np.array(texts, object)
 
 
 def _raw(spec: FeatureSpec, values: Any) -> Any:
-    (value,) = values.to_pylist()
+    if len(values) != 1:
+        raise ValueError(f"has {len(values)} values instead of the bytes of one array")
+    return _from_bytes(spec, values[0].as_py())
+
+
+def _from_bytes(spec: FeatureSpec, value: bytes) -> Any:
     dtype = numpy_dtype(spec.dtype)
     if dtype.kind == "V":
         return np.frombuffer(value, dtype)
@@ -134,7 +246,10 @@ def _tensor(spec: FeatureSpec, values: Any) -> Any:
     from beam_pipeline.examples.tensor_proto import decode_tensor
 
     (value,) = values.to_pylist()
-    return decode_tensor(value)
+    found = decode_tensor(value, spec.dtype)
+    if spec.dtype == "string":
+        found = _as_texts(found.ravel().tolist()).reshape(found.shape)
+    return found[()]
 
 
 def _image(spec: FeatureSpec, values: Any) -> Any:

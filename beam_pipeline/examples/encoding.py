@@ -15,6 +15,7 @@ An ``Example { features { feature { key: "fs" value { int64_list {...} } } } }``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +27,7 @@ from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     FLOAT_LIST,
+    IMAGES,
     INT64_LIST,
     JPEG,
     PNG,
@@ -197,16 +199,24 @@ def _steps_entry(spec: FeatureSpec, values: Any) -> bytes:
 
 
 def example_bytes(features: FeatureSet) -> int:
-    """Returns the length of a serialised example whose texts are 64 bytes long."""
+    """Returns the length of a serialised example whose texts are 64 bytes long.
+
+    An image counts as its pixels, uncompressed: how far it is compressed depends on its
+    content.
+    """
     columns: dict[str, Any] = {}
-    for spec in features.specs.values():
+    specs = [
+        replace(spec, encoding=RAW) if spec.encoding in IMAGES else spec
+        for spec in features.specs.values()
+    ]
+    for spec in specs:
         if spec.dtype == "string":
             columns[spec.name] = "x" * 64
         elif spec.name in features.transforms or spec.shape:
             columns[spec.name] = np.zeros((1, *spec.sizes), spec.dtype)
         else:
             columns[spec.name] = 1 << 20
-    return len(ExampleEncoder(features.specs.values()).encode(1, columns)[0])
+    return len(ExampleEncoder(specs).encode(1, columns)[0])
 
 
 def _little(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

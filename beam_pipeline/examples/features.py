@@ -6,7 +6,7 @@ The encoder, the decoder and the reader share one spec, which is in the metadata
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     dtype_name,
     encoding_of,
+    encoding_problem,
 )
 from beam_pipeline.examples.trial import (
     run_on_windows,
@@ -30,7 +31,7 @@ from beam_pipeline.examples.trial import (
     the_sample_rate,
     trying,
 )
-from beam_pipeline.recipe.example_sections import Features
+from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE, Features
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms.base import (
     Chain,
@@ -98,7 +99,8 @@ class FeatureSet:
         Raises
         ------
         RecipeError
-            If a transform raises, or returns values that cannot be stored.
+            If a transform raises, or returns values that cannot be stored, or that the
+            encoding of the recipe cannot hold.
         """
         transforms = resolve_transforms(recipe.features, recipe.audio.dtype)
         shape = (win_len,) if channels is None else (channels, win_len)
@@ -112,6 +114,7 @@ class FeatureSet:
             )
             for name, transform in transforms.items()
         ]
+        specs = [_with_encoding(spec, recipe.features) for spec in specs]
         rule = None
         if recipe.events.source is not None:
             rule = EventRule.of(
@@ -237,7 +240,7 @@ _COLUMN_ENCODING = {"string": BYTES_LIST, "int64": INT64_LIST, "float32": FLOAT_
 def resolve_transforms(features: Features, dtype: str) -> dict[str, Transform]:
     """Returns the recipe's transforms by feature name; ``signal`` if it has none."""
     if not features.expressions:
-        return {"signal": Identity(dtype=dtype)}
+        return {DEFAULT_FEATURE: Identity(dtype=dtype)}
     transforms = {}
     for name, text in sorted(features.expressions.items()):
         with naming_feature(name):
@@ -279,6 +282,15 @@ def check_transform(
             description or "the window's samples",
             axes,
         )
+
+
+def _with_encoding(spec: FeatureSpec, features: Features) -> FeatureSpec:
+    """Returns the spec with the encoding that the recipe names for it, if any."""
+    encoding = features.encodings.get(spec.name, spec.encoding)
+    problem = encoding_problem(spec, encoding)
+    if problem is not None:
+        raise RecipeError(f"encodings: {spec.name}", problem, encoding)
+    return replace(spec, encoding=encoding)
 
 
 def _try_on_silence(

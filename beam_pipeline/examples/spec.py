@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.images import image_problem
+from beam_pipeline.recipe.values import ENCODINGS
 from beam_pipeline.transforms.expressions import TRANSFORM
 
-FLOAT_LIST, INT64_LIST, BYTES_LIST = "float_list", "int64_list", "bytes_list"
-# Each of these is a bytes_list with one entry for an array.
-RAW, TENSOR, PNG, JPEG = "raw", "tensor", "png", "jpeg"
+# Each of the last four is a bytes_list with one entry for an array.
+FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS
 LISTS = (FLOAT_LIST, INT64_LIST, BYTES_LIST)
 IMAGES = (PNG, JPEG)
 
@@ -204,6 +205,44 @@ def encoding_for(dtype: str, shape: Shape | None) -> str:
         and (shape[0] or SHORT_LIST + 1) <= SHORT_LIST
     )
     return INT64_LIST if is_short or (dtype == "int64" and shape == (None,)) else RAW
+
+
+def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
+    """Says why examples cannot hold a feature in an encoding; None if they can.
+
+    ::
+
+        float_list    float32
+        int64_list    bool, int8 to int64, uint8 to uint32
+        bytes_list    texts
+        raw           numbers of any dtype
+        tensor        any dtype
+        png, jpeg     see beam_pipeline.examples.images
+
+    >>> encoding_problem(FeatureSpec("x", "uint8", (59, 64), RAW), "png")
+    """
+    dtypes = _DTYPES_OF.get(encoding)
+    problem = None
+    if encoding not in ENCODINGS:
+        return f"must be one of {', '.join(ENCODINGS)}"
+    if encoding in IMAGES:
+        problem = image_problem(spec.dtype, spec.shape, encoding)
+    elif encoding == RAW and spec.dtype == "string":
+        problem = "must be numbers, not texts, for raw"
+    elif dtypes is not None and spec.dtype not in dtypes:
+        problem = f"must be {' or '.join(dtypes)} for {encoding}"
+    if problem is None:
+        return None
+    return f"its values are {spec.dtype} of shape {spec.shape}, but they {problem}"
+
+
+_DTYPES_OF = {
+    FLOAT_LIST: ("float32",),
+    INT64_LIST: (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+    ),
+    BYTES_LIST: ("string",),
+}  # fmt: skip
 
 
 def needs_shape(shape: Shape | None) -> bool:

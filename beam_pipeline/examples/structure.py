@@ -11,6 +11,7 @@ tuples are numbers. A single value without a key is named ``element``.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -165,18 +166,23 @@ def shape_feature(feature: str) -> str:
     return f"{feature}/shape"
 
 
-def feature_name(path: Sequence[Any], taken: Mapping[str, Any]) -> str:
+def feature_name(
+    path: Sequence[Any], taken: Mapping[str, Any], ragged_rank: int = 0
+) -> str:
     """Returns the name of the feature at a path of keys, unlike those that are taken.
+
+    The features that belong to it, if it is ragged or sparse, are not taken, either.
 
     >>> feature_name(("a", "b"), {}), feature_name(("a/b",), {"a/b": None})
     ('a/b', 'a/b#2')
     """
     name = "/".join(map(str, path)) or ONLY
-    unlike, k = name, 1
-    while unlike in taken:
-        k += 1
-        unlike = f"{name}#{k}"
-    return unlike
+    for k in itertools.count(1):
+        unlike = name if k == 1 else f"{name}#{k}"
+        parts = [row_splits(unlike, axis) for axis in range(ragged_rank)]
+        if not {unlike, indices(unlike), dense_shape(unlike), *parts} & set(taken):
+            return unlike
+    raise AssertionError("numbers end")
 
 
 def needed_features(

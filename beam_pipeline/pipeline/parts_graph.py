@@ -14,13 +14,14 @@ are until workers join them to shards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton
 from threadpoolctl import threadpool_limits
 
-from beam_pipeline.dataset.parts_job import PartsJob, finish_parts
+from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, write_receipt
+from beam_pipeline.dataset.work_folder import keeping_verdict
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.write.part_blocks import (
     BlockRef,
@@ -35,9 +36,10 @@ from beam_pipeline.write.parts import Part
 
 def build_parts_pipeline(pipeline: beam.Pipeline, job: PartsJob) -> beam.PCollection:
     """Builds the job, from its blocks to ``metadata.json``, whose path it returns."""
+    blocks, job = job.blocks, job.without_blocks()  # each step has a copy of job
     results = (
         pipeline
-        | "Blocks" >> beam.Create(job.blocks)       # BlockRef
+        | "Blocks" >> beam.Create(blocks)           # BlockRef
         | "SpreadBlocks" >> beam.Reshuffle()
         | "WriteBlocks" >> beam.ParDo(WriteBlocks(job))         # BlockResult
     )
@@ -51,12 +53,13 @@ def build_parts_pipeline(pipeline: beam.Pipeline, job: PartsJob) -> beam.PCollec
     )
     merged = (
         results
+        | "LeaveOutParts" >> beam.Map(_without_parts)           # BlockResult
         | "MergeResults" >> beam.CombineGlobally(merge_results)  # one BlockResult
     )
     return (
         pipeline
-        | "Once" >> beam.Create([job], reshuffle=False)
-        | "Finish" >> beam.Map(finish_parts, AsIter(shards), AsSingleton(merged))
+        | "Once" >> beam.Create([None], reshuffle=False)
+        | "Finish" >> beam.Map(_finish, AsIter(shards), AsSingleton(merged), job)
     )                                                           # path
 
 # fmt: on
@@ -76,12 +79,19 @@ class WriteBlocks(beam.DoFn):  # type: ignore[misc]
 
     def process(self, ref: BlockRef) -> Iterator[BlockResult]:
         job = self.job
-        yield write_block(ref, job.encoder, job.sizes, job.parts)
+        with keeping_verdict(job.work):
+            result = write_block(ref, job.encoder, job.sizes, job.parts)
+        write_receipt(job, ref, result)
+        yield result
 
 
 def _parts_by_split(result: BlockResult) -> Iterator[tuple[str, Part]]:
     for part in result.parts:
         yield part.split, part
+
+
+def _without_parts(result: BlockResult) -> BlockResult:
+    return replace(result, parts=())
 
 
 def _cut_shards(
@@ -92,4 +102,12 @@ def _cut_shards(
 
 
 def _join(shard: ShardParts, job: PartsJob) -> ShardInfo:
-    return join_pieces(shard, job.output, job.parts)
+    with keeping_verdict(job.work):
+        return join_pieces(shard, job.output, job.parts)
+
+
+def _finish(
+    _: None, infos: Iterable[ShardInfo], result: BlockResult, job: PartsJob
+) -> str:
+    with keeping_verdict(job.work):
+        return finish_parts(job, infos, result)

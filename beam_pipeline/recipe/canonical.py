@@ -84,4 +84,5 @@ def canonical_recipe(recipe: Recipe) -> Recipe:
         with naming_feature(name):
             transform = parse_transform(text, recipe.audio.dtype)
             canonical["features"][name] = format_transform(transform)
+    canonical["encodings"] = dict(sorted(recipe.features.encodings.items()))
     return recipe.replace(**canonical)

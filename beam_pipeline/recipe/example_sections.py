@@ -11,9 +11,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.fields import FEATURES, SECONDS, STEPS, option
+from beam_pipeline.errors import RecipeError, did_you_mean
+from beam_pipeline.recipe.fields import (
+    ENCODINGS_OF,
+    FEATURES,
+    SECONDS,
+    STEPS,
+    option,
+)
 from beam_pipeline.recipe.values import (
+    ENCODINGS,
     RESERVED_NAMES,
     check_choice,
     check_flag,
@@ -31,6 +38,9 @@ MAX_RATE_HZ = 100_000_000
 TAILS = ("drop", "pad", "overlap")
 ORDERS = ("shuffled", "listed")
 DTYPES = ("float32", "int16")
+
+# The only feature of a recipe that names none.
+DEFAULT_FEATURE = "signal"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +205,7 @@ class Augmentation:
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """Features of the examples: names, and expressions that compute them."""
+    """Features of the examples: names, expressions that compute them, encodings."""
 
     expressions: Mapping[str, str] = option(
         {},
@@ -205,6 +215,15 @@ class Features:
         "NAME=EXPR",
         name="features",
         kind=FEATURES,
+    )
+    encodings: Mapping[str, str] = option(
+        {},
+        f"how examples hold a feature: {', '.join(ENCODINGS)}; log_mel=png, for a "
+        "feature that ends in as_image(); may be repeated; default: by the type and "
+        "the shape of the feature",
+        "NAME=ENCODING",
+        kind=ENCODINGS_OF,
+        omit_default=True,
     )
 
     def __post_init__(self) -> None:
@@ -222,7 +241,30 @@ class Features:
                 )
             if not isinstance(expression, str):
                 raise RecipeError("features", "a transform must be text", expression)
+        for name, encoding in self.encodings.items():
+            self._check_encoding(name, encoding)
         object.__setattr__(self, "expressions", dict(self.expressions))
+        object.__setattr__(self, "encodings", dict(self.encodings))
+
+    def _check_encoding(self, name: str, encoding: str) -> None:
+        """Refuses an encoding that does not exist, and names of no feature."""
+        known = list(self.expressions) or [DEFAULT_FEATURE]
+        if name in RESERVED_NAMES:
+            raise RecipeError(
+                "encodings",
+                "must name features of `features`; the encoding of this one is fixed",
+                name,
+            )
+        if name not in known:
+            close = did_you_mean(str(name), known)
+            hint = f"; did you mean {close}?" if close else ""
+            raise RecipeError(
+                "encodings",
+                "names a feature that the recipe does not have; its features are "
+                f"{', '.join(known)}{hint}",
+                name,
+            )
+        check_choice(f"encodings: {name}", encoding, ENCODINGS)
 
 
 @dataclass(frozen=True, kw_only=True)

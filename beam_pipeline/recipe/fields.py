@@ -59,6 +59,9 @@ class Option:
         All allowed values; empty if they cannot be listed.
     kind : Kind
         Converts values between their forms.
+    omit_default : bool
+        Whether the JSON leaves the option out while it has its default. A recipe of
+        before the option existed then keeps its hash.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Option:
     parse: Callable[[str], Any]
     choices: tuple[str, ...]
     kind: Kind
+    omit_default: bool
 
 
 def _plain_json(name: str, given: Any) -> Any:
@@ -142,6 +146,12 @@ def _expression(feature: str, given: Any) -> Any:
         return format_transform(given)
 
 
+def _encodings_json(name: str, given: Any) -> Any:
+    if not isinstance(given, Mapping):
+        raise RecipeError(name, "must map names of features to encodings", given)
+    return dict(given)
+
+
 PLAIN = Kind(_plain_json, as_given)
 SECONDS = Kind(_seconds_json, as_given)
 FRACTION = Kind(_fraction_json, as_given)
@@ -150,6 +160,7 @@ NAMES_OR_NONE = Kind(_names_json, _names_or_none_value)
 SHARES = Kind(_shares_json, _shares_value)
 STEPS = Kind(_steps_json, as_given)
 FEATURES = Kind(_features_json, as_given)
+ENCODINGS_OF = Kind(_encodings_json, as_given)
 
 
 def option(
@@ -162,12 +173,13 @@ def option(
     choices: tuple[str, ...] = (),
     kind: Kind = PLAIN,
     value: Any = None,
+    omit_default: bool = False,
 ) -> Any:
     """Declares a field of a section as an option.
 
     Parameters
     ----------
-    default, help, metavar, parse, choices, kind
+    default, help, metavar, parse, choices, kind, omit_default
         See :class:`Option`.
     name : str, optional
         The option's name. Default: the field's.
@@ -176,7 +188,7 @@ def option(
     """
     declared = {
         "name": name, "default": default, "help": help, "metavar": metavar,
-        "parse": parse, "choices": choices, "kind": kind,
+        "parse": parse, "choices": choices, "kind": kind, "omit_default": omit_default,
     }  # fmt: skip
     held = default if value is None else value
     if isinstance(held, Mapping):

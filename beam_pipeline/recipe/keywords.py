@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 # ``"a,b"`` or ``["a", "b"]``.
 Names = str | Sequence[str]
 
+Encoding = Literal[
+    "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg"
+]
+
 
 class RecipeKeywords(TypedDict, total=False):
     """The options that decide the bytes of a data set."""
@@ -58,6 +62,7 @@ class RecipeKeywords(TypedDict, total=False):
     copies: int
     augment: str | Augmentation | Sequence[Augmentation]
     features: Mapping[str, str | Transform]
+    encodings: Mapping[str, Encoding]
     elements_per_file: int | None
     shard_bytes: int | None
     num_shards: int | None

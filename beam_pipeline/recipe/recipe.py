@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
@@ -117,13 +118,21 @@ class Recipe:
         for name, section in SECTIONS.items():
             object.__setattr__(self, name, with_values(section, values))
         values["features"] = dict(self.features.expressions)
+        values["encodings"] = dict(self.features.encodings)
         object.__setattr__(self, "_json", values)
         _check_splits(self)
         _check_events(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns every option as ``metadata.json`` holds it, in a fixed order."""
-        return {**self._json, "features": dict(self._json["features"])}
+        """Returns the options as ``metadata.json`` holds them, in a fixed order.
+
+        ``encodings`` is left out if it is empty.
+        """
+        json = copy.deepcopy(dict(self._json))
+        for name, (_, option) in recipe_options().items():
+            if option.omit_default and json[name] == option.default:
+                del json[name]
+        return json
 
     def replace(self, **changes: Unpack[RecipeKeywords]) -> Recipe:
         """Returns a new recipe with some options changed."""

@@ -17,6 +17,12 @@ _STEPS = {
     "augment": "random_gain()|noise()",
 }
 
+# Options with a text for each feature: examples of the whole, and of one text.
+_BY_FEATURE = {
+    "features": ("transforms, like {mel: log_mel()}", "log_mel(n_mels=64)"),
+    "encodings": ("encodings, like {mel: tensor}", "tensor"),
+}
+
 
 def read_recipe(path: str) -> dict[str, Any]:
     """Returns the options of the recipe in a file, by their names in Python.
@@ -140,21 +146,18 @@ def _by_option(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
 
 def _checked(name: str, value: Any) -> Any:
     """Returns an option's value from a file, parsed; refuses other types."""
-    if name == "features":
+    if name in _BY_FEATURE:
+        whole, single = _BY_FEATURE[name]
         if not isinstance(value, dict):
-            raise RecipeError(
-                name, "must map names to transforms, like {mel: log_mel()}", value
-            )
-        for feature, transform in value.items():
+            raise RecipeError(name, f"must map names to {whole}", value)
+        for feature, text in value.items():
             if not isinstance(feature, str):
                 raise RecipeError(
                     name, "names must be text; put this name in quotes", feature
                 )
-            if not isinstance(transform, str):
+            if not isinstance(text, str):
                 raise RecipeError(
-                    f"{name}: {feature}",
-                    "must be text, like log_mel(n_mels=64)",
-                    transform,
+                    f"{name}: {feature}", f"must be text, like {single}", text
                 )
         return value
     if name in _STEPS and not isinstance(value, str):

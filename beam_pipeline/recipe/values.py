@@ -20,6 +20,9 @@ CLIP_FEATURES = (
 )  # fmt: skip
 RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
 
+# How an example can hold a feature; beam_pipeline.examples.spec explains them.
+ENCODINGS = ("float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg")
+
 
 def allowed_rejects(max_rejected: str, clips: int) -> int:
     """Returns how many of the clips may be rejected: ``5``, or ``2.5%`` of them.

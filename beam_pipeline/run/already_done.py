@@ -100,7 +100,7 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
             return _other_value(name, old.get(name), new.get(name))
-    versions = writer_versions()
+    versions = writer_versions(recipe.features.encodings.values())
     for name in sorted({*versions, *metadata.writer}):
         before, now = metadata.writer.get(name), versions.get(name)
         if before != now:

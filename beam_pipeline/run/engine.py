@@ -17,10 +17,8 @@ from beam_pipeline.storage import files
 if TYPE_CHECKING:
     from beam_pipeline.pipeline.job import Job
 
-_ENDED = (
-    "The runner ended the job with the state {}. Finished shards are kept. To "
-    "continue, give the same command again."
-)
+_ENDED = "The runner ended the job with the state {}. {}"
+_KEPT = "Finished shards are kept. To continue, give the same command again."
 
 
 def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
@@ -32,21 +30,49 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
         The error of a worker, on whatever machine; IncompleteRun if the runner ended
         the job without one.
     """
+    from beam_pipeline.pipeline.graph import build_pipeline
+
+    pipeline = pipeline_for(beam_args)
+    build_pipeline(pipeline, job)
+    result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
+    return read_counters(result)
+
+
+def pipeline_for(beam_args: Sequence[str]) -> Any:
+    """Returns an empty pipeline with these options."""
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
+
+    return beam.Pipeline(options=PipelineOptions(list(beam_args)))
+
+
+def run_pipeline(
+    pipeline: Any, output: str, work: str, beam_args: Sequence[str], advice: str = _KEPT
+) -> Any:
+    """Runs a pipeline that writes a data set, and waits for it; returns its result.
+
+    Parameters
+    ----------
+    output, work : str
+        The output folder, and the work folder with the verdict.
+    advice : str
+        The end of the message if the job did not succeed.
+
+    Raises
+    ------
+    AudioTFRecordsError
+        See :func:`run_on_engine`.
+    """
     from apache_beam.runners.runner import PipelineState
 
-    from beam_pipeline.pipeline.graph import build_pipeline
     from beam_pipeline.run.phases import original
 
-    pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
-    build_pipeline(pipeline, job)
     result = None
     try:
         result = pipeline.run()
         state = result.wait_until_finish() or result.state
     except Exception as error:
-        ours = read_verdict(job.work_folder) or original(error)
+        ours = read_verdict(work) or original(error)
         ours = explain_start(error, beam_args) or ours
         if isinstance(ours, AudioTFRecordsError):
             raise ours from error
@@ -55,15 +81,15 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
             state = "FAILED"  # unless the runner still knows the state
             with suppress(Exception):
                 state = result.state
-        raise IncompleteRun(_ENDED.format(f"{state} ({_reason(error)})")) from error
+        state = f"{state} ({_reason(error)})"
+        raise IncompleteRun(_ENDED.format(state, advice)) from error
     if state != PipelineState.DONE:
-        raise read_verdict(job.work_folder) or IncompleteRun(_ENDED.format(state))
-    if not files.exists(files.join(job.output, METADATA)):
+        raise read_verdict(work) or IncompleteRun(_ENDED.format(state, advice))
+    if not files.exists(files.join(output, METADATA)):
         cause = "its workers must be able to read `input` and to write `output`"
-        raise IncompleteRun(
-            _ENDED.format(f"{state}, but there is no {METADATA} ({cause})")
-        )
-    return read_counters(result)
+        state = f"{state}, but there is no {METADATA} ({cause})"
+        raise IncompleteRun(_ENDED.format(state, advice))
+    return result
 
 
 def _reason(error: Exception) -> str:

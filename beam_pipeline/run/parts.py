@@ -6,21 +6,21 @@ import multiprocessing
 import os
 import pickle
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.dataset.parts_job import PartsJob, finish_parts
+from threadpoolctl import threadpool_limits
+
+from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, finished_sources
 from beam_pipeline.dataset.work_folder import Totals
-from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.run.watching import reporting
+from beam_pipeline.run.engine import pipeline_for, run_pipeline
+from beam_pipeline.run.watching import Watch, reporting, reporting_work
 from beam_pipeline.run.writer_processes import (
     can_fork,
     wait_for,
     writer_processes,
 )
-from beam_pipeline.storage import files
 from beam_pipeline.write.counters import ProcessCounter
 from beam_pipeline.write.part_blocks import (
     BlockRef,
@@ -30,9 +30,14 @@ from beam_pipeline.write.part_blocks import (
 )
 from beam_pipeline.write.part_shards import cut_shards, join_pieces
 
+_NOTHING_KEPT = "No data set was written. Give the same call again."
+
 
 def run_parts(
-    job: PartsJob, workers: int | None, beam_args: Sequence[str], watch: Any = None
+    job: PartsJob,
+    workers: int | None,
+    beam_args: Sequence[str],
+    watch: Callable[[Totals], Watch] | None = None,
 ) -> None:
     """Runs the job, to its metadata.
 
@@ -42,21 +47,26 @@ def run_parts(
         Number of processes on this machine. Default: one for each core, if they start
         fast and have work; otherwise one.
     beam_args : sequence of str
-        Options of Beam; with a runner among them, Beam runs the job there.
+        Options of Beam. If there are any, Beam's runner among them runs the job.
     watch : callable, optional
         See :func:`beam_pipeline.run.watching.reporting`; it counts sources.
+
+    Raises
+    ------
+    AudioTFRecordsError
+        The error of a worker, on whatever machine; WorkerDied or IncompleteRun if one
+        ended without an error.
     """
     if beam_args:
-        _run_on_beam(job, beam_args)
+        _run_on_beam(job, beam_args, watch)
         return
     writers = _writers_for(job, workers)
     shared = multiprocessing.RawArray("d", 2 * writers)
     if writers == 1:
-        with reporting(watch, Totals(0, 0.0), shared):
-            results = list(_write_blocks(job, job.blocks, shared, 0))
+        with reporting(watch, Totals(job.sources or 0, 0.0), shared):
+            result = merge_results(_write_blocks(job, job.blocks, shared, 0))
     else:
-        results = _in_processes(job, writers, shared, watch)
-    result = merge_results(results)
+        result = merge_results(_in_processes(job, writers, shared, watch))
     infos = [
         join_pieces(shard, job.output, job.parts, may_move=True)
         for split in job.splits
@@ -78,8 +88,9 @@ def _write_blocks(
 ) -> Iterator[BlockResult]:
     ProcessCounter.watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
     try:
-        for ref in blocks:
-            yield write_block(ref, job.encoder, job.sizes, job.parts)
+        with threadpool_limits(1):  # as on every runner: sums depend on the threads
+            for ref in blocks:
+                yield write_block(ref, job.encoder, job.sizes, job.parts)
     finally:
         ProcessCounter.watched = None
 
@@ -94,12 +105,12 @@ def _in_processes(
         write = partial(_write_share, given, folder, writers, shared)
         with (
             writer_processes(write, writers) as processes,
-            reporting(watch, Totals(0, 0.0), shared),
+            reporting(watch, Totals(job.sources or 0, 0.0), shared),
         ):
-            wait_for(processes)
+            wait_for(processes, _NOTHING_KEPT)
         for writer in range(writers):
             with open(os.path.join(folder, str(writer)), "rb") as file:
-                results += pickle.load(file)
+                results.append(pickle.load(file))
     return results
 
 
@@ -113,31 +124,23 @@ def by_value(value: Any) -> bytes:
 def _write_share(
     given: PartsJob | bytes, folder: str, writers: int, shared: Any, writer: int
 ) -> None:
-    """Writes every ``writers``-th block; stores the results for the parent."""
+    """Writes every ``writers``-th block; stores the result for the parent."""
     if isinstance(given, bytes):
         given = pickle.loads(given)
     assert isinstance(given, PartsJob)
     blocks = given.blocks[writer::writers]
-    results = list(_write_blocks(given, blocks, shared, writer))
+    result = merge_results(_write_blocks(given, blocks, shared, writer))
     with open(os.path.join(folder, str(writer)), "wb") as file:
-        pickle.dump(results, file, pickle.HIGHEST_PROTOCOL)
+        pickle.dump(result, file, pickle.HIGHEST_PROTOCOL)
 
 
-def _run_on_beam(job: PartsJob, beam_args: Sequence[str]) -> None:
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-
+def _run_on_beam(
+    job: PartsJob, beam_args: Sequence[str], watch: Callable[[Totals], Watch] | None
+) -> None:
     from beam_pipeline.pipeline.parts_graph import build_parts_pipeline
-    from beam_pipeline.run.phases import original
 
-    pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
+    pipeline = pipeline_for(beam_args)
     build_parts_pipeline(pipeline, job)
-    try:
-        pipeline.run().wait_until_finish()
-    except Exception as error:
-        raise original(error) from error
-    if not files.exists(files.join(job.output, METADATA)):
-        raise IncompleteRun(
-            f"The runner ended the job, but there is no {METADATA} in {job.output}. "
-            "Its workers must be able to write there."
-        )
+    done = partial(finished_sources, job.work)
+    with reporting_work(watch, Totals(job.sources or 0, 0.0), done):
+        run_pipeline(pipeline, job.output, job.work, beam_args, _NOTHING_KEPT)

@@ -75,6 +75,28 @@ def watching(work: str, watch: Callable[..., Any] | None) -> Iterator[None]:
         report(*totals)
 
 
+@contextmanager
+def reporting_work(
+    watch: Callable[[Totals], Watch] | None, totals: Totals, done: Callable[[], int]
+) -> Iterator[None]:
+    """Reports what ``done`` finds in the work folder while the block runs."""
+    if watch is None:
+        yield
+        return
+    report = watch(totals)
+    last = 0
+
+    def look() -> None:
+        nonlocal last
+        with suppress(OSError, InputError, StoreError):
+            last = max(last, done())
+            report(last, 0.0)
+
+    with _repeating(look, WATCH_S):
+        yield
+    report(*totals)
+
+
 def follow(run_folder: str) -> Iterator[RunProgress]:
     """Looks at a run, on whatever machine it is, until its data set is complete.
 

@@ -16,6 +16,8 @@ from typing import Any
 
 from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
 
+KEPT = "Finished shards are kept: give the same command again to continue."
+
 THREADED = {"tensorflow", "obstore"}  # their threads are not in threading's count
 
 
@@ -58,8 +60,13 @@ def writer_processes(write: Callable[[int], None], writers: int) -> Iterator[lis
             process.join()
 
 
-def wait_for(processes: list[Any]) -> None:
+def wait_for(processes: list[Any], advice: str = KEPT) -> None:
     """Waits until all writers have ended.
+
+    Parameters
+    ----------
+    advice : str
+        The end of the message if a writer died.
 
     Raises
     ------
@@ -69,11 +76,15 @@ def wait_for(processes: list[Any]) -> None:
         If a writer ended without sending an error.
     """
     for process, failure in _ended(processes):
+        if isinstance(failure, WorkerDied):
+            message, *details = failure.args
+            raise WorkerDied(f"{message} {advice}", *details) from (
+                RuntimeError(*details) if details else None
+            )
         if failure is not None:
-            details = failure.args[1:] if isinstance(failure, WorkerDied) else ()
-            raise failure from RuntimeError(*details) if details else None
+            raise failure
         if process.exitcode != 0:
-            raise WorkerDied(_obituary(process))
+            raise WorkerDied(f"{_obituary(process)} {advice}")
 
 
 @contextmanager
@@ -126,10 +137,7 @@ def _obituary(process: Any) -> str:
     hint = ""
     if code == -signal.SIGKILL:
         hint = " It may have run out of memory: try fewer `workers`."
-    return (
-        f"A worker process ended early ({process.name}, {how}).{hint} Finished "
-        "shards are kept: give the same command again to continue."
-    )
+    return f"A worker process ended early ({process.name}, {how}).{hint}"
 
 
 def _writer_main(write: Callable[[int], None], writer: int, pipe: Connection) -> None:
@@ -149,8 +157,7 @@ def _writer_main(write: Callable[[int], None], writer: int, pipe: Connection) ->
         reason = f"{type(first).__name__}: {lines[-1]}"
         pipe.send(
             WorkerDied(
-                f"A worker failed (writer {writer}, {reason}). Finished shards are "
-                "kept: give the same command again to continue.",
+                f"A worker failed (writer {writer}, {reason}).",
                 traceback.format_exc(),
             )
         )

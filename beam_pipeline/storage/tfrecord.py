@@ -228,16 +228,23 @@ def read_any_records(
     ValueError
         The file is neither, or a record is damaged; the message then names it.
     """
+    if is_gzip(file):
+        return _unframe(inflate(file, sha256))
     start = file.read(_HEADER_BYTES)
     file.seek(0)
-    if start[:2] == _GZIP_MAGIC and not _is_header(start):
-        return _unframe(inflate(file, sha256))
     if len(start) == _HEADER_BYTES and not _is_header(start):
         raise ValueError(
             "record 0: the file is not GZIP, and the checksum of its first length is "
             "wrong"
         )
     return _unframe(_blocks(file, sha256))
+
+
+def is_gzip(file: BinaryIO) -> bool:
+    """Whether a TFRecord file is compressed; leaves the file at its beginning."""
+    start = file.read(_HEADER_BYTES)
+    file.seek(0)
+    return start[:2] == _GZIP_MAGIC and not _is_header(start)
 
 
 def _is_header(data: bytes) -> bool:

@@ -55,21 +55,25 @@ class StoredProperty(property):
 
     field: fields.Field
 
-    def _copy(self, **changed: Any) -> StoredProperty:
-        """Returns the property with another function."""
-        functions = {"fget": self.fget, "fset": self.fset, "fdel": self.fdel}
-        copied = StoredProperty(**{**functions, **changed})
-        copied.field = self.field
-        return copied
+    @classmethod
+    def of(cls, field: fields.Field, *functions: Any) -> StoredProperty:
+        """Returns a property with up to three functions, as those of ``property``."""
+        made = cls(*functions)
+        made.field = field
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Classes of the caller's script go to other interpreters by value.
+        return StoredProperty.of, (self.field, self.fget, self.fset, self.fdel)
 
     def getter(self, fget: Callable[[Any], Any]) -> StoredProperty:
-        return self._copy(fget=fget)
+        return self.of(self.field, fget, self.fset, self.fdel)
 
     def setter(self, fset: Callable[[Any, Any], None]) -> StoredProperty:
-        return self._copy(fset=fset)
+        return self.of(self.field, self.fget, fset, self.fdel)
 
     def deleter(self, fdel: Callable[[Any], None]) -> StoredProperty:
-        return self._copy(fdel=fdel)
+        return self.of(self.field, self.fget, self.fset, fdel)
 
 
 def tfrecordable(
@@ -104,9 +108,7 @@ def tfrecordable(
         field = dataclasses.replace(field, optional=True)
 
     def decorate(function: Callable[[Any], Any]) -> StoredProperty:
-        declared = StoredProperty(function)
-        declared.field = field
-        return declared
+        return StoredProperty.of(field, function)
 
     return decorate
 

@@ -7,15 +7,16 @@ Every function that records takes these keywords. All other keywords go to the m
     examples_log_in_csv_file                   whether splits get an examples.csv
     overwrite                                  replace a data set in the folder
     workers                                    number of processes on this machine
-    beam_args                                  flags of Beam, for a runner elsewhere
-    progress                                   called with (finished, all) examples
+    beam_args                                  flags of Beam, with its runner
+    progress                                   True, False, or called with (finished,
+                                               all) examples; a bar in a terminal
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder.example import Example, read_csv_rows
-from beam_pipeline.tfrecorder.record_rows import record_rows
+from beam_pipeline.tfrecorder.record_rows import Progress, record_rows
 from beam_pipeline.tfrecorder.recorded_files import (
     get_examples_list_filepaths,
     get_tfrecord_filepaths,
@@ -65,7 +66,7 @@ class _Settings:
     overwrite: bool = False
     workers: int | None = None
     beam_args: Sequence[str] = ()
-    progress: Callable[[int, int], Any] | None = None
+    progress: Progress = None
 
 
 def generate_and_save_train_eval_test_tfrecords_files(
@@ -81,7 +82,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
     overwrite: bool = False,
     workers: int | None = None,
     beam_args: Sequence[str] = (),
-    progress: Callable[[int, int], Any] | None = None,
+    progress: Progress = None,
     examples_class: type[Example] | None = None,
     examples_filepath: files.PathLike | None = None,
     **kwargs: Any,
@@ -115,9 +116,10 @@ def generate_and_save_train_eval_test_tfrecords_files(
     workers : int, optional
         Number of processes on this machine.
     beam_args : sequence of str
-        Flags of Beam, for a runner elsewhere.
-    progress : callable, optional
-        Called with the number of finished examples, and of all.
+        Flags of Beam, with ``--runner``: it runs the job.
+    progress : callable or bool, optional
+        Called with the number of finished examples, and of all. True: shows a progress
+        bar. Default: only in a terminal or a notebook.
     **kwargs
         The keywords of ``from_csv_row``, ``load`` and ``split``.
 
@@ -129,11 +131,13 @@ def generate_and_save_train_eval_test_tfrecords_files(
 
     Raises
     ------
-    OptionError, InputError, OutputError
-        If an argument, the file or the output cannot be used; before anything is
-        written.
+    OptionError, InputError, OutputError, EngineError
+        If an argument, the file, the output or the runner cannot be used; before
+        anything is written.
     ExampleError
         If a method of the class raises, or a value cannot be stored.
+    WorkerDied, IncompleteRun
+        If a worker or a runner fails. No data set is written then.
     """
     path = _either("examples_list_filepath", examples_list_filepath, examples_filepath)
     found = _either("example_class", example_class, examples_class)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import pickle
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from beam_pipeline.dataset.element_set import ElementOutput, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.output_folder import LOG
 from beam_pipeline.dataset.parts_job import PartsJob
-from beam_pipeline.dataset.work_folder import ROWS
+from beam_pipeline.dataset.work_folder import ROWS, Totals
+from beam_pipeline.elements.writing import progress_bar
 from beam_pipeline.errors import OptionError
+from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.parts import by_value, run_parts
+from beam_pipeline.run.preflight import check_engine
+from beam_pipeline.run.watching import Watch
 from beam_pipeline.run.writer_processes import can_fork
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder.encoder import RowEncoder
@@ -26,6 +32,10 @@ from beam_pipeline.write.part_blocks import store_blocks
 from beam_pipeline.write.parts import ShardSizes
 
 _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
+
+_ADDRESS = re.compile(" at 0x[0-9a-f]+")
+
+Progress = Callable[[int, int], Any] | bool | None
 
 # The rows that one worker turns into parts at a time. The bytes of shards depend on it.
 ROWS_PER_BLOCK = 64
@@ -42,7 +52,7 @@ def record_rows(
     overwrite: bool = False,
     workers: int | None = None,
     beam_args: Sequence[str] = (),
-    progress: Callable[[int, int], Any] | None = None,
+    progress: Progress = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, int]:
     """Records the sources of each split, and returns the number of its examples.
@@ -62,18 +72,21 @@ def record_rows(
         that was not left out.
     overwrite : bool
         Whether to replace a data set in the output folder.
-    progress : callable, optional
-        Called with the number of finished sources, and of all.
+    progress : callable or bool, optional
+        Called with the number of finished sources, and of all. True: shows a progress
+        bar. Default: only in a terminal or a notebook.
     options : mapping, optional
         The arguments of the caller, as JSON values, for the metadata.
 
     Raises
     ------
-    OptionError, InputError, OutputError
-        If an argument, a source or the output cannot be used; before anything is
-        written.
+    OptionError, InputError, OutputError, EngineError
+        If an argument, a source, the output or the runner cannot be used; before
+        anything is written.
     ExampleError
         If a method of the class raises, or a value cannot be stored.
+    WorkerDied, IncompleteRun
+        If a worker or a runner fails. No data set is written then.
     """
     check_class(example_class, splits, log_in_csv_file)
     for name in splits:
@@ -83,11 +96,15 @@ def record_rows(
         raise OptionError(
             "examples_tfrecord_file_max_size_in_bytes", "must be above 0", max_bytes
         )
+    _check_run(RunOptions(overwrite=overwrite, workers=workers, beam_args=beam_args))
+    if not (progress is None or isinstance(progress, bool) or callable(progress)):
+        raise OptionError("progress", "must be True, False or callable", progress)
     sizes = ShardSizes(shard_bytes=max(int(max_bytes), 1))
-    total = sum(map(len, splits.values()))
     with element_output(save_directory_path, "tfrecorder", overwrite) as target:
-        dump = pickle.dumps if _can_pickle(example_class, beam_args) else by_value
+        classes = {example_class, *_classes_of(splits)}
+        by_name = all(_can_pickle(cls, beam_args) for cls in classes)
         path = files.join(target.work, ROWS, "rows")
+        dump = pickle.dumps if by_name else by_value
         refs = store_blocks(_blocks(splits), path, dump)
         job = PartsJob(
             target,
@@ -96,12 +113,28 @@ def record_rows(
             sizes,
             tuple(splits),
             Elements("tfrecorder", dict(options or {})),
+            sources=sum(map(len, splits.values())),
         )
-        watch = progress and functools.partial(_watch, progress, total)
-        run_parts(job, workers, beam_args, watch)
+        with ExitStack() as stack:
+            watch = None if progress is False else partial(_watch, progress, stack)
+            run_parts(job, workers, beam_args, watch)
         metadata = Metadata.load(target.output)
         _log(target, metadata, example_class, splits, kwargs)
     return {name: metadata.splits[name].examples for name in splits}
+
+
+def _check_run(run: RunOptions) -> None:
+    if run.is_template():
+        raise OptionError(
+            "--template_location", "makes a template and does not run the job"
+        )
+    if run.has_runner():
+        check_engine(run.beam_args)
+
+
+def _classes_of(splits: Mapping[str, Iterable[Source]]) -> set[type]:
+    sources = (source for split in splits.values() for source in split)
+    return {type(source) for source in sources if isinstance(source, Example)}
 
 
 def _can_pickle(cls: type, beam_args: Sequence[str]) -> bool:
@@ -118,8 +151,12 @@ def _blocks(splits: Mapping[str, Sequence[Source]]) -> Iterator[Any]:
             yield name, list(sources[start : start + ROWS_PER_BLOCK])
 
 
-def _watch(progress: Callable[[int, int], Any], total: int, _: Any) -> Any:
-    return lambda done, _seconds: progress(done, total)
+def _watch(progress: Progress, stack: ExitStack, totals: Totals) -> Watch:
+    """Starts to show the progress; ``stack`` ends it."""
+    if callable(progress):
+        return lambda done, _: progress(done, totals.examples)
+    bar = stack.enter_context(progress_bar(totals.examples, progress, " examples"))
+    return lambda done, _: bar.update(done - bar.n)
 
 
 def _log(
@@ -134,7 +171,9 @@ def _log(
     skipped = metadata.elements.options.get("skipped", {})
     ignored = {name: found["sources"] for name, found in skipped.items()}
     lines = [f"class {example_class.__module__}.{example_class.__qualname__}"]
-    lines += [f"{name} = {value!r}" for name, value in sorted(kwargs.items())]
+    # The address of an object is another one in each run.
+    shown = {name: _ADDRESS.sub("", repr(kwargs[name])) for name in sorted(kwargs)}
+    lines += [f"{name} = {value}" for name, value in shown.items()]
     for name, sources in splits.items():
         split = metadata.splits[name]
         lines.append(

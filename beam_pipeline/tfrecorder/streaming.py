@@ -23,18 +23,16 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     merge_shapes,
 )
+from beam_pipeline.read.parse_elements import decode_raw
 from beam_pipeline.read.parse_examples import PARSING_THREADS
 from beam_pipeline.read.shard_streams import MIXED_SHARDS, SHUFFLE_BYTES, usable_cores
 from beam_pipeline.storage import files
+from beam_pipeline.storage.tfrecord import is_gzip
 
 _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
 
 _OPENING_THREADS = 32
-_GZIP_MAGIC = b"\x1f\x8b"
 _READ_AHEAD = 64
-
-# tf.io.decode_raw does not support unsigned integers of these widths.
-_DECODED_AS = {"uint32": "int32", "uint64": "int64"}
 
 
 def stream(
@@ -114,10 +112,9 @@ def specs_beside(paths: Sequence[str]) -> tuple[FeatureSpec, ...]:
 def _compression(path: str) -> str:
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            magic = file.read(len(_GZIP_MAGIC))
+            return "GZIP" if is_gzip(file) else ""
     except tf.errors.OpError as error:
         raise InputError(f"{path} cannot be read: {error.message}") from error
-    return "GZIP" if magic == _GZIP_MAGIC else ""
 
 
 def _first_record(paths: Sequence[str], compressions: Sequence[str]) -> tuple[str, Any]:
@@ -218,10 +215,7 @@ def _restore(spec: FeatureSpec, stored: Any, shape: Any) -> Any:
     """Returns a feature with its dtype and shape."""
     if spec.encoding != RAW or stored.dtype != tf.string:
         return tf.cast(stored, spec.dtype)
-    decoded_as = _DECODED_AS.get(spec.dtype, spec.dtype)
-    values = tf.io.decode_raw(stored, decoded_as)
-    if decoded_as != spec.dtype:
-        values = tf.bitcast(values, spec.dtype)
+    values = decode_raw(stored, spec.dtype)
     if shape is None:
         return tf.reshape(values, spec.sizes)
     # Without its shape an array is flat, or has the only shape that fits its spec.

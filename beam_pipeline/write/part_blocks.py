@@ -87,6 +87,8 @@ class BlockResult:
     skipped : tuple of (str, int, int, str)
         Split, place of the block, the number of its sources that gave no example on
         purpose, and the reason of the first.
+    sources, examples, blocks : int
+        How many of them there were.
     """
 
     parts: tuple[Part, ...] = ()
@@ -95,6 +97,9 @@ class BlockResult:
     missing: frozenset[str] = frozenset()
     tables: tuple[tuple[str, int, str], ...] = ()
     skipped: tuple[tuple[str, int, int, str], ...] = ()
+    sources: int = 0
+    examples: int = 0
+    blocks: int = 0
 
 
 def store_blocks(
@@ -102,8 +107,7 @@ def store_blocks(
 ) -> list[BlockRef]:
     """Writes the sources of blocks into one file; returns where each is."""
     refs, offset = [], 0
-    folder, _, name = path.rpartition("/")
-    draft = files.draft_path(folder, f"{name}.draft")
+    draft = files.draft_path(path.rpartition("/")[0], uuid.uuid4().hex)
     with open(draft, "wb") as file:
         for order, sources in enumerate(blocks):
             pickled = dump(sources)
@@ -139,6 +143,7 @@ def write_block(
     lines: dict[str, list[str]] = {}
     skipped: dict[str, list[str]] = {}
     seen = _Seen(encoder.specs)
+    sources = 0
     with ExitStack() as stack:
         for encoded in encoder.encode(load_block(ref)):
             split = encoded.split
@@ -152,6 +157,7 @@ def write_block(
                 seen.add(encoded.columns)
             lines.setdefault(split, []).extend(encoded.lines)
             skipped.setdefault(split, []).extend(encoded.skipped)
+            sources += encoded.sources
             ProcessCounter.add(encoded.sources, 0.0)
         parts = [part for writer in writers.values() for part in writer.close()]
     return BlockResult(
@@ -169,6 +175,9 @@ def write_block(
             for split, reasons in skipped.items()
             if reasons
         ),
+        sources,
+        sum(member.examples for part in parts for member in part.members),
+        blocks=1,
     )
 
 
@@ -223,6 +232,7 @@ def merge_results(several: Iterable[BlockResult]) -> BlockResult:
     shapes: dict[str, Shape | None] = {}
     missing: set[str] = set()
     skipped: list[tuple[str, int, int, str]] = []
+    sources = examples = blocks = 0
     for result in several:
         parts += result.parts
         tables += result.tables
@@ -236,6 +246,9 @@ def merge_results(several: Iterable[BlockResult]) -> BlockResult:
             shapes[name] = merge_shapes(shapes.get(name, shape), shape)
         missing |= result.missing
         skipped += result.skipped
+        sources += result.sources
+        examples += result.examples
+        blocks += result.blocks
     return BlockResult(
         tuple(sorted(parts, key=lambda part: (part.split, part.order))),
         {split: of_split.state() for split, of_split in statistics.items()},
@@ -243,6 +256,9 @@ def merge_results(several: Iterable[BlockResult]) -> BlockResult:
         frozenset(missing),
         tuple(sorted(tables)),
         tuple(sorted(skipped)),
+        sources,
+        examples,
+        blocks,
     )
 
 

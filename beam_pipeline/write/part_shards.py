@@ -136,7 +136,7 @@ def join_pieces(
     planned = shard.shard
     file = planned.name + SUFFIX
     target = files.join(output, file)
-    if may_move and shard.whole:
+    if may_move and shard.whole and files.is_local(output):
         size = shard.pieces[0].size
         files.move(shard.pieces[0].path, target)
         return ShardInfo(planned, file, planned.examples, size, shard.whole)

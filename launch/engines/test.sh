@@ -13,4 +13,5 @@ recorder() { pgrep -f "python[^ ]* $tool record .*--output $out -- --runner=FnAp
 make_expected
 test_engine "in process" "$beam" "audio-tfrecords record ... -- --runner=FnApiRunner" "$tool" record
 test_kill "process itself" recorder
+test_typed "" --runner=FnApiRunner
 verdict in-process

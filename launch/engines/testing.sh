@@ -6,7 +6,9 @@ tests=$run/tests
 expected=$tests/expected # what a run on this machine, without a runner, has given
 passed=0 failed=0 shards=24 more=()
 tool=$environment/bin/audio-tfrecords
-mkdir -p "$tests"
+toys=$tests/toys # typed examples: their data, and the data sets
+mkdir -p "$toys"
+export PYTHONPATH=$PWD/launch/engines/typed${PYTHONPATH:+:$PYTHONPATH} # workers import the class
 
 # Enough work that it can be killed in the middle, in enough shards to see it.
 if [ -n "${AUDIO_CORPORA:-}" ]; then
@@ -23,6 +25,7 @@ make_expected() {
   [ -z "${MATRIX:-}" ] || [ ! -e "$expected/metadata.json" ] || return 0
   rm -rf "$expected"
   "$tool" record "${recipe[@]}" --output "$expected"
+  record_toys expected
 }
 
 # check WORDS COMMAND ...: one test.
@@ -113,6 +116,33 @@ finished() {
 }
 
 some_finished() { [ "$(finished | wc -l)" -ge 3 ]; }
+
+# test_typed VICTIM OPTION ...: typed examples are the same bytes with these options of Beam;
+# also if what has the process id that VICTIM prints is killed, unless VICTIM is empty.
+test_typed() {
+  check "$engine: the same bytes of typed examples" same_toys "${@:2}" || return 0
+  [ -z "$1" ] ||
+    check "$engine: kill -9 of the Python worker, typed examples" same_toys_if_killed "$@" || true
+}
+
+record_toys() {
+  rm -rf "${toys:?}/$1"
+  timeout 300 "$python" launch/engines/typed/record_toys.py "$toys/data" "$toys/$1" "${@:2}" \
+    >"$toys/$1.log" 2>&1 || { tail -n 5 "$toys/$1.log" && return 1; }
+}
+
+same_toys() { record_toys out "$@" && diff -r "$toys/expected" "$toys/out"; }
+
+same_toys_if_killed() {
+  local recording
+  rm -rf "$toys/out"
+  record_toys out "${@:2}" &
+  recording=$!
+  within 120 some_toys && kill -9 "$("$1")" || return
+  wait $recording && diff -r "$toys/expected" "$toys/out"
+}
+
+some_toys() { [ "$(find "$toys/out/script/_work/receipts" -type f | wc -l)" -ge 3 ]; }
 
 # end_row: what was found out about an engine becomes a row of the table; see matrix.sh.
 end_row() {

@@ -16,15 +16,21 @@ worker_of() { pgrep -P "$(cat "$run/flink/$1.pid")" | tail -n 1; }
 cluster_worker() { worker_of taskmanager1; }
 pool_worker() { worker_of pool; }
 submit=launch/flink/submit.sh
+test_typed_here() {
+  mapfile -t options <"$run/flink/options"
+  test_typed "$1" "${options[@]}"
+}
 
 make_expected
 launch/flink/start.sh
 test_engine "Flink cluster" "$flink_version" "launch/flink/start.sh; $submit" $submit
 test_kill "Python worker" cluster_worker
+test_typed_here cluster_worker
 test_kill "TaskManager" taskmanager
 launch/flink/stop.sh
 
 launch/flink/start.sh embedded
 test_engine "Flink, embedded" "$flink_version" "launch/flink/start.sh embedded; $submit" $submit
 test_kill "Python worker" pool_worker
+test_typed_here pool_worker
 verdict flink

@@ -16,4 +16,5 @@ prism() { pgrep -f "^$engines/prism/prism"; }
 make_expected
 test_engine Prism "$beam" launch/prism/submit.sh launch/prism/submit.sh
 test_kill Prism prism
+test_typed "" --runner=PrismRunner "--prism_location=$engines/prism/prism"
 verdict prism

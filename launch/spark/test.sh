@@ -15,15 +15,21 @@ executor() { pgrep -P "$(cat "$run/spark/worker1.pid")" | tail -n 1; }
 cluster_worker() { pgrep -P "$(executor)" | tail -n 1; }
 worker() { pgrep -P "$(cat "$run/spark/job-server.pid")" | tail -n 1; }
 submit=launch/spark/submit.sh
+test_typed_here() {
+  mapfile -t options <"$run/spark/options"
+  test_typed "$1" "${options[@]}"
+}
 
 make_expected
 launch/spark/start.sh
 test_engine "Spark cluster" "$spark_version" "launch/spark/start.sh; $submit" $submit
 test_kill "Python worker" cluster_worker
+test_typed_here cluster_worker
 test_kill "executor" executor
 launch/spark/stop.sh
 
 launch/spark/start.sh embedded
 test_engine "Spark, embedded" "$spark_version" "launch/spark/start.sh embedded; $submit" $submit
 test_kill "Python worker" worker
+test_typed_here ""
 verdict spark

@@ -33,8 +33,12 @@ from tests.benchmarks.__main__ import (
 WIN_LEN = 32768
 POOL = 64
 SCALARS_PER_SIGNAL = 10
-FILE_BYTES = 64 << 10
-CHUNKS_PER_FILE = 4
+
+# Of the typed examples: values in a file, and in a chunk. The document cuts chunks of 5
+# values, so that what a library adds to each example decides. For large chunks, GZIP
+# decides, which the older library does not write.
+DOCUMENT_CHUNKS = 1000, 5
+LARGE_CHUNKS = 16384, 4096
 
 
 # The data.
@@ -74,21 +78,20 @@ def make_elements(kind, count):
     return tf.data.Dataset.range(count).map(element)
 
 
-def make_source_files(data, count):
-    """Return the folder of `count` arrays of 64 KB and of `examples.csv`.
+def make_source_files(data, count, values):
+    """Return the folder of `count` arrays of some values, and of `examples.csv`.
 
     It is made if it is not there; the CSV file is written last.
     """
     import numpy as np
 
-    folder = Path(data, f"{count}-arrays-of-{FILE_BYTES}-bytes")
+    folder = Path(data, f"{count}-arrays-of-{values}")
     table = folder / "examples.csv"
     if not table.exists():
         folder.mkdir(parents=True, exist_ok=True)
         for i in range(count):
             rng = np.random.default_rng(i)
-            values = rng.standard_normal(FILE_BYTES // 4, np.float32)
-            np.save(folder / f"{i:06d}.npy", values)
+            np.save(folder / f"{i:06d}.npy", rng.standard_normal(values, np.float32))
         with table.open("w", newline="") as file:
             csv.writer(file).writerows((f"{i:06d}", i % 10) for i in range(count))
     return str(folder)
@@ -117,19 +120,22 @@ def run_our_records(output, *, kind, count, elements_per_file):
     return watch.result(**count_records(output, ".tfrecord.gz"))
 
 
-def run_replica_examples(output, *, sources):
+def run_replica_examples(output, *, sources, chunk):
     """Record typed examples as TFRecorder does."""
     from tests.benchmarks.toy_example import ReplicaToyExample
     from tests.originals import write_like_tfrecorder
 
     with Watch() as watch:
         write_like_tfrecorder(
-            output, ReplicaToyExample, f"{sources}/examples.csv", **keywords(sources)
+            output,
+            ReplicaToyExample,
+            f"{sources}/examples.csv",
+            **keywords(sources, chunk),
         )
     return watch.result(**count_records(output, ".tfr"))
 
 
-def run_our_examples(output, *, sources, workers):
+def run_our_examples(output, *, sources, chunk, workers):
     """Record typed examples with `beam_pipeline.tfrecorder`."""
     factory = importlib.import_module("beam_pipeline.tfrecorder.factory")
     from tests.benchmarks.toy_example import ToyExample
@@ -140,15 +146,14 @@ def run_our_examples(output, *, sources, workers):
             example_class=ToyExample,
             examples_list_filepath=f"{sources}/examples.csv",
             workers=workers,
-            **keywords(sources),
+            **keywords(sources, chunk),
         )
     return watch.result(**count_records(output, ".tfrecord.gz"))
 
 
-def keywords(sources):
+def keywords(sources, chunk):
     """Return what the hooks of the examples are given."""
-    bins = FILE_BYTES // 4 // CHUNKS_PER_FILE
-    return {"src_data_dirpath": sources, "normalize": True, "chunk_size_in_bins": bins}
+    return {"src_data_dirpath": sources, "normalize": True, "chunk_size_in_bins": chunk}
 
 
 def count_records(output, suffix):
@@ -200,10 +205,11 @@ def record_rows(kind, options):
     ]
 
 
-def example_rows(options):
+def example_rows(options, values, chunk):
     """Arrays in files of their own, each split into chunks."""
-    sources = {"sources": make_source_files(options.data, options.files)}
-    return options.files * CHUNKS_PER_FILE, [
+    folder = make_source_files(options.data, options.files, values)
+    sources = {"sources": folder, "chunk": chunk}
+    return options.files * -(-values // chunk), [
         Row("as TFRecorder", "replica_examples", sources, reference=True),
         *(
             Row(f"ours, workers={n}", "our_examples", {**sources, "workers": n})
@@ -216,7 +222,8 @@ GROUPS = {
     "int32": lambda options: record_rows("int32", options),
     "float32": lambda options: record_rows("float32", options),
     "scalars": lambda options: record_rows("scalars", options),
-    "examples": example_rows,
+    "examples": lambda options: example_rows(options, *DOCUMENT_CHUNKS),
+    "large": lambda options: example_rows(options, *LARGE_CHUNKS),
 }
 
 
@@ -277,7 +284,9 @@ def main(argv=None):
     parser.add_argument("--only", default=",".join(GROUPS), help="groups, by comma")
     parser.add_argument("--runs", type=int, default=3, help="of each row")
     parser.add_argument("--elements", type=int, default=2000, help="signals to record")
-    parser.add_argument("--files", type=int, default=3000, help="arrays of 64 KB")
+    parser.add_argument(
+        "--files", type=int, default=3000, help="arrays of the examples"
+    )
     parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.case:

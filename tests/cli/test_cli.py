@@ -20,7 +20,9 @@ from tests.sounds import write_corpus, write_sound
 pytestmark = pytest.mark.runs
 
 REPOSITORY = Path(__file__).parents[2]
-COMMANDS = ("record", "plan", "show", "verify", "audit", "transforms", "status")
+COMMANDS = (
+    "record", "plan", "convert", "show", "verify", "audit", "transforms", "status"
+)  # fmt: skip
 
 
 def run(*arguments: object, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess:
@@ -360,3 +362,59 @@ def test_help_and_version_need_no_heavy_library(tmp_path: Path) -> None:
         shown = run(command, "--help").stdout
         examples = shown.rpartition("\nexample")[2].splitlines()[1:]
         assert examples[0].startswith(f"  audio-tfrecords {command}")
+
+
+def test_convert_prints_what_it_did(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Metadata.load(str(recorded)).splits["records"].examples
+    capsys.readouterr()
+    command = (
+        f"convert {recorded} {tmp_path}/new --features signal,target --num-shards 3 "
+        "--splits a=.5,b=.5 --group-by target --seed 1 --workers 1"
+    )
+    assert main(command.split()) == 0
+    said = capsys.readouterr()
+    metadata = Metadata.load(str(tmp_path / "new"))
+    counts = [entry.examples for entry in metadata.splits.values()]
+    assert sum(counts) == before
+    assert_names(said.out, "a", "b", *counts, "signal", "target", tmp_path / "new")
+    assert "complete" in said.out
+    assert main(["convert", str(recorded), str(tmp_path / "new")]) == 2
+    assert_names(capsys.readouterr().err, "--overwrite", tmp_path / "new")
+    assert main([*command.split(), "--overwrite"]) == 0
+
+
+def test_convert_counts_the_files_that_it_ignores(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (recorded / "metadata.json").unlink()
+    (recorded / "notes.txt").write_text("")
+    command = ["convert", str(recorded), str(tmp_path / "new"), "--shard-bytes", "9kB"]
+    assert main([*command, "--dtypes", "fs=int32,target=int16"]) == 0
+    assert_names(capsys.readouterr().out, f"{recorded}: 3", "int16")
+
+
+def test_convert_spells_options_as_flags(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong: list[tuple[str, list[object]]] = [
+        ("--features sginal", ["--features", "signal"]),
+        ("--group-by fs", ["--group-by", "--splits"]),
+        ("--schema x", ["--schema"]),
+        ("--dtypes fs", ["--dtypes", "fs"]),
+        ("--num-shards 0", ["--num-shards", 0]),
+        ("--num-shards 1 --elements-per-file 1",
+         ["--num-shards", "--elements-per-file"]),
+        ("-- --x=1", ["--runner"]),
+    ]  # fmt: skip
+    for flags, facts in wrong:
+        capsys.readouterr()
+        arguments = ["convert", str(recorded), str(tmp_path / "new"), *flags.split()]
+        try:
+            status = main(arguments)
+        except SystemExit as error:
+            status = error.code
+        assert status == 2
+        assert_names(capsys.readouterr().err, *facts)
+        assert not (tmp_path / "new").exists()

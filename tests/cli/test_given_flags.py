@@ -6,7 +6,8 @@ import pytest
 
 from beam_pipeline.cli.given_flags import given_options
 from beam_pipeline.cli.main import parse_flags
-from tests.raising import assert_names
+from beam_pipeline.errors import RecipeError
+from tests.raising import assert_names, raises
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,10 @@ def test_values_may_look_like_anything(tmp_path):
         ("win_len: 1\nsplits: a=1\n", "--folds 3", {"win_len": 1, "folds": 3}),
         ("win_len: 1\nnum_shards: 3\n", "--shard-bytes 1MiB",
          {"win_len": 1, "shard_bytes": 1 << 20}),
+        ("win_len: 1\nencodings: {a: raw, b: raw}\n", "--encoding a=png",
+         {"win_len": 1, "encodings": {"a": "png"}}),
+        ("win_len: 1\n", "--encoding a=png --encoding b=a=b --encoding c=",
+         {"win_len": 1, "encodings": {"a": "png", "b": "a=b", "c": ""}}),
         ("win_len: 1\nseed: 3\n", "--seed 4", {"win_len": 1, "seed": 4}),
         ("win_len: 1\nseed: 3\n", "", {"win_len": 1, "seed": 3}),
     ],
@@ -53,6 +58,22 @@ def test_a_flag_takes_the_place_of_its_alternatives(text, flags, options, tmp_pa
     path.write_text(text)
     words = ["plan", "--input", "x", "--recipe", str(path), *flags.split()]
     assert given_options(parse_flags(words)) == options
+
+
+@pytest.mark.parametrize("option", ["feature", "encoding"])
+@pytest.mark.parametrize(
+    ("texts", "facts"),
+    [
+        (["png"], ["NAME", "'png'"]),
+        (["=png"], ["NAME", "'=png'"]),
+        (["a-b=png"], ["NAME", "'a-b=png'"]),
+        (["a=png", "b=raw", "a=raw"], ["twice", "'a'"]),
+    ],
+)
+def test_texts_that_name_no_feature(option, texts, facts):
+    words = ["plan", "--input", "x", *(f"--{option}={text}" for text in texts)]
+    with raises(RecipeError, f"--{option}", naming=facts):
+        given_options(parse_flags(words))
 
 
 def test_a_recipe_of_a_data_set_gives_way_to_flags(tmp_path):

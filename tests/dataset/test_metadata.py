@@ -32,6 +32,7 @@ from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
+from beam_pipeline.examples.images import encode_image
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.order import PlacedClips
@@ -49,7 +50,9 @@ FEATURES = {
     "signal": "identity()",
     "mel": "log_mel(n_fft=64,hop=16,n_mels=4)",
     "spectrum": "tests.sounds:spectrum",
+    "image": "log_mel(n_fft=64,hop=16,n_mels=4)|as_image()",
 }
+ENCODINGS = {"image": "jpeg", "spectrum": "tensor"}
 
 
 def features_of(recipe, classes=("a",)):
@@ -72,7 +75,9 @@ SOME_STATISTICS = {
 
 
 def some_metadata(**changes):
-    recipe = Recipe(win_len=100, features=FEATURES, elements_per_file=2)
+    recipe = Recipe(
+        win_len=100, features=FEATURES, encodings=ENCODINGS, elements_per_file=2
+    )
     shards = tuple(
         ShardEntry(f"train/train-{k:05d}-of-00002.tfrecord.gz", 2, 99, f"{k}" * 64)
         for k in range(2)
@@ -211,6 +216,11 @@ def test_writer_versions_are_those_installed():
     assert versions["name"] == "audio-tfrecords"
     for name in ("numpy", "soundfile", "soxr", "isal", "scipy"):
         assert versions[name] == importlib.metadata.version(name)
+    assert "pillow" not in versions
+    for encoding in ("png", "jpeg"):
+        pillow = {"pillow": importlib.metadata.version("pillow")}
+        assert writer_versions(["raw", encoding]) == {**versions, **pillow}
+    assert writer_versions(["raw", "tensor", "float_list"]) == versions
 
 
 # The JSON Schema
@@ -226,8 +236,10 @@ def test_the_json_schema_is_one():
 
 def test_the_json_schema_knows_every_field_of_a_recipe():
     recipe = SCHEMA["$defs"]["recipe"]
-    names = list(recipe_options())
-    assert list(recipe["properties"]) == recipe["required"] == names
+    options = recipe_options().items()
+    assert list(recipe["properties"]) == [name for name, _ in options]
+    always = [name for name, (_, option) in options if not option.omit_default]
+    assert recipe["required"] == always
     assert all("description" in value for value in recipe["properties"].values())
 
 
@@ -240,6 +252,7 @@ def test_the_json_schema_knows_every_field_of_a_recipe():
             "win_seconds": 0.05,
             "hop_seconds": 0.025,
             "features": FEATURES,
+            "encodings": ENCODINGS,
             "channels": 0,
             "elements_per_file": 7,
             "num_elems": 10,
@@ -271,11 +284,18 @@ def test_metadata_of_a_run_are_valid_and_edits_are_not(tmp_path, options):
         (["recipe", "tail"], "cut"),
         (["recipe", "seed"], 1.5),
         (["recipe", "more"], 1),
+        (["recipe", "encodings"], {}),
+        (["recipe", "encodings"], {"signal": "gif"}),
+        (["recipe", "encodings"], ["signal"]),
         (["features", "signal", "dtype"], "float128"),
         (["features", "signal", "encoding"], "int64_list"),
         (["features", "signal", "encoding"], "png"),
+        (["features", "image", "encoding"], "float_list"),
+        (["features", "image", "dtype"], "uint16"),
+        (["features", "image", "shape"], [3]),
         (["features", "fs", "encoding"], "float_list"),
         (["features", "filepath", "encoding"], "raw"),
+        (["features", "filepath", "encoding"], "jpeg"),
         (["features", "signal", "shape"], [0]),
         (["features", "filepath"], None),
         (["classes"], ["a", "a"]),
@@ -301,7 +321,8 @@ def test_the_json_schema_takes_what_is_right():
 
 
 def test_the_schema_is_one_of_tensorflow_metadata():
-    specs = features_of(Recipe(win_len=100, features=FEATURES))
+    recipe = Recipe(win_len=100, features=FEATURES, encodings=ENCODINGS)
+    specs = features_of(recipe)
     schema = text_format.Parse(schema_text(specs), schema_pb2.Schema())
     found = {
         feature.name: (
@@ -314,6 +335,7 @@ def test_the_schema_is_one_of_tensorflow_metadata():
         "signal": ("FLOAT", [100]),
         "mel": ("FLOAT", [3, 4]),
         "spectrum": ("BYTES", []),
+        "image": ("BYTES", []),
         "class": ("BYTES", []),
         "filepath": ("BYTES", []),
         "target": ("INT", []),
@@ -330,13 +352,14 @@ def test_the_schema_is_one_of_tensorflow_metadata():
 def test_tfx_bsl_decodes_records_by_the_schema():
     from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-    recipe = Recipe(win_len=100, features=FEATURES)
-    specs = features_of(recipe)
+    encodings = {"image": "png"}
+    specs = features_of(Recipe(win_len=100, features=FEATURES, encodings=encodings))
     rng = np.random.default_rng(0)
     columns = {
         "signal": rng.uniform(-1, 1, (2, 100)).astype(np.float32),
         "mel": rng.uniform(-1, 1, (2, 3, 4)).astype(np.float32),
         "spectrum": (rng.uniform(-1, 1, (2, 51)) * 1j).astype(np.complex64),
+        "image": rng.integers(0, 256, (2, 3, 4)).astype(np.uint8),
         "class": "dög",
         "filepath": "dög/1.wav",
         "target": 1,
@@ -353,6 +376,8 @@ def test_tfx_bsl_decodes_records_by_the_schema():
     assert found["signal"] == columns["signal"].tolist()
     assert found["mel"] == columns["mel"].reshape(2, 12).tolist()
     assert found["spectrum"] == [[row.tobytes()] for row in columns["spectrum"]]
+    images = [encode_image(image, "png") for image in columns["image"]]
+    assert found["image"] == [[image] for image in images]
     assert found["class"] == [["dög".encode()]] * 2
     assert found["win_start_idx"] == [[0], [100]]
     assert found["index"] == [[7]] * 2

@@ -2,19 +2,35 @@ import json
 import os
 import tempfile
 import warnings
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import beam_pipeline
 from beam_pipeline import Metadata, record_dataset, replay, replay_dataset
 from beam_pipeline.elements.record_dataset import find_batch
 from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.read.verify import find_problems
+from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_records
 from tests.elements.structures import dataset_of, expect_equal, structures
+
+SCHEMA = json.loads(
+    (Path(beam_pipeline.__file__).parent / "dataset/elements.schema.json").read_text()
+)
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def check_metadata(folder):
+    """The metadata are as their schema says, and survive reading and writing."""
+    values = json.loads(Path(folder, "metadata.json").read_text())
+    VALIDATOR.validate(values)
+    assert Metadata.from_json(values).to_json() == values
 
 
 def counts_of(folder):
@@ -35,6 +51,7 @@ def test_any_structure_comes_back(drawn, count, seed):
     dataset = dataset_of(specs, make, count, seed)
     with tempfile.TemporaryDirectory() as folder:
         record_dataset(dataset, f"{folder}/out", elements_per_file=2)
+        check_metadata(f"{folder}/out")
         replayed = replay(f"{folder}/out")
         assert replayed.element_spec == dataset.element_spec
         found = list(replayed)
@@ -105,6 +122,7 @@ def test_batches_come_back(tmp_path, size, drop):
     ds = ds.batch(size, drop_remainder=drop).prefetch(2)
     folder = record_dataset(ds, tmp_path / "out", elements_per_file=30)
     count = 100 - 100 % size if drop else 100
+    check_metadata(folder)
     assert sum(counts_of(folder)) == count  # examples, not batches
     replayed = replay_dataset(folder)
     assert replayed.element_spec == ds.element_spec
@@ -294,6 +312,7 @@ def test_a_clip_with_its_frames(tmp_path):
         },
     )
     folder = record_dataset(ds, tmp_path / "out", sequences=["frames"])
+    check_metadata(folder)
     text = json.loads((tmp_path / "out/metadata.json").read_text())
     assert text["record"] == "tf.train.SequenceExample"
     replayed = replay(folder)
@@ -325,6 +344,25 @@ def test_features_of_a_structure_by_name(tmp_path):
         replay(folder, features=["0/r/row_splits_0"])
 
 
+def test_the_schema_of_metadata():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    folder_less = {"format_version": 2, "writer": {}}
+    assert not VALIDATOR.is_valid(folder_less)
+
+
+def test_keys_like_the_names_of_parts(tmp_path):
+    ragged, sparse = tf.ragged.constant([[1], []]), tf.sparse.from_dense([0, 5])
+    element = {
+        "a/row_splits_0": 1, "a/indices": 2, "a/dense_shape": 3, "a/shape": 4,
+        "b/indices": 5, "c/d": 6,
+        "a": ragged, "b": sparse, "c": {"d": 7},
+    }  # fmt: skip
+    for pairs in (element.items(), reversed(element.items())):
+        ds = tf.data.Dataset.from_tensors(dict(pairs))
+        folder = record_dataset(ds, tmp_path / "out", overwrite=True)
+        expect_equal(next(iter(replay(folder))), next(iter(ds)))
+
+
 def test_not_a_data_set(tmp_path):
     with pytest.raises(InputError, match="record_examples"):
         record_dataset([1, 2], tmp_path / "out")
@@ -344,3 +382,15 @@ def test_shuffled(tmp_path):
     folder = record_dataset(tf.data.Dataset.range(100), tmp_path / "out", 10)
     found = [int(n) for n in replay_dataset(folder, shuffle=True)]
     assert sorted(found) == list(range(100)) != found
+
+
+def test_an_object_store_gets_the_same_files(bucket, tmp_path):
+    ds = tf.data.Dataset.range(10).map(lambda n: {"n": n})
+    there, here = f"s3://{bucket}/out", str(tmp_path / "out")
+    for target in (there, here):
+        assert record_dataset(ds, target, elements_per_file=4) == target
+    names = list(files.list_files(here))
+    assert list(files.list_files(there)) == names
+    for name in names:
+        theirs, ours = (files.read_bytes(files.join(f, name)) for f in (there, here))
+        assert theirs == ours

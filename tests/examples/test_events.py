@@ -318,10 +318,11 @@ def slow_labels(events, start_s, length_s, share, classes):
     [
         {},
         {"event_overlap": 0.5, "tail": "overlap", "order": "listed"},
-        {"random_starts": True, "max_windows": 4, "num_shards": 3},
+        {"random_starts": True, "max_windows": 4, "num_shards": 3,
+         "encodings": {"m": "tensor", "s": "raw"}},
         {"copies": 2, "augment": "noise()", "sample_rate": 4000},
     ],
-)
+)  # fmt: skip
 def test_runs_against_slow_loops(sounds, tmp_path, write, options):
     metadata = record(
         sounds, tmp_path / "out", win_len=WIN_LEN, hop=HOP,

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.examples.decoding import decode_examples
+from beam_pipeline.examples.decoding import (
+    arrow_columns,
+    decode_columns,
+    decode_examples,
+)
 from beam_pipeline.examples.encoding import (
     ExampleEncoder,
     example_bytes,
@@ -24,10 +28,15 @@ from beam_pipeline.examples.features import (
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     FLOAT_LIST,
+    IMAGES,
     INT64_LIST,
+    LISTS,
     RAW,
+    TENSOR,
     FeatureSpec,
+    encoding_problem,
 )
+from beam_pipeline.examples.tensor_proto import encode_tensor
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms.base import Chain, Identity
@@ -35,7 +44,7 @@ from beam_pipeline.transforms.expressions import parse_transform
 from beam_pipeline.transforms.levels import Normalize, PeakGain
 from beam_pipeline.transforms.signals import Analytic
 from beam_pipeline.transforms.spectral import LogMel
-from tests.raising import raises
+from tests.raising import assert_names, raises
 
 RATE = 8000
 
@@ -187,6 +196,60 @@ def test_decode_is_the_inverse_of_encode(drawn):
                 assert example[name] == value
             else:
                 expect_same(example[name], np.asarray(value, spec.dtype))
+
+
+@settings(max_examples=100, deadline=None)
+@given(example_columns())
+def test_columns_hold_what_examples_hold(drawn):
+    count, specs, columns = drawn
+    records = ExampleEncoder(specs.values()).encode(count, columns)
+    if not records:
+        return
+    found = decode_columns(arrow_columns(records, sequences=False), count, specs)
+    assert list(found) == list(specs)
+    for i, example in enumerate(decode_examples(records, specs)):
+        for name, spec in specs.items():
+            value = found[name][i]
+            if spec.encoding == BYTES_LIST:
+                assert value.shape == ()
+                assert value[()].decode() == example[name]
+            else:
+                expect_same(np.asarray(value), np.asarray(example[name]))
+
+
+def columns_of(records, **specs):
+    return decode_columns(arrow_columns(records, sequences=False), len(records), specs)
+
+
+@pytest.mark.parametrize("encoding", [FLOAT_LIST, RAW])
+def test_columns_of_different_lengths_are_lists(encoding):
+    spec = FeatureSpec("x", "float32", (None, 2), encoding, optional=True)
+    arrays = [np.ones((n, 2), np.float32) for n in (1, 3, 1)]
+    encoder = ExampleEncoder([spec])
+    found = columns_of(encoder.encode(3, {"x": [*arrays[:2], None]}), x=spec)["x"]
+    expect_same(found[0], arrays[0])
+    expect_same(found[1], arrays[1])
+    assert found[2] is None
+    found = columns_of(encoder.encode(2, {"x": [arrays[0], arrays[2]]}), x=spec)["x"]
+    expect_same(found, np.ones((2, 1, 2), np.float32))
+    assert columns_of(encoder.encode(1, {"x": [None]}), x=spec) == {"x": [None]}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "facts"),
+    [
+        (FeatureSpec("n", "int64", (2,), INT64_LIST), ["n", 3, 2]),
+        (FeatureSpec("n", "int64", (), INT64_LIST), ["n", 3]),
+        (FeatureSpec("n", "uint8", (3,), INT64_LIST), ["n", "uint8", 256]),
+        (FeatureSpec("n", "float32", (3,), FLOAT_LIST), ["n", "int64", FLOAT_LIST]),
+        (FeatureSpec("m", "int64", (3,), INT64_LIST), ["m"]),
+    ],
+)
+def test_columns_that_do_not_fit_their_spec(wanted, facts):
+    spec = FeatureSpec("n", "int64", (3,), INT64_LIST)
+    records = ExampleEncoder([spec]).encode(1, {"n": np.array([[1, 256, 3]])})
+    with raises(ValueError, naming=facts):
+        columns_of(records, **{wanted.name: wanted})
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -739,6 +802,96 @@ def test_apply_gives_the_rate_to_those_that_take_it():
     ]
 
 
+# Encodings of a recipe
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (17,), (2, 3), (2, 3, 3)])
+@pytest.mark.parametrize("dtype", [*DTYPES, "string"])
+def test_an_encoding_fits_if_values_come_back(dtype, shape):
+    """By each encoding's definition; images have tests of their own."""
+    fits = {
+        FLOAT_LIST: dtype == "float32",
+        INT64_LIST: dtype in INT_DTYPES,
+        BYTES_LIST: dtype == "string",
+        RAW: dtype != "string",
+        TENSOR: True,
+    }
+    values = np.array(["ä", "b"]) if dtype == "string" else sample(dtype, (2, *shape))
+    size = values.shape[1:]
+    for encoding, does_fit in fits.items():
+        spec = FeatureSpec("x", dtype, size, encoding)
+        problem = encoding_problem(spec, encoding)
+        assert (problem is None) == does_fit
+        if not does_fit:
+            assert_names(problem, dtype, size, encoding)
+            continue
+        records = ExampleEncoder([spec]).encode(2, {"x": values})
+        for found, value in zip(
+            decode_examples(records, {"x": spec}), values, strict=True
+        ):
+            if dtype == "string":
+                assert found["x"] == value
+            else:
+                expect_same(found["x"], value)
+
+
+def test_encodings_that_do_not_exist():
+    spec = FeatureSpec("x", "float32", (1,), FLOAT_LIST)
+    for encoding in ("gif", "", "PNG"):
+        problem = encoding_problem(spec, encoding)
+        assert_names(problem, *LISTS, RAW, TENSOR, *IMAGES)
+
+
+IMAGE = "log_mel(n_fft=64,hop=16,n_mels=4)|as_image()"
+
+
+@pytest.mark.parametrize("encoding", [RAW, TENSOR, INT64_LIST, *IMAGES])
+def test_a_feature_has_the_encoding_of_the_recipe(encoding):
+    options = {"features": {"image": IMAGE, "other": IMAGE}}
+    specs = feature_set(**options, encodings={"image": encoding}).specs
+    default = feature_set(**options).specs
+    assert specs["image"] == replace(default["image"], encoding=encoding)
+    assert specs["image"].axes
+    others = [{n: s for n, s in found.items() if n != "image"}
+              for found in (specs, default)]  # fmt: skip
+    assert others[0] == others[1]
+
+
+def test_the_signal_has_an_encoding_without_a_name():
+    assert feature_set(encodings={"signal": RAW}).specs["signal"].encoding == RAW
+
+
+@pytest.mark.parametrize(
+    ("expression", "channels", "encoding", "facts"),
+    [
+        ("log_mel(n_fft=64,hop=16,n_mels=4)", None, "png",
+         ["float32", "(3, 4)", "uint8", "|as_image()"]),
+        ("log_mel(n_fft=64,hop=16,n_mels=4)", None, "jpeg",
+         ["float32", "(3, 4)", "uint8", "|as_image()"]),
+        (IMAGE, 2, "jpeg", ["uint8", "(2, 3, 4)", "(h, w, 3)"]),
+        ("rms(frame=64)|as_image()", None, "png", ["uint8", "(1,)", "(h, w)"]),
+        ("identity()", None, "int64_list", ["float32", "(100,)", "int64"]),
+        ("identity()", None, "bytes_list", ["float32", "(100,)", "string"]),
+        ("identity(dtype='int16')", None, "float_list", ["int16", "float32"]),
+        ("identity(dtype='int16')", None, "png", ["int16", "(100,)", "uint8"]),
+        ("tests.sounds:name_of_level", None, "raw", ["string", "()", "numbers"]),
+        ("tests.sounds:name_of_level", None, "png", ["string", "()", "uint8"]),
+    ],
+)  # fmt: skip
+def test_an_encoding_that_does_not_fit(expression, channels, encoding, facts):
+    options = {"features": {"log_mel": expression}, "encodings": {"log_mel": encoding}}
+    with raises(RecipeError, "encodings: log_mel", encoding, naming=facts):
+        feature_set(channels=channels, **options)
+
+
+def test_four_rows_and_bins_are_an_image_of_channels():
+    # What png takes for (h, w, 4): the shape alone does not show the difference.
+    specs = feature_set(
+        channels=2, features={"image": IMAGE}, encodings={"image": "png"}
+    ).specs
+    assert specs["image"].shape == (2, 3, 4)
+
+
 # The size of an example, which decides the size of shards
 
 
@@ -756,3 +909,18 @@ def test_example_bytes_is_the_length_of_a_typical_example(win_len):
     }
     (record,) = ExampleEncoder(features.specs.values()).encode(1, columns)
     assert example_bytes(features) == len(record)
+
+
+@pytest.mark.parametrize("encoding", IMAGES)
+def test_example_bytes_counts_the_pixels_of_an_image(encoding):
+    features = {"image": IMAGE}
+    pixels = example_bytes(feature_set(features=features))
+    found = feature_set(features=features, encodings={"image": encoding})
+    assert example_bytes(found) == pixels
+
+
+def test_example_bytes_of_a_tensor_is_exact():
+    found = feature_set(encodings={"signal": TENSOR})
+    header = len(encode_tensor(np.zeros(100, np.float32))) - 400
+    raw = feature_set(encodings={"signal": RAW})
+    assert header < example_bytes(found) - example_bytes(raw) + 4 < 2 * header

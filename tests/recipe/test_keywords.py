@@ -13,9 +13,15 @@ import pytest
 from beam_pipeline.api import plan, record, write_template
 from beam_pipeline.errors import InputError, OptionError, RecipeError, UnknownOption
 from beam_pipeline.recipe.canonical import split_options
-from beam_pipeline.recipe.keywords import RecipeKeywords, RecordKeywords, RunKeywords
+from beam_pipeline.recipe.keywords import (
+    Encoding,
+    RecipeKeywords,
+    RecordKeywords,
+    RunKeywords,
+)
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import SECTIONS, Recipe, recipe_options
+from beam_pipeline.recipe.values import ENCODINGS
 from tests.raising import raises
 from tests.sounds import write_sound
 
@@ -49,6 +55,10 @@ def test_every_choice_is_in_the_types():
             assert all(choice in text for choice in option.choices), name
 
 
+def test_the_types_have_every_encoding():
+    assert get_args(Encoding) == ENCODINGS
+
+
 def test_a_type_checker_takes_every_keyword_and_no_other():
     # At one path in every run: mypy remembers what it said of a module by its name.
     root = Path(__file__).parents[2]
@@ -60,6 +70,7 @@ def test_a_type_checker_takes_every_keyword_and_no_other():
         'record("in", "out", win_len="1")\n'
         'record("in", "out", win_len=1, tail="cut")\n'
         'record("in", "out", win_len=1, features=["log_mel()"])\n'
+        'record("in", "out", win_len=1, encodings={"signal": "gif"})\n'
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", CALLS, wrong],
@@ -67,7 +78,7 @@ def test_a_type_checker_takes_every_keyword_and_no_other():
     )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if ": error:" in line]
     assert [line.split(":")[:2] for line in lines] == [
-        [str(wrong), str(number)] for number in (2, 3, 4, 5)
+        [str(wrong), str(number)] for number in (2, 3, 4, 5, 6)
     ], done.stdout
     assert "win_lenght" in lines[0]
     used = CALLS.read_text()

@@ -21,6 +21,7 @@ from beam_pipeline.recipe.recipe import (
 )
 from beam_pipeline.recipe.values import (
     CLIP_FEATURES,
+    ENCODINGS,
     RESERVED_NAMES,
     parse_bytes,
     parse_channels,
@@ -258,6 +259,73 @@ def test_features_are_a_copy():
     assert recipe.features.expressions == {"a": "f()"}
 
 
+# Encodings
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_encodings(encoding):
+    features = {"a": "f()", "b": "g()"}
+    recipe = Recipe(win_len=1, features=features, encodings={"b": encoding})
+    assert recipe.features.encodings == {"b": encoding}
+    # Without features, there is the signal.
+    recipe = Recipe(win_len=1, encodings={"signal": encoding})
+    assert recipe.features.encodings == {"signal": encoding}
+
+
+def test_encodings_are_a_copy():
+    encodings = {"signal": "raw"}
+    recipe = Recipe(win_len=1, encodings=encodings)
+    encodings["signal"] = "tensor"
+    recipe.to_json()["encodings"]["signal"] = "tensor"
+    assert recipe.features.encodings == {"signal": "raw"}
+    assert recipe.to_json()["encodings"] == {"signal": "raw"}
+
+
+@pytest.mark.parametrize("value", ["gif", "", "PNG", None, 3, ["png"]])
+def test_encodings_that_do_not_exist(value):
+    with raises(RecipeError, "encodings: signal", value, naming=[*ENCODINGS]):
+        Recipe(win_len=1, encodings={"signal": value})
+
+
+@pytest.mark.parametrize("value", ["png", ["signal"], None, 3])
+def test_encodings_are_by_feature(value):
+    expect_error("encodings", value, win_len=1, encodings=value)
+
+
+@pytest.mark.parametrize("name", RESERVED_NAMES)
+def test_an_encoding_of_what_is_no_feature_of_the_recipe(name):
+    expect_error("encodings", name, win_len=1, encodings={name: "tensor"})
+
+
+@pytest.mark.parametrize(
+    ("features", "name", "facts"),
+    [
+        ({"log_mel": "f()", "x": "g()"}, "logmel", ["log_mel, x", "mean log_mel?"]),
+        ({"log_mel": "f()"}, "signal", ["log_mel"]),
+        ({"log_mel": "f()"}, "log_mel_mask", ["mean log_mel?"]),
+        ({}, "log_mel", ["signal"]),
+        ({}, "signl", ["mean signal?"]),
+        ({}, 3, ["signal"]),
+    ],
+)
+def test_an_encoding_of_an_unknown_feature(features, name, facts):
+    encodings = {name: "raw"}
+    expect_error(
+        "encodings", name, facts, win_len=1, features=features, encodings=encodings
+    )
+
+
+def test_a_recipe_without_encodings_is_as_it_was():
+    recipe = Recipe(win_len=1, encodings={})
+    assert recipe == Recipe(win_len=1)
+    assert "encodings" not in recipe.to_json()
+    other = recipe.replace(encodings={"signal": "raw"})
+    assert list(other.to_json()) == list(recipe_options())
+    assert other.replace(encodings={}) == recipe
+    assert other.replace(seed=1).features.encodings == {"signal": "raw"}
+    assert repr(other) == "Recipe(win_len=1, encodings={'signal': 'raw'})"
+
+
 def test_a_refused_value_is_shown_as_it_was_given():
     # Not as the sections hold it: tuples, and shares of 1.
     expect_error("classes", "x,y,x", win_len=1, classes=["x", "y", "x"])
@@ -348,6 +416,12 @@ def recipes(draw):
     window = draw(st.sampled_from(["win_len", "win_seconds"]))
     hop = draw(st.sampled_from(["hop", "hop_seconds"]))
     shards = draw(st.sampled_from(["elements_per_file", "shard_bytes", "num_shards"]))
+    features = draw(
+        st.dictionaries(
+            NAMES.filter(lambda n: n not in RESERVED_NAMES), st.text(), max_size=3
+        )
+    )
+    encoded = st.sampled_from([*features] or ["signal"])
     lengths = {"win_len": st.integers(1, 10**9), "win_seconds": st.floats(1e-9, 1e9)}
     return Recipe(
         label_from=draw(st.sampled_from(["folder", "name", "none", "(?P<class>ä)"])),
@@ -357,11 +431,8 @@ def recipes(draw):
         tail=draw(st.sampled_from(TAILS)),
         max_windows=draw(COUNTS),
         random_starts=draw(st.booleans()),
-        features=draw(
-            st.dictionaries(
-                NAMES.filter(lambda n: n not in RESERVED_NAMES), st.text(), max_size=3
-            )
-        ),
+        features=features,
+        encodings=draw(st.dictionaries(encoded, st.sampled_from(ENCODINGS))),
         num_elems=draw(COUNTS),
         order=draw(st.sampled_from(ORDERS)),
         seed=draw(st.integers()),
@@ -381,7 +452,8 @@ def test_a_recipe_comes_back_from_json(recipe):
     again = Recipe(**values)
     assert again == recipe
     assert again.sha256() == recipe.sha256()
-    assert list(values) == list(recipe_options())
+    left_out = () if recipe.features.encodings else ("encodings",)
+    assert list(values) == [n for n in recipe_options() if n not in left_out]
 
 
 @given(recipes(), recipes())
@@ -461,6 +533,7 @@ CHANGES = {
     "copies": {"copies": 2, "augment": "noise()"},
     "augment": {"copies": 1, "augment": "noise()"},
     "features": {"features": {"signal": "identity()"}},
+    "encodings": {"encodings": {"signal": "raw"}},
     "elements_per_file": {"elements_per_file": 1},
     "shard_bytes": {"shard_bytes": 1},
     "num_shards": {"num_shards": 1},

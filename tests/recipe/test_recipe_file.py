@@ -27,10 +27,11 @@ def test_yaml_and_json_with_names_of_flags_or_fields(tmp_path: Path) -> None:
         "channels": 0,
         "keep": "energy()",
         "features": {"x": "rms()", "y": "lufs()"},
+        "encodings": {"x": "raw"},
     }
     text = (
         "win-seconds: 1\nshard_bytes: 1MiB\nchannels: '0'\nkeep: energy()\n"
-        "features:\n  x: rms()\n  y: lufs()\n"
+        "features:\n  x: rms()\n  y: lufs()\nencodings: {x: raw}\n"
     )
     assert read(tmp_path, text) == wanted
     assert read(tmp_path, json.dumps(wanted)) == wanted
@@ -38,7 +39,7 @@ def test_yaml_and_json_with_names_of_flags_or_fields(tmp_path: Path) -> None:
 
 
 def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
-    recipe = Recipe(win_len=5, features={"x": "rms()"})
+    recipe = Recipe(win_len=5, features={"x": "rms()"}, encodings={"x": "tensor"})
     values = {"format_version": 1, "recipe": recipe.to_json()}
     read_back = read(tmp_path, json.dumps(values, indent=1))
     assert list(read_back) == list(recipe_options())
@@ -77,6 +78,10 @@ def test_names_that_are_refused(tmp_path: Path, text: str, facts: list) -> None:
          ["{'log_mel': {'n_mels': 3}}"]),
         ("features:\n  x:\n", "features: x", ["None"]),
         ("features: {on: rms(), x: rms()}", "features", ["True"]),
+        ("encodings: png", "encodings", ["'png'"]),
+        ("encodings:", "encodings", ["None"]),
+        ("encodings: {x: 3}", "encodings: x", ["3"]),
+        ("encodings: {on: png}", "encodings", ["True"]),
         ("keep: true", "keep", ["True"]),
         ("augment: [noise(), speed()]", "augment", ["['noise()', 'speed()']"]),
         ("stream: 5", "stream", ["5"]),

@@ -1,0 +1,320 @@
+"""``convert``: rewrites a folder of TFRecords as a data set in our layout."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from beam_pipeline.conversion.encoder import RecordEncoder
+from beam_pipeline.conversion.inference import keep_specs, settle_specs
+from beam_pipeline.conversion.input_files import make_blocks
+from beam_pipeline.conversion.input_folder import InputFolder, describe_folder
+from beam_pipeline.dataset.element_set import ElementOutput, element_output
+from beam_pipeline.dataset.metadata import Elements, Metadata
+from beam_pipeline.dataset.original_folder import SPEC_FILE
+from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.parts_job import PartsJob
+from beam_pipeline.elements.writing import progress_bar
+from beam_pipeline.errors import InputError, OptionError, OutputError, did_you_mean
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.structure import (
+    Leaf,
+    Node,
+    Structure,
+    component_names,
+    leaves,
+    needed_features,
+)
+from beam_pipeline.recipe.options import RunOptions
+from beam_pipeline.recipe.values import check_whole, parse_shares, shares_text
+from beam_pipeline.run.parts import run_parts
+from beam_pipeline.run.watching import Watch
+from beam_pipeline.storage import files
+from beam_pipeline.storage.files import PathLike
+from beam_pipeline.write.part_blocks import store_blocks
+from beam_pipeline.write.parts import ShardSizes
+
+_FILEPATH = "filepath"
+_BLOCKS = "blocks"
+
+
+def convert(
+    input_dir: PathLike,
+    output_dir: PathLike,
+    *,
+    features: Sequence[str] | None = None,
+    splits: str | Mapping[str, float] | None = None,
+    group_by: str | None = None,
+    seed: int = 0,
+    schema: PathLike | None = None,
+    dtypes: Mapping[str, str] | None = None,
+    elements_per_file: int | None = None,
+    shard_bytes: int | None = None,
+    num_shards: int | None = None,
+    multiple_of: int = 1,
+    overwrite: bool = False,
+    workers: int | None = None,
+    beam_args: Sequence[str] = (),
+    progress: bool | None = None,
+) -> Metadata:
+    """Rewrites a folder of TFRecords as a data set, which :func:`replay` reads.
+
+    ::
+
+        convert("records/", "smaller/", features=["log_mel", "target"], num_shards=8)
+
+    The folder may be a data set of this package, a folder that ``record_dataset`` of
+    tf_dataset wrote, or any TFRecords of ``tf.train.Example`` or
+    ``tf.train.SequenceExample``, compressed with GZIP or not at all. If nothing
+    describes their features, the first 256 examples of each split do. Records keep
+    their order, and their bytes if all features stay. The output does not depend on the
+    number of workers or on the runner. The input is never changed.
+
+    Parameters
+    ----------
+    input_dir : path
+    output_dir : path
+        A folder that is new or empty, or holds an unfinished data set of elements.
+    features : sequence of str, optional
+        The features that stay. Default: all.
+    splits : str or mapping, optional
+        The share of each new split, ``{"train": 0.8, "eval": 0.2}``. Default: the
+        splits of the input.
+    group_by : str, optional
+        With ``splits``: a feature; examples with the same value go to one split.
+        Default: ``filepath`` if examples have it, so that no two splits have windows of
+        one file; otherwise each example goes by its place.
+    seed : int
+        With ``splits``: another seed gives other splits.
+    schema : path, optional
+        A schema of TensorFlow Metadata, as text, that describes the features. Default:
+        ``schema.pbtxt`` in the input, if it exists.
+    dtypes : mapping, optional
+        Feature to dtype. Bytes with a numeric dtype become an array of rank 1.
+    elements_per_file, shard_bytes, num_shards, multiple_of
+        As in :func:`record_dataset`.
+    overwrite : bool
+        Replaces a data set in ``output_dir``.
+    workers : int, optional
+        Processes on this machine. Default: one for each core, if they start fast.
+    beam_args : sequence of str
+        Options of Beam; with ``--runner``, Beam runs the job there.
+    progress : bool, optional
+        Whether to show a progress bar. Default: in a terminal or a notebook.
+
+    Returns
+    -------
+    Metadata
+        The metadata of the new data set.
+
+    Raises
+    ------
+    InputError
+        If a record is damaged or does not fit the others; the message names the file
+        and the record. No data set is left then.
+    OptionError, OutputError
+        If an argument or a folder cannot be used; before anything is written.
+    EngineError
+        If the runner's engine cannot be reached; before anything is written.
+    """
+    sizes = ShardSizes(elements_per_file, shard_bytes, num_shards, multiple_of)
+    run = RunOptions(overwrite=overwrite, workers=workers, beam_args=tuple(beam_args))
+    if run.is_template():
+        raise OptionError("--template_location", "works only with `record`")
+    shares = _parse_splits(splits)
+    check_whole("seed", seed, least=None)
+    if shares is None and group_by is not None:
+        raise OptionError("group_by", "needs `splits`", group_by)
+    source = _folder_path("input", input_dir)
+    output = _folder_path("output", output_dir)
+    _check_apart(source, output)
+    if run.has_runner():
+        from beam_pipeline.run.preflight import check_engine
+
+        check_engine(run.beam_args)
+    schema = None if schema is None else os.fspath(schema)
+    folder = describe_folder(source, schema, dtypes or {})
+    specs, structure = _choose(folder, features)
+    group = None if shares is None else _choose_group(folder, group_by)
+    elements = Elements(
+        "convert",
+        {
+            "features": None if features is None else list(specs),
+            "splits": shares,
+            "group_by": None if group is None else group.name,
+            "seed": seed,
+            "schema": None if schema is None else os.path.basename(schema),
+            "dtypes": dict(dtypes or {}),
+            "elements_per_file": elements_per_file,
+            "shard_bytes": shard_bytes,
+            "num_shards": num_shards,
+            "multiple_of": multiple_of,
+            "ignored_files": len(folder.ignored),
+            **folder.history,
+        },
+        structure,
+        folder.batch_size,
+        folder.drop_remainder,
+    )
+    decoded = {*specs, *(() if group is None else (group.name,))}
+    encoder = RecordEncoder(
+        tuple(specs.values()),
+        features is None,
+        _advice(folder),
+        None
+        if folder.original is None
+        else tuple(spec for spec in folder.original.values() if spec.name in decoded),
+        shares,
+        group,
+        seed,
+    )
+    with element_output(output, "convert", overwrite) as target, ExitStack() as stack:
+        job = _make_job(target, encoder, folder, sizes, elements)
+        watch = _watch(stack, folder, progress)
+        run_parts(job, run.workers, run.beam_args, watch)
+    return Metadata.load(output)
+
+
+def _make_job(
+    target: ElementOutput,
+    encoder: RecordEncoder,
+    folder: InputFolder,
+    sizes: ShardSizes,
+    elements: Elements,
+) -> PartsJob:
+    blocks = store_blocks(make_blocks(folder.files), files.join(target.parts, _BLOCKS))
+    return PartsJob(
+        target,
+        encoder,
+        tuple(blocks),
+        sizes,
+        folder.splits if encoder.shares is None else tuple(encoder.shares),
+        elements,
+        folder.classes,
+        keep_specs if folder.described_by else settle_specs,
+        folder.measured,
+        folder.beside if encoder.shares is None else {},
+    )
+
+
+def _parse_splits(
+    splits: str | Mapping[str, float] | None,
+) -> dict[str, float] | None:
+    if splits is None:
+        return None
+    return parse_shares(splits if isinstance(splits, str) else shares_text(splits))
+
+
+def _folder_path(name: str, folder: PathLike) -> str:
+    if not (isinstance(folder, str | os.PathLike) and os.fspath(folder)):
+        raise InputError(f"The {name} must be a folder; got {folder!r}.")
+    return files.absolute(os.fspath(folder))
+
+
+def _check_apart(source: str, output: str) -> None:
+    """Refuses an output that is the input, or is in it, or has it inside."""
+    both = [
+        os.path.realpath(path) if files.is_local(path) else path
+        for path in (source, output)
+    ]
+    a, b = (path.rstrip("/") + "/" for path in both)
+    if a.startswith(b) or b.startswith(a):
+        raise OutputError(
+            f"The output {output} and the input {source} must be separate, but one is "
+            "inside the other or they are the same. Give another output."
+        )
+
+
+def _choose(
+    folder: InputFolder, features: Sequence[str] | None
+) -> tuple[Mapping[str, FeatureSpec], Structure | None]:
+    """Returns the features that stay, and the structure of an element of them."""
+    if features is None:
+        return folder.specs, folder.structure
+    names = component_names(folder.specs, folder.structure)
+    chosen = [features] if isinstance(features, str) else list(features)
+    if not chosen:
+        raise OptionError("features", "must name at least one", features)
+    for name in chosen:
+        _check_feature("features", name, names)
+    specs = needed_features(chosen, folder.specs, folder.structure)
+    if folder.structure is None:
+        return specs, None
+    return specs, prune(folder.structure, set(chosen))
+
+
+def _check_feature(option: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        close = did_you_mean(name, known)
+        hint = f"; did you mean {close}?" if close else ""
+        raise OptionError(
+            option,
+            f"names a feature that examples do not have; they have "
+            f"{', '.join(known)}{hint}",
+            name,
+        )
+
+
+def prune(structure: Structure, chosen: Collection[str]) -> Structure | None:
+    """Returns a structure with only the chosen features.
+
+    Only dicts can lose some of their parts. None, which stands for a dict of all
+    features, if another kind would.
+    """
+    if all(leaf.feature in chosen for leaf in leaves(structure) if leaf.feature):
+        return structure
+    if isinstance(structure, Leaf) or structure.kind != "dict":
+        return None
+    pairs = []
+    for key, child in zip(structure.keys, structure.children, strict=True):
+        if any(leaf.feature in chosen for leaf in leaves(child)):
+            below = prune(child, chosen)
+            if below is None:
+                return None
+            pairs.append((key, below))
+    return Node(
+        "dict", tuple(key for key, _ in pairs), tuple(child for _, child in pairs)
+    )
+
+
+def _choose_group(folder: InputFolder, group_by: str | None) -> FeatureSpec | None:
+    names = component_names(folder.specs, folder.structure)
+    if group_by is None:
+        return folder.specs[_FILEPATH] if _FILEPATH in names else None
+    _check_feature("group_by", group_by, names)
+    return folder.specs[group_by]
+
+
+def _advice(folder: InputFolder) -> str:
+    if folder.described_by in (METADATA, SPEC_FILE):
+        return f"It does not fit {folder.described_by}. Restore the file."
+    if folder.described_by:
+        return (
+            f"The features follow from {folder.described_by}. Give another `schema`, "
+            "or the `features` that stay."
+        )
+    return (
+        "The features follow from the first examples. Give a `schema` that fits all "
+        "records, or the `features` that stay."
+    )
+
+
+def _watch(
+    stack: ExitStack, folder: InputFolder, progress: bool | None
+) -> Callable[[Any], Watch]:
+    """Returns a watcher that shows a progress bar."""
+    counts = [file.examples for file in folder.files]
+    total = None if None in counts else sum(count or 0 for count in counts)
+
+    def watch(_: Any) -> Watch:
+        # Not before the writers have started: its thread would keep them from forking.
+        bar = stack.enter_context(progress_bar(total, progress, "convert"))
+
+        def update(examples: int, seconds: float) -> None:
+            bar.update(examples - bar.n)
+
+        return update
+
+    return watch

@@ -1,0 +1,200 @@
+"""``replay_files``: files of TFRecords as ``tf.data``, whoever wrote them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from beam_pipeline.conversion.inference import FIRST, infer_features, with_dtypes
+from beam_pipeline.conversion.input_files import InputFile
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.schema import parse_schema
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.examples.decoding import arrow_columns
+from beam_pipeline.examples.spec import LISTS, FeatureSpec
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.read.choices import choose_parsing
+from beam_pipeline.read.parse_examples import (
+    PARSED_TOGETHER,
+    PARSING_THREADS,
+    make_parser,
+)
+from beam_pipeline.read.shard_streams import MIXED_SHARDS, SHUFFLE_BYTES, usable_cores
+from beam_pipeline.storage import files
+from beam_pipeline.storage.tfrecord import is_gzip, read_any_records
+
+_OPENING_THREADS = 32
+
+
+def replay_files(
+    filenames: files.PathLike | Sequence[files.PathLike],
+    *,
+    features: Sequence[str] | None = None,
+    as_supervised: Sequence[str] | None = None,
+    schema: files.PathLike | None = None,
+    dtypes: Mapping[str, str] | None = None,
+    batch_size: int | None = None,
+    drop_remainder: bool = False,
+    shuffle: bool | int = False,
+    seed: int = 0,
+    deterministic: bool = True,
+    encoded: Sequence[str] = (),
+    missing: Mapping[str, Any] | None = None,
+) -> tf.data.Dataset:
+    """Reads files of ``tf.train.Example``, whoever wrote them.
+
+    ::
+
+        train = replay_files(paths, as_supervised=("image", "class"))
+        test = replay_files(other_paths, as_supervised=("image", "id"))
+
+    What the files hold is, in this order: what ``schema`` says; the ``metadata.json``
+    in the files' folder or the one above; what the first 256 examples show. There, a
+    feature that always has one value is a single value; one that always has n values is
+    a list of n; any other is a list of any length. Bytes are texts.
+
+    Parameters
+    ----------
+    filenames : path, or sequence of them
+        Files compressed with GZIP or not; their content decides.
+    schema : path, optional
+        A schema of TensorFlow Metadata, ``schema.pbtxt``.
+    dtypes : mapping, optional
+        Feature to dtype: bytes become an array of it, integers other integers.
+    deterministic : bool
+        False: in the order in which examples are ready, which is faster.
+    features, as_supervised, batch_size, drop_remainder, shuffle, seed, encoded, missing
+        As in :func:`replay`.
+
+    Returns
+    -------
+    tf.data.Dataset
+        The number of elements is not known before they are read.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or holds other records, or a feature is not there.
+    OptionError
+        If another argument has a wrong value.
+    """
+    names = [filenames] if isinstance(filenames, str | os.PathLike) else filenames
+    paths = [files.absolute(os.fspath(name)) for name in names]
+    if not paths:
+        raise InputError("There are no files to read.")
+    if batch_size is not None and batch_size < 1:
+        raise OptionError("batch_size", "must be at least 1", batch_size)
+    metadata = _describe(paths, schema, dtypes or {})
+    parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
+    records = _read(paths, shuffle, seed, deterministic)
+    threads = min(usable_cores(), PARSING_THREADS)
+    parse = make_parser(parsing, {})
+    if parsing.is_fixed:
+        together = batch_size or PARSED_TOGETHER
+        batches = records.batch(together, drop_remainder).map(
+            parse, threads, deterministic
+        )
+        return (batches if batch_size else batches.unbatch()).prefetch(2)
+    elements = records.map(parse, threads, deterministic)
+    if batch_size is not None:
+        elements = elements.ragged_batch(batch_size, drop_remainder)
+    return elements.prefetch(2)
+
+
+def _describe(
+    paths: Sequence[str], schema: files.PathLike | None, dtypes: Mapping[str, str]
+) -> Metadata:
+    """Returns metadata with the features of the files."""
+    if schema is not None:
+        path = files.absolute(os.fspath(schema))
+        specs = parse_schema(files.read_bytes(path), path)
+        return Metadata(None, with_dtypes(specs, dtypes), (), {})
+    beside = _metadata_beside(paths[0])
+    if beside is not None and not dtypes:
+        return beside
+    sources = [InputFile(path, path, DEFAULT_SPLIT, 0) for path in paths]
+    loose = infer_features(sources, dtypes)
+    settled = _settle(loose, list(islice(_records(paths), FIRST)))
+    return Metadata(None, settled, (), {})
+
+
+def _metadata_beside(path: str) -> Metadata | None:
+    """Returns the metadata of a data set that a file belongs to."""
+    folder = path.rpartition("/")[0]
+    for holder in (folder, folder.rpartition("/")[0]):
+        if files.exists(files.join(holder, METADATA)):
+            metadata = Metadata.load(holder)
+            shards = (
+                s.file for split in metadata.splits.values() for s in split.shards
+            )
+            if path in {files.join(holder, file) for file in shards}:
+                return metadata
+    return None
+
+
+def _records(paths: Iterable[str]) -> Iterable[bytes]:
+    for path in paths:
+        with files.open_read(path) as file:
+            yield from read_any_records(file)
+
+
+def _settle(
+    specs: Mapping[str, FeatureSpec], records: Sequence[bytes]
+) -> dict[str, FeatureSpec]:
+    """Returns the specs with the lengths that these records have."""
+    if any(spec.sequence for spec in specs.values()):
+        return dict(specs)
+    columns = arrow_columns(records, False)
+    settled = {}
+    for name, spec in specs.items():
+        column = columns[name]
+        lengths = np.unique(
+            [len(value) for value in column if value.is_valid] or [0]
+        ).tolist()
+        shape = spec.shape
+        if spec.encoding in LISTS and len(lengths) == 1 and lengths[0]:
+            shape = () if lengths == [1] else (lengths[0],)
+        settled[name] = replace(spec, shape=shape, optional=column.null_count > 0)
+    return settled
+
+
+def _read(
+    paths: Sequence[str], shuffle: bool | int, seed: int, deterministic: bool
+) -> tf.data.Dataset:
+    def compression(path: str) -> str:
+        try:
+            with files.open_read(path) as file:
+                return "GZIP" if is_gzip(file) else ""
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error}") from error
+
+    with ThreadPoolExecutor(_OPENING_THREADS) as pool:
+        compressions = list(pool.map(compression, paths))
+    dataset = tf.data.Dataset.from_tensor_slices(
+        (tf.constant(list(paths), tf.string), tf.constant(compressions, tf.string))
+    )
+    if not shuffle and deterministic:
+        return dataset.flat_map(tf.data.TFRecordDataset)
+    if shuffle:
+        dataset = dataset.shuffle(len(paths), seed, reshuffle_each_iteration=True)
+    mixed = min(MIXED_SHARDS, len(paths))
+    dataset = dataset.interleave(
+        tf.data.TFRecordDataset,
+        cycle_length=mixed,
+        num_parallel_calls=min(usable_cores(), mixed),
+        deterministic=deterministic,
+    )
+    if shuffle:
+        first = next(iter(_records(paths)), b"")
+        fitting = max(SHUFFLE_BYTES // max(len(first), 1), 1)
+        room = fitting if shuffle is True else int(shuffle)
+        dataset = dataset.shuffle(room, seed, reshuffle_each_iteration=True)
+    return dataset

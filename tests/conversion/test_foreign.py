@@ -1,0 +1,522 @@
+"""Folders that other programs wrote, converted: what their features become."""
+
+import csv
+import gzip
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_pipeline import convert, replay
+from beam_pipeline.conversion import inference, input_files
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, RAW
+from beam_pipeline.read.original_records import read_original
+from beam_pipeline.read.verify import find_problems
+from beam_pipeline.storage.tfrecord import frame_record
+from tests.conversion.test_convert import (
+    expect_same_elements,
+    files_below,
+    records_in,
+    same_folders,
+)
+from tests.originals import write_like_tf_dataset, write_like_tfrecorder
+from tests.raising import raises
+
+pytestmark = pytest.mark.runs
+
+
+def feature_of(values):
+    values = values if isinstance(values, list) else [values]
+    first = values[0] if values else 0
+    if isinstance(first, float):
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    if isinstance(first, bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def example_of(**values):
+    features = {name: feature_of(value) for name, value in values.items()}
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    return example.SerializeToString()
+
+
+def write(path, *records, compressed=False):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = b"".join(map(frame_record, records))
+    path.write_bytes(gzip.compress(data) if compressed else data)
+    return path
+
+
+def convert_one(tmp_path, *records, **options):
+    """Converts one file; returns the specs and the elements."""
+    write(tmp_path / "in" / "a.tfrecord", *records)
+    metadata = convert(tmp_path / "in", tmp_path / "out", **options)
+    assert records_in(tmp_path / "out", "records") == list(records)
+    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+    return metadata.features, list(replay(str(tmp_path / "out")).as_numpy_iterator())
+
+
+def shapes_of(specs):
+    return {name: (spec.shape, spec.optional) for name, spec in specs.items()}
+
+
+# What follows from examples
+
+
+def test_one_record_has_single_values_and_fixed_lists(tmp_path):
+    record = example_of(n=5, x=[1.5, 2.5], t=b"\xff\0", several=[b"a", b"b"])
+    specs, (element,) = convert_one(tmp_path, record)
+    assert {name: spec.dtype for name, spec in specs.items()} == {
+        "n": "int64", "several": "string", "t": "string", "x": "float32"
+    }  # fmt: skip
+    assert shapes_of(specs) == {
+        "n": ((), False), "several": ((2,), False), "t": ((), False), "x": ((2,), False)
+    }  # fmt: skip
+    assert element["n"] == 5
+    assert element["t"] == b"\xff\0"
+    assert element["x"].tolist() == [1.5, 2.5]
+    assert element["several"].tolist() == [b"a", b"b"]
+
+
+def test_lengths_and_missing_features_follow_from_all_examples(tmp_path, monkeypatch):
+    monkeypatch.setattr(inference, "FIRST", 2)
+    records = [example_of(n=1, x=[1.0], m=[1, 2], late=7, e=[1])] * 2
+    records += [example_of(n=2, x=[1.0, 2.0], m=[3, 4], e=[])]
+    specs, elements = convert_one(tmp_path, *records)
+    assert shapes_of(specs) == {
+        "e": ((None,), False),
+        "late": ((), True),
+        "m": ((2,), False),
+        "n": ((), False),
+        "x": ((None,), False),
+    }
+    assert [x["n"] for x in elements] == [1, 1, 2]
+    assert [x["x"].tolist() for x in elements] == [[1], [1], [1, 2]]
+    assert [x["late"].tolist() for x in elements] == [[7], [7], []]
+    assert [x["e"].tolist() for x in elements] == [[1], [1], []]
+
+
+@pytest.mark.parametrize("count", [255, 256, 257, 600])
+def test_any_number_of_records(tmp_path, count):
+    records = [example_of(i=i, x=[float(i)] * (1 + i % 3)) for i in range(count)]
+    specs, elements = convert_one(tmp_path, *records, elements_per_file=100)
+    assert shapes_of(specs) == {"i": ((), False), "x": ((None,), False)}
+    assert [int(x["i"]) for x in elements] == list(range(count))
+    assert [len(x["x"]) for x in elements] == [1 + i % 3 for i in range(count)]
+
+
+def test_statistics_count_the_values(tmp_path):
+    convert_one(tmp_path, example_of(x=[1.0, 2.0]), example_of(x=[6.0]), example_of())
+    metadata = convert(tmp_path / "in", tmp_path / "again")
+    found = metadata.splits["records"].statistics["features"]["x"]
+    assert (found["count"], found["mean"], found["max"]) == (3, 3.0, 6.0)
+
+
+def test_a_feature_without_a_value_has_no_type(tmp_path):
+    empty = tf.train.Example(
+        features=tf.train.Features(feature={"none": tf.train.Feature()})
+    )
+    specs, elements = convert_one(
+        tmp_path, example_of(n=1), example_of(n=1) + empty.SerializeToString()
+    )
+    assert list(specs) == ["n"]
+    assert len(elements) == 2
+
+
+def test_no_records_need_a_schema(tmp_path):
+    write(tmp_path / "in" / "a.tfrecord")
+    with raises(InputError, naming="--schema"):
+        convert(tmp_path / "in", tmp_path / "out")
+    (tmp_path / "x.pbtxt").write_text('feature { name: "n" type: INT shape {} }')
+    metadata = convert(tmp_path / "in", tmp_path / "out", schema=tmp_path / "x.pbtxt")
+    assert metadata.splits["records"].examples == 0
+    assert list(replay(str(tmp_path / "out"))) == []
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_another_type_is_an_error_that_names_both(tmp_path, monkeypatch, at):
+    monkeypatch.setattr(inference, "FIRST", 2)
+    records = [example_of(x=1)] * at + [example_of(x=b"1")]
+    path = write(tmp_path / "in" / "a.tfrecord", *records)
+    facts = [f"{path}, record {at}", "x"]
+    with raises(InputError, naming=facts + ([f"{path}, record 0"] if at < 2 else [])):
+        convert(tmp_path / "in", tmp_path / "out")
+    assert not (tmp_path / "out" / "metadata.json").exists()
+
+
+def test_a_feature_that_comes_late_is_an_error_that_names_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(inference, "FIRST", 2)
+    records = [example_of(x=1)] * 3 + [example_of(x=1, late=1)]
+    path = write(tmp_path / "in" / "a.tfrecord", *records)
+    with raises(InputError, naming=[f"{path}, record 3", "late", "--schema"]):
+        convert(tmp_path / "in", tmp_path / "out")
+    metadata = convert(tmp_path / "in", tmp_path / "out", features=["x"])
+    assert list(metadata.features) == ["x"]
+    assert records_in(tmp_path / "out", "records") == [example_of(x=1)] * 4
+
+
+def test_the_first_examples_of_each_split_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(inference, "FIRST", 1)
+    write(tmp_path / "in" / "a" / "0.tfr", example_of(x=1), example_of(x=2))
+    write(tmp_path / "in" / "b" / "0.tfr")
+    write(tmp_path / "in" / "b" / "1.tfr", example_of(y=2.0))
+    metadata = convert(tmp_path / "in", tmp_path / "out")
+    assert shapes_of(metadata.features) == {"x": ((), True), "y": ((), True)}
+    assert {n: s.examples for n, s in metadata.splits.items()} == {"a": 2, "b": 1}
+
+
+def test_sequence_examples_are_known_by_their_lists(tmp_path):
+    def sequence(*steps):
+        lists = tf.train.FeatureList(feature=[feature_of(list(s)) for s in steps])
+        example = tf.train.SequenceExample(
+            context=tf.train.Features(feature={"n": feature_of(len(steps))}),
+            feature_lists=tf.train.FeatureLists(feature_list={"s": lists}),
+        )
+        return example.SerializeToString()
+
+    records = [sequence((1.0, 2.0)), sequence(), sequence((1.0, 2.0), (3.0, 4.0))]
+    specs, elements = convert_one(tmp_path, *records)
+    assert shapes_of(specs) == {"n": ((), False), "s": ((None, 2), False)}
+    assert specs["s"].sequence
+    assert [x["s"].tolist() for x in elements] == [
+        [[1, 2]], [], [[1, 2], [3, 4]]
+    ]  # fmt: skip
+    write(tmp_path / "ragged" / "a.tfr", sequence((1.0, 2.0), (1.0,)))
+    with raises(InputError, naming=["s", "record 0"]):
+        convert(tmp_path / "ragged", tmp_path / "out2")
+    late = write(tmp_path / "late" / "a.tfr", *records, sequence((1.0,)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inference, "FIRST", 3)
+        with raises(InputError, naming=["s", f"{late}, record 3"]):
+            convert(tmp_path / "late", tmp_path / "out2")
+
+
+# Files
+
+
+def test_files_are_read_by_their_content(tmp_path):
+    records = [example_of(i=i) for i in range(6)]
+    write(tmp_path / "in" / "train-00000-of-00002", *records[:2], compressed=True)
+    write(tmp_path / "in" / "train-00001-of-00002", *records[2:4])
+    write(tmp_path / "in" / "test" / "0.tfrecord.gz", *records[4:])
+    (tmp_path / "in" / "notes.csv").write_text("a,b")
+    before = {
+        n: (tmp_path / "in" / n).read_bytes() for n in files_below(tmp_path / "in")
+    }
+    metadata = convert(tmp_path / "in", tmp_path / "out")
+    assert records_in(tmp_path / "out", "train") == records[:4]
+    assert records_in(tmp_path / "out", "test") == records[4:]
+    assert metadata.elements.options["ignored_files"] == 1
+    after = {
+        n: (tmp_path / "in" / n).read_bytes() for n in files_below(tmp_path / "in")
+    }
+    assert after == before
+
+
+def test_a_folder_without_records_is_an_error(tmp_path):
+    with raises(InputError, naming=tmp_path / "none"):
+        convert(tmp_path / "none", tmp_path / "out")
+    (tmp_path / "in").mkdir()
+    with raises(InputError, naming=[tmp_path / "in", 0]):
+        convert(tmp_path / "in", tmp_path / "out")
+    (tmp_path / "in" / "a.wav").write_bytes(b"")
+    with raises(InputError, naming=["a.wav", 1]):
+        convert(tmp_path / "in", tmp_path / "out")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_damage_is_an_error_that_names_file_and_record(
+    tmp_path, compressed, monkeypatch
+):
+    monkeypatch.setattr(inference, "FIRST", 2)
+    write(tmp_path / "in" / "0.tfr", example_of(i=0))
+    plain = [frame_record(example_of(i=i)) for i in range(5)]
+    data = bytearray(b"".join(plain))
+    data[len(plain[0]) * 4 + 20] ^= 1
+    path = tmp_path / "in" / "1.tfr"
+    path.write_bytes(gzip.compress(data) if compressed else data)
+    with raises(InputError, naming=f"{path}, record 4"):
+        convert(tmp_path / "in", tmp_path / "out")
+    assert files_below(tmp_path / "out") == []
+    whole = gzip.compress(b"".join(plain)) if compressed else b"".join(plain)
+    path.write_bytes(whole[:-1])
+    with raises(InputError, naming=[path, "record"]):
+        convert(tmp_path / "in", tmp_path / "out")
+    assert files_below(tmp_path / "out") == []
+
+
+def test_records_of_something_else_are_an_error(tmp_path):
+    path = write(tmp_path / "in" / "0.tfr", example_of(i=0), b"not a message")
+    with raises(InputError, naming=f"{path}, record 1"):
+        convert(tmp_path / "in", tmp_path / "out")
+
+
+def test_metadata_of_another_program_describe_nothing(tmp_path):
+    write(tmp_path / "in" / "0.tfr", example_of(i=0))
+    (tmp_path / "in" / "metadata.json").write_text('{"name": "x"}')
+    assert convert(tmp_path / "in", tmp_path / "out").splits["records"].examples == 1
+    (tmp_path / "in" / "metadata.json").write_text('{"format_version": ')
+    with raises(InputError, naming="metadata.json"):
+        convert(tmp_path / "in", tmp_path / "out2")
+
+
+# Splits
+
+
+def test_examples_without_a_path_are_split_by_their_place(tmp_path, monkeypatch):
+    for k in range(3):
+        write(
+            tmp_path / "in" / f"{k}.tfr", *[example_of(i=40 * k + i) for i in range(40)]
+        )
+    metadata = convert(tmp_path / "in", tmp_path / "out", splits="train=.8,eval=.2")
+    assert metadata.elements.options["group_by"] is None
+    counts = {name: entry.examples for name, entry in metadata.splits.items()}
+    assert sum(counts.values()) == 120
+    assert 10 < counts["eval"] < 40
+    convert(tmp_path / "in", tmp_path / "again", splits={"train": 4, "eval": 1})
+    assert same_folders(tmp_path / "out", tmp_path / "again")
+    monkeypatch.setattr(input_files, "_RECORDS_TOGETHER", 7)
+    convert(tmp_path / "in", tmp_path / "by-seven", splits={"train": 4, "eval": 1})
+    for split in metadata.splits:
+        found = records_in(tmp_path / "by-seven", split)
+        assert found == records_in(tmp_path / "out", split)
+
+
+def test_a_group_of_any_type_stays_in_one_split(tmp_path):
+    rng = np.random.default_rng(0)
+    keys = [int(k) for k in rng.integers(0, 20, 200)]
+    records = [
+        example_of(key=k, text=b"t%d" % k, several=[k, -k], x=float(i))
+        for i, k in enumerate(keys)
+    ]
+    write(tmp_path / "in" / "a.tfr", *records)
+    for name in ("key", "text", "several"):
+        out = str(tmp_path / name)
+        convert(tmp_path / "in", out, splits="a=.5,b=.5", group_by=name)
+        found = [
+            {int(x["key"]) for x in replay(out, split=split).as_numpy_iterator()}
+            for split in ("a", "b")
+        ]
+        assert set() not in found
+        assert found[0] & found[1] == set()
+    path = write(tmp_path / "in" / "b.tfr", example_of(x=1.0))
+    with raises(InputError, naming=[f"{path}, record 0", "key"]):
+        convert(tmp_path / "in", tmp_path / "out", splits="a=1,b=1", group_by="key")
+
+
+# Schemas and dtypes
+
+SCHEMA = """
+feature { name: "n" type: INT presence { min_fraction: 1 } shape {} }
+feature { name: "x" type: FLOAT presence { min_fraction: 1 } }
+feature { name: "late" type: BYTES value_count { min: 1 max: 1 } }
+"""
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_schema_describes_what_examples_do_not_show(tmp_path, beside):
+    records = [example_of(n=1, x=[1.0, 2.0])] * 3
+    write(tmp_path / "in" / "a.tfr", *records)
+    path = tmp_path / ("in" if beside else ".") / "schema.pbtxt"
+    path.write_text(SCHEMA)
+    options = {} if beside else {"schema": path}
+    metadata = convert(tmp_path / "in", tmp_path / "out", **options)
+    assert shapes_of(metadata.features) == {
+        "late": ((), True), "n": ((), False), "x": ((None,), False)
+    }  # fmt: skip
+    element = next(replay(str(tmp_path / "out")).as_numpy_iterator())
+    assert element["late"].tolist() == []
+    for wrong in (example_of(x=1.0), example_of(n=[1, 2], x=1.0), example_of(n=b"")):
+        bad = write(tmp_path / "in" / "b.tfr", *records, wrong)
+        with raises(InputError, naming=f"{bad}, record 3"):
+            convert(tmp_path / "in", tmp_path / "out", overwrite=True, **options)
+
+
+def test_a_schema_that_is_not_there_is_an_error(tmp_path):
+    write(tmp_path / "in" / "a.tfr", example_of(n=1))
+    with raises(OptionError, "schema", naming="there-is-none"):
+        convert(tmp_path / "in", tmp_path / "out", schema="there-is-none")
+
+
+def test_dtypes_of_bytes_and_integers(tmp_path):
+    values = np.arange(6, dtype="<i2")
+    records = [example_of(raw=values[:n].tobytes(), n=n, b=n % 2) for n in (2, 6, 0)]
+    write(tmp_path / "in" / "a.tfr", *records)
+    metadata = convert(
+        tmp_path / "in", tmp_path / "out",
+        dtypes={"raw": "int16", "n": "int32", "b": "bool"},
+    )  # fmt: skip
+    specs = metadata.features
+    assert (specs["raw"].encoding, specs["raw"].shape) == (RAW, (None,))
+    assert (specs["n"].encoding, specs["n"].dtype) == (INT64_LIST, "int32")
+    elements = list(replay(str(tmp_path / "out")).as_numpy_iterator())
+    assert [x["raw"].tolist() for x in elements] == [[0, 1], [0, 1, 2, 3, 4, 5], []]
+    assert [(x["n"], x["b"]) for x in elements] == [(2, False), (6, False), (0, False)]
+    assert elements[0]["raw"].dtype == np.int16
+    assert elements[0]["n"].dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "facts"),
+    [
+        ({"rwa": "int8"}, ["rwa", "raw"]),
+        ({"raw": "int"}, None),
+        ({"raw": "object"}, ["object"]),
+        ({"raw": "nothing"}, ["nothing"]),
+        ({"n": "float32"}, ["float32"]),
+        ({"n": "uint64"}, ["uint64"]),
+        ({"x": "float64"}, ["float64"]),
+    ],
+)
+def test_wrong_dtypes(tmp_path, dtypes, facts):
+    write(tmp_path / "in" / "a.tfr", example_of(raw=b"12345678", n=1, x=1.0))
+    if facts is None:
+        convert(tmp_path / "in", tmp_path / "out", dtypes=dtypes)
+        return
+    with raises(OptionError, naming=facts):
+        convert(tmp_path / "in", tmp_path / "out", dtypes=dtypes)
+
+
+def test_values_that_a_dtype_does_not_hold(tmp_path):
+    records = [example_of(raw=b"1234", n=1), example_of(raw=b"123", n=300)]
+    path = write(tmp_path / "in" / "a.tfr", *records)
+    with raises(InputError, naming=[f"{path}, record 1", "raw"]):
+        convert(tmp_path / "in", tmp_path / "out", dtypes={"raw": "float32"})
+    with raises(InputError, naming=[f"{path}, record 1", "n", 300]):
+        convert(tmp_path / "in", tmp_path / "out", dtypes={"n": "uint8"})
+
+
+# Two older libraries
+
+
+def elements_of_tf_dataset():
+    rng = np.random.default_rng(0)
+    for i in range(11):
+        real, imag = rng.normal(size=(2, 6)).astype(np.float32)
+        yield {
+            "signal": real + 1j * imag,
+            "image": rng.integers(0, 9, (2, 3)).astype(np.int32),
+            "filepath": b"sounds/%d.wav" % (i // 2),
+            "target": i,
+            "x": real,
+        }
+
+
+TF_DATASET = {
+    "signal": tf.TensorSpec([6], tf.complex64),
+    "image": tf.TensorSpec([2, 3], tf.int32),
+    "filepath": tf.TensorSpec([], tf.string),
+    "target": tf.TensorSpec([], tf.int64),
+    "x": tf.TensorSpec([6], tf.float32),
+}
+
+
+@pytest.fixture
+def tf_dataset(tmp_path):
+    dataset = tf.data.Dataset.from_generator(
+        elements_of_tf_dataset, output_signature=TF_DATASET
+    )
+    return write_like_tf_dataset(dataset.batch(4), tmp_path / "old", 3)
+
+
+def as_dicts(dataset):
+    """The examples of batches, sorted by their target."""
+    elements = dataset.unbatch().as_numpy_iterator()
+    return sorted(elements, key=lambda element: element["target"])
+
+
+def test_a_folder_of_tf_dataset_becomes_ours(tf_dataset, tmp_path):
+    out = str(tmp_path / "out")
+    metadata = convert(tf_dataset, out, elements_per_file=4)
+    assert metadata.elements.batch_size == 4
+    assert metadata.features["x"].encoding == FLOAT_LIST
+    assert metadata.features["target"].encoding == INT64_LIST
+    assert metadata.features["signal"].encoding == RAW
+    assert [s.examples for s in metadata.splits["records"].shards] == [4, 4, 3]
+    old, new = read_original(tf_dataset), replay(out)
+    assert new.element_spec == old.element_spec
+    expect_same_elements(
+        tf.data.Dataset.from_tensor_slices(list_columns(as_dicts(new))),
+        tf.data.Dataset.from_tensor_slices(list_columns(as_dicts(old))),
+    )
+    with open(f"{out}/{metadata.splits['records'].shards[0].file}", "rb") as file:
+        assert file.read(2) == b"\x1f\x8b"
+
+
+def list_columns(elements):
+    return {name: np.stack([e[name] for e in elements]) for name in sorted(elements[0])}
+
+
+def test_splits_and_features_of_tf_dataset(tf_dataset, tmp_path):
+    out = str(tmp_path / "out")
+    metadata = convert(
+        tf_dataset, out, features=["signal", "target"], splits="a=.5,b=.5"
+    )
+    assert metadata.elements.options["group_by"] == "filepath"
+    assert list(metadata.features) == ["signal", "target"]
+    files = [
+        {int(x["target"]) // 2 for x in as_dicts(replay(out, split=split))}
+        for split in ("a", "b")
+    ]
+    assert files[0] & files[1] == set()
+    assert files[0] | files[1] == set(range(6))
+
+
+def test_a_record_that_tf_dataset_did_not_write_is_an_error(tf_dataset, tmp_path):
+    path = write(tmp_path / "old" / "zz.tfrecord", example_of(signal=1))
+    with raises(InputError, naming=f"{path}, record 0"):
+        convert(tf_dataset, tmp_path / "out")
+
+
+class Chunks:
+    """An example of TFRecorder: rows ``name, label`` of a list, cut into chunks."""
+
+    FIELDS = (("label", "int"), ("data", "array"), ("name", "text"))
+
+    def __init__(self, name, label, data=None):
+        self.name, self.label, self.data = name, int(label), data
+
+    @classmethod
+    def from_csv_row(cls, row):
+        return cls(*row)
+
+    def load(self):
+        self.data = np.full(25, self.label, np.float32)
+
+    def split(self):
+        cut = range(0, len(self.data), 10)
+        return [Chunks(self.name, self.label, self.data[i : i + 10]) for i in cut]
+
+    def to_csv_row(self):
+        return [self.name, self.label]
+
+    def release(self):
+        self.data = None
+
+
+def test_a_folder_of_tfrecorder_becomes_ours(tmp_path):
+    with (tmp_path / "list.csv").open("w", newline="") as file:
+        csv.writer(file).writerows((f"song{i}", i) for i in range(10))
+    write_like_tfrecorder(
+        tmp_path / "old", Chunks, tmp_path / "list.csv", file_bytes=300
+    )
+    assert len(os.listdir(tmp_path / "old" / "train")) > 3
+    out = str(tmp_path / "out")
+    metadata = convert(tmp_path / "old", out, dtypes={"data": "float32"})
+    assert {n: s.examples for n, s in metadata.splits.items()} == {
+        "eval": 6, "train": 24
+    }  # fmt: skip
+    assert metadata.elements.options["ignored_files"] == 2
+    assert metadata.features["data"].dtype == "float32"
+    found = []
+    for split in metadata.splits:
+        elements = list(replay(out, split=split).as_numpy_iterator())
+        for i, element in enumerate(elements):
+            label = int(element["label"])
+            assert element["name"].decode() == f"song{label}"
+            assert element["data"].tolist() == [label] * (10, 10, 5)[i % 3]
+            found.append(label)
+    assert sorted(found) == [i for i in range(10) for _ in range(3)]

@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_pipeline import record_examples, replay_files
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.storage.tfrecord import frame_record
+
+
+def feature(value):
+    if isinstance(value[0], bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=value))
+    if isinstance(value[0], float):
+        return tf.train.Feature(float_list=tf.train.FloatList(value=value))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+
+
+def example(**values):
+    features = {name: feature(value) for name, value in values.items()}
+    message = tf.train.Example(features=tf.train.Features(feature=features))
+    return message.SerializeToString()
+
+
+def write(path, records, compression=""):
+    with tf.io.TFRecordWriter(str(path), compression) as file:
+        for record in records:
+            file.write(record)
+    return str(path)
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """Files of another program: one compressed, one not."""
+    records = [
+        example(
+            image=[b"jpeg%d" % i],
+            label=[i % 3],
+            box=[0.0, 1.0 * i],
+            words=[b"a"] * (i % 2 + 1),
+        )
+        for i in range(20)
+    ]
+    return [
+        write(tmp_path / "a.tfrecord", records[:12]),
+        write(tmp_path / "b.tfrec", records[12:], "GZIP"),
+    ]
+
+
+def test_what_the_first_examples_show(foreign):
+    found = list(replay_files(foreign))
+    assert [int(e["label"]) for e in found] == [i % 3 for i in range(20)]
+    assert found[3]["image"].numpy() == b"jpeg3"
+    assert found[3]["box"].numpy().tolist() == [0.0, 3.0]
+    assert [len(e["words"]) for e in found] == [i % 2 + 1 for i in range(20)]
+
+
+def test_labelled_and_unlabelled_ordered_and_not(foreign):
+    labelled = replay_files(foreign, as_supervised=("image", "label"))
+    assert [int(label) for _, label in labelled] == [i % 3 for i in range(20)]
+    unordered = replay_files(
+        foreign, as_supervised=("image", "label"), deterministic=False
+    )
+    assert sorted(image.numpy() for image, _ in unordered) == sorted(
+        b"jpeg%d" % i for i in range(20)
+    )
+
+
+def test_batches_are_ragged_where_lengths_differ(foreign):
+    (first, *_) = replay_files(foreign, batch_size=4)
+    assert first["label"].shape == (4,)
+    assert first["words"].row_lengths().numpy().tolist() == [1, 2, 1, 2]
+    fixed = replay_files(
+        foreign, features=["label", "box"], batch_size=8, drop_remainder=True
+    )
+    assert fixed.element_spec["box"].shape == (8, 2)
+    assert len(list(fixed)) == 2
+
+
+def test_shuffled(foreign):
+    orders = [
+        [e["image"].numpy() for e in replay_files(foreign, shuffle=True, seed=seed)]
+        for seed in (0, 0, 1)
+    ]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(b"jpeg%d" % i for i in range(20))
+
+
+def test_dtypes_and_a_schema(tmp_path):
+    values = np.arange(6, dtype=np.float32)
+    path = write(tmp_path / "x.tfr", [example(data=[values.tobytes()], label=[7])])
+    (found,) = replay_files(path, dtypes={"data": "float32", "label": "int32"})
+    assert found["data"].numpy().tolist() == values.tolist()
+    assert found["label"].dtype == tf.int32
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text(
+        'feature { name: "label" type: INT shape {} presence { min_count: 1 } }'
+    )
+    (found,) = replay_files(path, schema=schema)
+    assert set(found) == {"label"}
+
+
+def test_files_of_our_own_have_metadata(tmp_path):
+    rows = [{"x": np.full((2, 3), i, np.int16), "n": i} for i in range(10)]
+    folder = record_examples(rows, tmp_path / "out", 4)
+    files = sorted(str(p) for p in (tmp_path / "out").glob("*.gz"))
+    found = list(replay_files(files[1:]))
+    assert [int(e["n"]) for e in found] == [4, 5, 6, 7, 8, 9]
+    assert found[0]["x"].numpy().tolist() == rows[4]["x"].tolist()
+    assert folder == str(tmp_path / "out")
+
+
+def test_a_length_that_looks_like_gzip(tmp_path):
+    """35615 is 1f 8b in little-endian order."""
+    payload = example(data=[b"x" * 35589])
+    assert len(payload) == 35615
+    (tmp_path / "x.tfr").write_bytes(frame_record(payload))
+    (found,) = replay_files(tmp_path / "x.tfr")
+    assert found["data"].numpy() == b"x" * 35589
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "word"),
+    [
+        ({"features": ["lable"]}, InputError, "label"),
+        ({"batch_size": 0}, OptionError, "batch_size"),
+        ({"dtypes": {"lable": "int32"}}, OptionError, "label"),
+    ],
+)
+def test_wrong_arguments(foreign, options, error, word):
+    with pytest.raises(error, match=word):
+        replay_files(foreign, **options)
+
+
+def test_files_that_are_not_there(tmp_path):
+    with pytest.raises(InputError, match=r"x\.tfr"):
+        replay_files(tmp_path / "x.tfr")
+    with pytest.raises(InputError, match="no files"):
+        replay_files([])

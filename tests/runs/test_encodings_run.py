@@ -1,0 +1,303 @@
+"""Whole runs with encodings: what is replayed, and what else reads the data set."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from beam_pipeline import Metadata, record
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.claim import claim_output
+from beam_pipeline.dataset.work_folder import WORK_FOLDER
+from beam_pipeline.errors import InputError, OutputError, RecipeError
+from beam_pipeline.examples.images import decode_image, encode_image
+from beam_pipeline.examples.spec import IMAGES
+from beam_pipeline.examples.tensor_proto import decode_tensor, encode_tensor
+from beam_pipeline.read.replay import replay
+from beam_pipeline.read.verify import find_problems
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
+from tests.raising import assert_names, raises
+from tests.sounds import write_corpus
+
+pytestmark = pytest.mark.runs
+
+MEL = "log_mel(n_fft=128,hop=64,n_mels=12)"
+FEATURES = {
+    "mel": MEL,
+    "level": MEL,
+    "image": f"{MEL}|as_image()",
+    "photo": f"{MEL}|as_image()",
+    "pixels": f"{MEL}|as_image()",
+    "spectrum": "tests.sounds:spectrum",
+    "pcm": "identity(dtype='int16')",
+    "text": "tests.sounds:name_of_level",
+    "first": "tests.sounds:first_sample",
+}
+ENCODINGS: dict[str, Any] = {
+    "mel": "tensor",
+    "level": "raw",
+    "image": "png",
+    "photo": "jpeg",
+    "pixels": "int64_list",
+    "spectrum": "tensor",
+    "pcm": "tensor",
+    "text": "tensor",
+    "first": "tensor",
+}
+OPTIONS: dict[str, Any] = {
+    "win_len": 500, "splits": "train=.5,test=.5", "features": FEATURES,
+    "elements_per_file": 8,
+}  # fmt: skip
+
+
+class Runs(NamedTuple):
+    """The data set with these encodings, and the one with the default encodings."""
+
+    sounds: Path
+    folder: Path
+    metadata: Metadata
+    plain_folder: Path
+    plain: Metadata
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    root = tmp_path_factory.mktemp("encodings")
+    write_corpus(root / "in")
+    folder, plain_folder = root / "out", root / "plain"
+    metadata = record(
+        root / "in",
+        folder,
+        workers=1,
+        **OPTIONS,
+        encodings=ENCODINGS,
+    )
+    plain = record(root / "in", plain_folder, workers=1, **OPTIONS)
+    return Runs(root / "in", folder, metadata, plain_folder, plain)
+
+
+def examples_of(folder: Path, **options: Any) -> list[dict[str, Any]]:
+    return list(replay(str(folder), split="train", **options).as_numpy_iterator())
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def expect_equal(found: dict[str, Any], plain: dict[str, Any]) -> None:
+    """Every value is that of the default encoding; a JPEG is that of its pixels."""
+    assert list(found) == list(plain)
+    for name, value in plain.items():
+        wanted = np.asarray(value)
+        if name == "photo":
+            photo = encode_image(wanted, "jpeg")
+            wanted = decode_image(photo, "jpeg", np.uint8, wanted.shape)
+            assert (wanted != value).any()
+        assert np.asarray(found[name]).dtype == wanted.dtype
+        np.testing.assert_array_equal(found[name], wanted)
+
+
+def test_the_specs_differ_in_their_encodings_alone(runs: Runs) -> None:
+    found = {name: spec.encoding for name, spec in runs.metadata.features.items()}
+    plain = {name: spec.encoding for name, spec in runs.plain.features.items()}
+    assert found == {**plain, **ENCODINGS}
+    assert all(plain[name] != encoding for name, encoding in ENCODINGS.items())
+    assert runs.metadata.splits["train"].statistics == (
+        runs.plain.splits["train"].statistics
+    )
+
+
+def test_replay_restores_every_encoding(runs: Runs) -> None:
+    dataset = replay(str(runs.folder), split="train")
+    for name, spec in runs.metadata.features.items():
+        assert tuple(dataset.element_spec[name].shape) == spec.shape
+    found, plain = examples_of(runs.folder), examples_of(runs.plain_folder)
+    assert len(found) == len(plain) == int(dataset.cardinality()) > 20
+    for one, other in zip(found, plain, strict=True):
+        expect_equal(one, other)
+    assert {one["text"] for one in found} == {"läut".encode()}
+
+
+def test_replay_restores_them_in_batches(runs: Runs) -> None:
+    options: dict[str, Any] = {"batch_size": 7, "drop_remainder": True}
+    dataset = replay(str(runs.folder), split="train", **options)
+    for name, spec in runs.metadata.features.items():
+        assert tuple(dataset.element_spec[name].shape) == (7, *spec.shape)
+    plain = examples_of(runs.plain_folder)
+    batches = list(dataset.as_numpy_iterator())
+    assert len(batches) == len(plain) // 7 == int(dataset.cardinality())
+    for number, batch in enumerate(batches):
+        for i in range(7):
+            one = {name: values[i] for name, values in batch.items()}
+            expect_equal(one, plain[7 * number + i])
+    pairs = replay(
+        str(runs.folder), split="train", batch_size=7, as_supervised=("image", "target")
+    )
+    for (images, targets), batch in zip(
+        pairs.as_numpy_iterator(), batches, strict=False
+    ):
+        np.testing.assert_array_equal(images, batch["image"])
+        np.testing.assert_array_equal(targets, batch["target"])
+
+
+@pytest.mark.parametrize("batch_size", [None, 7])
+def test_encoded_features_stay_as_they_are_stored(
+    runs: Runs, batch_size: int | None
+) -> None:
+    names = ["image", "photo", "pcm"]
+    found = examples_of(runs.folder, encoded=names, batch_size=batch_size)
+    plain = examples_of(runs.plain_folder, batch_size=batch_size)
+    for one, other in zip(found, plain, strict=True):
+        encoders = {
+            "image": lambda image: encode_image(image, "png"),
+            "photo": lambda image: encode_image(image, "jpeg"),
+            "pcm": encode_tensor,
+        }
+        for name, encode in encoders.items():
+            stored, values = one[name], other[name]
+            if batch_size is None:
+                stored, values = [stored], [values]
+            assert list(stored) == [encode(value) for value in values]
+        np.testing.assert_array_equal(one["mel"], other["mel"])
+
+
+def test_protobuf_and_tensorflow_read_them(runs: Runs) -> None:
+    """Without any code of the package between the file and the test."""
+    import tensorflow as tf
+
+    shards = [
+        str(runs.folder / shard.file) for shard in runs.metadata.splits["train"].shards
+    ]
+    records = tf.data.TFRecordDataset(shards, "GZIP")
+    plain = examples_of(runs.plain_folder)
+    for stored, wanted in zip(records, plain, strict=True):
+        values = tf.train.Example.FromString(stored.numpy()).features.feature
+        (mel,) = values["mel"].bytes_list.value
+        (image,) = values["image"].bytes_list.value
+        (level,) = values["level"].bytes_list.value
+        assert tf.io.parse_tensor(mel, tf.float32).numpy().tolist() == (
+            wanted["mel"].tolist()
+        )
+        assert decode_tensor(mel).tolist() == wanted["mel"].tolist()
+        pixels = tf.io.decode_png(image).numpy()[:, :, 0]
+        assert pixels.tolist() == wanted["image"].tolist()
+        assert level == wanted["level"].tobytes()
+        assert list(values["pixels"].int64_list.value) == (
+            wanted["pixels"].ravel().tolist()
+        )
+
+
+def test_two_workers_write_the_same_bytes(runs: Runs, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    record(runs.sounds, out, workers=2, **OPTIONS, encodings=ENCODINGS)
+    assert digests(out) == digests(runs.folder)
+
+
+def test_the_recipe_of_the_data_set_repeats_it(
+    runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = runs.folder / "metadata.json"
+    words = ["--input", runs.sounds, "--recipe", recipe]
+    out = tmp_path / "out"
+    assert main([*map(str, ["record", *words, "--output", out])]) == 0
+    assert digests(out) == digests(runs.folder)
+    assert json.loads(recipe.read_text())["recipe"]["encodings"] == (
+        dict(sorted(ENCODINGS.items()))
+    )
+    capsys.readouterr()
+    # The same again is complete; another encoding is another data set.
+    assert main([*map(str, ["record", *words, "--output", out])]) == 0
+    assert_names(capsys.readouterr().out, "complete")
+    other = [*words, "--output", out, "--encoding", "image=tensor"]
+    assert main([*map(str, ["record", *other])]) == 2
+    assert_names(capsys.readouterr().err, "--encoding", "{'image': 'tensor'}", "'png'")
+    assert digests(out) == digests(runs.folder)
+
+
+def test_what_else_reads_the_data_set(
+    runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(find_problems(str(runs.folder), runs.metadata)) == []
+    picture = tmp_path / "examples.png"
+    words = ["show", str(runs.folder), "-n", "1", "--plot", str(picture)]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert_names(shown, "uint8 (6, 12)", "'läut'", "int16 (500,)", "float32 (6, 12)")
+    assert picture.stat().st_size > 1000
+    words = ["plan", "--input", str(runs.sounds), "--win-len", "500"]
+    words += ["--feature", f"image={FEATURES['image']}", "--encoding", "image=png"]
+    assert main(words) == 0
+    assert_names(capsys.readouterr().out, "uint8 as png")
+
+
+@pytest.mark.parametrize(
+    ("encodings", "field", "facts"),
+    [
+        ({"mel": "png"}, "encodings: mel",
+         ["float32", "(6, 12)", "uint8", "|as_image()", "'png'"]),
+        ({"image": "png", "text": "raw"}, "encodings: text", ["string", "()"]),
+        ({"imaeg": "png"}, "encodings", ["did you mean image?", "'imaeg'"]),
+        ({"class": "tensor"}, "encodings", ["'class'"]),
+        ({"image": "gif"}, "encodings: image", ["png", "jpeg", "'gif'"]),
+    ],
+)  # fmt: skip
+def test_encodings_that_do_not_fit_end_a_run_before_it_writes(
+    runs: Runs, tmp_path: Path, encodings: Any, field: str, facts: list[str]
+) -> None:
+    with raises(RecipeError, field, naming=facts):
+        record(runs.sounds, tmp_path / "out", **OPTIONS, encodings=encodings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_flags_name_what_is_wrong(
+    runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["record", "--input", runs.sounds, "--output", tmp_path / "out"]
+    words += ["--win-len", 500, "--encoding", "signal=jpeg"]
+    assert main([*map(str, words)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("audio-tfrecords: --encoding: signal: ")
+    assert_names(line, "float32", "(500,)", "'jpeg'")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_image_is_not_normalised(runs: Runs) -> None:
+    found = examples_of(runs.folder, normalize=True)
+    plain = examples_of(runs.plain_folder, normalize=True)
+    for one, other in zip(found, plain, strict=True):
+        for name in ("mel", "level", "image"):
+            np.testing.assert_array_equal(one[name], other[name])
+    with raises(InputError, naming=["image", "uint8"]):
+        replay(str(runs.folder), split="train", normalize=["image"])
+
+
+@pytest.mark.parametrize("encoding", ["png", "jpeg", "tensor"])
+def test_an_unfinished_run_of_images_keeps_its_version_of_pillow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    recipe = Recipe(
+        win_len=500,
+        features={"image": FEATURES["image"]},
+        encodings={"image": encoding},  # type: ignore[dict-item]
+    )
+    output = str(tmp_path / "out")
+    claim_output(output, files.join(output, WORK_FOLDER), recipe, [], False)
+    real = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda n: "1" if n == "pillow" else real(n)
+    )
+    refusal = raises(OutputError, naming=output)
+    with refusal if encoding in IMAGES else contextlib.nullcontext():
+        claim_output(output, files.join(output, WORK_FOLDER), recipe, [], False)

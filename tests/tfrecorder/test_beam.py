@@ -1,0 +1,426 @@
+"""Typed examples on this machine and on runners of Beam: the same bytes everywhere.
+
+A script in another process records most of it: its class is in ``__main__``, and its
+processes are forks, as long as Beam and TensorFlow are not imported.
+"""
+
+import filecmp
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from beam_pipeline.dataset import parts_job
+from beam_pipeline.errors import (
+    EngineError,
+    ExampleError,
+    IncompleteRun,
+    OptionError,
+    UnstorableAttribute,
+)
+from beam_pipeline.pipeline import parts_graph
+from beam_pipeline.run import parts
+from beam_pipeline.storage import files
+from beam_pipeline.tfrecorder import Example, array_feature, factory, feature
+from tests.loopback import free_port
+
+pytestmark = pytest.mark.runs
+
+REPOSITORY = Path(__file__).parents[2]
+ON_BEAM = ["--runner=FnApiRunner"]
+
+# A class with properties, whose data depend on their label alone.
+TOYS = """
+import os
+import signal
+
+import numpy as np
+from beam_pipeline.tfrecorder import Example, IgnoreExampleException, tfrecordable
+
+class Toy(Example):
+    def __init__(self, name, label):
+        super().__init__()
+        self.name, self._label, self._data = name, label, None
+
+    @tfrecordable(dtype=Example.Field.TYPE_INT32)
+    def label(self):
+        return self._label
+
+    @label.setter
+    def label(self, value):
+        self._label = value
+
+    @tfrecordable(dtype=Example.Field.TYPE_ARRAY_FLOAT32)
+    def data(self):
+        return self._data
+
+    @data.setter
+    def data(self, value):
+        self._data = value
+
+    def load(self, fails=None, dies=None, **kwargs):
+        if self.label % 7 == 3:
+            raise IgnoreExampleException("its label is wrong")
+        if self.label == fails:
+            raise ValueError("it is bad")
+        if self.label == dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        rng = np.random.default_rng(self.label)
+        self.data = rng.random((self.label % 12, 3), np.float32)
+
+    def split(self, size=5, **kwargs):
+        chunks = []
+        for start in range(0, len(self.data), size):
+            chunks.append(type(self)(self.name, self.label))
+            chunks[-1].data = self.data[start : start + size]
+        return chunks
+
+    def to_csv_row(self):
+        return [self.name, self.label]
+
+    @classmethod
+    def from_csv_row(cls, row, **kwargs):
+        return cls(row[0], int(row[1]))
+"""
+
+# A runner that brings back nothing of an error but its text, as those elsewhere do.
+RUNNERS = """
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+class Terse(FnApiRunner):
+    def run_pipeline(self, pipeline, options):
+        try:
+            return super().run_pipeline(pipeline, options)
+        except Exception as error:
+            text = str(error)
+        raise RuntimeError(text)
+"""
+
+MAIN = '''
+import json
+import sys
+
+import toys
+from beam_pipeline.tfrecorder import factory
+
+class OfScript(toys.Toy):
+    """The same, in ``__main__``."""
+
+def record(output, cls, kind, **options):
+    options["examples_tfrecord_file_max_size_in_bytes"] = 3000
+    if kind == "rows":
+        return factory.generate_and_save_train_eval_test_tfrecords_files(
+            output, cls, "list.csv", 1.0, **options
+        )
+    made = [cls(str(n), n) for n in range(150)]
+    folds = {"many": made[:-1], "one": made[-1:], "none": []}
+    return factory.generate_and_save_tfrecords_files_for_examples_dict(
+        output, folds, **options
+    )
+
+def failed(output, **options):
+    try:
+        record(output, OfScript, "rows", **options)
+    except Exception as error:
+        return type(error).__name__, str(error), str(error.__cause__)
+
+if __name__ == "__main__":
+    with open("list.csv", "w") as file:
+        file.writelines(f"n{n},{n}\\n" for n in range(200))
+    found = {}
+    classes = {"module": toys.Toy, "script": OfScript}
+    for run, cls, kind, options in json.load(open("runs.json")):
+        output = f"{run}/{cls}/{kind}"
+        found[output] = record(output, classes[cls], kind, **options)
+    for name, options in json.load(open("failing.json")).items():
+        found[name] = failed(f"failed/{name}", **options)
+    print(json.dumps(found))
+'''
+
+RUNS = {
+    "one": {"workers": 1},
+    "two": {"workers": 2},
+    "three": {"workers": 3},
+    "beam": {"beam_args": ON_BEAM},
+    "bundles": {"beam_args": [*ON_BEAM, "--direct_num_workers=3"]},
+    # Without Prism, which this runner would download.
+    "direct": {"beam_args": ["--runner=DirectRunner", "--prism_location=none"]},
+}
+CASES = list(itertools.product(["module", "script"], ["rows", "instances"]))
+RECORDED = [
+    *((run, *case) for run in ("one", "two") for case in CASES),
+    ("three", "script", "rows"),
+    *(("beam", *case) for case in CASES),
+    ("bundles", "module", "rows"),
+    ("direct", "script", "rows"),
+]
+FAILING = {
+    "killed": {"workers": 2, "dies": 60},
+    **{name: {**RUNS[name], "fails": 60} for name in ("one", "two", "beam")},
+    "terse": {"beam_args": ["--runner=runners.Terse"], "fails": 60},
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The script's folder, and what it found: the counts of each run, and the errors.
+
+    Runs on this machine come first: after Beam, processes are no forks.
+    """
+    folder = tmp_path_factory.mktemp("toys")
+    sources = {"toys.py": TOYS, "runners.py": RUNNERS, "script.py": MAIN}
+    for name, text in sources.items():
+        (folder / name).write_text(text)
+    runs = [(*case, RUNS[case[0]]) for case in RECORDED]
+    for name, options in {"runs.json": runs, "failing.json": FAILING}.items():
+        (folder / name).write_text(json.dumps(options))
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout.splitlines()[-1])
+
+
+def names_below(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+def assert_same_folders(one, other):
+    names = names_below(one)
+    assert names == names_below(other)
+    of_files = [name for name in names if (one / name).is_file()]
+    assert filecmp.cmpfiles(one, other, of_files, shallow=False)[1:] == ([], [])
+
+
+@pytest.mark.parametrize(("run", "cls", "kind"), RECORDED[len(CASES) :])
+def test_all_runners_write_the_same_bytes(run, cls, kind, recorded):
+    folder, counts = recorded
+    name = f"{cls}/{kind}"
+    assert_same_folders(folder / "one" / name, folder / run / name)
+    assert counts[f"{run}/{name}"] == counts[f"one/{name}"]
+
+
+def test_what_the_runs_wrote(recorded):
+    folder, counts = recorded
+    kept = [n for n in range(200) if n % 7 != 3]
+    chunks = {"train": sum(-(-(n % 12) // 5) for n in kept), "eval": 0}
+    assert counts["one/module/rows"] == chunks
+    folds = counts["one/module/instances"]
+    assert (folds["one"], folds["none"]) == (1, 0)
+    out = folder / "one" / "module" / "rows"
+    assert len(list((out / "train").glob("*.tfrecord.gz"))) > 3
+    assert not (out / "_work").exists()
+    rows = (out / "train" / "examples.csv").read_text().splitlines()
+    assert sorted(rows) == sorted(f"n{n},{n}" for n in kept)
+    log = (out / "log.txt").read_text().splitlines()
+    assert log[0] == "class toys.Toy"
+    assert f"train: 200 sources, {200 - len(kept)} ignored, " in log[1]
+    assert log[-1] == "train: the first was ignored because its label is wrong"
+    metadata = json.loads((out / "metadata.json").read_text())
+    skipped = metadata["options"]["skipped"]
+    assert skipped == {"train": {"sources": 29, "first": "its label is wrong"}}
+
+
+@pytest.mark.parametrize("name", list(FAILING)[1:])
+def test_errors_of_the_class_name_the_row_on_every_runner(name, recorded):
+    folder, found = recorded
+    assert found[name][:2] == [
+        "ExampleError",
+        "row ['n60', '60']: load() raised ValueError: it is bad",
+    ]
+    assert not (folder / "failed" / name).exists()
+
+
+def test_a_killed_worker_is_named(recorded):
+    folder, found = recorded
+    kind, message, _ = found["killed"]
+    assert kind == "WorkerDied"
+    assert "signal SIGKILL" in message
+    assert "writer " in message
+    assert "No data set was written." in message
+    assert not (folder / "failed" / "killed").exists()
+
+
+@dataclass
+class Tone(Example):
+    number: int = feature("int32")
+    data: np.ndarray | None = array_feature("float32", default=None)
+
+    def load(self, size=8, dtype="float32", **kwargs):
+        self.data = np.full(size, self.number, dtype)
+
+    def to_csv_row(self):
+        return [self.number]
+
+
+def record(output, count=200, **options):
+    return factory.generate_and_save_tfrecords_files_for_examples_dict(
+        output, {"train": [Tone(number) for number in range(count)]}, **options
+    )
+
+
+def test_steps_may_run_twice(tmp_path, monkeypatch):
+    size = {"examples_tfrecord_file_max_size_in_bytes": 2000}
+    record(tmp_path / "once", workers=1, **size)
+
+    def twice(function, *args):
+        function(*args)
+        return function(*args)
+
+    for name in ("write_block", "join_pieces", "finish_parts"):
+        again = partial(twice, getattr(parts_graph, name))
+        monkeypatch.setattr(parts_graph, name, again)
+    record(tmp_path / "twice", beam_args=ON_BEAM, **size)
+    assert_same_folders(tmp_path / "once", tmp_path / "twice")
+
+
+def lose_first_parts(result):
+    for part in result.parts:
+        if part.order[0]:
+            yield part.split, part
+
+
+def test_what_a_runner_loses_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts_graph, "_parts_by_split", lose_first_parts)
+    with pytest.raises(IncompleteRun, match="136 examples in shards instead of 200"):
+        record(tmp_path / "out", beam_args=ON_BEAM)
+    assert not (tmp_path / "out").exists()
+
+
+def test_lost_blocks_are_noticed(tmp_path, monkeypatch):
+    finish = parts_job.finish_parts
+
+    def finish_less(job, infos, result):
+        return finish(job, infos, replace(result, sources=result.sources - 64))
+
+    monkeypatch.setattr(parts, "finish_parts", finish_less)
+    with pytest.raises(IncompleteRun, match="136 source examples instead of 200"):
+        record(tmp_path / "out", workers=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_value_of_a_wrong_type_is_named_on_a_runner(tmp_path):
+    with pytest.raises(UnstorableAttribute, match=r"^Tone \[0\]: Tone\.data: found"):
+        record(tmp_path / "out", beam_args=ON_BEAM, dtype="float64")
+
+
+def test_the_same_call_may_be_given_again_after_an_error(tmp_path, monkeypatch):
+    def fail(*args, **options):
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "finish_parts", fail)
+        with pytest.raises(OSError, match="full"):
+            record(tmp_path / "out", workers=1)
+    assert list(tmp_path.iterdir()) == []
+    assert record(tmp_path / "out", workers=1) == {"train": 200}
+
+
+@pytest.mark.parametrize("where", [{"workers": 1}, {"beam_args": ON_BEAM}])
+def test_memory_does_not_depend_on_the_number_of_rows(where, tmp_path):
+    peaks = []
+    for count in (70, 700):  # of 128 KiB each
+        forget_peak_memory()
+        record(tmp_path / f"{count}", count, size=1 << 15, **where)
+        peaks.append(peak_memory_mib())
+    assert peaks[1] < peaks[0] + 20
+
+
+def forget_peak_memory():
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pytest.skip("this system does not forget the peak of a process's memory")
+
+
+def peak_memory_mib():
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) / 1024
+
+
+@pytest.mark.parametrize(
+    ("scheme", "where"),
+    [
+        ("s3", {"workers": 1}),
+        ("gs", {"workers": 2}),
+        ("s3", {"beam_args": ON_BEAM}),
+    ],
+)
+def test_outputs_in_an_object_store(scheme, where, bucket, tmp_path):
+    size = {"examples_tfrecord_file_max_size_in_bytes": 4000}
+    counts = record(tmp_path / "out", workers=1, **size)
+    remote = f"{scheme}://{bucket}/out"
+    assert record(remote, **where, **size) == counts
+    names = list(files.list_files(str(tmp_path / "out")))
+    assert list(files.list_files(remote)) == names
+    for name in names:
+        content = (tmp_path / "out" / name).read_bytes()
+        assert files.read_bytes(f"{remote}/{name}") == content
+    paths = factory.get_tfrecord_filepaths(f"{remote}/train")
+    assert [os.path.basename(path) for path in paths] == sorted(
+        name.removeprefix("train/") for name in names if name.endswith(".gz")
+    )
+
+
+def test_errors_leave_nothing_in_an_object_store(bucket):
+    with pytest.raises(ExampleError):
+        record(f"s3://{bucket}/out", workers=1, dtype="float64")
+    assert list(files.list_files(f"s3://{bucket}/out")) == []
+
+
+@pytest.mark.parametrize("where", [{"workers": 1}, {"beam_args": ON_BEAM}])
+def test_progress_is_called_with_the_finished_and_all_examples(where, tmp_path):
+    calls = []
+    record(tmp_path / "out", **where, progress=lambda *call: calls.append(call))
+    assert calls[-1] == (200, 200)
+    assert calls == sorted(calls)
+
+
+def test_a_progress_bar_has_the_counts(tmp_path, capsys):
+    record(tmp_path / "a", workers=1, progress=True)
+    assert "200/200" in capsys.readouterr().err
+    record(tmp_path / "b", workers=1, progress=False)
+    record(tmp_path / "c", workers=1)  # this is no terminal
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "problem"),
+    [
+        ({"progress": 1}, OptionError, "True, False or callable; got 1"),
+        ({"workers": 0}, OptionError, "must be at least 1; got 0"),
+        ({"beam_args": ["--streaming"]}, OptionError, "must include `--runner`"),
+        ({"beam_args": [*ON_BEAM, "--no_such"]}, OptionError, "--no_such"),
+        (
+            {"beam_args": [*ON_BEAM, "--template_location=x"]},
+            OptionError,
+            "makes a template",
+        ),
+        (
+            {"beam_args": ["--runner=FlinkRunner", "--flink_master=localhost:PORT"]},
+            EngineError,
+            "Nothing answers at --flink_master",
+        ),
+    ],
+)
+def test_options_are_checked_before_anything_is_written(
+    options, error, problem, tmp_path
+):
+    flags = [a.replace("PORT", f"{free_port()}") for a in options.get("beam_args", [])]
+    with pytest.raises(error, match=problem):
+        record(tmp_path / "out", **{**options, "beam_args": flags})
+    assert not (tmp_path / "out").exists()
