@@ -21,6 +21,7 @@ from beam_pipeline.dataset.metadata import to_text, writer_versions
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
 from beam_pipeline.dataset.work_folder import (
     JOB_FILE,
+    PARTS,
     PHASES,
     PLAN_FILE,
     RECEIPTS,
@@ -42,6 +43,9 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.expressions import STEP_FIELDS, TRANSFORM, parse_steps
+
+# In the folder of parts: the data set that was there is deleted.
+_ROOM_MADE = "room-made"
 
 
 @contextmanager
@@ -71,7 +75,7 @@ def locked(work: str) -> Iterator[None]:
             file.close()
             raise OutputError(
                 f"Another run on this machine uses {work}. Wait until that run ends, "
-                "or give another `output`."
+                "or give another output."
             ) from error
         # The run that held the lock may have deleted the file after this one opened it.
         # The lock of a deleted file keeps nobody out.
@@ -215,15 +219,33 @@ def claim_for_elements(
             overwrite = True
         elif not overwrite:
             raise OutputError(
-                f"{output} holds an unfinished run of `record`. Give another `output`, "
-                "or give `overwrite` to discard that run."
+                f"{output} holds an unfinished run of `record`. Give another folder, or "
+                "give `overwrite` to discard that run."
             )
-    _check_held(output, held, overwrite)
-    _replace(output, work, held, {"recorded_by": recorded_by})
+    _check_held(output, held, overwrite, folder="folder")
+    # A whole data set stays until the new one is ready; see make_room.
+    doomed = [] if METADATA in held else held
+    _replace(output, work, doomed, {"recorded_by": recorded_by})
+
+
+def make_room(output: str, work: str) -> None:
+    """Deletes the data set that a finished one of elements replaces; only once."""
+    done = files.join(work, PARTS, _ROOM_MADE)
+    if files.exists(done):
+        return
+    held = filter(is_ours, _held_files(output, work))
+    # The metadata first: without them the data set is not complete.
+    for name in sorted(held, key=lambda name: name != METADATA):
+        files.delete([files.join(output, name)])
+    files.write_bytes(done, b"")
 
 
 def _check_held(
-    output: str, held: Sequence[str], overwrite: bool, difference: str | None = None
+    output: str,
+    held: Sequence[str],
+    overwrite: bool,
+    difference: str | None = None,
+    folder: str = "`output`",
 ) -> None:
     """Raises OutputError if files in the output folder must not be deleted."""
     foreign = [name for name in held if not is_ours(name)]
@@ -232,7 +254,7 @@ def _check_held(
         if foreign:
             what = f"files that do not belong to a data set, for example {foreign[0]}"
         hint = "" if foreign else ", or give `overwrite` to replace it"
-        raise OutputError(f"{output} holds {what}. Give another `output`{hint}.")
+        raise OutputError(f"{output} holds {what}. Give another {folder}{hint}.")
 
 
 def _replace(
@@ -300,7 +322,9 @@ def claimed_for_elements(
         yield
     except BaseException as error:
         if not _store_fails(error, work):
-            written = list(filter(is_ours, _held_files(output, work)))
+            written = []
+            if made_room(output, work):
+                written = list(filter(is_ours, _held_files(output, work)))
             files.delete(files.join(output, name) for name in written)
             clear_work(work)
             folders = {name.rpartition("/")[0] for name in written} - {""}
@@ -308,6 +332,12 @@ def claimed_for_elements(
                 _delete_empty([*(files.join(output, name) for name in folders), *made])
         raise
     clear_work(work)
+
+
+def made_room(output: str, work: str) -> bool:
+    """Whether what is in the output belongs to the run that failed."""
+    kept = files.exists(files.join(output, METADATA))
+    return not kept or files.exists(files.join(work, PARTS, _ROOM_MADE))
 
 
 def _missing_folders(output: str, work: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from beam_pipeline.dataset.claim import claimed_for_elements, locked
+from beam_pipeline.dataset.claim import claimed_for_elements, locked, make_room
 from beam_pipeline.dataset.metadata import (
     Elements,
     Metadata,
@@ -39,6 +39,10 @@ class ElementOutput:
         """The folder of parts and other unfinished files."""
         return files.join(self.work, PARTS)
 
+    def make_room(self) -> None:
+        """Deletes the data set that is replaced, once the new one can be finished."""
+        make_room(self.output, self.work)
+
 
 @contextmanager
 def element_output(
@@ -46,7 +50,8 @@ def element_output(
 ) -> Iterator[ElementOutput]:
     """Claims an output folder while the block runs; empties its work folder at the end.
 
-    If the block fails, what it has written is deleted.
+    If the block fails, what it has written is deleted. With ``overwrite``, a data set in
+    the folder stays whole until the block calls ``make_room``.
 
     Raises
     ------

@@ -179,6 +179,7 @@ def find_batch(dataset: tf.data.Dataset) -> Batch | None:
         isinstance(spec, tf.TensorSpec)
         and spec.shape.rank
         and spec.shape[1:].is_fully_defined()
+        and spec.shape[1:].num_elements()  # TensorFlow crashes on unbatching none
         for spec in specs
     ):
         return None

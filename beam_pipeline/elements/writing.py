@@ -90,6 +90,7 @@ def write_elements(
                 bar.set_postfix({"file": writer.files + 1}, refresh=False)
                 bar.update(count)
             parts = writer.close()
+        target.make_room()
         shards = [
             join_pieces(shard, target.output, target.parts, may_move=True)
             for shard in cut_shards(DEFAULT_SPLIT, parts, sizes)

@@ -43,18 +43,19 @@ def build_parts_pipeline(pipeline: beam.Pipeline, job: PartsJob) -> beam.PCollec
         | "SpreadBlocks" >> beam.Reshuffle()
         | "WriteBlocks" >> beam.ParDo(WriteBlocks(job))         # BlockResult
     )
+    merged = (
+        results
+        | "LeaveOutParts" >> beam.Map(_without_parts)           # BlockResult
+        | "MergeResults" >> beam.CombineGlobally(merge_results)  # one BlockResult
+    )
+    room = merged | "MakeRoom" >> beam.Map(_make_room, job)     # once all is made
     shards = (
         results
         | "KeyParts" >> beam.FlatMap(_parts_by_split)           # split, Part
         | "GroupParts" >> beam.GroupByKey()                     # split, [Part]
         | "CutShards" >> beam.FlatMap(_cut_shards, job)         # ShardParts
         | "SpreadShards" >> beam.Reshuffle()
-        | "JoinPieces" >> beam.Map(_join, job)                  # ShardInfo
-    )
-    merged = (
-        results
-        | "LeaveOutParts" >> beam.Map(_without_parts)           # BlockResult
-        | "MergeResults" >> beam.CombineGlobally(merge_results)  # one BlockResult
+        | "JoinPieces" >> beam.Map(_join, AsSingleton(room), job)  # ShardInfo
     )
     return (
         pipeline
@@ -101,7 +102,11 @@ def _cut_shards(
     return cut_shards(split, parts, job.sizes)
 
 
-def _join(shard: ShardParts, job: PartsJob) -> ShardInfo:
+def _make_room(_: BlockResult, job: PartsJob) -> None:
+    job.target.make_room()
+
+
+def _join(shard: ShardParts, _: None, job: PartsJob) -> ShardInfo:
     with keeping_verdict(job.work):
         return join_pieces(shard, job.output, job.parts)
 

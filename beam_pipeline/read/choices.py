@@ -44,7 +44,7 @@ def check_values(
         raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
     if shuffle < 0:
         raise OptionError("shuffle", "must be True, False or a buffer size", shuffle)
-    if repeat < 0:
+    if not isinstance(repeat, bool) and repeat < 1:
         raise OptionError("repeat", "must be True, False or a number of passes", repeat)
     if shard is not None and not (len(shard) == 2 and 0 <= shard[0] < shard[1]):
         raise OptionError(

@@ -67,6 +67,7 @@ def run_parts(
             result = merge_results(_write_blocks(job, job.blocks, shared, 0))
     else:
         result = merge_results(_in_processes(job, writers, shared, watch))
+    job.target.make_room()
     infos = [
         join_pieces(shard, job.output, job.parts, may_move=True)
         for split in job.splits

@@ -175,6 +175,7 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
     Neither the list nor the instances are changed. The other parameters, the result and
     the errors are those of :func:`generate_and_save_train_eval_test_tfrecords_files`.
     """
+    examples = list(examples)  # it may be a generator
     return _record(
         save_directory_path,
         _class_of([examples]),
@@ -253,6 +254,7 @@ def generate_and_save_tfrecords_files_for_examples_dict(
     The other parameters, the result and the errors are those of
     :func:`generate_and_save_train_eval_test_tfrecords_files`.
     """
+    examples_dict = {name: list(some) for name, some in examples_dict.items()}
     example_class = _class_of(examples_dict.values())
     return _record(save_directory_path, example_class, examples_dict, kwargs)
 

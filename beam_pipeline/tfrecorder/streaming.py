@@ -206,7 +206,7 @@ def _description(spec: FeatureSpec) -> Any:
     if spec.encoding == FLOAT_LIST:
         return tf.io.FixedLenFeature((), tf.float32, 0.0)
     missing = b""
-    if spec.encoding == RAW and spec.shape_in is None:
+    if spec.encoding == RAW and spec.is_fixed:
         missing = np.zeros(spec.sizes, spec.dtype).tobytes()
     return tf.io.FixedLenFeature((), tf.string, missing)
 
@@ -217,7 +217,11 @@ def _restore(spec: FeatureSpec, stored: Any, shape: Any) -> Any:
         return tf.cast(stored, spec.dtype)
     values = decode_raw(stored, spec.dtype)
     if shape is None:
-        return tf.reshape(values, spec.sizes)
+        known = (None,) if spec.shape is None else spec.shape
+        if spec.optional and known:
+            known = (None, *known[1:])
+        sizes = [-1 if n is None else n for n in known]
+        return tf.ensure_shape(tf.reshape(values, sizes), known)
     # Without its shape an array is flat, or has the only shape that fits its spec.
     flat = (None,)
     declared = spec.shape if spec.shape and spec.shape.count(None) < 2 else flat

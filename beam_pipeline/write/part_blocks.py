@@ -266,11 +266,11 @@ def observed_specs(
     specs: Iterable[FeatureSpec], result: BlockResult
 ) -> list[FeatureSpec]:
     """Returns the specs with the shapes that all examples together have."""
-    return [
-        replace(
-            spec,
-            shape=result.shapes.get(spec.name, spec.shape),
-            optional=spec.optional or spec.name in result.missing,
-        )
-        for spec in specs
-    ]
+    made = []
+    for spec in specs:
+        shape = result.shapes.get(spec.name, spec.shape)
+        optional = spec.optional or spec.name in result.missing
+        if optional and shape:  # where it is missing, its first axis is empty
+            shape = (None, *shape[1:])
+        made.append(replace(spec, shape=shape, optional=optional))
+    return made

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import BinaryIO, NamedTuple
 
+from beam_pipeline.errors import InputError
 from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES
 from beam_pipeline.recipe.values import check_one_of, check_whole
 from beam_pipeline.storage import files
@@ -41,6 +42,8 @@ from beam_pipeline.storage.tfrecord import (
 MEMBER_BYTES = 256 << 10
 # A shard with a limit in bytes ends with a member, up to this share below its limit.
 _MEMBERS_PER_SHARD = 16
+# What readers of protobuf accept.
+MOST_RECORD_BYTES = 2**31 - 1
 # Members that threads compress, or have compressed, while one waits to be written.
 _MEMBERS_AHEAD = 8
 
@@ -179,6 +182,12 @@ class PartWriter:
 
     def write(self, record: bytes) -> None:
         """Adds a record."""
+        if len(record) > MOST_RECORD_BYTES:
+            raise InputError(
+                f"An example of split {self._split} has {len(record):,} bytes, but "
+                f"protobuf and TensorFlow read at most {MOST_RECORD_BYTES:,}. Cut it "
+                "into several."
+            )
         framed = frame_record(record)
         limit = self._sizes.member_bytes
         if self._records and len(self._buffer) + len(framed) > limit:
