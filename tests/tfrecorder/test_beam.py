@@ -321,7 +321,7 @@ def test_a_module_that_workers_lack_is_named(tmp_path, monkeypatch):
         raise RuntimeError("Traceback:\nModuleNotFoundError: No module named 'toys'")
 
     monkeypatch.setattr(parts_graph, "write_block", fail)
-    with pytest.raises(IncompleteRun, match="'toys'.* workers must be able to"):
+    with pytest.raises(IncompleteRun, match=r"'toys'.* workers must be able to"):
         record(tmp_path / "out", beam_args=ON_BEAM)
 
 
