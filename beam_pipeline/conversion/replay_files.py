@@ -19,7 +19,7 @@ from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.schema import parse_schema
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.decoding import arrow_columns
-from beam_pipeline.examples.spec import LISTS, FeatureSpec
+from beam_pipeline.examples.spec import INT64_LIST, LISTS, FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.read.choices import choose_parsing
 from beam_pipeline.read.parse_examples import (
@@ -90,13 +90,20 @@ def replay_files(
     paths = [files.absolute(os.fspath(name)) for name in names]
     if not paths:
         raise InputError("There are no files to read.")
+    for path in paths:
+        if not files.exists(path) or files.is_folder(path):
+            what = "is a folder" if files.is_folder(path) else "does not exist"
+            raise InputError(
+                f"{path} {what}. Give files, without wildcards; `replay` and `convert` "
+                "read folders."
+            )
     if batch_size is not None and batch_size < 1:
         raise OptionError("batch_size", "must be at least 1", batch_size)
     metadata = _describe(paths, schema, dtypes or {})
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
     records = _read(paths, shuffle, seed, deterministic)
     threads = min(usable_cores(), PARSING_THREADS)
-    parse = make_parser(parsing, {})
+    parse = _exact(make_parser(parsing, {}), parsing.specs)
     if parsing.is_fixed:
         together = batch_size or PARSED_TOGETHER
         batches = records.batch(together, drop_remainder).map(
@@ -124,6 +131,34 @@ def _describe(
     loose = infer_features(sources, dtypes)
     settled = _settle(loose, list(islice(_records(paths), FIRST)))
     return Metadata(None, settled, (), {})
+
+
+def _exact(parse: Any, specs: Mapping[str, FeatureSpec]) -> Any:
+    """Returns the parser with a check that narrow integers hold what is stored.
+
+    TensorFlow's casts wrap around.
+    """
+    narrow = {
+        name: spec.dtype
+        for name, spec in specs.items()
+        if spec.encoding == INT64_LIST and spec.dtype != "int64"
+    }
+    if not narrow:
+        return parse
+    wide = {name: tf.io.VarLenFeature(tf.int64) for name in narrow}
+
+    def parse_exactly(serialised: Any) -> Any:
+        stored = tf.io.parse_example(tf.reshape(serialised, (-1,)), wide)
+        checks = []
+        for name, dtype in narrow.items():
+            values = stored[name].values
+            same = tf.cast(tf.cast(values, dtype), tf.int64) == values
+            message = f"Feature {name}: {dtype} cannot hold a stored value"
+            checks.append(tf.debugging.Assert(tf.reduce_all(same), [message, values]))
+        with tf.control_dependencies(checks):
+            return parse(tf.identity(serialised))
+
+    return parse_exactly
 
 
 def _metadata_beside(path: str) -> Metadata | None:

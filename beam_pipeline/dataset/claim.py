@@ -219,8 +219,8 @@ def claim_for_elements(
             overwrite = True
         elif not overwrite:
             raise OutputError(
-                f"{output} holds an unfinished run of `record`. Give another folder, or "
-                "give `overwrite` to discard that run."
+                f"{output} holds an unfinished run of `record`. Give another folder, "
+                "or give `overwrite` to discard that run."
             )
     _check_held(output, held, overwrite, folder="folder")
     # A whole data set stays until the new one is ready; see make_room.

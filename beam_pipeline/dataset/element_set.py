@@ -50,8 +50,8 @@ def element_output(
 ) -> Iterator[ElementOutput]:
     """Claims an output folder while the block runs; empties its work folder at the end.
 
-    If the block fails, what it has written is deleted. With ``overwrite``, a data set in
-    the folder stays whole until the block calls ``make_room``.
+    If the block fails, what it has written is deleted. With ``overwrite``, a data set
+    in the folder stays whole until the block calls ``make_room``.
 
     Raises
     ------

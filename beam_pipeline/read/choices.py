@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
-from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec
+from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec, numpy_dtype
 from beam_pipeline.examples.structure import (
     Leaf,
     Structure,
@@ -147,6 +147,8 @@ def choose_parsing(
         check_name("feature", name, names)
     if not chosen:
         raise OptionError("features", "must name at least one", features)
+    for name, value in (missing or {}).items():
+        check_missing(metadata.features[name], value)
     specs = needed_features(chosen, metadata.features, structure)
     for name, spec in specs.items():
         try:
@@ -166,6 +168,23 @@ def choose_parsing(
         len(metadata.classes),
         () if structure is None else tuple(leaves(structure)),
     )
+
+
+def check_missing(spec: FeatureSpec, value: Any) -> None:
+    """Raises OptionError if a feature cannot hold the value of where it is missing."""
+    if spec.dtype == "string":
+        fits = isinstance(value, str | bytes)
+    else:
+        try:
+            with np.errstate(all="ignore"):
+                made = np.asarray(value).astype(numpy_dtype(spec.dtype))
+        except (TypeError, ValueError):
+            fits = False
+        else:
+            is_float = spec.dtype.startswith(("float", "bfloat", "complex"))
+            fits = made.shape == () and bool(is_float or made == value)
+    if not fits:
+        raise OptionError("missing", f"{spec.name} is {spec.dtype}", value)
 
 
 def choose_scales(

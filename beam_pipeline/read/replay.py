@@ -134,9 +134,9 @@ def replay(
     OptionError
         If another argument has a wrong value.
     """
-    check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
     folder = files.absolute(os.fspath(records))
     if find_original(folder) and not files.exists(files.join(folder, METADATA)):
+        check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
         dataset = read_original(folder, shuffle=shuffle, seed=seed)
         if batch_size is not None and original_batch_size(folder) is not None:
             dataset = dataset.unbatch()
@@ -148,6 +148,7 @@ def replay(
     if batch_size is None and metadata.elements is not None:
         batch_size = metadata.elements.batch_size
         drop_remainder = drop_remainder or metadata.elements.drop_remainder
+    check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
     entry = choose_split(metadata, split)
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
     scales = choose_scales(metadata, parsing.specs, normalize)

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, finished_sources
 from beam_pipeline.dataset.work_folder import Totals
+from beam_pipeline.errors import WorkerDied
 from beam_pipeline.run.engine import pipeline_for, run_pipeline
 from beam_pipeline.run.watching import Watch, reporting, reporting_work
 from beam_pipeline.run.writer_processes import (
@@ -110,7 +111,13 @@ def _in_processes(
         ):
             wait_for(processes, _NOTHING_KEPT)
         for writer in range(writers):
-            with open(os.path.join(folder, str(writer)), "rb") as file:
+            path = os.path.join(folder, str(writer))
+            if not os.path.exists(path):
+                raise WorkerDied(
+                    f"A worker process ended early (writer {writer}): code that it ran "
+                    "called exit(). No data set was written."
+                )
+            with open(path, "rb") as file:
                 results.append(pickle.load(file))
     return results
 

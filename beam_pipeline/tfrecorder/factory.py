@@ -30,7 +30,7 @@ from beam_pipeline.tfrecorder.recorded_files import (
     get_examples_list_filepaths,
     get_tfrecord_filepaths,
 )
-from beam_pipeline.tfrecorder.recording import Source
+from beam_pipeline.tfrecorder.recording import Source, check_keywords
 from beam_pipeline.tfrecorder.splitting import (
     Ratio,
     checked_ratios,
@@ -324,6 +324,7 @@ def _record(
     **how: Any,
 ) -> dict[str, int]:
     names = {field.name for field in fields(_Settings)}
+    check_keywords(example_class, keywords, names)
     settings = _Settings(**{k: v for k, v in keywords.items() if k in names})
     kwargs = {k: v for k, v in keywords.items() if k not in names}
     max_bytes = settings.examples_tfrecord_file_max_size_in_bytes

@@ -12,15 +12,12 @@ state.
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_pipeline.errors import (
-    ExampleError,
-    InputError,
-    OptionError,
-)
+from beam_pipeline.errors import ExampleError, InputError, OptionError, did_you_mean
 from beam_pipeline.tfrecorder.example import (
     Example,
     IgnoreExampleException,
@@ -85,7 +82,7 @@ def examples_of(
             _call(source, "load", example.load, kwargs)
             line = None
             if log_in_csv_file:
-                line = csv_line(_call(source, "to_csv_row", example.to_csv_row, {}))
+                line = _call(source, "to_csv_row", _line_of, {}, example)
             chunks = _chunks(source, example, kwargs)
         except IgnoreExampleException as reason:
             yield SourceExample(source, None, ignored=str(reason) or "no reason given")
@@ -95,6 +92,13 @@ def examples_of(
         made = [SourceExample(source, line, chunks)]
         del example, chunks  # nothing here refers to them while the next one is loaded
         yield made.pop()
+
+
+def _line_of(example: Example) -> str:
+    row = example.to_csv_row()
+    if isinstance(row, str | bytes) or not isinstance(row, Iterable):
+        raise TypeError(f"it must return a list, and returned {row!r}")
+    return csv_line(list(row))
 
 
 def released(example: SourceExample) -> None:
@@ -219,3 +223,33 @@ def check_class(
             f"All examples must be of one class, but there are {name} and "
             f"{', '.join(sorted(others))}."
         )
+
+
+def check_keywords(
+    example_class: Any, keywords: Mapping[str, Any], names: Collection[str]
+) -> None:
+    """Raises OptionError for keywords that would go to the wrong place.
+
+    A misspelt keyword of the factory would go to the class. A parameter of the class
+    with the name of a keyword of the factory would never get a value.
+    """
+    methods = [
+        getattr(example_class, name, None) for name in ("from_csv_row", "load", "split")
+    ]
+    taken: set[str] = set()
+    for method in filter(callable, methods):
+        taken |= set(inspect.signature(method).parameters)
+    ours = {*names, "seed", "examples_train_eval_test_ratio", "examples_shuffle"}
+    for name in sorted(taken & ours):
+        raise OptionError(
+            "example_class",
+            f"has a method with the parameter {name}, which is a keyword of the "
+            "factory; give the parameter another name",
+            getattr(example_class, "__name__", example_class),
+        )
+    for name in keywords:
+        close = None if name in {*names, *taken} else did_you_mean(name, ours, 0.85)
+        if close:
+            raise OptionError(
+                name, f"no method of the class takes it; did you mean {close}?"
+            )

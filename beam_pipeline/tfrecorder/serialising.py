@@ -181,7 +181,8 @@ def _problem(field: Field, value: Any, error: UnstorableValue) -> str:
     problem = f"{error}, but it is declared as {field}"
     if value is None:
         return f"{problem}. Assign it in load(), or declare it with optional=True."
-    if hasattr(value, "astype"):
+    may_convert = getattr(value, "ndim", 0) and "array of shape" not in str(error)
+    if may_convert and "does not fit" not in str(error):
         return f'{problem}. Convert it, for example with .astype("{field.dtype}").'
     return f"{problem}."
 

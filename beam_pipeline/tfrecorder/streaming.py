@@ -46,6 +46,8 @@ def stream(
     """Reads files; see :func:`beam_pipeline.tfrecorder.factory.generate_dataset`."""
     if specs is None:
         specs = specs_beside(paths)
+    else:
+        _check_class(specs, paths)
     with ThreadPoolExecutor(_OPENING_THREADS) as pool:
         compressions = list(pool.map(_compression, paths))
     first = _first_record(paths, compressions)
@@ -74,6 +76,29 @@ def stream(
         num_parallel_calls=threads or min(usable_cores(), PARSING_THREADS),
         deterministic=True,
     ).prefetch(_READ_AHEAD)
+
+
+def _check_class(specs: Sequence[FeatureSpec], paths: Sequence[str]) -> None:
+    """Raises InputError if another class recorded the files.
+
+    Only files with ``metadata.json`` show it; their bytes alone would read as garbage.
+    """
+    try:
+        recorded = {spec.name: spec for spec in specs_beside(paths)}
+    except InputError:
+        return  # files of another writer
+    for spec in specs:
+        found = recorded.get(spec.name)
+        if found is None and spec.shape_in is None and not spec.optional:
+            raise InputError(
+                f"The files hold no feature {spec.name}; {METADATA} lists "
+                f"{', '.join(recorded)}. Give the class that recorded them."
+            )
+        if found is not None and found.dtype != spec.dtype:
+            raise InputError(
+                f"Feature {spec.name} was recorded as {found.dtype}, but the class "
+                f"declares {spec.dtype}. Give the class that recorded the files."
+            )
 
 
 def specs_beside(paths: Sequence[str]) -> tuple[FeatureSpec, ...]:
@@ -206,7 +231,7 @@ def _description(spec: FeatureSpec) -> Any:
     if spec.encoding == FLOAT_LIST:
         return tf.io.FixedLenFeature((), tf.float32, 0.0)
     missing = b""
-    if spec.encoding == RAW and spec.is_fixed:
+    if spec.encoding == RAW and (spec.is_fixed or spec.shape == ()):
         missing = np.zeros(spec.sizes, spec.dtype).tobytes()
     return tf.io.FixedLenFeature((), tf.string, missing)
 

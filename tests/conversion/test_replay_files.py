@@ -136,3 +136,10 @@ def test_files_that_are_not_there(tmp_path):
         replay_files(tmp_path / "x.tfr")
     with pytest.raises(InputError, match="no files"):
         replay_files([])
+
+
+def test_narrow_integers_hold_what_is_stored(tmp_path):
+    path = write(tmp_path / "x.tfrecord", [example(a=[5]), example(a=[300])])
+    assert [int(e["a"]) for e in replay_files(path, dtypes={"a": "int16"})] == [5, 300]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="int8 cannot hold"):
+        list(replay_files(path, dtypes={"a": "int8"}))

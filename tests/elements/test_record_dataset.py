@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import beam_pipeline
-from beam_pipeline import Metadata, record_dataset, replay, replay_dataset
+from beam_pipeline import (
+    Metadata,
+    record_dataset,
+    record_examples,
+    replay,
+    replay_dataset,
+)
 from beam_pipeline.elements.record_dataset import find_batch
 from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.read.verify import find_problems
@@ -394,3 +400,35 @@ def test_an_object_store_gets_the_same_files(bucket, tmp_path):
     for name in names:
         theirs, ours = (files.read_bytes(files.join(f, name)) for f in (there, here))
         assert theirs == ours
+
+
+def test_a_failed_replacement_leaves_what_was_there(tmp_path):
+    record_dataset(tf.data.Dataset.range(5), tmp_path / "out", 2)
+    before = {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
+    bad = tf.data.Dataset.range(5).map(lambda n: tf.ensure_shape([n], [None])[n])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        record_dataset(bad, tmp_path / "out", overwrite=True)
+    assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == before
+
+
+def test_a_data_set_is_replaced_by_what_is_read_from_it(tmp_path):
+    record_dataset(tf.data.Dataset.range(50), tmp_path / "out", 7)
+    doubled = replay(tmp_path / "out").map(lambda n: 2 * n)
+    folder = record_dataset(doubled, tmp_path / "out", 9, overwrite=True)
+    assert [int(n) for n in replay(folder)] == list(range(0, 100, 2))
+    assert sum(counts_of(folder)) == 50
+
+
+def test_batches_of_empty_arrays(tmp_path):
+    ds = tf.data.Dataset.range(3).map(lambda n: tf.zeros([0])).batch(2)
+    folder = record_dataset(ds, tmp_path / "out")
+    for one, other in zip(replay(folder), ds, strict=True):
+        expect_equal(one, other)
+
+
+@pytest.mark.parametrize("value", [300, 1.5, "a"])
+def test_a_value_for_missing_ones_must_fit(tmp_path, value):
+    rows = [{"a": np.int8(1), "b": 1}, {"b": 2}]
+    folder = record_examples(rows, tmp_path / "out")
+    with pytest.raises(OptionError, match="a is int8"):
+        replay(folder, missing={"a": value})

@@ -726,3 +726,13 @@ def test_any_lists_come_back(row):
             assert back == wanted
         else:
             assert back == value
+
+
+def test_floats_that_float32_would_make_another_number(out):
+    with pytest.raises(InputError, match=r"time is float32.*dtypes"):
+        record_examples([{"time": 1561965276.252}], out)
+    folder = record_examples(
+        [{"time": 1561965276.252}], out, dtypes={"time": "float64"}
+    )
+    (found,) = replay(folder)
+    assert found["time"].numpy() == 1561965276.252

@@ -10,7 +10,12 @@ import pytest
 import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import InputError, OptionError, OutputError
+from beam_pipeline.errors import (
+    ExampleError,
+    InputError,
+    OptionError,
+    OutputError,
+)
 from beam_pipeline.tfrecorder import (
     Example,
     IgnoreExampleException,
@@ -507,3 +512,72 @@ def test_a_class_that_is_wrong(cls):
 def test_no_example_to_check():
     with pytest.raises(InputError, match="no examples to check"):
         checker.assert_example_serialize_deserialize_is_ok([])
+
+
+@dataclass
+class Optional(Example):
+    number: int = feature("int32", default=0)
+    table: np.ndarray | None = array_feature(
+        "float32", (None, 2), optional=True, default=None
+    )
+    fixed: np.ndarray | None = array_feature(
+        "float32", (2, 3), optional=True, default=None
+    )
+    score: float | None = feature("float64", optional=True, default=None)
+
+
+def test_optional_arrays_are_empty_where_they_are_missing(tmp_path):
+    full = Optional(1, np.ones((4, 2), "f4"), np.ones((2, 3), "f4"), 0.1)
+    factory.generate_and_save_tfrecords_files_for_examples_dict(
+        tmp_path, {"train": [full, Optional(2)]}, examples_log_in_csv_file=False
+    )
+    paths = factory.get_tfrecord_filepaths(tmp_path / "train")
+    for cls in (None, Optional):
+        one, other = factory.generate_dataset(paths, cls)
+        assert [value.shape for value in one] == [(), (4, 2), (2, 3), ()]
+        assert [value.shape for value in other] == [(), (0, 2), (0, 3), ()]
+
+
+def test_generators_of_instances(tmp_path):
+    run = factory.generate_and_save_train_eval_test_tfrecords_files_for_examples
+    options = {"examples_log_in_csv_file": False, "examples_shuffle": False}
+    counts = run(tmp_path / "a", (Optional(n) for n in range(5)), 0.8, **options)
+    assert counts == {"train": 4, "eval": 1}
+    run = factory.generate_and_save_tfrecords_files_for_examples_dict
+    folds = {"a": map(Optional, range(3))}
+    assert run(tmp_path / "b", folds, examples_log_in_csv_file=False) == {"a": 3}
+
+
+def test_another_class_is_refused(tmp_path):
+    factory.generate_and_save_tfrecords_files_for_examples_dict(
+        tmp_path, {"train": [Optional(1)]}, examples_log_in_csv_file=False
+    )
+    paths = factory.get_tfrecord_filepaths(tmp_path / "train")
+    with pytest.raises(InputError, match=r"number was recorded as int32.*float32"):
+        factory.generate_dataset(paths, old_class(number=Field.TYPE_FLOAT))
+    with pytest.raises(InputError, match="no feature digit"):
+        factory.generate_dataset(paths, old_class(digit=Field.TYPE_INT32))
+
+
+@pytest.mark.parametrize(
+    ("keyword", "hint"),
+    [("examples_shufle", "examples_shuffle"), ("worker", "workers"), ("sed", "seed")],
+)
+def test_misspelt_keywords(tmp_path, keyword, hint):
+    path = write_list(tmp_path / "list.csv", [1])
+    with pytest.raises(OptionError, match=f"did you mean {hint}"):
+        factory.generate_and_save_train_eval_test_tfrecords_files(
+            tmp_path / "a", Item, path, **{keyword: 1}
+        )
+
+
+def test_a_failed_replacement_leaves_what_was_there(tmp_path):
+    run = factory.generate_and_save_tfrecords_files_for_examples_dict
+    run(tmp_path, {"train": items(3)})
+    before = {p.name: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    bad = items(2)
+    bad[1].number = "x"
+    with pytest.raises(ExampleError, match="Item"):
+        run(tmp_path, {"train": bad}, overwrite=True, workers=1)
+    after = {p.name: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert after == before
