@@ -311,6 +311,10 @@ VALUES = {
         ["m=log_mel(n_fft=1024,n_mels=8)", "a=x()|y(); b=pkg.mod:name"],
         ["log_mel()x", "1a=x()", "a=x();", "a="],
     ),
+    "encoding": (
+        ["mel=png", "a=raw; b=jpeg"],
+        ["", "mel", "mel=", "mel=png;", "1=png"],
+    ),
     "elements_per_file": (["1000"], ["0"]),
     "shard_bytes": (["134217728", "128MiB", "1GB", "64 kB", "5b"], ["128 MX", "big"]),
     "num_shards": (["8"], ["0", "eight"]),
