@@ -30,7 +30,7 @@ from beam_pipeline.write.parts import ShardSizes
 
 # Elements are drawn together up to this number, and up to these bytes.
 _TOGETHER = 256
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 4 << 20
 
 
 def record_dataset(

@@ -6,8 +6,9 @@ import itertools
 import os
 import tempfile
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -73,6 +74,9 @@ def write_elements(
         encoder = encoder_for(specs.values())
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(COMPRESSING_THREADS))
+            # Statistics are added in the order of the blocks, beside this thread.
+            in_order = stack.enter_context(ThreadPoolExecutor(1))
+            adding: deque[Future[None]] = deque()
             writer = PartWriter(
                 drafts,
                 DEFAULT_SPLIT,
@@ -85,11 +89,15 @@ def write_elements(
             stack.callback(writer.abandon)
             bar = stack.enter_context(progress_bar(total, progress))
             for count, columns in blocks:
+                if len(adding) > 2:
+                    adding.popleft().result()
+                adding.append(in_order.submit(statistics.add, columns))
                 writer.write_all(encoder.encode(count, columns))
-                statistics.add(columns)
                 bar.set_postfix({"file": writer.files + 1}, refresh=False)
                 bar.update(count)
             parts = writer.close()
+            for future in adding:
+                future.result()
         target.make_room()
         shards = [
             join_pieces(shard, target.output, target.parts, may_move=True)

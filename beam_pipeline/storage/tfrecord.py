@@ -29,7 +29,7 @@ _GZIP_WBITS = 31
 _MEMORY_LEVEL = 9
 _BLOCK = 1 << 20
 _MASK_DELTA = 0xA282EAD8
-_FRAME_BYTES = 16  # what a record has besides its data
+FRAME_BYTES = 16  # what a record has besides its data
 _HEADER_BYTES = 12  # a length and its checksum
 _GZIP_MAGIC = b"\x1f\x8b"
 # The stubs of isal call this class an instance.
@@ -53,8 +53,15 @@ def masked_crc32c(data: bytes) -> int:
 
 def frame_record(data: bytes) -> bytes:
     """Returns ``data`` as one record, framed with its length and checksums."""
-    checksum = struct.pack("<I", masked_crc32c(data))
-    return b"".join((_frame_header(len(data)), data, checksum))
+    return b"".join(frame_parts(data))
+
+
+def frame_parts(data: bytes) -> tuple[bytes, bytes, bytes]:
+    """Returns the pieces of a framed record: what is before the data, they, a checksum.
+
+    For those who put them into a buffer, which saves a copy.
+    """
+    return _frame_header(len(data)), data, struct.pack("<I", masked_crc32c(data))
 
 
 class FramedRecords(NamedTuple):
@@ -81,11 +88,11 @@ def frame_rows(rows: npt.NDArray[np.uint8]) -> FramedRecords:
     crc = np.array(crcs, np.uint32)
     masked = (crc >> np.uint32(15) | crc << np.uint32(17)) + np.uint32(_MASK_DELTA)
     header = np.frombuffer(_frame_header(length), np.uint8)
-    framed = np.empty((count, length + _FRAME_BYTES), np.uint8)
+    framed = np.empty((count, length + FRAME_BYTES), np.uint8)
     framed[:, : len(header)] = header
     framed[:, len(header) : -4] = rows
     framed[:, -4:] = masked.astype("<u4")[:, np.newaxis].view(np.uint8)
-    return FramedRecords(framed.tobytes(), length + _FRAME_BYTES, count)
+    return FramedRecords(framed.tobytes(), length + FRAME_BYTES, count)
 
 
 @lru_cache(maxsize=1024)
@@ -134,7 +141,7 @@ class GzipWriter:
             self.bytes_written += len(compressed)
 
 
-def compress_member(data: bytes) -> bytes:
+def compress_member(data: bytes | bytearray) -> bytes:
     """Returns ``data`` as one whole GZIP member, whose bytes depend only on it.
 
     Members that follow each other in a file are one stream to every reader of GZIP.
@@ -154,7 +161,7 @@ def record_bounds(data: bytes) -> list[int]:
     bounds = [0]
     while bounds[-1] < len(data):
         (length,) = struct.unpack_from("<Q", data, bounds[-1])
-        bounds.append(bounds[-1] + _FRAME_BYTES + length)
+        bounds.append(bounds[-1] + FRAME_BYTES + length)
     return bounds
 
 

@@ -32,10 +32,11 @@ from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES
 from beam_pipeline.recipe.values import check_one_of, check_whole
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (
+    FRAME_BYTES,
     SUFFIX,
     FramedRecords,
     compress_member,
-    frame_record,
+    frame_parts,
 )
 
 # Files of members of this size are 0.5 % larger than files of a single member.
@@ -188,11 +189,11 @@ class PartWriter:
                 f"protobuf and TensorFlow read at most {MOST_RECORD_BYTES:,}. Cut it "
                 "into several."
             )
-        framed = frame_record(record)
-        limit = self._sizes.member_bytes
-        if self._records and len(self._buffer) + len(framed) > limit:
+        size = len(record) + FRAME_BYTES
+        if self._records and len(self._buffer) + size > self._sizes.member_bytes:
             self._end_member()
-        self._buffer += framed
+        for piece in frame_parts(record):
+            self._buffer += piece
         self._records += 1
         if self._examples + self._records == self._room:
             self._end_part()
@@ -238,7 +239,7 @@ class PartWriter:
             os.makedirs(self._folder, exist_ok=True)
             path = files.join(self._folder, f"{uuid.uuid4().hex}{SUFFIX}")
             self._file = open(path, "wb")  # noqa: SIM115
-        data = bytes(self._buffer)
+        data, self._buffer = self._buffer, bytearray()
         if self._pool is None:
             self._put(self._records, raw, compress_member(data))
         else:
@@ -248,7 +249,6 @@ class PartWriter:
         self._examples += self._records
         self._raw += raw
         self._records = 0
-        self._buffer.clear()
 
     def _put_compressed(self, ahead: int) -> None:
         """Writes the members that threads have compressed; ``ahead`` may wait."""
