@@ -23,6 +23,7 @@
     ├── StoreError           an object store does not answer, or refuses a request
     ├── EngineError          an engine of Beam is not reachable or not installed
     ├── WorkerDied           a worker process ended before its work did
+    ├── DamagedRecord        a shard does not hold the example that it should
     └── VerificationError    a data set differs from its metadata
 
 Fields go to ``super().__init__`` and ``__str__`` formats them, because pickle rebuilds
@@ -166,6 +167,21 @@ class WorkerDied(AudioTFRecordsError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class DamagedRecord(AudioTFRecordsError, ValueError):
+    """``DamagedRecord(path, offset, example, problem)``.
+
+    The offset is where the example's member, or the example, begins in the file; the
+    number of the example counts from the beginning of its split.
+    """
+
+    def __str__(self) -> str:
+        path, offset, example, problem = self.args
+        return (
+            f"{path}: example {example}, at byte {offset}, cannot be read: {problem}. "
+            "To check every shard, run `audio-tfrecords verify` on the folder."
+        )
 
 
 class VerificationError(AudioTFRecordsError):

@@ -216,6 +216,18 @@ def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     return 0
 
 
+def run_index(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.dataset.metadata import Metadata
+    from beam_pipeline.read.index_members import index_data_set
+
+    _no_beam_args("index", beam_args)
+    members = index_data_set(args.records)
+    splits = Metadata.load(args.records).splits.values()
+    examples = sum(split.examples for split in splits)
+    print(f"{args.records}: indexed {examples:,} examples in {members:,} members")
+    return 0
+
+
 def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.cli.reports import describe_audit, summarise_audit
     from beam_pipeline.errors import VerificationError

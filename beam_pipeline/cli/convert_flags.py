@@ -7,12 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.values import comma_list, parse_bytes, parse_shares
+from beam_pipeline.recipe.values import (
+    COMPRESSIONS,
+    GZIP,
+    comma_list,
+    parse_bytes,
+    parse_shares,
+)
 
 # Options of ``convert`` in Python. The command line calls them --group-by and so on.
 CONVERT_OPTIONS = (
     "features", "splits", "group_by", "seed", "schema", "dtypes", "elements_per_file",
-    "shard_bytes", "num_shards", "multiple_of", "overwrite", "workers",
+    "shard_bytes", "num_shards", "multiple_of", "member_bytes", "compression",
+    "overwrite", "workers",
 )  # fmt: skip
 
 
@@ -86,6 +93,16 @@ def add_convert_flags(
         int,
         "number of shards becomes a multiple of this; default: 1",
     )
+    add(
+        group,
+        "--member-bytes",
+        "BYTES",
+        parse_bytes,
+        "bytes before GZIP that can be read on their own; default: 16KiB",
+    )
+    group.add_argument(
+        "--compression", choices=COMPRESSIONS, help="of the shards; default: gzip"
+    )
     group = parser.add_argument_group(
         "run",
         "How the job runs. These options do not change the data. Options of Beam "
@@ -101,7 +118,7 @@ def add_convert_flags(
         int,
         "processes on this machine; default: one for each core, if the job is large",
     )
-    parser.set_defaults(seed=0, multiple_of=1)
+    parser.set_defaults(seed=0, multiple_of=1, compression=GZIP)
 
 
 def _parse_dtypes(text: str) -> dict[str, str]:

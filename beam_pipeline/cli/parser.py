@@ -1,10 +1,9 @@
-"""The flags: one for each option of the recipe and of the run."""
+"""The commands and their flags."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from beam_pipeline import __version__
@@ -12,6 +11,7 @@ from beam_pipeline.cli.commands import (
     PROGRAM,
     run_audit,
     run_convert,
+    run_index,
     run_plan,
     run_record,
     run_show,
@@ -20,11 +20,9 @@ from beam_pipeline.cli.commands import (
     run_verify,
 )
 from beam_pipeline.cli.convert_flags import add_convert_flags
-from beam_pipeline.cli.given_flags import REPEATED
-from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.fields import Option
-from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.recipe.recipe import recipe_options
+from beam_pipeline.cli.job_flags import add_job_flags, flag_type
+
+_whole_number = flag_type(int)
 
 
 class Parser(argparse.ArgumentParser):
@@ -64,6 +62,7 @@ def make_parser() -> argparse.ArgumentParser:
         _add_convert,
         _add_show,
         _add_verify,
+        _add_index,
         _add_audit,
         _add_transforms,
         _add_status,
@@ -88,7 +87,7 @@ def _add_record(commands: Any) -> None:
         "    --label-from species -- --runner=FlinkRunner --flink_master=host:8081",
         usage=f"{PROGRAM} record --input PATH --output DIR [OPTION ...] [-- ...]",
     )
-    _add_job(
+    add_job_flags(
         parser,
         required=True,
         help="folder of the data set: new, empty, or with an unfinished run, which "
@@ -108,7 +107,7 @@ def _add_plan(commands: Any) -> None:
         "--input sounds/ --win-seconds 1 --splits train=.8,test=.2 --stratify",
         usage=f"{PROGRAM} plan --input PATH [OPTION ...]",
     )
-    _add_job(parser, default=None, help=argparse.SUPPRESS)
+    add_job_flags(parser, default=None, help=argparse.SUPPRESS)
 
 
 def _add_convert(commands: Any) -> None:
@@ -124,7 +123,7 @@ def _add_convert(commands: Any) -> None:
         "old/ records/ --dtypes data=float32 --splits train=.8,eval=.2",
         usage=f"{PROGRAM} convert DIR OUT [OPTION ...] [-- ...]",
     )
-    add_convert_flags(parser, _flag_type)
+    add_convert_flags(parser, flag_type)
 
 
 def _add_show(commands: Any) -> None:
@@ -166,6 +165,20 @@ def _add_verify(commands: Any) -> None:
         "compare every shard with the metadata",
         "Compares every size, SHA-256, checksum and count with metadata.json. Ends "
         "with status 4 if something differs.",
+        "records/",
+    )
+    _add_folder(parser)
+
+
+def _add_index(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "index",
+        run_index,
+        "make the index that open_records needs",
+        "Reads every shard of a data set, and writes members.index, with which "
+        "open_records reads any example at once. Data sets of this version have it "
+        "already.",
         "records/",
     )
     _add_folder(parser)
@@ -277,123 +290,3 @@ def _command(
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", metavar="DIR", help="folder of a data set")
-
-
-# Groups of --help, with the sections of the recipe in each, and what to know first.
-_GROUPS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "inputs and output": ((), ""),
-    "manifests": (("columns",), "Columns of CSV, TSV, JSONL and Parquet files."),
-    "labels": (("labels",), "The class of each clip."),
-    "events": (("events",), "Labels with times: the classes of each window."),
-    "splits": (
-        ("splits",),
-        "At most one of --splits, --folds and --split-column. Without them there is "
-        "one split, records.",
-    ),
-    "audio": (("audio",), ""),
-    "windows": (
-        ("windows", "augmentation"),
-        "One of --win-len and --win-seconds is required.",
-    ),
-    "features": (("features",), "What examples hold of their windows."),
-    "shards": (
-        ("shards",),
-        "At most one of --elements-per-file, --shard-bytes and --num-shards.",
-    ),
-}
-
-
-def _add_job(parser: argparse.ArgumentParser, **output: Any) -> None:
-    """Adds every flag of ``record``: one for each option of the recipe and the run."""
-    options = recipe_options().values()
-    for title, (sections, description) in _GROUPS.items():
-        group = parser.add_argument_group(title, description or None)
-        if not sections:
-            _add_inputs(group)
-            group.add_argument("--output", metavar="DIR", **output)
-        for option in (o for section, o in options if section in sections):
-            _add_option(group, option)
-    group = parser.add_argument_group(
-        "run",
-        "How the job runs. These options do not change the data. Options of Beam "
-        "follow a lone --.",
-    )
-    for field in fields(RunOptions):
-        if field.metadata:
-            _add_run_option(group, field)
-
-
-def _add_inputs(group: Any) -> None:
-    group.add_argument(
-        "--input",
-        action="append",
-        required=True,
-        metavar="PATH",
-        help="a folder, a glob, an audio file, a manifest (CSV, TSV, JSONL, Parquet) "
-        "or a .txt file of paths, local, in gs:// or s3://, or on another file system "
-        "of Beam; SPLIT=PATH puts it into a split; may be repeated",
-    )
-    group.add_argument(
-        "--recipe",
-        metavar="FILE",
-        help="read options from a YAML file or a data set's metadata.json; flags "
-        "override them",
-    )
-
-
-def _add_option(group: Any, option: Option) -> None:
-    """Adds a flag of the recipe. Only the recipe declares its default."""
-    flag, text = "--" + option.name.replace("_", "-"), option.help.replace("%", "%%")
-    if option.name in REPEATED:
-        group.add_argument(
-            REPEATED[option.name],
-            dest=option.name,
-            action="append",
-            metavar=option.metavar,
-            default=argparse.SUPPRESS,
-            help=text,
-        )
-    elif option.default is False:
-        group.add_argument(
-            flag, action="store_true", default=argparse.SUPPRESS, help=text
-        )
-    else:
-        shown = option.default not in (None, "")
-        group.add_argument(
-            flag,
-            type=_flag_type(option.parse),
-            choices=option.choices or None,
-            metavar="|".join(option.choices) or option.metavar,
-            default=argparse.SUPPRESS,
-            help=f"{text}; default: {option.default}" if shown else text,
-        )
-
-
-def _add_run_option(group: Any, field: Any) -> None:
-    flag = "--" + field.name.replace("_", "-")
-    more: dict[str, Any] = {"action": "store_true"}
-    if field.default is not False:
-        parse = field.metadata["parse"]
-        more = {"type": _flag_type(parse), "metavar": field.metadata["metavar"]}
-    group.add_argument(
-        flag, default=argparse.SUPPRESS, help=field.metadata["help"], **more
-    )
-
-
-def _flag_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Returns a type for argparse, which prints the problem that ``parse`` raises."""
-
-    def parse_flag(text: str) -> Any:
-        try:
-            return parse(text)
-        except RecipeError as error:
-            _, problem, value = error.args
-            raise argparse.ArgumentTypeError(f"{problem}; got {value!r}") from error
-
-    parse_flag.__name__ = {"int": "whole number", "float": "number"}.get(
-        parse.__name__, parse.__name__
-    )
-    return parse_flag
-
-
-_whole_number = _flag_type(int)

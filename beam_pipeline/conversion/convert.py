@@ -54,6 +54,8 @@ def convert(
     shard_bytes: int | None = None,
     num_shards: int | None = None,
     multiple_of: int = 1,
+    member_bytes: int | None = None,
+    compression: str = "gzip",
     overwrite: bool = False,
     workers: int | None = None,
     beam_args: Sequence[str] = (),
@@ -93,7 +95,7 @@ def convert(
         ``schema.pbtxt`` in the input, if it exists.
     dtypes : mapping, optional
         Feature to dtype. Bytes with a numeric dtype become an array of rank 1.
-    elements_per_file, shard_bytes, num_shards, multiple_of
+    elements_per_file, shard_bytes, num_shards, multiple_of, member_bytes, compression
         As in :func:`record_dataset`.
     overwrite : bool
         Replaces a data set in ``output_dir``.
@@ -119,7 +121,14 @@ def convert(
     EngineError
         If the runner's engine cannot be reached; before anything is written.
     """
-    sizes = ShardSizes(elements_per_file, shard_bytes, num_shards, multiple_of)
+    sizes = ShardSizes(
+        elements_per_file,
+        shard_bytes,
+        num_shards,
+        multiple_of,
+        member_bytes,
+        compression,
+    )
     run = RunOptions(overwrite=overwrite, workers=workers, beam_args=tuple(beam_args))
     if run.is_template():
         raise OptionError("--template_location", "works only with `record`")
@@ -147,10 +156,7 @@ def convert(
             "seed": seed,
             "schema": None if schema is None else os.path.basename(schema),
             "dtypes": dict(dtypes or {}),
-            "elements_per_file": elements_per_file,
-            "shard_bytes": shard_bytes,
-            "num_shards": num_shards,
-            "multiple_of": multiple_of,
+            **sizes.to_json(),
             "ignored_files": len(folder.ignored),
             **folder.history,
         },

@@ -28,6 +28,7 @@ from beam_pipeline.dataset.output_folder import (
     MANIFEST,
     METADATA,
     SCHEMA,
+    WINDOWS,
 )
 from beam_pipeline.dataset.schema import parse_schema
 from beam_pipeline.dataset.work_folder import WORK_FOLDER, is_claimed
@@ -157,7 +158,11 @@ def _is_ours(folder: str) -> bool:
 def _our_folder(folder: str) -> InputFolder:
     metadata = Metadata.load(folder)
     elements = metadata.elements
-    names = [MANIFEST, *(f"{split}/{EXAMPLES_CSV}" for split in metadata.splits)]
+    names = [
+        MANIFEST,
+        WINDOWS,
+        *(f"{split}/{EXAMPLES_CSV}" for split in metadata.splits),
+    ]
     paths = {name: files.join(folder, name) for name in names}
     entries = metadata.splits.values()
     history: dict[str, Any] = {}

@@ -22,12 +22,14 @@ from beam_pipeline.examples.decoding import arrow_columns
 from beam_pipeline.examples.spec import INT64_LIST, LISTS, FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.read.choices import choose_parsing
+from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.parse_examples import (
     PARSED_TOGETHER,
     PARSING_THREADS,
     make_parser,
 )
-from beam_pipeline.read.shard_streams import MIXED_SHARDS, SHUFFLE_BYTES, usable_cores
+from beam_pipeline.read.shard_streams import MIXED_SHARDS
+from beam_pipeline.read.sizes import SHUFFLE_BYTES
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import is_gzip, read_any_records
 

@@ -233,11 +233,14 @@ def make_room(output: str, work: str) -> None:
     done = files.join(work, PARTS, _ROOM_MADE)
     if files.exists(done):
         return
-    held = filter(is_ours, _held_files(output, work))
-    # The metadata first: without them the data set is not complete.
+    _delete_held(output, filter(is_ours, _held_files(output, work)))
+    files.write_bytes(done, b"")
+
+
+def _delete_held(output: str, held: Iterable[str]) -> None:
+    """Deletes a data set, the metadata first: without them it is not complete."""
     for name in sorted(held, key=lambda name: name != METADATA):
         files.delete([files.join(output, name)])
-    files.write_bytes(done, b"")
 
 
 def _check_held(
@@ -261,9 +264,7 @@ def _replace(
     output: str, work: str, held: Sequence[str], stamp: Mapping[str, Any]
 ) -> None:
     """Deletes the files in the output folder, and writes the job to the work folder."""
-    # The metadata first: without them the data set is not complete.
-    for name in sorted(held, key=lambda name: name != METADATA):
-        files.delete([files.join(output, name)])
+    _delete_held(output, held)
     if is_claimed(work):
         clear_work(work)
     files.write_bytes(files.join(work, JOB_FILE), to_text(stamp))
@@ -325,7 +326,7 @@ def claimed_for_elements(
             written = []
             if made_room(output, work):
                 written = list(filter(is_ours, _held_files(output, work)))
-            files.delete(files.join(output, name) for name in written)
+            _delete_held(output, written)
             clear_work(work)
             folders = {name.rpartition("/")[0] for name in written} - {""}
             if files.is_local(output):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from beam_pipeline.dataset.claim import claimed_for_elements, locked, make_room
+from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import (
     Elements,
     Metadata,
@@ -23,6 +24,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.storage import files
+from beam_pipeline.storage.tfrecord import SUFFIX
 from beam_pipeline.write.part_shards import empty_shard, join_pieces
 from beam_pipeline.write.statistics import DataStatistics
 
@@ -73,6 +75,7 @@ def finish_elements(
     features: Iterable[FeatureSpec],
     elements: Elements,
     classes: Sequence[str] = (),
+    suffix: str = SUFFIX,
 ) -> Metadata:
     """Writes ``schema.pbtxt``, then ``metadata.json``, which completes the data set.
 
@@ -80,10 +83,13 @@ def finish_elements(
     ----------
     shards, statistics : mapping
         Of each split: its shards in order, and the statistics of its features.
+    suffix : str
+        The end of the name of a shard, for splits without examples.
     """
     specs = {spec.name: spec for spec in features}
     shards = {
-        split: infos or [join_pieces(empty_shard(split), target.output, target.parts)]
+        split: infos
+        or [join_pieces(empty_shard(split, suffix), target.output, target.parts)]
         for split, infos in shards.items()
     }
     splits = {
@@ -102,8 +108,9 @@ def finish_elements(
         writer=writer_versions(spec.encoding for spec in specs.values()),
         elements=elements,
     )
-    written = (info.file for infos in shards.values() for info in infos)
-    delete_stale_shards(target.output, written)
+    written = [info for infos in shards.values() for info in infos]
+    delete_stale_shards(target.output, (info.file for info in written))
+    write_index(target.output, [ShardMembers.of(info) for info in written])
     files.write_bytes(files.join(target.output, SCHEMA), schema_text(specs))
     path = files.join(target.output, METADATA)
     files.write_bytes(path, to_text(metadata.to_json()))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from beam_pipeline.dataset.manifest import manifest_fields, write_manifest
+from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import (
     Metadata,
     SplitEntry,
@@ -18,6 +19,7 @@ from beam_pipeline.dataset.output_folder import (
     METADATA,
     REJECTED,
     SCHEMA,
+    WINDOWS,
     delete_stale_shards,
 )
 from beam_pipeline.dataset.rejects import (
@@ -27,6 +29,7 @@ from beam_pipeline.dataset.rejects import (
     rejects_text,
 )
 from beam_pipeline.dataset.schema import schema_text
+from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import clear_work, is_claimed, keeping_verdict
 from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.plan.clips import Reject
@@ -125,7 +128,7 @@ def assemble_metadata(
     for split in summary.layouts:
         shards = sorted(
             (info for info in infos if info.shard.split == split),
-            key=lambda info: info.shard.name,
+            key=lambda info: info.shard.number,
         )
         counted = list(windows.items())
         if recipe.events.source is not None:  # classes belong to windows, not clips
@@ -227,6 +230,9 @@ def finish_data_set(
     recipe = recipe.replace(split_salt=summary.salt)
     described = assemble_metadata(summary, infos, rejects, seen, recipe)
     files.write_bytes(files.join(output, SCHEMA), schema_text(described.features))
+    ordered = sorted(infos, key=lambda info: info.shard[1:3])  # by split and number
+    write_index(output, [ShardMembers.of(info) for info in ordered])
+    write_windows(files.join(output, WINDOWS), ordered)
     fields = manifest_fields(recipe.audio.fingerprint, columns)
     write_manifest(files.join(output, MANIFEST), manifest, fields)
     path = files.join(output, METADATA)

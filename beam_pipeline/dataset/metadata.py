@@ -8,11 +8,10 @@ The metadata hold no time, host or absolute path: equal data sets have equal met
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
@@ -20,9 +19,11 @@ from beam_pipeline.examples.feature_description import describe_features
 from beam_pipeline.examples.spec import IMAGES, FeatureSpec
 from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
-from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+
+if TYPE_CHECKING:
+    from beam_pipeline.plan.shards import ShardInfo
 
 FORMAT_VERSION = 1
 ELEMENTS_VERSION = 2
@@ -327,6 +328,8 @@ def writer_versions(encodings: Iterable[str] = ()) -> dict[str, str]:
     encodings : iterable of str
         Encodings of features. Pillow is among the libraries only if one is an image.
     """
+    import importlib.metadata
+
     images = (_DECIDES_IMAGES,) if {*IMAGES} & {*encodings} else ()
     versions = {"name": DISTRIBUTION}
     for name in (DISTRIBUTION, *_BYTE_DECIDING, *images):

@@ -5,6 +5,8 @@
     metadata.json                   the data set is complete if this file exists
     schema.pbtxt
     manifest.parquet
+    windows.parquet
+    members.index                   see :mod:`.member_index`
     rejected.jsonl                  exists after a failed run, too
     log.txt                         of typed examples only, as is the next one
     train/examples.csv
@@ -18,13 +20,15 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
-from beam_pipeline.plan.shards import is_shard_name
+from beam_pipeline.plan.shard_names import is_shard_name
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import SUFFIX
+from beam_pipeline.storage.tfrecord import PLAIN_SUFFIX, SUFFIX
 
 METADATA = "metadata.json"
 SCHEMA = "schema.pbtxt"
 MANIFEST = "manifest.parquet"
+INDEX = "members.index"
+WINDOWS = "windows.parquet"
 REJECTED = "rejected.jsonl"
 LOG = "log.txt"
 EXAMPLES_CSV = "examples.csv"
@@ -32,12 +36,15 @@ EXAMPLES_CSV = "examples.csv"
 
 def is_shard_file(name: str) -> bool:
     """Whether a path below the output folder is a possible name of a shard."""
-    return name.endswith(SUFFIX) and is_shard_name(name.removesuffix(SUFFIX))
+    return any(
+        name.endswith(suffix) and is_shard_name(name.removesuffix(suffix))
+        for suffix in (SUFFIX, PLAIN_SUFFIX)
+    )
 
 
 def is_ours(name: str) -> bool:
     """Whether a path below the output folder is a possible name of one of our files."""
-    known = (METADATA, SCHEMA, MANIFEST, REJECTED, LOG)
+    known = (METADATA, SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED, LOG)
     split, _, file = name.rpartition("/")
     is_csv = file == EXAMPLES_CSV and "/" not in split
     return name in known or is_csv or is_shard_file(name)

@@ -134,7 +134,15 @@ def finish_parts(job: PartsJob, infos: Iterable[ShardInfo], result: BlockResult)
     for name, path in job.copied.items():
         files.write_bytes(files.join(job.output, name), files.read_bytes(path))
     specs = job.settle(job.encoder.specs, result)
-    finish_elements(job.target, shards, statistics, specs, elements, job.classes)
+    finish_elements(
+        job.target,
+        shards,
+        statistics,
+        specs,
+        elements,
+        job.classes,
+        job.sizes.suffix,
+    )
     return files.join(job.output, METADATA)
 
 

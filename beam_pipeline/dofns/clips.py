@@ -19,7 +19,24 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.blocks import read_windows
 
 
-class Probe(Step):
+class _ClipStep(Step):
+    """A step on single clips of a folder, under a recipe."""
+
+    def __init__(self, on_error: str, root: str, recipe: Recipe):
+        super().__init__(on_error)
+        self._inputs = _inputs_at(root)
+        self._recipe = recipe
+
+    def setup(self) -> None:
+        super().setup()
+        self._prober = Prober(self._inputs, self._recipe)
+
+    def teardown(self) -> None:
+        del self._prober  # it has caches, which cannot be pickled
+        super().teardown()
+
+
+class Probe(_ClipStep):
     """Reads what a file holds, from its header: path or dict -> dict.
 
     The header is not trusted blindly; :func:`.probe.probe_audio` says what is checked.
@@ -61,19 +78,10 @@ class Probe(Step):
         allow_nonfinite: bool = False,
         on_error: str = "reject",
     ):
-        super().__init__(on_error)
-        self._inputs = _inputs_at(root)
-        self._recipe = Recipe(
+        recipe = Recipe(
             win_len=1, allow_truncated=allow_truncated, allow_nonfinite=allow_nonfinite
         )
-
-    def setup(self) -> None:
-        super().setup()
-        self._prober = Prober(self._inputs, self._recipe)
-
-    def teardown(self) -> None:
-        del self._prober  # it has caches, which cannot be pickled
-        super().teardown()
+        super().__init__(on_error, root, recipe)
 
     def process(self, element: Any) -> Iterator[Any]:
         values = _values_of(element)
@@ -93,7 +101,7 @@ class Probe(Step):
         }
 
 
-class CutWindows(Step):
+class CutWindows(_ClipStep):
     """Decodes a file and cuts its windows: path or dict -> a dict for each window.
 
     Memory holds one block of windows, however long the file is. An element that
@@ -150,9 +158,7 @@ sample_rate, channels, stream, allow_truncated, allow_nonfinite
         root: str = "",
         on_error: str = "reject",
     ):
-        super().__init__(on_error)
-        self._inputs = _inputs_at(root)
-        self._recipe = Recipe(
+        recipe = Recipe(
             win_len=win_len,
             win_seconds=win_seconds,
             hop=hop,
@@ -167,14 +173,7 @@ sample_rate, channels, stream, allow_truncated, allow_nonfinite
             allow_truncated=allow_truncated,
             allow_nonfinite=allow_nonfinite,
         )
-
-    def setup(self) -> None:
-        super().setup()
-        self._prober = Prober(self._inputs, self._recipe)
-
-    def teardown(self) -> None:
-        del self._prober  # it has caches, which cannot be pickled
-        super().teardown()
+        super().__init__(on_error, root, recipe)
 
     def process(self, element: Any) -> Iterator[Any]:
         values = _values_of(element)

@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any
-
 import apache_beam as beam
 from apache_beam.metrics import Metrics
-from threadpoolctl import threadpool_limits
 
 from beam_pipeline.errors import ClipError
+from beam_pipeline.pipeline.one_thread import OneThread
 from beam_pipeline.pipeline.sink import COUNTERS
 from beam_pipeline.recipe.values import check_choice
 
 REJECTS = "rejects"
 ON_ERROR = ("reject", "raise")
-
-
-class _OneThread:
-    """Holds the libraries of linear algebra to one thread while a step needs it.
-
-    Each core has a worker, and bytes must not depend on the number of threads. The last
-    step of the process that ends restores the limits that the first one found.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._steps = 0
-        self._limits: Any = None
-
-    def begin(self) -> None:
-        with self._lock:
-            if self._steps == 0:
-                self._limits = threadpool_limits(1)
-            self._steps += 1
-
-    def end(self) -> None:
-        with self._lock:
-            self._steps -= 1
-            if self._steps == 0:
-                self._limits.restore_original_limits()
-
-
-_ONE_THREAD = _OneThread()
 
 
 class Step(beam.DoFn):  # type: ignore[misc]
@@ -54,10 +23,10 @@ class Step(beam.DoFn):  # type: ignore[misc]
         self._on_error = on_error
 
     def setup(self) -> None:
-        _ONE_THREAD.begin()
+        OneThread.begin()
 
     def teardown(self) -> None:
-        _ONE_THREAD.end()
+        OneThread.end()
 
     def reject(self, stage: str, error: ClipError, reason: str) -> dict[str, str]:
         """Returns the reject of an error, or raises the error."""

@@ -42,6 +42,8 @@ def record_dataset(
     shard_bytes: int | None = None,
     num_shards: int | None = None,
     multiple_of: int = 1,
+    member_bytes: int | None = None,
+    compression: str = "gzip",
     encodings: Mapping[str, str] | None = None,
     sequences: Sequence[str] = (),
     overwrite: bool = False,
@@ -81,6 +83,12 @@ def record_dataset(
     multiple_of : int
         The number of shards becomes a multiple of this number, for example of the
         number of accelerators that read them; their sizes differ by one at most.
+    member_bytes : int, optional
+        The bytes of a GZIP member before GZIP, at least one element. To read any
+        element, :func:`open_records` reads its member: larger members compress better,
+        smaller ones are read faster. Default: 16 KiB.
+    compression : str
+        ``gzip`` or ``none``, which is larger and read several times as fast.
     encodings : mapping, optional
         Name of a feature to its encoding: ``raw``, ``tensor`` (as of
         ``tf.io.serialize_tensor``), ``png``, ``jpeg`` or ``int64_list``. Names are the
@@ -110,7 +118,14 @@ def record_dataset(
             f"record_dataset needs a tf.data.Dataset; got {type(dataset).__name__}. "
             "`record_examples` writes an iterable of dicts."
         )
-    sizes = ShardSizes(elements_per_file, shard_bytes, num_shards, multiple_of)
+    sizes = ShardSizes(
+        elements_per_file,
+        shard_bytes,
+        num_shards,
+        multiple_of,
+        member_bytes,
+        compression,
+    )
     batch = find_batch(dataset)
     unbatched = dataset if batch is None else dataset.unbatch()
     check_endless(dataset.cardinality() == tf.data.INFINITE_CARDINALITY, num_elems)
@@ -121,11 +136,8 @@ def record_dataset(
     if num_elems is not None:
         unbatched = unbatched.take(num_elems)
     options = {
-        "elements_per_file": elements_per_file,
         "num_elems": num_elems,
-        "shard_bytes": shard_bytes,
-        "num_shards": num_shards,
-        "multiple_of": multiple_of,
+        **sizes.to_json(),
         "encodings": dict(encodings or {}),
         "sequences": list(sequences),
     }

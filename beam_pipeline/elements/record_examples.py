@@ -37,6 +37,8 @@ def record_examples(
     shard_bytes: int | None = None,
     num_shards: int | None = None,
     multiple_of: int = 1,
+    member_bytes: int | None = None,
+    compression: str = "gzip",
     encodings: Mapping[str, str] | None = None,
     sequences: Sequence[str] = (),
     overwrite: bool = False,
@@ -65,7 +67,7 @@ def record_examples(
         Feature to dtype, for example ``{"price": "float64"}``. Default: from the first
         256 examples.
     output_dir, elements_per_file, num_elems, shard_bytes, num_shards, multiple_of, \
-encodings, sequences, overwrite, progress
+member_bytes, compression, encodings, sequences, overwrite, progress
         As in :func:`record_dataset`.
 
     Returns
@@ -81,7 +83,14 @@ encodings, sequences, overwrite, progress
     OptionError, OutputError
         If an argument or the folder cannot be used; before anything is written.
     """
-    sizes = ShardSizes(elements_per_file, shard_bytes, num_shards, multiple_of)
+    sizes = ShardSizes(
+        elements_per_file,
+        shard_bytes,
+        num_shards,
+        multiple_of,
+        member_bytes,
+        compression,
+    )
     count, rows = _rows(examples)
     total = check_num_elems(num_elems, count)
     wanted = FIRST if num_elems is None else min(FIRST, max(num_elems, 1))
@@ -98,12 +107,9 @@ encodings, sequences, overwrite, progress
     found.specs = specs
     rows = itertools.islice(itertools.chain(first, rows), num_elems)
     options = {
-        "elements_per_file": elements_per_file,
         "num_elems": num_elems,
         "dtypes": {name: checked_dtype(name, d) for name, d in (dtypes or {}).items()},
-        "shard_bytes": shard_bytes,
-        "num_shards": num_shards,
-        "multiple_of": multiple_of,
+        **sizes.to_json(),
         "encodings": dict(encodings or {}),
         "sequences": list(sequences),
     }

@@ -9,7 +9,8 @@ from typing import BinaryIO
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import GzipWriter, frame_record, read_any_records
+from beam_pipeline.storage.gzip_members import GzipWriter
+from beam_pipeline.storage.tfrecord import frame_record, read_any_records
 
 GZIP_SUFFIX = ".gz"
 

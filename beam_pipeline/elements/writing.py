@@ -109,6 +109,7 @@ def write_elements(
             {DEFAULT_SPLIT: statistics},
             specs.values(),
             elements,
+            suffix=sizes.suffix,
         )
         return target.output
 

@@ -40,7 +40,7 @@ from beam_pipeline.plan.corpus import describe_clips, merge_corpora
 from beam_pipeline.plan.segments import cut_shards, make_task
 from beam_pipeline.plan.shards import lay_out
 from beam_pipeline.plan.summary import summarise, tally_bucket
-from beam_pipeline.storage.tfrecord import SUFFIX
+from beam_pipeline.storage.tfrecord import suffix_for
 
 # In each chain, a line is a stage, and its comment is the type of what comes out of it;
 # after a semicolon, the type of its side output.
@@ -155,7 +155,8 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
         | "EncodeExamples" >> encode.with_outputs(REJECTS, main="records")
     )                                               # PlacedRecords; Reject
     written = encoded.records | "WriteToTFRecord" >> WriteToTFRecord(
-        job.output, file_name_suffix=SUFFIX, work_folder=job.work_folder
+        job.output, file_name_suffix=suffix_for(job.recipe.shards.compression),
+        work_folder=job.work_folder,
     )                                               # ShardInfo
     return gather(checked[FINISHED], written, encoded[REJECTS])
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton
-from threadpoolctl import threadpool_limits
 
 from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, write_receipt
 from beam_pipeline.dataset.work_folder import keeping_verdict
+from beam_pipeline.pipeline.one_thread import OneThread
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.write.part_blocks import (
     BlockRef,
@@ -73,10 +73,10 @@ class WriteBlocks(beam.DoFn):  # type: ignore[misc]
     job: PartsJob
 
     def setup(self) -> None:
-        self._one_thread = threadpool_limits(1)
+        OneThread.begin()
 
     def teardown(self) -> None:
-        self._one_thread.restore_original_limits()
+        OneThread.end()
 
     def process(self, ref: BlockRef) -> Iterator[BlockResult]:
         job = self.job

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -20,11 +18,18 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline.dataset.work_folder import PARTS, receipt_path
-from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import GzipWriter, frame_record
-from beam_pipeline.write.observations import merge_observations
+from beam_pipeline.storage.gzip_members import GzipWriter
+from beam_pipeline.storage.tfrecord import frame_record
+from beam_pipeline.write.stretches import (
+    PlacedRecords,
+    Stretch,
+    StretchFile,
+    join_stretches,
+    members_text,
+    rows_text,
+)
 
 CompressionTypes = filesystem.CompressionTypes
 
@@ -32,40 +37,13 @@ CompressionTypes = filesystem.CompressionTypes
 COUNTERS = "audio_tfrecords"
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedRecords:
-    """Records for the positions ``position .. position + span - 1`` of a shard.
+class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
+    """Beam's sink, with ISA-L instead of zlib for GZIP.
 
-    There are fewer records than positions if windows were lost, or ``left_out``.
-    ``seen`` holds the observations of the shard's windows since the last ``seen``;
-    most elements have none.
+    ``member_bytes`` is the limit of a GZIP member; None: a file is one member.
     """
 
-    shard: Shard
-    position: int
-    span: int
-    records: Sequence[bytes]
-    left_out: int = 0
-    seen: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A finished temporary file with the records of some positions of a shard."""
-
-    shard: Shard
-    position: int
-    span: int
-    examples: int
-    left_out: int
-    seen: Mapping[str, Any] | None
-    path: str
-    bytes: int
-    sha256: str
-
-
-class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
-    """Beam's sink, with ISA-L instead of zlib for GZIP."""
+    member_bytes: int | None = None
 
     def open(self, temp_path: str) -> Any:
         detected = CompressionTypes.detect_compression_type(temp_path)
@@ -77,7 +55,7 @@ class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
         file = FileSystems.create(
             temp_path, self.mime_type, CompressionTypes.UNCOMPRESSED
         )
-        return GzipWriter(file)
+        return GzipWriter(file, member_bytes=self.member_bytes)
 
     def write_encoded_record(self, file_handle: Any, value: bytes) -> None:
         file_handle.write(frame_record(value))
@@ -93,8 +71,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):  # type: ignore[misc]
     file ``prefix + shard.name + suffix``, with its records at their positions. If the
     records of a shard arrive in order, as they do when the runner fuses the stages
     before with this one, they go to one file, which is renamed when it is whole.
-    Otherwise each stretch of positions becomes a GZIP member, and the members are
-    concatenated. The output is one :class:`ShardInfo` for each shard.
+    Otherwise each stretch of positions becomes a file, and these are joined, with the
+    same bytes. The output is one :class:`ShardInfo` for each shard.
 
     Parameters
     ----------
@@ -103,6 +81,10 @@ compression_type, triggering_frequency
         As in ``beam.io.WriteToTFRecord``.
     work_folder : str, optional
         A folder for unfinished files. If given, the elements are PlacedRecords.
+    member_bytes : int, optional
+        Files consist of GZIP members of whole records, up to this many bytes before
+        GZIP, or of one record. Each can be inflated without those before it. Default:
+        one member. Shards of PlacedRecords have those of their plan.
     """
 
     def __init__(
@@ -116,6 +98,7 @@ compression_type, triggering_frequency
         triggering_frequency: int | None = None,
         *,
         work_folder: str | None = None,
+        member_bytes: int | None = None,
     ):
         beam.PTransform.__init__(self)
         self._sink = _Sink(
@@ -127,6 +110,7 @@ compression_type, triggering_frequency
             compression_type,
             triggering_frequency,
         )
+        self._sink.member_bytes = member_bytes
         self._work_folder = work_folder
         self._prefix = file_path_prefix
         self._suffix = file_name_suffix
@@ -135,9 +119,8 @@ compression_type, triggering_frequency
         if self._work_folder is None:
             return super().expand(pcoll)
         target = (self._prefix, self._suffix, self._work_folder)
-        written = pcoll | "WriteShards" >> beam.ParDo(
-            _WriteShards(self._sink, *target)
-        ).with_outputs(PARTS, main="whole")
+        write = beam.ParDo(_WriteShards(*target))
+        written = pcoll | "WriteShards" >> write.with_outputs(PARTS, main="whole")
         joined = (
             written[PARTS]
             | "KeyByShard" >> beam.Map(_key_by_shard)
@@ -153,21 +136,20 @@ def at_the_end(value: Any) -> WindowedValue:
     return WindowedValue(value, window.max_timestamp(), [window])
 
 
-def _key_by_shard(part: _Part) -> tuple[str, _Part]:
+def _key_by_shard(part: StretchFile) -> tuple[str, StretchFile]:
     return part.shard.name, part
 
 
 class _WriteShards(beam.DoFn):  # type: ignore[misc]
     """Writes stretches of positions; a whole shard gets its final name at once."""
 
-    def __init__(self, sink: _Sink, prefix: str, suffix: str, work_folder: str):
-        self._sink = sink
+    def __init__(self, prefix: str, suffix: str, work_folder: str):
         self._prefix = prefix
         self._suffix = suffix
         self._work_folder = work_folder
 
     def setup(self) -> None:
-        self._stretch: _Stretch | None = None
+        self._stretch: Stretch | None = None
 
     def process(self, element: PlacedRecords) -> Iterator[Any]:
         if self._stretch is not None and not self._stretch.continued_by(element):
@@ -178,7 +160,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
                 files.join(self._work_folder, PARTS),
                 f"{name}-{uuid.uuid4().hex}{self._suffix}",
             )
-            self._stretch = _Stretch(self._sink, element.shard, element.position, path)
+            self._stretch = Stretch(element.shard, element.position, path)
         self._stretch.write(element)
         if self._stretch.is_whole():
             yield self._finish(self._stretch)
@@ -193,28 +175,17 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
         if self._stretch is not None:
             self._stretch.abandon()
 
-    def _close(self, stretch: _Stretch) -> _Part:
-        part = stretch.close()
+    def _close(self, stretch: Stretch) -> StretchFile:
         self._stretch = None
-        return part
+        return stretch.close()
 
-    def _finish(self, stretch: _Stretch) -> Any:
-        part = self._close(stretch)
-        if part.span < part.shard.examples:
-            return beam.pvalue.TaggedOutput(PARTS, self._share(part))
-        file = part.shard.name + self._suffix
-        info = ShardInfo(
-            part.shard,
-            file,
-            part.examples,
-            part.bytes,
-            part.sha256,
-            part.left_out,
-            part.seen,
-        )
-        return _commit(part.path, self._prefix, info, self._work_folder)
+    def _finish(self, stretch: Stretch) -> Any:
+        written = self._close(stretch)
+        if written.span < written.shard.examples:
+            return beam.pvalue.TaggedOutput(PARTS, self._share(written))
+        return _commit(written, self._prefix, self._suffix, self._work_folder)
 
-    def _share(self, part: _Part) -> _Part:
+    def _share(self, part: StretchFile) -> StretchFile:
         """Moves a part to the work folder, where every worker can read it."""
         path = files.join(self._work_folder, PARTS, os.path.basename(part.path))
         if path != part.path:
@@ -222,109 +193,39 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
         return replace(part, path=path)
 
 
-class _Stretch:
-    """An open temporary file for consecutive positions of one shard."""
-
-    def __init__(self, sink: _Sink, shard: Shard, position: int, path: str):
-        self._sink = sink
-        self._shard = shard
-        self._position = position
-        self._path = path
-        self._span = 0
-        self._examples = 0
-        self._left_out = 0
-        self._seen: Mapping[str, Any] | None = None
-        self._file = sink.open(path)
-
-    def continued_by(self, element: PlacedRecords) -> bool:
-        end = self._position + self._span
-        return element.shard == self._shard and element.position == end
-
-    def is_whole(self) -> bool:
-        return self._span == self._shard.examples
-
-    def write(self, element: PlacedRecords) -> None:
-        end = element.position + element.span
-        if end > self._shard.examples:
-            raise IncompleteRun(
-                f"Shard {self._shard.name} has {self._shard.examples} positions, but "
-                f"got a record for position {end - 1}. The runner mixed two plans. "
-                "Run the job again."
-            )
-        for record in element.records:
-            self._sink.write_record(self._file, record)
-        self._span += element.span
-        self._examples += len(element.records)
-        self._left_out += element.left_out
-        self._seen = merge_observations(self._seen, element.seen)
-
-    def abandon(self) -> None:
-        """Closes and deletes the file."""
-        with suppress(OSError, ValueError):  # the disk is full; the file is closed
-            self._sink.close(self._file)
-        with suppress(FileNotFoundError):
-            os.remove(self._path)
-
-    def close(self) -> _Part:
-        self._sink.close(self._file)
-        return _Part(
-            self._shard,
-            self._position,
-            self._span,
-            self._examples,
-            self._left_out,
-            self._seen,
-            self._path,
-            self._file.bytes_written,
-            self._file.sha256(),
-        )
-
-
 def join_parts(
-    keyed: tuple[str, Iterable[_Part]], prefix: str, suffix: str, work_folder: str
+    keyed: tuple[str, Iterable[StretchFile]],
+    prefix: str,
+    suffix: str,
+    work_folder: str,
 ) -> ShardInfo:
-    """Joins the parts of one shard, which must fill each position once.
-
-    Raises
-    ------
-    IncompleteRun
-        If positions are missing, or filled twice.
-    """
-    name, parts = keyed
-    ordered = sorted(parts, key=lambda part: (part.position, part.span))
-    shard = ordered[0].shard
-    end = 0
-    for part in ordered:
-        if part.position != end:
-            raise IncompleteRun(
-                f"Shard {name} needs a record for position {end}, but got one for "
-                f"position {part.position}. The runner lost or repeated records. Run "
-                "the job again."
-            )
-        end += part.span
-    if end != shard.examples:
-        raise IncompleteRun(
-            f"Shard {name} got {end} of {shard.examples} records. The runner lost "
-            "records. Run the job again."
-        )
-    examples = sum(part.examples for part in ordered)
+    """Joins the stretches of one shard; see :func:`join_stretches`."""
     # The parts are not deleted: a runner may run this again after it has finished.
-    whole = files.draft_path(
+    draft = files.draft_path(
         files.join(work_folder, PARTS), f"{uuid.uuid4().hex}{suffix}"
     )
-    size, sha256 = files.concatenate([part.path for part in ordered], whole)
-    seen = functools.reduce(merge_observations, (part.seen for part in ordered))
-    left_out = sum(part.left_out for part in ordered)
-    info = ShardInfo(shard, name + suffix, examples, size, sha256, left_out, seen)
-    return _commit(whole, prefix, info, work_folder)
+    return _commit(join_stretches(keyed[1], draft), prefix, suffix, work_folder)
 
 
-def _commit(path: str, prefix: str, info: ShardInfo, work_folder: str) -> ShardInfo:
+def _commit(
+    shard: StretchFile, prefix: str, suffix: str, work_folder: str
+) -> ShardInfo:
     """Gives a shard its final name, then writes its receipt.
 
     A shard that lost windows gets no receipt: the next run tries again.
     """
-    files.move(path, prefix + info.file)
+    info = ShardInfo(
+        shard.shard,
+        shard.shard.name + suffix,
+        shard.examples,
+        shard.bytes,
+        shard.sha256,
+        shard.left_out,
+        shard.seen,
+        members_text(shard),
+        rows_text(shard),
+    )
+    files.move(shard.path, prefix + info.file)
     Metrics.counter(COUNTERS, "shards").inc()
     Metrics.counter(COUNTERS, "bytes").inc(info.bytes)
     if info.is_whole():

@@ -9,23 +9,24 @@ from functools import partial, reduce
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
-from threadpoolctl import threadpool_limits
 
 from beam_pipeline.dataset.manifest import manifest_part
 from beam_pipeline.dataset.work_folder import keeping_verdict, write_totals
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.event_targets import check_any_event
 from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.freed_memory import keep_freed_memory
 from beam_pipeline.inputs.duplicates import DuplicateCheck
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary, list_sources
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
+from beam_pipeline.pipeline.one_thread import OneThread
 from beam_pipeline.pipeline.sink import (
     COUNTERS,
-    PlacedRecords,
     at_the_end,
     find_finished,
 )
@@ -48,11 +49,11 @@ from beam_pipeline.write.blocks import (
     cut_windows,
     decode_audio,
     encode_examples,
-    keep_freed_memory,
     select_and_augment,
 )
 from beam_pipeline.write.counters import ProcessCounter
 from beam_pipeline.write.observations import Observations, merge_observations
+from beam_pipeline.write.stretches import PlacedRecords
 
 # Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
 ROWS_PER_BLOCK = 256
@@ -210,11 +211,10 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         keep_freed_memory()
-        # Each core has a worker, and bytes must not depend on the number of threads.
-        self._one_thread = threadpool_limits(1)
+        OneThread.begin()
 
     def teardown(self) -> None:
-        self._one_thread.restore_original_limits()
+        OneThread.end()
 
     def process(self, work: ShardWork) -> Iterator[FrameBlock | Lost]:
         yield from decode_audio(work, self.inputs, self.recipe)
@@ -269,12 +269,14 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
                 features.specs[name] for name in features.transforms
             )
         records: Sequence[bytes] = ()
-        left_out = 0
+        left_out, offsets = 0, None
         if isinstance(block, Lost):
             yield _rejected(block.reject)
         else:
             records = encode_examples(block, self._encoder, self._targets)
             left_out = slot.examples - len(records)
+            if left_out:
+                offsets = np.flatnonzero(block.rows.kept).tolist()
             self._observed.add(block)
             self._count(block, left_out)
         self._end = slot.shard, slot.position + slot.examples
@@ -282,7 +284,14 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         if self._end[1] == slot.shard.examples:
             seen, self._observed = self._observed.state(), None
         yield PlacedRecords(
-            slot.shard, slot.position, slot.examples, records, left_out, seen
+            slot.shard,
+            slot.position,
+            slot.examples,
+            records,
+            left_out,
+            seen,
+            offsets,
+            block.rows,
         )
 
     def finish_bundle(self) -> Iterator[Any]:

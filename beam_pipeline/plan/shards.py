@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,36 +9,22 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.copies import check_copies
 from beam_pipeline.plan.order import BucketKey
+from beam_pipeline.plan.shard_names import shard_name
 from beam_pipeline.recipe.example_sections import Shards
+from beam_pipeline.recipe.values import GZIP
 
 DEFAULT_SHARD_BYTES = 128 << 20
-_SHARD_NAME = re.compile(
-    r"([^/]+/)?(?P<split>[^/]+)-(?P<k>[0-9]{5,})-of-(?P<shards>[0-9]{5,})"
-)
-
-
-def shard_name(split: str, k: int, shards: int) -> str:
-    """Returns the name of shard ``k`` of ``shards``, without a suffix."""
-    folder = "" if split == DEFAULT_SPLIT else f"{split}/"
-    return f"{folder}{split}-{k:05d}-of-{shards:05d}"
-
-
-def is_shard_name(name: str) -> bool:
-    """Returns whether :func:`shard_name` can return this name."""
-    found = _SHARD_NAME.fullmatch(name)
-    if found is None:
-        return False
-    split, k, shards = found["split"], int(found["k"]), int(found["shards"])
-    is_planned = split.isidentifier() and k < shards
-    return is_planned and shard_name(split, k, shards) == name
+# With it, shards are at most 1 % larger than shards of one GZIP member: in this format,
+# an example of 16 KiB or more can be read on its own.
+MEMBER_BYTES = 16 << 10
 
 
 class Shard(NamedTuple):
     """One planned file of the data set, with its name without a suffix.
 
+    Its member ``m`` holds the positions ``m * per_member .. (m + 1) * per_member - 1``.
     ``digest`` identifies its exact content, so that a run recognises finished shards.
     """
 
@@ -48,13 +33,17 @@ class Shard(NamedTuple):
     number: int
     examples: int
     digest: str = ""
+    per_member: int = 1
 
 
 class ShardInfo(NamedTuple):
     """A written shard.
 
     ``examples`` is the planned number less the lost examples and the ``left_out`` ones.
-    ``seen`` is the state of a :class:`beam_pipeline.write.observations.Observations`.
+    ``seen`` is the state of a :class:`beam_pipeline.write.observations.Observations`,
+    ``members`` and ``windows`` are the texts of
+    :class:`beam_pipeline.write.members.Members` and
+    :class:`beam_pipeline.write.window_rows.WindowRows`.
     """
 
     shard: Shard
@@ -64,6 +53,8 @@ class ShardInfo(NamedTuple):
     sha256: str
     left_out: int = 0
     seen: Mapping[str, Any] | None = None
+    members: str = ""
+    windows: str = ""
 
     def is_whole(self) -> bool:
         """Returns whether every planned example was written or left out on purpose."""
@@ -74,13 +65,15 @@ class ShardInfo(NamedTuple):
 class ShardLayout:
     """How ``total`` examples of a split are cut into ``shards`` files.
 
-    Shard ``k`` holds the examples ``bound(k) .. bound(k + 1) - 1``.
+    Shard ``k`` holds the examples ``bound(k) .. bound(k + 1) - 1``. A member of a shard
+    holds ``per_member`` positions.
     """
 
     split: str
     total: int
     shards: int
     per_shard: int | None  # None: as even as possible
+    per_member: int = 1
 
     @classmethod
     def of(
@@ -97,12 +90,15 @@ class ShardLayout:
             the number of examples in a shard.
         """
         total = min(examples, asked.num_elems or examples)
+        per_member = 1
+        if asked.compression == GZIP:
+            per_member = max(1, (asked.member_bytes or MEMBER_BYTES) // example_bytes)
         if asked.num_shards is not None:
-            return cls(split, total, min(asked.num_shards, total), None)
+            return cls(split, total, min(asked.num_shards, total), None, per_member)
         per_shard = asked.elements_per_file or max(
             1, (asked.shard_bytes or DEFAULT_SHARD_BYTES) // example_bytes
         )
-        return cls(split, total, -(-total // per_shard), per_shard)
+        return cls(split, total, -(-total // per_shard), per_shard, per_member)
 
     def bound(self, k: int) -> int:
         """Returns the index of shard k's first example."""
@@ -120,7 +116,8 @@ class ShardLayout:
     def shard(self, k: int) -> Shard:
         """Returns shard k, for example ``train/train-00000-of-00012``."""
         name = shard_name(self.split, k, self.shards)
-        return Shard(name, self.split, k, self.bound(k + 1) - self.bound(k))
+        examples = self.bound(k + 1) - self.bound(k)
+        return Shard(name, self.split, k, examples, per_member=self.per_member)
 
 
 def lay_out(

@@ -20,7 +20,9 @@ from beam_pipeline.recipe.fields import (
     option,
 )
 from beam_pipeline.recipe.values import (
+    COMPRESSIONS,
     ENCODINGS,
+    GZIP,
     RESERVED_NAMES,
     check_choice,
     check_flag,
@@ -281,6 +283,20 @@ class Shards:
     num_shards: int | None = option(
         None, "or: number of shards, in each split", "N", parse=int
     )
+    member_bytes: int | None = option(
+        None,
+        "bytes before GZIP that can be read on their own, at least one example; more "
+        "compress better, fewer are read faster at random; default: 16KiB",
+        "BYTES",
+        parse=parse_bytes,
+        omit_default=True,
+    )
+    compression: str = option(
+        GZIP,
+        "of the shards: gzip, or none, which is read several times as fast",
+        choices=COMPRESSIONS,
+        omit_default=True,
+    )
     num_elems: int | None = option(
         None, "number of examples, in each split; default: all", "N", parse=int
     )
@@ -293,9 +309,10 @@ class Shards:
 
     def __post_init__(self) -> None:
         ways = ("elements_per_file", "shard_bytes", "num_shards")
-        for name in (*ways, "num_elems"):
+        for name in (*ways, "member_bytes", "num_elems"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
         check_one_of({name: getattr(self, name) for name in ways})
+        check_choice("compression", self.compression, COMPRESSIONS)
         check_choice("order", self.order, ORDERS)
         check_whole("seed", self.seed, least=None)

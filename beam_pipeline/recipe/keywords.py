@@ -66,6 +66,8 @@ class RecipeKeywords(TypedDict, total=False):
     elements_per_file: int | None
     shard_bytes: int | None
     num_shards: int | None
+    member_bytes: int | None
+    compression: Literal["gzip", "none"]
     num_elems: int | None
     order: Literal["shuffled", "listed"]
     seed: int

@@ -20,6 +20,9 @@ CLIP_FEATURES = (
 )  # fmt: skip
 RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
 
+# How shards are compressed.
+COMPRESSIONS = GZIP, NO_COMPRESSION = ("gzip", "none")
+
 # How an example can hold a feature; beam_pipeline.examples.spec explains them.
 ENCODINGS = ("float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg")
 

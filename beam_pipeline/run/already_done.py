@@ -62,7 +62,7 @@ from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.run.local import plan_phase
 from beam_pipeline.run.phases import in_memory_pipeline, stored
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import SUFFIX, read_records
+from beam_pipeline.storage.tfrecord import read_any_records, suffix_for
 
 # How a data set differs; the text continues "... holds a data set, and".
 OTHER_INPUTS = "it has other inputs, or its inputs have changed"
@@ -151,10 +151,11 @@ def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
         some = list(islice(stored(folder, "work"), SHARDS_AGAIN))
         _write_first(some, again)
         recorded = {entry.file: entry for entry in _shards_of(metadata)}
+        suffix = suffix_for(job.recipe.shards.compression)
         for shard in (each.task.shard for each in some):
-            whole = recorded[shard.name + SUFFIX].examples == shard.examples
+            whole = recorded[shard.name + suffix].examples == shard.examples
             if not _equal_examples(
-                shard.name + SUFFIX, job.output, again.output, whole
+                shard.name + suffix, job.output, again.output, whole
             ):
                 return OTHER_EXAMPLES.format(shard.name)
     return None
@@ -167,8 +168,10 @@ def _shards_of(metadata: Metadata) -> Iterator[ShardEntry]:
 
 def _equal_counts(summary: PlanSummary, metadata: Metadata) -> bool:
     """Whether the plan has the recorded shards, salt, and numbers of files."""
+    assert metadata.recipe is not None  # compared before
+    suffix = suffix_for(metadata.recipe.shards.compression)
     planned = {
-        split: [layout.shard(k).name + SUFFIX for k in range(layout.shards)]
+        split: [layout.shard(k).name + suffix for k in range(layout.shards)]
         for split, layout in summary.layouts.items()
     }
     recorded = {
@@ -204,9 +207,10 @@ def _equal_clips(
 def _find_newer(shards: Iterable[ShardWork], job: Job) -> str | None:
     """Returns a file that may be newer than a shard that was made from it."""
     changed_ns = functools.lru_cache(1 << 20)(_changed_ns)
+    suffix = suffix_for(job.recipe.shards.compression)
     code = dict.fromkeys(sources_of_code(job.recipe).values(), 0)
     for work in shards:
-        shard = files.join(job.output, work.task.shard.name + SUFFIX)
+        shard = files.join(job.output, work.task.shard.name + suffix)
         written_ns = files.modified_ns_of(shard)
         used = dict(code)
         for segment in work.task.segments:
@@ -267,6 +271,6 @@ def _first_records(path: str) -> list[bytes]:
     """The first records of a shard; none if it is missing or damaged."""
     try:
         with files.open_read(path) as file:
-            return list(islice(read_records(file), EXAMPLES_AGAIN))
+            return list(islice(read_any_records(file), EXAMPLES_AGAIN))
     except (FileNotFoundError, ValueError):
         return []

@@ -119,20 +119,16 @@ def write_phase(job: Job, folder: str, writers: int, shared: Any, writer: int) -
 
     ``shared`` is an array with two numbers for each writer: examples and seconds.
     """
-    ProcessCounter.watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
-    try:
-        with in_memory_pipeline() as pipeline:
-            work = (
-                pipeline
-                | "Writer" >> beam.Create([writer], reshuffle=False)
-                | "MyShards" >> beam.FlatMap(stored_work, folder, writers)
-            )
-            written = write_shards(work, job)
-            store(written.infos, folder, "infos")
-            store(written.rejects, folder, "lost")
-            store(written.observed, folder, "observed")
-    finally:
-        ProcessCounter.watched = None
+    with ProcessCounter.counting(shared, writer), in_memory_pipeline() as pipeline:
+        work = (
+            pipeline
+            | "Writer" >> beam.Create([writer], reshuffle=False)
+            | "MyShards" >> beam.FlatMap(stored_work, folder, writers)
+        )
+        written = write_shards(work, job)
+        store(written.infos, folder, "infos")
+        store(written.rejects, folder, "lost")
+        store(written.observed, folder, "observed")
 
 
 def give_back_memory() -> None:

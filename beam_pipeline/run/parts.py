@@ -88,13 +88,10 @@ def _writers_for(job: PartsJob, workers: int | None) -> int:
 def _write_blocks(
     job: PartsJob, blocks: Sequence[BlockRef], shared: Any, writer: int
 ) -> Iterator[BlockResult]:
-    ProcessCounter.watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
-    try:
-        with threadpool_limits(1):  # as on every runner: sums depend on the threads
-            for ref in blocks:
-                yield write_block(ref, job.encoder, job.sizes, job.parts)
-    finally:
-        ProcessCounter.watched = None
+    # One thread, as on every runner: sums depend on the threads.
+    with ProcessCounter.counting(shared, writer), threadpool_limits(1):
+        for ref in blocks:
+            yield write_block(ref, job.encoder, job.sizes, job.parts)
 
 
 def _in_processes(

@@ -65,14 +65,25 @@ _LISTING_REFUSED = re.compile(r"list request.* status code: 40[13]")
 _MESSAGE = re.compile(r'message: "([^"]+)"')
 _NO_KEY = "audio-tfrecords/no-such-folder"
 
+# The process that started the client, whose threads do not survive a fork.
+_started_in: list[int] = []
+_SPAWN = "Start processes with 'spawn' or 'forkserver' instead of 'fork'."
+
 
 def is_in_store(path: str) -> bool:
     """Whether a path has the scheme of a store that this module serves."""
     return path.partition("://")[0] in SCHEMES
 
 
+def was_forked() -> bool:
+    """Whether the client is that of a parent: only :mod:`.store_ranges` can read."""
+    return bool(_started_in) and _started_in[0] != os.getpid()
+
+
 def _split(path: str) -> tuple[Any, str]:
     """Returns the client of a path's bucket, and the object's key."""
+    if was_forked():
+        raise StoreError(path, "the store's client was used before a fork", _SPAWN)
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
     if not bucket:
@@ -84,6 +95,7 @@ def _split(path: str) -> tuple[Any, str]:
 def _client(scheme: str, bucket: str) -> Any:
     from obstore.store import GCSStore, S3Store
 
+    _started_in[:] = [os.getpid()]
     options: dict[str, Any] = {
         "retry_config": _RETRIES,
         "client_options": {
@@ -157,10 +169,10 @@ def _require_bucket(scheme: str, bucket: str) -> None:
         return  # reading may be allowed where listing is not
 
 
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    """Returns the pool of threads that wait for answers."""
-    return ThreadPoolExecutor(REQUESTS_AT_ONCE, "store")
+@functools.lru_cache(maxsize=1)
+def pool_of(process: int) -> ThreadPoolExecutor:
+    """Returns this process's pool of threads that wait for answers."""
+    return ThreadPoolExecutor(REQUESTS_AT_ONCE, f"store-{process}")
 
 
 class StoreReader(io.RawIOBase):
@@ -200,7 +212,7 @@ class StoreReader(io.RawIOBase):
     def begin(self) -> None:
         """Sends the first request without waiting for its answer."""
         if self._opening is None:
-            self._opening = _pool().submit(self._open)
+            self._opening = pool_of(os.getpid()).submit(self._open)
 
     @property
     def modified_ns(self) -> int:
@@ -256,7 +268,7 @@ class StoreReader(io.RawIOBase):
         end = position + len(self._block)
         if sequential and end < self._expected_end():
             later = min(end + min(2 * self._step, MOST_BYTES), self._expected_end())
-            self._ahead = end, _pool().submit(self._fetch, end, later)
+            self._ahead = end, pool_of(os.getpid()).submit(self._fetch, end, later)
         return self._block_start, self._block
 
     def _expected_end(self) -> int:

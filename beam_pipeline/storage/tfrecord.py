@@ -9,32 +9,24 @@ from __future__ import annotations
 import hashlib
 import struct
 import warnings
-import zlib
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-from isal import igzip_lib, isal_zlib
+
+from beam_pipeline.storage.gzip_members import inflate, inflate_by_member
 
 SUFFIX = ".tfrecord.gz"
+PLAIN_SUFFIX = ".tfrecord"  # without GZIP
 
-# This level of ISA-L compresses float audio and spectra as well as the other levels,
-# within 1-4 %, and up to twice as fast. Its bytes are the same on processors with and
-# without AVX-512; those of level 3 differ.
-GZIP_LEVEL = 1
-_GZIP_WBITS = 31
-_MEMORY_LEVEL = 9
 _BLOCK = 1 << 20
 _MASK_DELTA = 0xA282EAD8
 FRAME_BYTES = 16  # what a record has besides its data
 _HEADER_BYTES = 12  # a length and its checksum
 _GZIP_MAGIC = b"\x1f\x8b"
-# The stubs of isal call this class an instance.
-_IsalError: Any = igzip_lib.IsalError
-
 if google_crc32c.implementation != "c":
     warnings.warn(
         "google-crc32c runs as pure Python here, which makes writing records hundreds "
@@ -43,6 +35,16 @@ if google_crc32c.implementation != "c":
         RuntimeWarning,
         stacklevel=2,
     )
+
+
+def suffix_for(compression: str) -> str:
+    """Returns the end of the name of a shard, for ``gzip`` or ``none``."""
+    return {"gzip": SUFFIX, "none": PLAIN_SUFFIX}[compression]
+
+
+def is_compressed(file: str) -> bool:
+    """Whether a shard is compressed, by its name."""
+    return file.endswith(SUFFIX)
 
 
 def masked_crc32c(data: bytes) -> int:
@@ -102,55 +104,27 @@ def _frame_header(length: int) -> bytes:
     return packed + struct.pack("<I", masked_crc32c(packed))
 
 
-class GzipWriter:
-    """Writes a GZIP member whose bytes depend only on its content.
+def record_data(buffer: bytes, start: int) -> tuple[int, int]:
+    """Returns where the data of the record at ``start`` begin and end.
 
-    The header holds no time and no name. The writer counts and hashes the bytes
-    that it writes to ``file``. Closing it finishes the member and closes ``file``.
+    Raises
+    ------
+    ValueError
+        If a checksum is wrong, or the record does not end in the buffer.
     """
-
-    def __init__(self, file: BinaryIO, level: int = GZIP_LEVEL):
-        self._file = file
-        self._deflate = isal_zlib.compressobj(
-            level, zlib.DEFLATED, _GZIP_WBITS, _MEMORY_LEVEL
-        )
-        self._sha256 = hashlib.sha256()
-        self.bytes_written = 0
-
-    def write(self, data: bytes) -> int:
-        """Compresses ``data``; returns its length."""
-        self._put(self._deflate.compress(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Does nothing, because a flush before the end would change the bytes."""
-
-    def close(self) -> None:
-        """Finishes the member and closes ``file``."""
-        self._put(self._deflate.flush())
-        self._file.close()
-
-    def sha256(self) -> str:
-        """Returns the SHA-256 of the bytes written to ``file``, in hexadecimal."""
-        return self._sha256.hexdigest()
-
-    def _put(self, compressed: bytes) -> None:
-        if compressed:
-            self._file.write(compressed)
-            self._sha256.update(compressed)
-            self.bytes_written += len(compressed)
-
-
-def compress_member(data: bytes | bytearray) -> bytes:
-    """Returns ``data`` as one whole GZIP member, whose bytes depend only on it.
-
-    Members that follow each other in a file are one stream to every reader of GZIP.
-    """
-    deflate = isal_zlib.compressobj(
-        GZIP_LEVEL, zlib.DEFLATED, _GZIP_WBITS, _MEMORY_LEVEL
-    )
-    compressed: bytes = deflate.compress(data) + deflate.flush()
-    return compressed
+    at = start + _HEADER_BYTES
+    length = int.from_bytes(buffer[start : start + 8], "little")
+    if len(buffer) < at or not buffer.startswith(_frame_header(length), start):
+        raise ValueError("the checksum of the length is wrong")
+    end = at + length
+    if end + 4 > len(buffer):
+        raise ValueError("the record ends early")
+    # The checksum takes no memoryview, and a slice would be a copy.
+    crc = int(google_crc32c.value(np.frombuffer(buffer, np.uint8, length, at)))
+    masked = ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+    if int.from_bytes(buffer[end : end + 4], "little") != masked:
+        raise ValueError("the checksum of the data is wrong")
+    return at, end
 
 
 def record_bounds(data: bytes) -> list[int]:
@@ -165,36 +139,51 @@ def record_bounds(data: bytes) -> list[int]:
     return bounds
 
 
-def inflate(file: BinaryIO, sha256: hashlib._Hash | None = None) -> Iterator[bytes]:
-    """Yields the decompressed content of a GZIP file with any number of members.
+class ScannedMember(NamedTuple):
+    """A member of a file: where it starts, and its records.
 
-    Parameters
-    ----------
-    sha256 : hash object, optional
-        Updated with the compressed bytes of the file.
+    ``size`` is their length before GZIP. ``is_whole`` says whether the member begins
+    and ends with a record.
+    """
+
+    offset: int
+    records: int
+    size: int
+    is_whole: bool
+
+
+def scan_members(
+    file: BinaryIO, sha256: hashlib._Hash | None = None, *, compressed: bool = True
+) -> Iterator[ScannedMember]:
+    """Reads a TFRecord file to its end and yields its members.
+
+    Without GZIP, each record counts as a member.
 
     Raises
     ------
     ValueError
-        The file is not GZIP, has a wrong checksum, or ends early.
+        See :func:`read_records`.
     """
-    member = None
-    while block := file.read(_BLOCK):
-        if sha256 is not None:
-            sha256.update(block)
-        while block:
-            member = member or isal_zlib.decompressobj(_GZIP_WBITS)
-            try:
-                piece = member.decompress(block)
-            except _IsalError as error:
-                raise ValueError(f"the file cannot be read as GZIP: {error}") from error
-            if piece:
-                yield piece
-            block = b""
-            if member.eof:
-                block, member = member.unused_data, None
-    if member is not None:
-        raise ValueError("the file cannot be read as GZIP: it ends early")
+    unframer = _Unframer()
+    if not compressed:
+        offset = 0
+        for piece in _blocks(file, sha256):
+            for record in unframer.feed(piece):
+                size = len(record) + FRAME_BYTES
+                yield ScannedMember(offset, 1, size, True)
+                offset += size
+        unframer.close()
+        return
+    records = size = 0
+    began_whole = True
+    for offset, piece, ended in inflate_by_member(file, sha256):
+        records += sum(1 for _ in unframer.feed(piece))
+        size += len(piece)
+        if ended:
+            ends_whole = not unframer.is_inside
+            yield ScannedMember(offset, records, size, began_whole and ends_whole)
+            began_whole, records, size = ends_whole, 0, 0
+    unframer.close()
 
 
 def read_records(
@@ -271,30 +260,60 @@ def _blocks(file: BinaryIO, sha256: hashlib._Hash | None) -> Iterator[bytes]:
 
 def _unframe(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yields the records in the uncompressed content of a file."""
-    buffer = bytearray()
-    number = 0
+    unframer = _Unframer()
+    for piece in pieces:
+        yield from unframer.feed(piece)
+    unframer.close()
 
-    def have(size: int) -> bool:
-        """Fills the buffer to ``size`` bytes; False if the file ends before."""
-        while len(buffer) < size:
-            piece = next(pieces, None)
-            if piece is None:
-                return False
-            buffer.extend(piece)
-        return True
 
-    while have(1):
-        if not have(_HEADER_BYTES):
-            raise ValueError(f"record {number}: the file ends inside the header")
-        length, length_crc = struct.unpack_from("<QI", buffer)
-        if masked_crc32c(bytes(buffer[:8])) != length_crc:
-            raise ValueError(f"record {number}: the checksum of the length is wrong")
-        if not have(12 + length + 4):
-            raise ValueError(f"record {number}: the file ends inside the data")
-        data = bytes(memoryview(buffer)[12 : 12 + length])
-        (data_crc,) = struct.unpack_from("<I", buffer, 12 + length)
-        if masked_crc32c(data) != data_crc:
-            raise ValueError(f"record {number}: the checksum of the data is wrong")
-        del buffer[: 12 + length + 4]
-        number += 1
-        yield data
+class _Unframer:
+    """Takes records out of pieces of a stream."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._number = 0
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the pieces end inside a record."""
+        return bool(self._buffer)
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """Yields the records that are complete with this piece.
+
+        Raises
+        ------
+        ValueError
+            If a checksum is wrong.
+        """
+        self._buffer += piece
+        buffer, start = self._buffer, 0
+        while len(buffer) - start >= _HEADER_BYTES:
+            length = self._length(start)
+            end = start + FRAME_BYTES + length
+            if len(buffer) < end:
+                break
+            data = bytes(memoryview(buffer)[start + _HEADER_BYTES : end - 4])
+            (crc,) = struct.unpack_from("<I", buffer, end - 4)
+            if masked_crc32c(data) != crc:
+                raise ValueError(
+                    f"record {self._number}: the checksum of the data is wrong"
+                )
+            start = end
+            self._number += 1
+            yield data
+        del buffer[:start]
+
+    def _length(self, start: int) -> int:
+        length, crc = struct.unpack_from("<QI", self._buffer, start)
+        if masked_crc32c(bytes(self._buffer[start : start + 8])) != crc:
+            raise ValueError(
+                f"record {self._number}: the checksum of the length is wrong"
+            )
+        return int(length)
+
+    def close(self) -> None:
+        """Raises ValueError if the last record is not complete."""
+        if self.is_inside:
+            where = "header" if len(self._buffer) < _HEADER_BYTES else "data"
+            raise ValueError(f"record {self._number}: the file ends inside the {where}")

@@ -23,9 +23,11 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     merge_shapes,
 )
+from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.parse_elements import decode_raw
 from beam_pipeline.read.parse_examples import PARSING_THREADS
-from beam_pipeline.read.shard_streams import MIXED_SHARDS, SHUFFLE_BYTES, usable_cores
+from beam_pipeline.read.shard_streams import MIXED_SHARDS
+from beam_pipeline.read.sizes import SHUFFLE_BYTES
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import is_gzip
 

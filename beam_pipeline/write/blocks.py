@@ -12,8 +12,6 @@ the positions of the shard still add up.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +35,13 @@ from beam_pipeline.plan.shards import Shard
 from beam_pipeline.recipe.example_sections import Audio, Windows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.write.window_rows import (
+    BY_KEEP,
+    BY_NO_EVENT,
+    REJECTED,
+    WindowRows,
+    window_levels,
+)
 
 # Sixteen one-second windows at 16 kHz; transforms run fastest on this size.
 BLOCK_BYTES = 1 << 20
@@ -44,11 +49,6 @@ BLOCK_BYTES = 1 << 20
 # How many clips are requested from an object store while another is decoded. Without
 # this, each short clip would wait for an answer.
 CLIPS_AHEAD = 16
-
-# From glibc's malloc.h. The mmap threshold is 32 MiB at most.
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
-_KEPT_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,13 @@ class FrameBlock(Block):
 
 @dataclass(frozen=True, slots=True)
 class WindowBlock(Block):
-    """Windows, shape ``(n, frames)`` or ``(n, channels, frames)``."""
+    """Windows, shape ``(n, frames)`` or ``(n, channels, frames)``.
+
+    ``rows`` has a row for each example of the slot, also for those that were left out.
+    """
 
     windows: npt.NDArray[np.float32]
+    rows: WindowRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class FeatureBlock(Block):
 
     values: Mapping[str, npt.NDArray[Any]]
     windows: npt.NDArray[np.float32]
+    rows: WindowRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class Lost:
 
     slot: Slot
     reject: Reject
+    rows: WindowRows
 
 
 def decode_audio(
@@ -171,7 +177,11 @@ def _decode_segment(
             )
             done = until
     except ClipError as error:
-        yield lose(slot(len(starts)), "decode", error)
+        left = starts[done:]
+        length = WindowPlan.of(windows, clip.sample_rate_hz).length
+        frames_left = np.minimum(length, clip.frames - left)
+        rows = WindowRows.lost(left, frames_left, copies[done:])
+        yield lose(slot(len(starts)), "decode", error, rows)
 
 
 def _read_stretches(
@@ -230,19 +240,7 @@ def read_windows(
         yield block, slice_windows(frames, int(block[0]), block, length)
 
 
-def keep_freed_memory() -> None:
-    """Makes glibc keep the memory that blocks free.
-
-    By default glibc returns arrays of this size to the system at once. The next block
-    then faults every page in again, which can cost more than the transforms. Without
-    glibc, this function does nothing.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        ctypes.CDLL("libc.so.6").mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-
-
-def lose(slot: Slot, stage: str, error: ClipError) -> Lost:
+def lose(slot: Slot, stage: str, error: ClipError, rows: WindowRows) -> Lost:
     """Returns the examples of a slot as lost, with a reject of their clip."""
     clip, first, n = slot.clip, slot.first, slot.examples
     reason = (
@@ -261,31 +259,36 @@ def lose(slot: Slot, stage: str, error: ClipError) -> Lost:
         n,
         clip.sample_rate_hz,
     )
-    return Lost(slot, reject)
+    return Lost(slot, reject, rows.without(np.zeros(slot.examples, bool), REJECTED))
 
 
 def cut_windows(block: FrameBlock) -> WindowBlock:
     """Cuts a block's windows out of its frames."""
     win_len = block.slot.example_format.win_len
     windows = slice_windows(block.frames, block.offset, block.starts, win_len)
-    return WindowBlock(block.slot, block.starts, block.copies, windows)
+    frames = np.minimum(win_len, block.slot.clip.frames - block.starts)
+    levels = window_levels(windows)
+    rows = WindowRows.of(block.starts, frames, block.copies, levels)
+    return WindowBlock(block.slot, block.starts, block.copies, windows, rows)
 
 
 def select_and_augment(block: WindowBlock) -> WindowBlock | Lost:
     """Leaves out windows and augments copies, as the recipe says."""
     treatment, clip = block.slot.example_format.treatment, block.slot.clip
     starts, copies, windows = block.starts, block.copies, block.windows
+    rows = block.rows
     numbers = np.arange(block.slot.first, block.slot.first + len(starts))
     rate = clip.sample_rate_hz
     try:
         rule = block.slot.example_format.features.events
-        if treatment.selections or (rule is not None and rule.drops):
+        if treatment.selections:
             selected = treatment.selected(windows, starts, rate, clip.filepath)
-            if rule is not None and rule.drops:
-                selected &= rule.selected(*timed(block))
-            if not selected.all():
-                starts, copies = starts[selected], copies[selected]
-                numbers, windows = numbers[selected], windows[selected]
+            rows = rows.without(selected, BY_KEEP)
+        if rule is not None and rule.drops:
+            rows = rows.without(rule.selected(*timed(block)), BY_NO_EVENT)
+        if not rows.kept.all():
+            starts, copies = starts[rows.kept], copies[rows.kept]
+            numbers, windows = numbers[rows.kept], windows[rows.kept]
         augmented = np.flatnonzero(copies)
         if augmented.size:
             windows = windows.copy()
@@ -299,8 +302,8 @@ def select_and_augment(block: WindowBlock) -> WindowBlock | Lost:
             )
             windows.flags.writeable = False
     except ClipError as error:
-        return lose(block.slot, "treat", error)
-    return WindowBlock(block.slot, starts, copies, windows)
+        return lose(block.slot, "treat", error, block.rows)
+    return WindowBlock(block.slot, starts, copies, windows, rows)
 
 
 def timed(block: Block) -> tuple[Sequence[Event], npt.NDArray[np.float64], float]:
@@ -324,8 +327,10 @@ def apply_transforms(block: WindowBlock) -> FeatureBlock | Lost:
                 block.windows, clip.sample_rate_hz, clip.filepath, block.starts
             )
     except ClipError as error:
-        return lose(block.slot, "transform", error)
-    return FeatureBlock(block.slot, block.starts, block.copies, values, block.windows)
+        return lose(block.slot, "transform", error, block.rows)
+    return FeatureBlock(
+        block.slot, block.starts, block.copies, values, block.windows, block.rows
+    )
 
 
 def encode_examples(

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
 class ProcessCounter:
-    """Counts what this process has written, for whoever watches the run.
+    """Counts what this process has written, for whoever watches the run."""
 
-    ``watched`` is None, or shared memory that the watcher sets before the work starts.
-    It holds the number of examples, and the seconds of audio.
-    """
+    _watched: Any = None
 
-    watched: Any = None
+    @classmethod
+    @contextmanager
+    def counting(cls, shared: Any, writer: int) -> Iterator[None]:
+        """Counts into shared memory while the block runs.
+
+        ``shared`` is an array with two numbers for each writer: the examples, and the
+        seconds of audio.
+        """
+        cls._watched = memoryview(shared).cast("B").cast("d")[2 * writer :]
+        try:
+            yield
+        finally:
+            cls._watched = None
 
     @classmethod
     def add(cls, examples: int, seconds: float) -> None:
         """Adds to the counts, if anyone watches."""
-        if cls.watched is not None:
-            cls.watched[0] += examples
-            cls.watched[1] += seconds
+        if cls._watched is not None:
+            cls._watched[0] += examples
+            cls._watched[1] += seconds

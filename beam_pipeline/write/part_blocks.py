@@ -176,7 +176,7 @@ def write_block(
             if reasons
         ),
         sources,
-        sum(member.examples for part in parts for member in part.members),
+        sum(int(part.members[:, 0].sum()) for part in parts),
         blocks=1,
     )
 

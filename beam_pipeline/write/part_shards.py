@@ -3,51 +3,52 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.plan.shards import Shard, ShardInfo, shard_name
+from beam_pipeline.plan.shard_names import shard_name
+from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import (
-    SUFFIX,
-    compress_member,
-    inflate,
-    record_bounds,
-)
+from beam_pipeline.storage.gzip_members import compress_member, inflate_member
+from beam_pipeline.storage.tfrecord import is_compressed, record_bounds
+from beam_pipeline.write.members import Integers, Members
 from beam_pipeline.write.parts import Part, ShardSizes
 
 
 class Piece(NamedTuple):
-    """Members that follow each other in a file, or some records of one member.
+    """Members that follow each other in a file from ``offset`` on.
 
-    ``take`` is None for all records from ``skip`` on.
+    ``sizes`` and ``counts`` are their bytes and their records. If ``skip`` is not None,
+    it is one member, of which the shard takes ``counts`` records, from ``skip`` on.
     """
 
     path: str
     offset: int
-    size: int
-    skip: int = 0
-    take: int | None = None
+    sizes: Integers
+    counts: Integers
+    skip: int | None = None
 
 
 class ShardParts(NamedTuple):
-    """A shard and the pieces that make it. ``whole`` is the SHA-256 of a single part.
+    """A shard and the pieces that make it.
 
-    It is empty if the shard is not exactly one part.
+    ``suffix`` is the end of its name. ``whole`` is the SHA-256 of the only part that
+    makes it; empty if there are several, or only some members of one.
     """
 
     shard: Shard
     pieces: tuple[Piece, ...]
+    suffix: str
     whole: str = ""
 
 
-def empty_shard(split: str) -> ShardParts:
+def empty_shard(split: str, suffix: str) -> ShardParts:
     """Returns the only shard of a split without examples."""
-    return ShardParts(Shard(shard_name(split, 0, 1), split, 0, 0), ())
+    return ShardParts(Shard(shard_name(split, 0, 1), split, 0, 0), (), suffix)
 
 
 def cut_shards(
@@ -55,21 +56,14 @@ def cut_shards(
 ) -> Iterator[ShardParts]:
     """Lays out the parts of a split as shards, in their order."""
     ordered = sorted(parts, key=lambda part: part.order)
-    members = np.array(
-        [
-            (number, *member)
-            for number, part in enumerate(ordered)
-            for member in part.members
-        ],
-        np.int64,
-    ).reshape(-1, 4)
+    tables = [part.members for part in ordered]
+    members = np.concatenate([np.zeros((0, 3), np.int64), *tables])
+    part_of = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     # Where each member begins, by examples; and in its file.
-    first = np.concatenate([[0], np.cumsum(members[:, 1])])
-    offsets = [
-        np.concatenate([[0], np.cumsum([m.size for m in part.members])[:-1]])
-        for part in ordered
-    ]
-    offset = np.concatenate([*offsets, [0]]).astype(np.int64)
+    first = np.concatenate([[0], np.cumsum(members[:, 0])])
+    offset = np.concatenate(
+        [np.zeros(0, np.int64), *(np.cumsum(t[:, 2]) - t[:, 2] for t in tables)]
+    )
     bounds = _bounds(members, first, sizes)
     shards = len(bounds) - 1
     for k in range(shards):
@@ -77,26 +71,38 @@ def cut_shards(
         shard = Shard(shard_name(split, k, shards), split, k, stop - start)
         low = int(np.searchsorted(first, start, "right")) - 1
         high = int(np.searchsorted(first, stop, "left"))
-        pieces: list[Piece] = []
-        for i in range(low, high):
-            part = ordered[int(members[i, 0])]
-            skip = max(start - int(first[i]), 0)
-            take = min(stop, int(first[i + 1])) - int(first[i]) - skip
-            size, at = int(members[i, 3]), int(offset[i])
-            if take < members[i, 1]:
-                pieces.append(Piece(part.path, at, size, skip, take))
-            elif pieces and pieces[-1][:1] == (part.path,) and pieces[-1].take is None:
-                pieces[-1] = pieces[-1]._replace(size=at + size - pieces[-1].offset)
-            else:
-                pieces.append(Piece(part.path, at, size))
-        yield ShardParts(shard, tuple(pieces), _whole(pieces, ordered, members, low))
+        span = slice(low, high)
+        skips = np.maximum(start - first[span], 0)
+        takes = np.minimum(stop - first[span], members[span, 0]) - skips
+        is_cut = takes < members[span, 0]
+        pieces = tuple(
+            Piece(
+                ordered[part_of[low + i]].path,
+                int(offset[low + i]),
+                members[low + i : low + j, 2],
+                takes[i:j],
+                int(skips[i]) if is_cut[i] else None,
+            )
+            for i, j in _runs(part_of[span], is_cut)
+        )
+        whole = _whole(pieces, ordered[part_of[low]])
+        yield ShardParts(shard, pieces, sizes.suffix, whole)
 
 
-def _bounds(members: np.ndarray, first: np.ndarray, sizes: ShardSizes) -> Sequence[int]:
+def _runs(part_of: Integers, is_cut: Integers) -> Iterator[tuple[int, int]]:
+    """Yields where runs of whole members of one part start and end.
+
+    A member that is cut is a run of its own.
+    """
+    ends = np.diff(part_of).astype(bool) | is_cut[1:] | is_cut[:-1]
+    return pairwise([0, *(np.flatnonzero(ends) + 1).tolist(), len(is_cut)])
+
+
+def _bounds(members: Integers, first: Integers, sizes: ShardSizes) -> Sequence[int]:
     """Returns the first example of each shard, and the number of examples."""
     by_bytes = [0]
     filled = 0
-    for i, raw in enumerate(members[:, 2].tolist()):
+    for i, raw in enumerate(members[:, 1].tolist()):
         if filled and filled + raw > sizes.limit:
             by_bytes.append(int(first[i]))
             filled = 0
@@ -107,15 +113,10 @@ def _bounds(members: np.ndarray, first: np.ndarray, sizes: ShardSizes) -> Sequen
     return sizes.bounds(examples, len(by_bytes))
 
 
-def _whole(
-    pieces: Sequence[Piece], ordered: Sequence[Part], members: np.ndarray, low: int
-) -> str:
-    """Returns the SHA-256 of the only part of a shard; empty if there are others."""
-    if len(pieces) != 1 or pieces[0].take is not None:
-        return ""
-    part = ordered[int(members[low, 0])]
-    size = sum(member.size for member in part.members)
-    return part.sha256 if pieces[0].size == size else ""
+def _whole(pieces: Sequence[Piece], part: Part) -> str:
+    """Returns the SHA-256 of a part, if it is the only one and all of it is used."""
+    is_one = len(pieces) == 1 and pieces[0].skip is None
+    return part.sha256 if is_one and len(pieces[0].sizes) == len(part.members) else ""
 
 
 def join_pieces(
@@ -134,40 +135,55 @@ def join_pieces(
         write a shard twice, so parts must then stay.
     """
     planned = shard.shard
-    file = planned.name + SUFFIX
+    file = planned.name + shard.suffix
     target = files.join(output, file)
     if may_move and shard.whole and files.is_local(shard.pieces[0].path):
-        size = shard.pieces[0].size
-        files.move(shard.pieces[0].path, target)
-        return ShardInfo(planned, file, planned.examples, size, shard.whole)
-    draft = files.draft_path(folder, f"{uuid.uuid4().hex}{SUFFIX}")
+        (piece,) = shard.pieces
+        size = int(piece.sizes.sum())
+        files.move(piece.path, target)
+        members = Members(piece.sizes, piece.counts)
+        return _info(planned, file, size, shard.whole, members)
+    draft = files.draft_path(folder, f"{uuid.uuid4().hex}{shard.suffix}")
     sha256 = hashlib.sha256()
-    size = 0
+    sizes: list[int] = []
+    counts: list[int] = []
     with open(draft, "wb") as writer:
-        if not shard.pieces:
-            # A file without any bytes would not be GZIP.
-            size = writer.write(compress_member(b""))
-            sha256.update(compress_member(b""))
-        for path in dict.fromkeys(piece.path for piece in shard.pieces):
+        for path, pieces in groupby(shard.pieces, key=lambda piece: piece.path):
             with files.open_read(path) as reader:
-                for piece in (p for p in shard.pieces if p.path == path):
+                for piece in pieces:
+                    before = writer.tell()
                     for block in _piece_bytes(reader, piece):
                         writer.write(block)
                         sha256.update(block)
-                        size += len(block)
+                    is_cut = piece.skip is not None
+                    new = [writer.tell() - before]
+                    sizes += new if is_cut else piece.sizes.tolist()
+                    counts += piece.counts.tolist()
+        if not shard.pieces and is_compressed(file):
+            empty = compress_member(b"")  # a file without any bytes would not be GZIP
+            writer.write(empty)
+            sha256.update(empty)
+        size = writer.tell()
     files.move(draft, target)
-    return ShardInfo(planned, file, planned.examples, size, sha256.hexdigest())
+    members = Members.of(zip(sizes, counts, strict=True))
+    return _info(planned, file, size, sha256.hexdigest(), members)
+
+
+def _info(
+    shard: Shard, file: str, size: int, sha256: str, members: Members
+) -> ShardInfo:
+    return ShardInfo(shard, file, shard.examples, size, sha256, members=members.pack())
 
 
 def _piece_bytes(reader: BinaryIO, piece: Piece) -> Iterator[bytes]:
     reader.seek(piece.offset)
-    if piece.take is not None:
-        member = b"".join(inflate(io.BytesIO(reader.read(piece.size))))
+    left = int(piece.sizes.sum())
+    if piece.skip is not None:
+        member = inflate_member(reader.read(left))
         bounds = record_bounds(member)
-        start, stop = bounds[piece.skip], bounds[piece.skip + piece.take]
-        yield compress_member(member[start:stop])
+        stop = piece.skip + int(piece.counts[0])
+        yield compress_member(member[bounds[piece.skip] : bounds[stop]])
         return
-    left = piece.size
     while left:
         block = reader.read(min(left, 1 << 20))
         if not block:

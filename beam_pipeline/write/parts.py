@@ -4,8 +4,8 @@
 
     records -> PartWriter -> Part -> cut_shards -> ShardParts -> join_pieces -> shard
 
-A part is a file of GZIP members, each with some whole records. Members can be copied
-from file to file as they are, and files of members are plain GZIP to every reader. So
+A part is a file of GZIP members, each with some whole records. Without GZIP, each
+record is a member, as it is. Members can be copied from file to file as they are. So
 workers write parts before anyone knows how many examples there are, and then each shard
 is put together from the members of its examples. Only a member that a shard's bound
 goes through is compressed again.
@@ -21,32 +21,41 @@ import hashlib
 import os
 import uuid
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
-from itertools import chain, repeat
-from typing import BinaryIO, NamedTuple
+from dataclasses import asdict, dataclass
+from itertools import chain, pairwise, repeat
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES
-from beam_pipeline.recipe.values import check_one_of, check_whole
+from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES, MEMBER_BYTES
+from beam_pipeline.recipe.values import (
+    COMPRESSIONS,
+    GZIP,
+    check_choice,
+    check_one_of,
+    check_whole,
+)
 from beam_pipeline.storage import files
+from beam_pipeline.storage.gzip_members import compress_member
 from beam_pipeline.storage.tfrecord import (
     FRAME_BYTES,
-    SUFFIX,
     FramedRecords,
-    compress_member,
     frame_parts,
+    suffix_for,
 )
 
-# Files of members of this size are 0.5 % larger than files of a single member.
-MEMBER_BYTES = 256 << 10
 # A shard with a limit in bytes ends with a member, up to this share below its limit.
 _MEMBERS_PER_SHARD = 16
 # What readers of protobuf accept.
 MOST_RECORD_BYTES = 2**31 - 1
-# Members that threads compress, or have compressed, while one waits to be written.
-_MEMBERS_AHEAD = 8
+# A thread compresses the members of about this many bytes at once.
+_GROUP_BYTES = 256 << 10
+# Groups that threads compress, or have compressed, while one waits to be written.
+_GROUPS_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +74,19 @@ class ShardSizes:
     multiple_of : int
         The number of shards is a multiple of this; shards are then as even as with
         ``num_shards``.
+    member_bytes : int or None
+        The bytes of a GZIP member before GZIP, unless a single example has more.
+        Default: 16 KiB.
+    compression : str
+        ``gzip`` or ``none``.
     """
 
     elements_per_file: int | None = None
     shard_bytes: int | None = None
     num_shards: int | None = None
     multiple_of: int = 1
+    member_bytes: int | None = None
+    compression: str = GZIP
 
     def __post_init__(self) -> None:
         ways = ("elements_per_file", "shard_bytes", "num_shards")
@@ -79,6 +95,13 @@ class ShardSizes:
                 check_whole(name, getattr(self, name))
         check_one_of({name: getattr(self, name) for name in ways})
         check_whole("multiple_of", self.multiple_of)
+        if self.member_bytes is not None:
+            check_whole("member_bytes", self.member_bytes)
+        check_choice("compression", self.compression, COMPRESSIONS)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the sizes as the metadata hold them."""
+        return asdict(self)
 
     @property
     def limit(self) -> int:
@@ -91,9 +114,17 @@ class ShardSizes:
         return self.num_shards is not None or self.multiple_of > 1
 
     @property
-    def member_bytes(self) -> int:
-        """The bytes of a member, before GZIP."""
-        return max(1, min(MEMBER_BYTES, self.limit // _MEMBERS_PER_SHARD))
+    def member_limit(self) -> int:
+        """The bytes of a member before GZIP; 0: each example is one."""
+        if self.compression != GZIP:
+            return 0
+        asked = self.member_bytes or MEMBER_BYTES
+        return min(asked, self.limit // _MEMBERS_PER_SHARD)
+
+    @property
+    def suffix(self) -> str:
+        """The end of the name of a shard."""
+        return suffix_for(self.compression)
 
     def bounds(self, examples: int, shards: int) -> list[int]:
         """Returns the first example of each shard, and the number of examples.
@@ -115,21 +146,17 @@ class ShardSizes:
         return [k * examples // max(shards, 1) for k in range(shards + 1)]
 
 
-class Member(NamedTuple):
-    """One GZIP member: its records, their bytes, and its own bytes."""
-
-    examples: int
-    raw: int
-    size: int
-
-
 class Part(NamedTuple):
-    """A file of members. ``order`` is its place among the parts of its split."""
+    """A file of members. ``order`` is its place among the parts of its split.
+
+    ``members`` has a row for each member: its records, their bytes before GZIP, and its
+    own bytes; int64.
+    """
 
     split: str
     order: tuple[int, ...]
     path: str
-    members: tuple[Member, ...]
+    members: npt.NDArray[np.int64]
     sha256: str
 
 
@@ -171,15 +198,20 @@ class PartWriter:
         self._pool = pool
         self._parts: list[Part] = []
         self._file: BinaryIO | None = None
-        self._written = 0
         self._start()
 
     def _start(self) -> None:
-        self._members: list[Member] = []
-        self._compressing: deque[tuple[int, int, Future[bytes]]] = deque()
+        # Of the part: its members, which have been written.
+        self._members: list[tuple[int, int, int]] = []
+        self._compressing: deque[tuple[list[int], list[int], Future[list[bytes]]]]
+        self._compressing = deque()
         self._sha256 = hashlib.sha256()
+        self._examples = self._raw = 0
+        # Of the group: its members' ends and records. The last member is not complete.
         self._buffer = bytearray()
-        self._records = self._examples = self._raw = 0
+        self._ends: list[int] = [0]
+        self._counts: list[int] = []
+        self._records = 0
 
     def write(self, record: bytes) -> None:
         """Adds a record."""
@@ -189,15 +221,11 @@ class PartWriter:
                 f"protobuf and TensorFlow read at most {MOST_RECORD_BYTES:,}. Cut it "
                 "into several."
             )
-        size = len(record) + FRAME_BYTES
-        if self._records and len(self._buffer) + size > self._sizes.member_bytes:
+        if self._records and self._room_in_member() < len(record) + FRAME_BYTES:
             self._end_member()
         for piece in frame_parts(record):
             self._buffer += piece
-        self._records += 1
-        if self._examples + self._records == self._room:
-            self._end_part()
-            self._room = next(self._rooms)
+        self._add(1)
 
     def write_all(self, records: Iterable[bytes] | FramedRecords) -> None:
         """Adds several records."""
@@ -207,19 +235,25 @@ class PartWriter:
             return
         view, size, left = memoryview(records.data), records.size, records.records
         while left:
-            if self._records and len(self._buffer) + size > self._sizes.member_bytes:
+            if self._records and self._room_in_member() < size:
                 self._end_member()
-            fitting = (self._sizes.member_bytes - len(self._buffer)) // size
-            count = min(left, max(fitting, 1))
+            count = min(left, max(self._room_in_member() // size, 1))
             if self._room:
                 count = min(count, self._room - self._examples - self._records)
             self._buffer += view[: count * size]
             view = view[count * size :]
-            self._records += count
             left -= count
-            if self._examples + self._records == self._room:
-                self._end_part()
-                self._room = next(self._rooms)
+            self._add(count)
+
+    def _room_in_member(self) -> int:
+        return self._sizes.member_limit - (len(self._buffer) - self._ends[-1])
+
+    def _add(self, records: int) -> None:
+        """Counts records; ends the part if it has as many as it shall have."""
+        self._records += records
+        if self._examples + self._records == self._room:
+            self._end_part()
+            self._room = next(self._rooms)
 
     @property
     def files(self) -> int:
@@ -229,41 +263,63 @@ class PartWriter:
     def _end_member(self) -> None:
         if not self._records:
             return
-        raw = len(self._buffer)
+        start, records = self._ends[-1], self._records
+        raw = len(self._buffer) - start
         if self._by_bytes and self._raw and self._raw + raw > self._sizes.limit:
-            buffer, records = self._buffer, self._records
-            self._buffer, self._records = bytearray(), 0
+            last = self._buffer[start:]
+            del self._buffer[start:]
+            self._records = 0
             self._end_part()
-            self._buffer, self._records = buffer, records
-        if self._file is None:
-            os.makedirs(self._folder, exist_ok=True)
-            path = files.join(self._folder, f"{uuid.uuid4().hex}{SUFFIX}")
-            self._file = open(path, "wb")  # noqa: SIM115
-        data, self._buffer = self._buffer, bytearray()
-        if self._pool is None:
-            self._put(self._records, raw, compress_member(data))
-        else:
-            future = self._pool.submit(compress_member, data)
-            self._compressing.append((self._records, raw, future))
-            self._put_compressed(_MEMBERS_AHEAD)
-        self._examples += self._records
+            self._buffer = last
+        self._ends.append(len(self._buffer))
+        self._counts.append(records)
+        self._examples += records
         self._raw += raw
         self._records = 0
+        if len(self._buffer) >= _GROUP_BYTES:
+            self._end_group()
+
+    def _end_group(self) -> None:
+        """Compresses and writes the members that are complete."""
+        if not self._counts:
+            return
+        if self._file is None:
+            os.makedirs(self._folder, exist_ok=True)
+            name = f"{uuid.uuid4().hex}{self._sizes.suffix}"
+            self._file = open(files.join(self._folder, name), "wb")  # noqa: SIM115
+        counts, ends, buffer = self._counts, self._ends, self._buffer
+        self._counts, self._ends, self._buffer = [], [0], bytearray()
+        if self._sizes.compression != GZIP:
+            self._put(counts, ends, [bytes(buffer)])
+        elif self._pool is None:
+            self._put(counts, ends, _compress_members(buffer, ends))
+        else:
+            future = self._pool.submit(_compress_members, buffer, ends)
+            self._compressing.append((counts, ends, future))
+            self._put_compressed(_GROUPS_AHEAD)
 
     def _put_compressed(self, ahead: int) -> None:
-        """Writes the members that threads have compressed; ``ahead`` may wait."""
+        """Writes the groups that threads have compressed; ``ahead`` may wait."""
         while len(self._compressing) > ahead:
-            records, raw, future = self._compressing.popleft()
-            self._put(records, raw, future.result())
+            counts, ends, future = self._compressing.popleft()
+            self._put(counts, ends, future.result())
 
-    def _put(self, records: int, raw: int, compressed: bytes) -> None:
+    def _put(
+        self, counts: Sequence[int], ends: Sequence[int], contents: Sequence[bytes]
+    ) -> None:
         assert self._file is not None
-        self._file.write(compressed)
-        self._sha256.update(compressed)
-        self._members.append(Member(records, raw, len(compressed)))
+        for content in contents:
+            self._file.write(content)
+            self._sha256.update(content)
+        raws = [stop - start for start, stop in pairwise(ends)]
+        sizes = raws
+        if self._sizes.compression == GZIP:
+            sizes = [len(content) for content in contents]
+        self._members += zip(counts, raws, sizes, strict=True)
 
     def _end_part(self) -> None:
         self._end_member()
+        self._end_group()
         if self._file is None:
             return
         self._put_compressed(0)
@@ -273,7 +329,7 @@ class PartWriter:
                 self._split,
                 (self._order, len(self._parts)),
                 self._file.name,
-                tuple(self._members),
+                np.array(self._members, np.int64).reshape(-1, 3),
                 self._sha256.hexdigest(),
             )
         )
@@ -290,3 +346,8 @@ class PartWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _compress_members(buffer: bytearray, ends: Sequence[int]) -> list[bytes]:
+    with memoryview(buffer) as view:
+        return [compress_member(view[start:stop]) for start, stop in pairwise(ends)]

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,8 @@ from beam_pipeline.plan.shards import ShardInfo, ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import allowed_rejects
+from beam_pipeline.write.members import Members
+from beam_pipeline.write.window_rows import WindowRows
 from tests.raising import assert_names, names, raises
 
 RATE = 8000
@@ -101,11 +104,17 @@ def summary_of(tally=None, labels=("a", "b"), clips=20, **sizes):
     )
 
 
+def rows_of(shard):
+    at = np.arange(shard.examples)
+    return WindowRows.of(at, at + 1, at % 2, -at).pack()
+
+
 def infos_of(summary, short=None):
     """Every shard as planned, but for those that are short of some examples."""
     return [
         ShardInfo(shard, f"{shard.name}.tfrecord.gz",
-                  shard.examples - (short or {}).get(shard.name, 0), 100, "00")
+                  shard.examples - (short or {}).get(shard.name, 0), 100, "00",
+                  members=Members.of([(100, 1)]).pack(), windows=rows_of(shard))
         for layout in summary.layouts.values()
         for shard in map(layout.shard, range(layout.shards))
     ]  # fmt: skip
@@ -326,7 +335,8 @@ def test_a_finished_data_set_has_its_metadata_and_no_work_folder(tmp_path):
         path = finish(tmp_path, summary, infos_of(summary), [])
         assert path == str(tmp_path / "metadata.json")
         assert names_in(tmp_path) == [
-            "manifest.parquet", "metadata.json", "rejected.jsonl", "schema.pbtxt"
+            "manifest.parquet", "members.index", "metadata.json", "rejected.jsonl",
+            "schema.pbtxt", "windows.parquet",
         ]  # fmt: skip
     assert Metadata.load(str(tmp_path)).splits["train"].examples == 4
 

@@ -77,7 +77,8 @@ def dicts(windows, **shared):
 
 def alone(expression, window, rate=RATE):
     transform = parse_transform(expression)
-    return apply_transform(transform, window[np.newaxis], rate)[0]
+    with threadpool_limits(1):  # as in a step; with more, some sums round otherwise
+        return apply_transform(transform, window[np.newaxis], rate)[0]
 
 
 # What comes out

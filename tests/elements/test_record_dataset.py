@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import beam_pipeline
 from beam_pipeline import (
     Metadata,
+    open_records,
     record_dataset,
     record_examples,
     replay,
@@ -50,7 +51,7 @@ def counts_of(folder):
     return counts
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(structures(), st.integers(0, 5), st.integers(0, 2**32))
 def test_any_structure_comes_back(drawn, count, seed):
     specs, make = drawn
@@ -70,8 +71,10 @@ def test_no_element_is_lost_whatever_the_numbers(tmp_path):
     """0 to 50 elements in files of 1 to 12."""
     everything = tf.data.Dataset.range(100, 151)
     for count in range(51):
-        size = 1 + count % 12
-        for per_file in {size, 1 + (7 * count + 3) % 12, max(count, 1) % 12 or 12}:
+        sizes = {1 + (7 * count + 3) % 12}
+        if count % 5 == 0:
+            sizes |= {1, max(count, 1) % 12 or 12}
+        for per_file in sizes:
             folder = record_dataset(
                 everything, tmp_path / "out", per_file, count, overwrite=True
             )
@@ -79,8 +82,11 @@ def test_no_element_is_lost_whatever_the_numbers(tmp_path):
             assert sum(counts) == count
             assert counts[:-1] == [per_file] * (len(counts) - 1)
             assert len(counts) == max(-(-count // per_file), 1)
-        found = [int(n) for n in replay_dataset(folder)]
+        records = open_records(folder)
+        found = [int(n) for example in records for n in example.values()]
         assert found == list(range(100, 100 + count))
+        if count % 10 < 2:  # each makes graphs, which take most of the time
+            assert [int(n) for n in replay_dataset(folder)] == found
 
 
 def test_files_of_four_four_and_two(tmp_path):
@@ -209,7 +215,8 @@ def test_a_data_set_is_kept(tmp_path):
     assert counts_of(str(tmp_path / "out")) == [1, 1, 1]
     record_dataset(tf.data.Dataset.range(1), tmp_path / "out", overwrite=True)
     assert sorted(os.listdir(tmp_path / "out")) == [
-        "metadata.json", "records-00000-of-00001.tfrecord.gz", "schema.pbtxt",
+        "members.index", "metadata.json", "records-00000-of-00001.tfrecord.gz",
+        "schema.pbtxt",
     ]  # fmt: skip
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match=r"notes\.txt"):

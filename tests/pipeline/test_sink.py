@@ -1,6 +1,7 @@
 """sink.py against Beam's own sink and reader, and with blocks in any order."""
 
 import hashlib
+import itertools
 import json
 import random
 
@@ -10,15 +11,14 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.pipeline import sink
 from beam_pipeline.pipeline.sink import (
-    PlacedRecords,
     WriteToTFRecord,
     find_finished,
     join_parts,
 )
 from beam_pipeline.plan.shards import Shard, ShardInfo
-from beam_pipeline.storage.tfrecord import SUFFIX, read_records
+from beam_pipeline.storage.tfrecord import SUFFIX, read_records, scan_members
+from beam_pipeline.write.stretches import PlacedRecords, Stretch, StretchFile
 from tests.raising import raises
 
 pytestmark = pytest.mark.runs
@@ -97,6 +97,29 @@ def test_gzip_of_plain_bytes_holds_no_time_and_no_name(tmp_path):
     assert path.read_bytes()[3:8] == bytes(5)
     with path.open("rb") as file:
         assert sorted(read_records(file)) == sorted(RECORDS)
+
+
+@pytest.mark.parametrize("limit", [1, 40, 100, 10**6])
+def test_members_of_plain_bytes_hold_whole_records(tmp_path, limit):
+    def write(pipeline):
+        records = pipeline | beam.Create(RECORDS, reshuffle=False)
+        records | WriteToTFRecord(
+            str(tmp_path / "x"),
+            file_name_suffix=SUFFIX,
+            num_shards=1,
+            member_bytes=limit,
+        )
+
+    run(write)
+    (path,) = tmp_path.iterdir()
+    with path.open("rb") as file:
+        members = list(scan_members(file))
+    assert sum(member.records for member in members) == len(RECORDS)
+    for member in members:
+        assert member.is_whole
+        assert member.records == 1 or member.size <= limit
+    for one, other in itertools.pairwise(members):
+        assert one.size + other.size > limit
 
 
 def test_a_coder_encodes_the_records(tmp_path):
@@ -307,7 +330,7 @@ def test_a_block_beyond_the_end_of_its_shard_is_an_error(tmp_path):
 
 
 def part(shard, position, span, path="nowhere"):
-    return sink._Part(shard, position, span, span, 0, None, path, 0, "")
+    return StretchFile(shard, position, span, span, 0, None, path, 0, "", [], [])
 
 
 @pytest.mark.parametrize(
@@ -332,18 +355,19 @@ def test_parts_must_fill_the_shard_exactly(tmp_path, spans, facts):
 @pytest.mark.parametrize("spans", [[(0, 4)], [(0, 1), (1, 3)], [(0, 0), (0, 4)]])
 def test_joining_twice_does_no_harm(tmp_path, spans):
     (shard,) = shards_of([4])
-    parts = []
+    records, parts = records_of(shard), []
     for position, span in spans:
-        path = tmp_path / f"part {position} {span}"
-        path.write_bytes(b"%d" % position * span)
-        parts.append(part(shard, position, span, str(path)))
+        path = str(tmp_path / f"part {position} {span}{SUFFIX}")
+        stretch = Stretch(shard, position, path)
+        some = records[position : position + span]
+        stretch.write(PlacedRecords(shard, position, span, some))
+        parts.append(stretch.close())
     prefix = f"{tmp_path}/out/"
     args = ((shard.name, parts), prefix, SUFFIX, str(tmp_path / "work"))
     first = join_parts(*args)
     assert join_parts(*args) == first
-    content = b"".join(b"%d" % position * span for position, span in spans)
-    assert (tmp_path / "out" / first.file).read_bytes() == content
-    assert first.sha256 == hashlib.sha256(content).hexdigest()
+    assert contents(tmp_path / "out") == {first.file: records}
+    expect_infos(tmp_path, [first], [shard])
 
 
 # Receipts

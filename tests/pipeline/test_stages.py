@@ -1,6 +1,7 @@
 """stages.py: each step in Beam's in-memory runner, against a loop in one process."""
 
 import os
+from array import array
 from collections import Counter
 from itertools import groupby
 
@@ -399,7 +400,10 @@ def test_layouts_add_up_the_buckets_of_each_split(splits):
     )
     counts = {(split, bucket): 5 for split in splits for bucket in range(3)}
     found = plan_shards.lay_out(None, counts, example_format, recipe.shards, 0)
-    assert found == {split: ShardLayout(split, 15, 4, 4) for split in splits}
+    per_member = example_format and found[splits[0]].per_member
+    assert found == {
+        split: ShardLayout(split, 15, 4, 4, per_member) for split in splits
+    }
 
 
 def test_tallies_of_all_buckets_add_up():
@@ -660,10 +664,9 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
 
 def test_progress_adds_up_where_somebody_watches():
     ProcessCounter.add(5, 1.0)  # nobody
-    ProcessCounter.watched = [0, 0.0]
-    try:
+    shared = array("d", [0] * 4)
+    with ProcessCounter.counting(shared, 1):
         ProcessCounter.add(5, 1.0)
         ProcessCounter.add(2, 0.5)
-        assert ProcessCounter.watched == [7, 1.5]
-    finally:
-        ProcessCounter.watched = None
+    ProcessCounter.add(5, 1.0)
+    assert shared.tolist() == [0, 0, 7, 1.5]

@@ -135,7 +135,28 @@ def test_bounds_are_exact_where_floats_are_not(total, shards):
 )
 def test_names_of_shards(split, name):
     layout = layout_of(9, split=split, num_shards=3)
-    assert layout.shard(2) == Shard(name, split, 2, 3)
+    assert layout.shard(2) == Shard(name, split, 2, 3, per_member=layout.per_member)
+
+
+@pytest.mark.parametrize(
+    ("example_bytes", "options", "expected"),
+    [
+        (16 << 10, {}, 1),
+        ((16 << 10) + 1, {}, 1),
+        (8 << 10, {}, 2),
+        ((8 << 10) + 1, {}, 1),
+        (100, {}, 163),
+        (100, {"member_bytes": 1}, 1),
+        (100, {"member_bytes": 1000}, 10),
+        (100, {"member_bytes": 1000, "num_shards": 3}, 10),
+        (100, {"compression": "none"}, 1),
+        (100, {"compression": "none", "member_bytes": 1000}, 1),
+    ],
+)
+def test_members_hold_as_many_examples_as_fit(example_bytes, options, expected):
+    asked = Recipe(win_len=1, **options).shards
+    layout = ShardLayout.of("train", 500, example_bytes, asked)
+    assert layout.per_member == layout.shard(0).per_member == expected
 
 
 # Segments

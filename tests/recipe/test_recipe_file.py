@@ -39,7 +39,13 @@ def test_yaml_and_json_with_names_of_flags_or_fields(tmp_path: Path) -> None:
 
 
 def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
-    recipe = Recipe(win_len=5, features={"x": "rms()"}, encodings={"x": "tensor"})
+    recipe = Recipe(
+        win_len=5,
+        features={"x": "rms()"},
+        encodings={"x": "tensor"},
+        member_bytes=1,
+        compression="none",
+    )
     values = {"format_version": 1, "recipe": recipe.to_json()}
     read_back = read(tmp_path, json.dumps(values, indent=1))
     assert list(read_back) == list(recipe_options())

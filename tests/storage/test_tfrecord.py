@@ -12,10 +12,9 @@ from apache_beam.io.tfrecordio import _TFRecordUtil
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_pipeline.storage.gzip_members import GzipWriter, inflate
 from beam_pipeline.storage.tfrecord import (
-    GzipWriter,
     frame_record,
-    inflate,
     masked_crc32c,
     read_any_records,
     read_records,

@@ -116,7 +116,7 @@ def chunks_of(data, rows):
 def test_the_document_runs(recorded):
     save, counts, data = recorded
     assert sorted(os.listdir(save)) == [
-        "eval", "log.txt", "metadata.json", "schema.pbtxt", "train",
+        "eval", "log.txt", "members.index", "metadata.json", "schema.pbtxt", "train",
     ]  # fmt: skip
     for split in ("train", "eval"):
         tfrecord_filepaths = tf_factory.get_tfrecord_filepaths(

@@ -7,13 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.storage.tfrecord import (
-    compress_member,
-    frame_record,
-    inflate,
-    read_records,
-    record_bounds,
-)
+from beam_pipeline.storage.gzip_members import compress_member, inflate
+from beam_pipeline.storage.tfrecord import frame_record, read_records, record_bounds
 from beam_pipeline.write.part_shards import cut_shards, join_pieces
 from beam_pipeline.write.parts import PartWriter, ShardSizes
 

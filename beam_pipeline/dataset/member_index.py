@@ -1,0 +1,268 @@
+"""``members.index``: where the members of each shard begin.
+
+A GZIP file may consist of several members, which every reader takes as one stream. The
+members of our shards hold whole records, so that an example can be read without what
+is before it, if the start of its member is known. Shards without GZIP have the same
+members, as they are. The file is::
+
+    ATFRMEM1                  8 bytes
+    length of the header      uint64
+    header                    JSON, see members.schema.json; padded to 8 bytes
+    arrays                    uint32 or uint64
+
+All numbers are little-endian. For each shard, the header says where two arrays start,
+in entries: the offset of each member in the shard; and the number of its first example
+in the shard, unless all members but the last hold the same number of examples.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.dataset.output_folder import INDEX
+from beam_pipeline.errors import InputError
+from beam_pipeline.storage import files
+from beam_pipeline.write.members import Members
+
+if TYPE_CHECKING:
+    from beam_pipeline.plan.shards import ShardInfo
+
+INDEX_VERSION = 1
+
+_MAGIC = b"ATFRMEM1"
+_ALIGNMENT = 8
+
+Integers = npt.NDArray[Any]
+
+
+class ShardMembers(NamedTuple):
+    """A written shard and its members.
+
+    Attributes
+    ----------
+    file : str
+        Relative to the folder of the data set.
+    examples, bytes, sha256
+        Of the whole shard, as in the metadata.
+    offsets : numpy.ndarray, shape (members,), integer
+        Where each member begins in the file. Members without examples are left out.
+    counts : numpy.ndarray, shape (members,), integer
+        The examples of each member.
+    """
+
+    file: str
+    examples: int
+    bytes: int
+    sha256: str
+    offsets: Integers
+    counts: Integers
+
+    @classmethod
+    def of(cls, info: ShardInfo) -> ShardMembers:
+        """Returns the members of a shard that a worker has written."""
+        sizes, counts = Members.unpack(info.members)
+        offsets = np.cumsum(sizes) - sizes
+        held = counts > 0
+        return cls(
+            info.file,
+            info.examples,
+            info.bytes,
+            info.sha256,
+            offsets[held],
+            counts[held],
+        )
+
+
+class Span(NamedTuple):
+    """The bytes of one member of a shard, and its examples ``first .. first + n - 1``.
+
+    ``number`` counts the members of the shard.
+    """
+
+    number: int
+    offset: int
+    size: int
+    first: int
+    examples: int
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """The members of one shard.
+
+    Attributes
+    ----------
+    file, examples, bytes, sha256
+        Of the shard, as in the metadata.
+    offsets : numpy.ndarray, shape (members,)
+    per_member : int or None
+        The examples of each member but the last; None if they differ.
+    firsts : numpy.ndarray, shape (members,), or None
+        The first example of each member; None if ``per_member`` is given.
+    """
+
+    file: str
+    examples: int
+    bytes: int
+    sha256: str
+    offsets: Integers
+    per_member: int | None
+    firsts: Integers | None
+
+    def member_of(self, positions: Integers) -> Integers:
+        """Returns the number of the member that holds each position of the shard."""
+        if self.per_member is not None:
+            return positions // self.per_member
+        assert self.firsts is not None
+        return np.searchsorted(self.firsts, positions, "right") - 1
+
+    def span(self, member: int) -> Span:
+        """Returns where a member is."""
+        offset, last = int(self.offsets[member]), member + 1 == len(self.offsets)
+        end = self.bytes if last else int(self.offsets[member + 1])
+        if self.per_member is not None:
+            first = member * self.per_member
+            stop = self.examples if last else first + self.per_member
+        else:
+            assert self.firsts is not None
+            first = int(self.firsts[member])
+            stop = self.examples if last else int(self.firsts[member + 1])
+        return Span(member, offset, end - offset, first, stop - first)
+
+
+@dataclass(frozen=True)
+class MemberIndex:
+    """The index of a data set: its shards by file.
+
+    Its arrays are mapped from the file, or in memory if the file is not local.
+    """
+
+    shards: dict[str, ShardIndex]
+
+    @classmethod
+    def load(cls, folder: str) -> MemberIndex:
+        """Reads the index of a data set.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it has none.
+        InputError
+            If the file is damaged.
+        """
+        path = files.join(folder, INDEX)
+        content: Any
+        if files.is_local(path):
+            # An empty file cannot be mapped.
+            content = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else b""
+        else:
+            content = np.frombuffer(files.read_bytes(path), np.uint8)
+        try:
+            return cls({shard.file: shard for shard in _parse(content)})
+        except (ValueError, KeyError, TypeError, struct.error) as error:
+            raise InputError(
+                f"{path} is not an index of members: {error}. Delete it, and make it "
+                f"again with `audio-tfrecords index {folder}`."
+            ) from error
+
+
+def _parse(content: Any) -> Iterable[ShardIndex]:
+    start = len(_MAGIC) + 8
+    if bytes(content[: len(_MAGIC)]) != _MAGIC:
+        raise ValueError("it does not begin with ATFRMEM1")
+    (length,) = struct.unpack("<Q", bytes(content[len(_MAGIC) : start]))
+    header = json.loads(bytes(content[start : start + length]))
+    if header["format_version"] != INDEX_VERSION:
+        raise ValueError(f"its format version is {header['format_version']!r}")
+    dtype = np.dtype(f"<u{header['entry_bytes']}")
+    body = content[start + length :]
+    if len(body) != header["entries"] * dtype.itemsize:
+        raise ValueError(
+            f"its arrays have {len(body)} bytes instead of "
+            f"{header['entries'] * dtype.itemsize}"
+        )
+    entries = body.view(dtype) if len(body) else np.zeros(0, dtype)
+    for shard in header["shards"]:
+        members, firsts = shard["members"], None
+        offsets = _slice(entries, shard["offsets"], members)
+        if shard["per_member"] is None:
+            firsts = _slice(entries, shard["firsts"], members)
+        yield ShardIndex(
+            shard["file"],
+            shard["examples"],
+            shard["bytes"],
+            shard["sha256"],
+            offsets,
+            shard["per_member"],
+            firsts,
+        )
+
+
+def _slice(entries: Integers, start: int, count: int) -> Integers:
+    found = entries[start : start + count]
+    if len(found) != count:
+        raise ValueError("a shard has more members than the arrays have entries")
+    return found
+
+
+def write_index(folder: str, shards: Sequence[ShardMembers]) -> None:
+    """Writes the index of a data set; the same shards give the same bytes."""
+    listed, arrays, entries = [], [], 0
+    for shard in shards:
+        per_member = _common_count(shard.counts)
+        described: dict[str, Any] = {
+            "file": shard.file,
+            "examples": shard.examples,
+            "bytes": shard.bytes,
+            "sha256": shard.sha256,
+            "members": len(shard.offsets),
+            "per_member": per_member,
+            "offsets": entries,
+        }
+        arrays.append(np.asarray(shard.offsets))
+        entries += len(shard.offsets)
+        if per_member is None:
+            described["firsts"] = entries
+            counts = np.asarray(shard.counts, np.int64)
+            arrays.append(np.cumsum(counts) - counts)
+            entries += len(shard.offsets)
+        listed.append(described)
+    most = max((int(array[-1]) for array in arrays if len(array)), default=0)
+    entry_bytes = 4 if most < 1 << 32 else 8
+    header = json.dumps(
+        {
+            "format_version": INDEX_VERSION,
+            "entry_bytes": entry_bytes,
+            "entries": entries,
+            "shards": listed,
+        }
+    ).encode()
+    header += b" " * (-len(header) % _ALIGNMENT)
+    dtype = f"<u{entry_bytes}"
+    content = [
+        _MAGIC,
+        struct.pack("<Q", len(header)),
+        header,
+        *(array.astype(dtype).tobytes() for array in arrays),
+    ]
+    files.write_bytes(files.join(folder, INDEX), b"".join(content))
+
+
+def _common_count(counts: Integers) -> int | None:
+    """Returns the number of examples of every member but the last; None: they differ.
+
+    The last member may hold fewer.
+    """
+    if not len(counts):
+        return 1
+    first = int(counts[0])
+    equal = bool(np.all(counts[:-1] == first)) and counts[-1] <= first
+    return first if equal else None

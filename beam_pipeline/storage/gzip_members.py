@@ -1,0 +1,218 @@
+"""GZIP streams and their members, by ISA-L.
+
+Members that follow each other in a file are one stream to every reader of GZIP.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from isal import igzip, igzip_lib, isal_zlib
+
+# This level of ISA-L compresses float audio and spectra as well as the other levels,
+# within 1-4 %, and up to twice as fast. Its bytes are the same on processors with and
+# without AVX-512; those of level 3 differ.
+GZIP_LEVEL = 1
+_GZIP_WBITS = 31
+_MEMORY_LEVEL = 9
+_BLOCK = 1 << 20
+# The stubs of isal call this class an instance.
+_IsalError: Any = igzip_lib.IsalError
+
+
+class _HashingWriter:
+    """Writes bytes to ``file``, counts them and hashes them."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self.bytes_written = 0
+
+    def sha256(self) -> str:
+        """Returns the SHA-256 of the bytes written to ``file``, in hexadecimal."""
+        return self._sha256.hexdigest()
+
+    def flush(self) -> None:
+        """Does nothing, because a flush before the end would change the bytes."""
+
+    def close(self) -> None:
+        """Closes ``file``."""
+        self._file.close()
+
+    def _put(self, data: bytes) -> None:
+        if data:
+            self._file.write(data)
+            self._sha256.update(data)
+            self.bytes_written += len(data)
+
+
+class MemberWriter(_HashingWriter):
+    """Writes members that are complete, compressed or as they are."""
+
+    def __init__(self, file: BinaryIO, compressed: bool):
+        super().__init__(file)
+        self._compressed = compressed
+
+    def write_member(self, data: bytes) -> int:
+        """Writes a member; returns its bytes in the file."""
+        before = self.bytes_written
+        self._put(compress_member(data) if self._compressed else data)
+        return self.bytes_written - before
+
+    def close(self) -> None:
+        """Closes ``file``."""
+        if self._compressed and not self.bytes_written:
+            self.write_member(b"")  # a file without any bytes would not be GZIP
+        super().close()
+
+
+class GzipWriter(_HashingWriter):
+    """Writes GZIP members whose bytes depend only on their content.
+
+    Their headers hold no time and no name. The writer counts and hashes the bytes that
+    it writes to ``file``. Closing it ends the last member and closes ``file``.
+
+    Parameters
+    ----------
+    file : binary file
+    level : int
+    member_bytes : int, optional
+        A member ends before what is written would make it longer than this. What is
+        written at once stays in one member. Default: only ``end_member`` ends it.
+    """
+
+    def __init__(
+        self, file: BinaryIO, level: int = GZIP_LEVEL, member_bytes: int | None = None
+    ):
+        super().__init__(file)
+        self._level = level
+        self._member_bytes = member_bytes
+        self._deflate: Any = None
+        self._length = 0
+
+    def write(self, data: bytes) -> int:
+        """Compresses ``data``; returns its length."""
+        longer = self._length + len(data)
+        if self._member_bytes is not None and longer > self._member_bytes:
+            self.end_member()
+        if self._deflate is None:
+            self._deflate = _compressor(self._level)
+        self._put(self._deflate.compress(data))
+        self._length += len(data)
+        return len(data)
+
+    def end_member(self) -> None:
+        """Ends the member, if anything was written to it."""
+        if self._deflate is not None:
+            self._put(self._deflate.flush())
+            self._deflate, self._length = None, 0
+
+    def close(self) -> None:
+        """Ends the last member and closes ``file``."""
+        if not self.bytes_written and self._deflate is None:
+            self.write(b"")  # a file without any bytes would not be GZIP
+        self.end_member()
+        super().close()
+
+
+def _compressor(level: int = GZIP_LEVEL) -> Any:
+    return isal_zlib.compressobj(level, zlib.DEFLATED, _GZIP_WBITS, _MEMORY_LEVEL)
+
+
+def compress_member(data: bytes | bytearray | memoryview) -> bytes:
+    """Returns ``data`` as one whole GZIP member, whose bytes depend only on it."""
+    # igzip_lib.compress takes 20 % less time for 15 KB, but once gave a member that was
+    # a byte shorter.
+    compressor = _compressor()
+    compressed: bytes = compressor.compress(data) + compressor.flush()
+    return compressed
+
+
+def inflate(file: BinaryIO, sha256: hashlib._Hash | None = None) -> Iterator[bytes]:
+    """Yields the decompressed content of a GZIP file with any number of members.
+
+    Parameters
+    ----------
+    sha256 : hash object, optional
+        Updated with the compressed bytes of the file.
+
+    Raises
+    ------
+    ValueError
+        The file is not GZIP, has a wrong checksum, or ends early.
+    """
+    return (piece for _, piece, _ in inflate_by_member(file, sha256))
+
+
+def inflate_by_member(
+    file: BinaryIO, sha256: hashlib._Hash | None = None
+) -> Iterator[tuple[int, bytes, bool]]:
+    """Yields (start of the member, piece, whether it is the member's last piece).
+
+    See :func:`inflate`.
+    """
+    member, start, position = None, 0, 0
+    while block := file.read(_BLOCK):
+        if sha256 is not None:
+            sha256.update(block)
+        position += len(block)
+        while block:
+            if member is None:
+                member, start = (
+                    isal_zlib.decompressobj(_GZIP_WBITS),
+                    position - len(block),
+                )
+            try:
+                piece = member.decompress(block)
+            except _IsalError as error:
+                raise ValueError(f"the file cannot be read as GZIP: {error}") from error
+            ended, block = member.eof, b""
+            if ended:
+                block, member = member.unused_data, None
+            if piece or ended:
+                yield start, piece, ended
+    if member is not None:
+        raise ValueError("the file cannot be read as GZIP: it ends early")
+
+
+def inflate_members(data: Any) -> bytes:
+    """Returns the content of GZIP members that follow each other, in one call.
+
+    Threads wait for each other less than with a call for each member.
+
+    Raises
+    ------
+    ValueError
+        One of them is not GZIP, has a wrong checksum, or ends early.
+    """
+    try:
+        content: bytes = igzip.decompress(data)
+    except (_IsalError, OSError, EOFError, ValueError) as error:
+        raise ValueError(f"they cannot be read as GZIP: {error}") from error
+    return content
+
+
+def inflate_member(data: Any, expected_bytes: int = 1 << 14) -> bytes:
+    """Returns the content of the GZIP member that ``data`` begins with.
+
+    Parameters
+    ----------
+    data : bytes-like
+    expected_bytes : int
+        The length of the content, if it is known about: more is slower.
+
+    Raises
+    ------
+    ValueError
+        It is not GZIP, has a wrong checksum, or ends early.
+    """
+    try:
+        content: bytes = igzip_lib.decompress(
+            data, igzip_lib.DECOMP_GZIP, bufsize=expected_bytes
+        )
+    except (_IsalError, EOFError, ValueError) as error:
+        raise ValueError(f"it cannot be read as GZIP: {error}") from error
+    return content

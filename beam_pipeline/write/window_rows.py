@@ -1,0 +1,114 @@
+"""What the table of windows says of each planned window, from the run that wrote it.
+
+The manifest has the rest: a window's clip, and with it the file, class and columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.write.members import Integers, pack_columns, unpack_columns
+
+# Why a window is not in the data set. The codes are only in receipts.
+LEFT_OUT = (None, "keep", "no_event", "rejected")
+KEPT, BY_KEEP, BY_NO_EVENT, REJECTED = range(len(LEFT_OUT))
+
+# In hundredths of a decibel, which reach from -758 to 771 dB.
+_SILENT, _UNKNOWN = -(10**6), 10**6
+
+
+class WindowRows(NamedTuple):
+    """Some planned windows, in the order of their positions; columns of int64.
+
+    Attributes
+    ----------
+    starts : numpy.ndarray, shape (n,)
+        The first frame of each window in its clip, at the output rate.
+    frames : numpy.ndarray, shape (n,)
+        The frames of each window that are of its clip; zeros follow them.
+    copies : numpy.ndarray, shape (n,)
+        0 for a window as it is, k for its k-th augmented copy.
+    levels : numpy.ndarray, shape (n,)
+        See :func:`window_levels`.
+    left_out : numpy.ndarray, shape (n,)
+        Indices of ``LEFT_OUT``.
+    """
+
+    starts: Integers
+    frames: Integers
+    copies: Integers
+    levels: Integers
+    left_out: Integers
+
+    @classmethod
+    def of(
+        cls, starts: Integers, frames: Integers, copies: Integers, levels: Integers
+    ) -> WindowRows:
+        """Returns rows of windows that are in the data set."""
+        return cls(starts, frames, copies, levels, np.full(len(starts), KEPT))
+
+    @classmethod
+    def lost(cls, starts: Integers, frames: Integers, copies: Integers) -> WindowRows:
+        """Returns rows of windows that could not be made."""
+        n = len(starts)
+        return cls(starts, frames, copies, np.full(n, _UNKNOWN), np.full(n, REJECTED))
+
+    def without(self, selected: npt.NDArray[np.bool_], reason: int) -> WindowRows:
+        """Returns the rows with a reason for those kept so far, but not selected."""
+        out = (self.left_out == KEPT) & ~selected
+        return self._replace(left_out=np.where(out, reason, self.left_out))
+
+    @property
+    def kept(self) -> npt.NDArray[np.bool_]:
+        """Which windows are in the data set, shape (n,)."""
+        return np.equal(self.left_out, KEPT)
+
+    def pack(self) -> str:
+        """Returns the rows as a short text, which a receipt in JSON can hold."""
+        steps = np.diff(self.starts, prepend=0)
+        return pack_columns((steps, *self[1:]))
+
+    @classmethod
+    def unpack(cls, text: str) -> WindowRows:
+        """Returns the rows that :meth:`pack` packed."""
+        steps, *others = unpack_columns(text, len(cls._fields))
+        return cls(np.cumsum(steps), *others)
+
+
+def join_rows(several: Iterable[WindowRows]) -> WindowRows:
+    """Returns the rows of consecutive positions together."""
+    return WindowRows(*map(np.concatenate, zip(*several, strict=True)))
+
+
+def window_levels(windows: npt.NDArray[np.float32]) -> Integers:
+    """Returns the level of each window: its mean square in dB, as an integer.
+
+    ``100 * 10 * log10(mean(x ** 2))`` over all samples of a window, with the zeros
+    after the end of a clip; a square wave of full scale has 0. For integers that stand
+    for silence and for samples that are not finite, see :func:`levels_db`.
+
+    Parameters
+    ----------
+    windows : numpy.ndarray, shape (n, ...), float32
+    """
+    flat = windows.reshape(len(windows), math.prod(windows.shape[1:]))
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        # A product of a row and a column for each window: the fastest sum of squares.
+        power = (flat[:, np.newaxis, :] @ flat[:, :, np.newaxis]).reshape(-1)
+        mean = power.astype(np.float64) / max(flat.shape[1], 1)
+        centibels = np.rint(1000 * np.log10(mean))
+    centibels = np.where(power == 0, _SILENT, centibels)
+    return np.where(np.isfinite(centibels), centibels, _UNKNOWN).astype(np.int64)
+
+
+def levels_db(levels: Integers) -> npt.NDArray[np.float32]:
+    """Returns levels in dB: ``-inf`` for silence, NaN where it is not known."""
+    found = levels / np.float32(100)
+    found[levels == _SILENT] = -np.inf
+    found[levels == _UNKNOWN] = np.nan
+    return found.astype(np.float32)

@@ -1,0 +1,65 @@
+"""Rows of windows: levels, reasons, and their text."""
+
+import numpy as np
+import pytest
+
+from beam_pipeline.write.window_rows import (
+    BY_KEEP,
+    BY_NO_EVENT,
+    KEPT,
+    REJECTED,
+    WindowRows,
+    join_rows,
+    levels_db,
+    window_levels,
+)
+
+
+@pytest.mark.parametrize("shape", [(3, 100), (3, 2, 50)])
+def test_levels_are_mean_squares_in_db(shape):
+    square = np.ones(shape, np.float32)
+    square[1] *= 0.5
+    square[2] = 0
+    assert levels_db(window_levels(square)).tolist() == pytest.approx(
+        [0, 20 * np.log10(0.5), -np.inf], abs=0.005
+    )
+
+
+def test_a_sine_of_full_scale_has_minus_three_db():
+    sine = np.sin(2 * np.pi * np.arange(1000) / 100).astype(np.float32)
+    assert levels_db(window_levels(sine[np.newaxis])) == pytest.approx(-3.01)
+
+
+def test_extreme_levels():
+    windows = np.array(
+        [[1e-38, -1e-38], [1e30, 1e30], [np.nan, 0], [np.inf, 0]], np.float32
+    )
+    found = levels_db(window_levels(windows))
+    assert found[0] == -np.inf  # its square is 0 in float32
+    assert np.isnan(found[1:]).all()
+    assert window_levels(np.zeros((0, 4), np.float32)).tolist() == []
+
+
+def test_the_first_reason_stays():
+    rows = WindowRows.of(np.arange(4), *np.zeros((3, 4)))
+    assert rows.kept.all()
+    rows = rows.without(np.array([True, False, True, True]), BY_KEEP)
+    rows = rows.without(np.array([True, False, False, True]), BY_NO_EVENT)
+    assert rows.left_out.tolist() == [KEPT, BY_KEEP, BY_NO_EVENT, KEPT]
+    rows = rows.without(np.zeros(4, bool), REJECTED)
+    assert rows.left_out.tolist() == [REJECTED, BY_KEEP, BY_NO_EVENT, REJECTED]
+
+
+@pytest.mark.parametrize("n", [0, 1, 100])
+def test_rows_survive_their_text(n):
+    rng = np.random.default_rng(n)
+    rows = WindowRows(*rng.integers(-(10**6), 10**12, (5, n)))
+    found = WindowRows.unpack(join_rows([rows, rows]).pack())
+    for column, expected in zip(found, rows, strict=True):
+        assert column.tolist() == 2 * expected.tolist()
+
+
+def test_lost_windows_have_no_level():
+    rows = WindowRows.lost(np.arange(2), *np.zeros((2, 2)))
+    assert np.isnan(levels_db(rows.levels)).all()
+    assert rows.left_out.tolist() == [REJECTED, REJECTED]
