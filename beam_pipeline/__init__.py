@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from beam_pipeline.elements.record_files import write_records as write_records
     from beam_pipeline.pipeline.sink import WriteToTFRecord as WriteToTFRecord
     from beam_pipeline.read.audit import audit as audit
+    from beam_pipeline.read.mixing import mix as mix
+    from beam_pipeline.read.records import open_records as open_records
     from beam_pipeline.read.replay import replay as replay
     from beam_pipeline.read.replay import replay_dataset as replay_dataset
     from beam_pipeline.recipe.recipe import Recipe as Recipe
@@ -45,6 +47,8 @@ _MODULES = {
     "audit": "read.audit",
     "convert": "conversion.convert",
     "encode_example": "elements.encode_example",
+    "mix": "read.mixing",
+    "open_records": "read.records",
     "read_records": "elements.record_files",
     "record": "api",
     "record_dataset": "elements.record_dataset",

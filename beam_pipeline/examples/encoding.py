@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
@@ -36,6 +35,9 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     numpy_dtype,
 )
+
+if TYPE_CHECKING:
+    from beam_pipeline.examples.features import FeatureSet
 
 # From this length on, numpy packs integers faster than a loop does.
 _LONG_LIST = 48

@@ -22,7 +22,7 @@ from beam_pipeline.examples.spec import (
     INT64_LIST,
     FeatureSpec,
     dtype_name,
-    encoding_of,
+    encoding_for,
     encoding_problem,
 )
 from beam_pipeline.examples.trial import (
@@ -274,11 +274,12 @@ def check_transform(
     with naming_feature(name):
         values = _try_on_silence(transform, description, shape, sample_rate_hz)
         axes = _axes_of(transform, values.shape[1:], sample_rate_hz, shape[-1])
+        dtype, of_one = dtype_name(values), values.shape[1:]
         return FeatureSpec(
             name,
-            dtype_name(values),
-            values.shape[1:],
-            encoding_of(values),
+            dtype,
+            of_one,
+            encoding_for(dtype, of_one),
             description or "the window's samples",
             axes,
         )

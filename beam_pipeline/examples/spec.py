@@ -12,7 +12,6 @@ import numpy.typing as npt
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.images import image_problem
 from beam_pipeline.recipe.values import ENCODINGS
-from beam_pipeline.transforms.expressions import TRANSFORM
 
 # Each of the last four is a bytes_list with one entry for an array.
 FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS
@@ -146,6 +145,9 @@ def dtype_name(values: npt.NDArray[Any]) -> str:
         return "string"
     # Extended precision has different formats on different machines.
     if values.dtype.kind not in "biufc" or values.dtype.char in "gG":
+        # Reading does not need the transforms.
+        from beam_pipeline.transforms.expressions import TRANSFORM
+
         raise RecipeError(
             TRANSFORM.field,
             "returns a type that cannot be stored; return numbers, or one text for "
@@ -153,19 +155,6 @@ def dtype_name(values: npt.NDArray[Any]) -> str:
             str(values.dtype),
         )
     return str(values.dtype.name)
-
-
-def encoding_of(values: npt.NDArray[Any]) -> str:
-    """Returns the encoding of a feature with these values, shape (n, ...)."""
-    if values.dtype.kind in "SU":
-        return BYTES_LIST
-    if values.dtype == np.float32:
-        return FLOAT_LIST
-    is_short = values.ndim == 1 or (values.ndim == 2 and values.shape[1] <= SHORT_LIST)
-    # Large uint64 values do not fit into int64_list.
-    if is_short and values.dtype.kind in "biu" and values.dtype != np.uint64:
-        return INT64_LIST
-    return RAW
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -187,7 +176,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def encoding_for(dtype: str, shape: Shape | None) -> str:
-    """Returns the default encoding of an element's component.
+    """Returns the default encoding of a feature.
 
     float32 becomes a ``float_list`` and text a ``bytes_list``. Integers become an
     ``int64_list`` if they are few, or if they are a list of int64 of any length. Other

@@ -1,4 +1,4 @@
-"""What of a data set ``replay`` reads: the split, the features and their scales."""
+"""What of a data set a reader reads: the split, the features and their scales."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
@@ -32,7 +31,7 @@ class Scale(NamedTuple):
 def check_values(
     batch_size: int | None,
     drop_remainder: bool,
-    shuffle: bool | int,
+    shuffle: bool | int | str,
     repeat: bool | int,
     shard: tuple[int, int] | None,
     normalize: bool | Sequence[str],
@@ -42,8 +41,10 @@ def check_values(
         raise OptionError("batch_size", "must be at least 1", batch_size)
     if drop_remainder and batch_size is None:
         raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
-    if shuffle < 0:
-        raise OptionError("shuffle", "must be True, False or a buffer size", shuffle)
+    if shuffle != "global" and (isinstance(shuffle, str) or shuffle < 0):
+        raise OptionError(
+            "shuffle", "must be True, False, a buffer size or 'global'", shuffle
+        )
     if not isinstance(repeat, bool) and repeat < 1:
         raise OptionError("repeat", "must be True, False or a number of passes", repeat)
     if shard is not None and not (len(shard) == 2 and 0 <= shard[0] < shard[1]):
@@ -140,24 +141,13 @@ def choose_parsing(
                 as_supervised,
             )
         features = as_supervised
-    chosen = names if features is None else features
-    chosen = [chosen] if isinstance(chosen, str) else list(chosen)
     encoded = [encoded] if isinstance(encoded, str) else list(encoded)
-    for name in [*chosen, *encoded, *(missing or ())]:
+    for name in [*encoded, *(missing or ())]:
         check_name("feature", name, names)
-    if not chosen:
-        raise OptionError("features", "must name at least one", features)
     for name, value in (missing or {}).items():
         check_missing(metadata.features[name], value)
+    chosen = choose_features(metadata, features)
     specs = needed_features(chosen, metadata.features, structure)
-    for name, spec in specs.items():
-        try:
-            tf.dtypes.as_dtype(spec.dtype)
-        except TypeError as error:
-            raise InputError(
-                f"Feature {name} has the dtype {spec.dtype}, but TensorFlow does not "
-                "have this dtype. Leave the feature out of `features`."
-            ) from error
     return Parsing(
         specs,
         structure if features is None else None,
@@ -168,6 +158,22 @@ def choose_parsing(
         len(metadata.classes),
         () if structure is None else tuple(leaves(structure)),
     )
+
+
+def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[str]:
+    """Returns the features with these names; without names, all components.
+
+    Features that only belong to others, like the shape of an array, are no components.
+    """
+    structure = None if metadata.elements is None else metadata.elements.structure
+    names = component_names(metadata.features, structure)
+    chosen = names if features is None else features
+    chosen = [chosen] if isinstance(chosen, str) else list(chosen)
+    for name in chosen:
+        check_name("feature", name, names)
+    if not chosen:
+        raise OptionError("features", "must name at least one", features)
+    return chosen
 
 
 def check_missing(spec: FeatureSpec, value: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
 from beam_pipeline.examples.spec import RAW, FeatureSpec
 from beam_pipeline.read.choices import Parsing, Scale
@@ -30,7 +31,20 @@ def make_parser(parsing: Parsing, scales: Mapping[str, Scale]) -> Callable[[Any]
     """Returns a function from serialised examples to elements.
 
     It takes a batch of them if ``parsing.is_fixed``, otherwise a single one.
+
+    Raises
+    ------
+    InputError
+        If TensorFlow does not have the dtype of a feature.
     """
+    for name, spec in parsing.specs.items():
+        try:
+            tf.dtypes.as_dtype(spec.dtype)
+        except TypeError as error:
+            raise InputError(
+                f"Feature {name} has the dtype {spec.dtype}, but TensorFlow does not "
+                "have this dtype. Leave the feature out of `features`."
+            ) from error
     read = _batch_parser(parsing) if parsing.is_fixed else make_element_parser(parsing)
 
     def parse(serialised: Any) -> Any:

@@ -25,20 +25,21 @@ from beam_pipeline.read.choices import (
     choose_scales,
     choose_split,
 )
+from beam_pipeline.read.cores import usable_cores
+from beam_pipeline.read.global_order import replay_permuted
 from beam_pipeline.read.original_records import read_original
 from beam_pipeline.read.parse_examples import (
     PARSED_TOGETHER,
     PARSING_THREADS,
     make_parser,
 )
+from beam_pipeline.read.records import open_records
 from beam_pipeline.read.shard_streams import (
-    SHUFFLE_BYTES,
     cut_shards,
-    example_bytes,
     read_in_order,
     read_mixed,
-    usable_cores,
 )
+from beam_pipeline.read.sizes import SHUFFLE_BYTES, example_bytes
 from beam_pipeline.storage import files
 
 _STAT_THREADS = 32
@@ -52,7 +53,7 @@ def replay(
     as_supervised: Sequence[str] | None = None,
     batch_size: int | None = None,
     drop_remainder: bool = False,
-    shuffle: bool | int = False,
+    shuffle: bool | int | str = False,
     seed: int = 0,
     repeat: bool | int = False,
     shard: tuple[int, int] | None = None,
@@ -91,14 +92,18 @@ def replay(
     drop_remainder : bool
         Leaves out a last batch that is smaller; the first axis is then static. Needs
         ``batch_size``.
-    shuffle : bool or int
+    shuffle : bool, int or "global"
         Shuffles in another order in every pass. True: with a buffer of 128 MiB of
         examples, at least a batch. An int: with a buffer of this many examples. The
         buffer is filled from up to 16 shards by turns, because a shard holds the
-        windows of one clip next to each other. False: the order on disk; up to 256 MiB
-        are read ahead.
+        windows of one clip next to each other. ``"global"``: every order of all
+        examples is equally likely, the same as of :meth:`.Records.batches`; an iterator
+        in a ``tf.train.Checkpoint`` continues at the next element. This needs an index
+        of members, and runs Python in the process that iterates. False: the order on
+        disk; up to 256 MiB are read ahead.
     seed : int
-        Seed of the shuffled order, together with ``tf.random.set_seed``.
+        Seed of the shuffled order, together with ``tf.random.set_seed`` unless
+        ``shuffle`` is ``"global"``.
     repeat : bool or int
         True: endless. An int: this many passes, each of them complete.
     shard : (int, int), optional
@@ -137,6 +142,10 @@ def replay(
     folder = files.absolute(os.fspath(records))
     if find_original(folder) and not files.exists(files.join(folder, METADATA)):
         check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
+        if isinstance(shuffle, str):
+            raise OptionError(
+                "shuffle", "must be True, False or a buffer size here", shuffle
+            )
         dataset = read_original(folder, shuffle=shuffle, seed=seed)
         if batch_size is not None and original_batch_size(folder) is not None:
             dataset = dataset.unbatch()
@@ -152,14 +161,34 @@ def replay(
     entry = choose_split(metadata, split)
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
     scales = choose_scales(metadata, parsing.specs, normalize)
-    pieces = cut_shards(entry.shards, *(shard or (0, 1)))
+    share = (0, 1) if shard is None or shuffle == "global" else shard
+    pieces = cut_shards(entry.shards, *share)
     check_files(folder, [piece.shard for piece in pieces])
+
+    parse = make_parser(parsing, scales)
+    options = _options(deterministic, shard)
+    ahead = 2 if batch_size else 4 * PARSED_TOGETHER
+    if shuffle == "global":
+        policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+        options.experimental_external_state_policy = policy
+        elements = replay_permuted(
+            open_records(folder, split),
+            parsing,
+            parse,
+            batch_size=batch_size,
+            drop_remainder=drop_remainder,
+            seed=seed,
+            repeat=repeat,
+            shard=shard,
+            deterministic=deterministic,
+        )
+        return elements.prefetch(ahead).with_options(options)
 
     total = sum(piece.take for piece in pieces)
     size = example_bytes(metadata.features.values())
     if shuffle:
         room = max(SHUFFLE_BYTES // size, batch_size or 1)
-        room = min(room if shuffle is True else shuffle, max(total, 1))
+        room = min(room if shuffle is True else int(shuffle), max(total, 1))
         examples = read_mixed(folder, pieces, deterministic, seed)
         examples = examples.shuffle(room, seed, reshuffle_each_iteration=True)
     elif deterministic:
@@ -168,7 +197,6 @@ def replay(
         examples = read_mixed(folder, pieces, deterministic)
     examples = examples.apply(tf.data.experimental.assert_cardinality(total))
 
-    parse = make_parser(parsing, scales)
     threads = min(usable_cores(), PARSING_THREADS)
     if parsing.is_fixed:
         batches = examples.batch(batch_size or PARSED_TOGETHER, drop_remainder)
@@ -183,8 +211,7 @@ def replay(
             batches = batches.ragged_batch(batch_size, drop_remainder)
     if repeat:
         batches = batches.repeat(None if repeat is True else repeat)
-    ahead = 2 if batch_size else 4 * PARSED_TOGETHER
-    return batches.prefetch(ahead).with_options(_options(deterministic, shard))
+    return batches.prefetch(ahead).with_options(options)
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -276,7 +303,7 @@ def _choose_original(
 
 def replay_dataset(
     record_dir: str | os.PathLike[str] = ".",
-    shuffle: bool | int = False,
+    shuffle: bool | int | str = False,
     **options: Any,
 ) -> tf.data.Dataset:
     """Reads a data set of :func:`record_dataset`; :func:`replay` under another name.
@@ -287,7 +314,7 @@ def replay_dataset(
     Parameters
     ----------
     record_dir : path
-    shuffle : bool or int
+    shuffle : bool, int or "global"
         See :func:`replay`.
     **options
         The other keywords of :func:`replay`.

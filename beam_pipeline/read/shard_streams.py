@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import ShardEntry
-from beam_pipeline.examples.spec import BYTES_LIST, FeatureSpec, numpy_dtype
+from beam_pipeline.read.cores import usable_cores
+from beam_pipeline.read.sizes import READ_AHEAD_BYTES
 from beam_pipeline.storage import files
+from beam_pipeline.storage.tfrecord import is_compressed
 
-READ_AHEAD_BYTES = 256 << 20
-SHUFFLE_BYTES = 128 << 20
 MIXED_SHARDS = 16
-
-_TEXT_BYTES = 64
-
-# Stands for a size that differs between examples.
-_GUESSED_SIZE = 256
 
 
 class Piece(NamedTuple):
@@ -49,17 +42,6 @@ def cut_shards(shards: Sequence[ShardEntry], index: int, count: int) -> list[Pie
             pieces.append(Piece(shard, skip, take))
         first += shard.examples
     return pieces
-
-
-def example_bytes(specs: Iterable[FeatureSpec]) -> int:
-    """Returns the approximate size of a serialised example in bytes."""
-    return sum(
-        _TEXT_BYTES
-        if spec.encoding == BYTES_LIST
-        else math.prod(n or _GUESSED_SIZE for n in spec.shape or (None,))
-        * numpy_dtype(spec.dtype).itemsize
-        for spec in specs
-    )
 
 
 def read_in_order(folder: str, pieces: Sequence[Piece], size: int) -> tf.data.Dataset:
@@ -112,21 +94,16 @@ def read_mixed(
 
 def _piece_dataset(folder: str, pieces: Sequence[Piece]) -> tf.data.Dataset:
     paths = [files.join(folder, piece.shard.file) for piece in pieces]
+    kinds = ["GZIP" if is_compressed(path) else "" for path in paths]
     return tf.data.Dataset.from_tensor_slices(
         (
             tf.constant(paths, tf.string),
+            tf.constant(kinds, tf.string),
             tf.constant([piece.skip for piece in pieces], tf.int64),
             tf.constant([piece.take for piece in pieces], tf.int64),
         )
     )
 
 
-def _read(path: Any, skip: Any, take: Any) -> tf.data.Dataset:
-    return tf.data.TFRecordDataset(path, "GZIP").skip(skip).take(take)
-
-
-def usable_cores() -> int:
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _read(path: Any, kind: Any, skip: Any, take: Any) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(path, kind).skip(skip).take(take)

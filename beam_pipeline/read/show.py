@@ -12,7 +12,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import read_records
+from beam_pipeline.storage.tfrecord import read_any_records
 
 
 def some_examples(
@@ -49,7 +49,7 @@ def some_records(
         if positions:
             path = files.join(files.absolute(folder), shard.file)
             with files.open_read(path) as file:
-                records = islice(read_records(file), positions[-1] - first + 1)
+                records = islice(read_any_records(file), positions[-1] - first + 1)
                 found = [r for i, r in enumerate(records, first) if i in positions]
             yield from zip(positions, found, strict=True)
         first += shard.examples

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.output_folder import INDEX, METADATA
 from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import SUFFIX, read_records
+from beam_pipeline.storage.tfrecord import (
+    ScannedMember,
+    is_compressed,
+    scan_members,
+)
 
+_INDEX_AGAIN = "Make it again with `audio-tfrecords index`."
+_NUMBERED = re.compile(r"-of-\d{5}.*\.tfrecord(\.gz)?$")
 _KINDS = {"file": str, "examples": int, "bytes": int, "sha256": str}
 
 
@@ -58,45 +65,55 @@ def _wrong_kinds(metadata: Metadata) -> Iterator[str]:
 def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
     """Reads every shard to its end and yields one line for each difference.
 
-    Compares sizes, SHA-256, the checksum of every record, and the number of records in
-    each shard and split, and finds shards that are not in the metadata.
+    Compares sizes, SHA-256, the checksum of every record, the number of records in each
+    shard and split, and the index of members, if there is one. Finds shards that are
+    not in the metadata.
     """
     root = files.absolute(folder)
     known = set()
     names = {s.sha256: s.file for e in metadata.splits.values() for s in e.shards}
+    index: dict[str, ShardIndex] | None = None
+    try:
+        index = MemberIndex.load(root).shards
+    except FileNotFoundError:
+        pass  # data sets of earlier versions have none
+    except InputError as error:
+        yield str(error)
     for name, split in metadata.splits.items():
         for shard in split.shards:
             known.add(shard.file)
-            yield from _shard_problems(files.join(root, shard.file), shard, names)
+            members = None if index is None else index.get(shard.file)
+            if index is not None and members is None:
+                yield f"{INDEX}: has no entry for {shard.file}. {_INDEX_AGAIN}"
+            yield from _shard_problems(root, shard, names, members)
         total = sum(shard.examples for shard in split.shards)
         if total != split.examples:
             yield (
                 f"{METADATA}: split {name}: its shards have {total} examples together, "
                 f"but the split has {split.examples}"
             )
+    for file in sorted({*(index or ())} - known):
+        yield f"{INDEX}: has an entry for {file}, which is not in {METADATA}"
     for file in files.list_files(root):
-        if (
-            file.endswith(SUFFIX)
-            and file not in known
-            and re.search(r"-of-\d{5}", file)
-        ):
+        if file not in known and _NUMBERED.search(file):
             yield f"{file}: a shard that is not in {METADATA}"
 
 
 def _shard_problems(
-    path: str, shard: ShardEntry, names: Mapping[str, str]
+    root: str, shard: ShardEntry, names: Mapping[str, str], index: ShardIndex | None
 ) -> Iterator[str]:
     """Yields one line for each difference; ``names`` maps SHA-256 to shards."""
+    path = files.join(root, shard.file)
     size = files.size(path)
     if size < 0:
         yield f"{shard.file}: is missing"
         return
     sha256 = hashlib.sha256()
-    records = 0
+    members: list[ScannedMember] = []
     try:
         with files.open_read(path) as file:
-            for _ in read_records(file, sha256):
-                records += 1
+            compressed = is_compressed(shard.file)
+            members.extend(scan_members(file, sha256, compressed=compressed))
     except (ValueError, OSError) as error:
         if size != shard.bytes:
             yield f"{shard.file}: has {size} bytes; expected {shard.bytes}"
@@ -109,5 +126,34 @@ def _shard_problems(
             f"{shard.file}: its SHA-256 differs ({size} bytes; expected "
             f"{shard.bytes}): {what}"
         )
+    records = sum(member.records for member in members)
     if records != shard.examples:
         yield f"{shard.file}: has {records} records; expected {shard.examples}"
+    elif index is not None and sha256.hexdigest() == shard.sha256:
+        yield from _index_problems(shard, members, index)
+
+
+def _index_problems(
+    shard: ShardEntry, members: Sequence[ScannedMember], index: ShardIndex
+) -> Iterator[str]:
+    """Yields a line if the index of a shard differs from its members."""
+    listed = ShardEntry(index.file, index.examples, index.bytes, index.sha256)
+    if listed != shard:
+        yield f"{INDEX}: is not of this {shard.file}. {_INDEX_AGAIN}"
+        return
+    found = [member for member in members if member.records]
+    if len(found) != len(index.offsets):
+        yield (
+            f"{INDEX}: lists {len(index.offsets)} members of {shard.file}, which has "
+            f"{len(found)}. {_INDEX_AGAIN}"
+        )
+        return
+    for number, member in enumerate(found):
+        span = index.span(number)
+        if (span.offset, span.examples) != (member.offset, member.records):
+            yield (
+                f"{INDEX}: member {number} of {shard.file} is {span.examples} examples "
+                f"at byte {span.offset}; the shard has {member.records} at byte "
+                f"{member.offset}. {_INDEX_AGAIN}"
+            )
+            return

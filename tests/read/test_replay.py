@@ -25,7 +25,8 @@ from beam_pipeline.examples.spec import (
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.shard_streams import cut_shards
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage.tfrecord import GzipWriter, frame_record
+from beam_pipeline.storage.gzip_members import GzipWriter
+from beam_pipeline.storage.tfrecord import frame_record
 from tests.raising import raises
 
 tf = pytest.importorskip("tensorflow")
@@ -95,6 +96,30 @@ def make(folder, specs, columns, splits, classes=()):
     metadata = Metadata(Recipe(win_len=1), features, classes, entries, 1, 0, 0)
     Path(folder, "metadata.json").write_text(json.dumps(metadata.to_json()))
     return str(folder)
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"batch_size": 4}], ids=str)
+def test_shards_without_gzip_give_the_same(recorded, sounds, tmp_path, options):
+    out = str(tmp_path / "out")
+    record(
+        str(sounds), out, win_len=WIN_LEN, elements_per_file=7, workers=1,
+        compression="none",
+    )  # fmt: skip
+    assert len(list(Path(out).glob("*.tfrecord"))) > 1
+    plain, gzip = (replay(folder, **options) for folder in (out, recorded))
+    if "batch_size" in options:
+        plain, gzip = plain.unbatch(), gzip.unbatch()
+
+    def values(examples):
+        return sorted(
+            (bytes(e["filepath"].numpy()), int(e["win_start_idx"]),
+             e["signal"].numpy().tobytes())
+            for e in examples
+        )  # fmt: skip
+
+    assert values(plain) == values(gzip)
+    assert main.main(["show", out, "-n", "1"]) == 0
+    assert main.main(["verify", out]) == 0
 
 
 def numbers(ds):
@@ -354,7 +379,7 @@ class TestOrder:
         assert order == [0, 1, 2, 3] * 9
 
     def test_buffer_holds_a_batch(self, numbered, monkeypatch):
-        monkeypatch.setattr("beam_pipeline.read.shard_streams.SHUFFLE_BYTES", 1)
+        monkeypatch.setattr("beam_pipeline.read.replay.SHUFFLE_BYTES", 1)
         monkeypatch.setattr("beam_pipeline.read.shard_streams.MIXED_SHARDS", 1)
         ds = replay(numbered, split="test", shuffle=True, batch_size=4, repeat=9)
         assert len({tuple(numbers([batch])) for batch in ds}) > 1

@@ -1,0 +1,91 @@
+"""Makes the index of members of a finished data set, by reading its shards."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from beam_pipeline.dataset.member_index import ShardMembers, write_index
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry
+from beam_pipeline.errors import InputError
+from beam_pipeline.storage import files
+from beam_pipeline.storage.tfrecord import SUFFIX, ScannedMember, scan_members
+
+# Reading an example inflates its whole member. Larger members are not indexed, unless
+# they hold a single example.
+MOST_MEMBER_BYTES = 16 << 20
+
+_THREADS = 4
+
+
+def index_data_set(folder: str) -> int:
+    """Writes ``members.index`` for a data set; returns the number of its members.
+
+    Raises
+    ------
+    InputError
+        If there is no data set; if a shard is missing, damaged or not the one in the
+        metadata; or if its members do not allow reading at random. Nothing is written.
+    """
+    root = files.absolute(folder)
+    metadata = Metadata.load(root)
+    entries = [s for split in metadata.splits.values() for s in split.shards]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        shards = list(pool.map(lambda entry: read_members(root, entry), entries))
+    write_index(root, shards)
+    return sum(len(shard.offsets) for shard in shards)
+
+
+def read_members(root: str, entry: ShardEntry) -> ShardMembers:
+    """Reads a shard of a data set to its end and returns its members.
+
+    Raises
+    ------
+    InputError
+        See :func:`index_data_set`.
+    """
+    path = files.join(root, entry.file)
+    sha256 = hashlib.sha256()
+    try:
+        with files.open_read(path) as file:
+            compressed = entry.file.endswith(SUFFIX)
+            found = list(scan_members(file, sha256, compressed=compressed))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}. Record the data set again."
+        ) from error
+    if sha256.hexdigest() != entry.sha256:
+        raise InputError(
+            f"{path} is not the shard in the metadata: its SHA-256 differs. To check "
+            f"every shard, run `audio-tfrecords verify {root}`."
+        )
+    for member in found:
+        _check_member(path, root, member)
+    return ShardMembers(
+        entry.file,
+        entry.examples,
+        entry.bytes,
+        entry.sha256,
+        np.array([member.offset for member in found if member.records], np.int64),
+        np.array([member.records for member in found if member.records], np.int64),
+    )
+
+
+def _check_member(path: str, root: str, member: ScannedMember) -> None:
+    """Raises InputError if a member does not allow reading at random."""
+    problem = None
+    if not member.is_whole:
+        problem = "a record continues in the next GZIP member"
+    elif member.records > 1 and member.size > MOST_MEMBER_BYTES:
+        problem = (
+            f"its GZIP member at byte {member.offset} holds {member.records} examples "
+            f"of {member.size >> 20} MiB together, which would be inflated for each "
+            "of them"
+        )
+    if problem is not None:
+        raise InputError(
+            f"{path} cannot be read at random: {problem}. Rewrite the data set: "
+            f"`audio-tfrecords convert {root} NEW_FOLDER`."
+        )

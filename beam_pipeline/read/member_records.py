@@ -1,0 +1,257 @@
+"""Records out of the members of shards: read, inflate, and test both checksums."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from beam_pipeline.dataset.member_index import ShardIndex, Span
+from beam_pipeline.errors import DamagedRecord
+from beam_pipeline.read.example_places import Wanted
+from beam_pipeline.read.shard_bytes import ShardBytes
+from beam_pipeline.storage import files
+from beam_pipeline.storage.gzip_members import inflate_member, inflate_members
+from beam_pipeline.storage.tfrecord import is_compressed, record_bounds, record_data
+
+# Members so near to each other are read at once, up to so many bytes.
+LOCAL_GAP = 32 << 10
+REMOTE_GAP = 512 << 10
+MOST_AT_ONCE = 4 << 20
+
+# Members of one example are inflated together, up to so many bytes: threads then take
+# turns less often, and the content still fits into a core's cache.
+INFLATED_AT_ONCE = 256 << 10
+
+# Members of several examples stay inflated, as many as fit.
+KEPT_BYTES = 16 << 20
+KEPT_MEMBERS = 8
+
+# No member inflates to more than so many times its size.
+_MOST_RATIO = 1040
+_FOOTER = 4
+_DIFFERS = (
+    "the index of members does not fit; run `audio-tfrecords index` on the folder"
+)
+
+# (place in the request, number in the split, buffer, start, stop, offset in the file)
+Found = tuple[int, int, bytes, int, int, int]
+
+
+class _Inflated(NamedTuple):
+    content: bytes
+    bounds: Sequence[int]
+
+
+class MemberReader:
+    """Reads examples of a data set's shards."""
+
+    def __init__(self, folder: str):
+        self._bytes = ShardBytes(folder)
+        self.gap = LOCAL_GAP if files.is_local(folder) else REMOTE_GAP
+        self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, int], _Inflated] = OrderedDict()
+        self._kept_bytes = 0
+
+    def read(self, wanted: Wanted) -> Iterator[Found]:
+        """Yields the wanted examples of a shard, in its order.
+
+        ``buffer[start:stop]`` is the record; at least 4 bytes follow it.
+
+        Raises
+        ------
+        DamagedRecord
+            If a member or a record is damaged, or is not where the index says.
+        InputError, StoreError
+            See :meth:`ShardBytes.read`.
+        """
+        shard, starts, stops = wanted.shard, wanted.starts, wanted.stops
+        compressed = is_compressed(shard.file)
+        unread = []
+        for k, count in enumerate(wanted.counts):
+            kept = self._find_kept(wanted, k) if count > 1 else None
+            if kept is None:
+                unread.append(k)
+            else:
+                yield from self._records(wanted, k, *kept)
+        runs = _runs(unread, starts, stops, self.gap)
+        ranges = [(starts[run[0]], stops[run[-1]]) for run in runs]
+        alone: list[tuple[int, memoryview]] = []  # members of one example
+        length = 0
+        for run, data in zip(runs, self._bytes.read(shard, ranges), strict=True):
+            view, before = memoryview(data), starts[run[0]]
+            for k in run:
+                start, stop = starts[k] - before, stops[k] - before
+                if not compressed and wanted.counts[k] == 1:
+                    yield from self._records(wanted, k, data, (start, stop))
+                    continue
+                piece = view[start:stop]
+                if wanted.counts[k] == 1:
+                    if alone and length + _length(piece) > INFLATED_AT_ONCE:
+                        yield from self._alone(wanted, alone)
+                        alone, length = [], 0
+                    alone.append((k, piece))
+                    length += _length(piece)
+                    continue
+                content = self._inflate(wanted, k, piece) if compressed else piece
+                member = self._member(wanted, k, bytes(content))
+                yield from self._records(wanted, k, *member)
+        yield from self._alone(wanted, alone)
+
+    def _alone(
+        self, wanted: Wanted, members: Sequence[tuple[int, memoryview]]
+    ) -> Iterator[Found]:
+        """Yields the records of members of one example, inflated together."""
+        found: list[tuple[int, int, int]] = []
+        content, at = b"", 0
+        if len(members) > 1:
+            try:
+                content = inflate_members(b"".join([piece for _, piece in members]))
+                for k, piece in members:
+                    start, stop = record_data(content, at)
+                    if stop + _FOOTER - at != _length(piece):
+                        raise ValueError(_DIFFERS)
+                    found.append((k, start, stop))
+                    at = stop + _FOOTER
+            except ValueError:
+                found = []  # one by one, the damaged one is found
+        if found and at == len(content):
+            for k, start, stop in found:
+                offset, first = wanted.starts[k], wanted.first
+                for i in range(wanted.bounds[k], wanted.bounds[k + 1]):
+                    number = first + wanted.positions[i]
+                    yield wanted.places[i], number, content, start, stop, offset
+            return
+        for k, piece in members:
+            content = self._inflate(wanted, k, piece)
+            yield from self._records(wanted, k, content, (0, len(content)))
+
+    def read_alone(
+        self, shard: ShardIndex, span: Span, number: int
+    ) -> tuple[bytes, int, int]:
+        """Returns the only record of a member; see :meth:`read`.
+
+        Parameters
+        ----------
+        number : int
+            The number of the example in the split, for errors.
+
+        Returns
+        -------
+        buffer, start, stop
+        """
+        (data,) = self._bytes.read(shard, [(span.offset, span.offset + span.size)])
+        try:
+            if is_compressed(shard.file):
+                data = _inflate(data)
+            start, stop = record_data(data, 0)
+            if stop + _FOOTER != len(data):
+                raise ValueError(_DIFFERS)
+        except ValueError as error:
+            self._bytes.check(shard)
+            path = self._bytes.path(shard)
+            raise DamagedRecord(path, span.offset, number, str(error)) from error
+        return data, start, stop
+
+    def _records(
+        self, wanted: Wanted, k: int, content: bytes, bounds: Sequence[int]
+    ) -> Iterator[Found]:
+        """Yields the wanted records of a member, which begin at ``bounds``."""
+        for i in range(wanted.bounds[k], wanted.bounds[k + 1]):
+            position = wanted.positions[i]
+            number = wanted.first + position
+            nth = position - wanted.firsts[k]
+            try:
+                start, stop = record_data(content, bounds[nth])
+                if stop + _FOOTER != bounds[nth + 1]:
+                    raise ValueError(_DIFFERS)
+            except (ValueError, IndexError) as error:
+                raise self._damaged(wanted, k, number, str(error)) from error
+            yield wanted.places[i], number, content, start, stop, wanted.starts[k]
+
+    def _find_kept(self, wanted: Wanted, k: int) -> _Inflated | None:
+        """Returns the content of a member that was inflated lately."""
+        if self._process != os.getpid():
+            self._start()  # a lock may be held by a thread that is not here
+        key = wanted.shard.file, wanted.members[k]
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def _member(self, wanted: Wanted, k: int, content: bytes) -> _Inflated:
+        """Returns the records of a member; if they are several, keeps it."""
+        if wanted.counts[k] == 1:
+            return _Inflated(content, (0, len(content)))
+        number = wanted.first + wanted.positions[wanted.bounds[k]]
+        try:
+            bounds = record_bounds(content)
+        except struct.error:
+            bounds = []
+        if len(bounds) != wanted.counts[k] + 1 or bounds[-1] != len(content):
+            raise self._damaged(wanted, k, number, _DIFFERS)
+        member = _Inflated(content, bounds)
+        with self._lock:
+            key = wanted.shard.file, wanted.members[k]
+            if key not in self._kept:
+                self._kept[key] = member
+                self._kept_bytes += len(content)
+            while self._kept and (
+                self._kept_bytes > KEPT_BYTES or len(self._kept) > KEPT_MEMBERS
+            ):
+                _, dropped = self._kept.popitem(last=False)
+                self._kept_bytes -= len(dropped.content)
+        return member
+
+    def _inflate(self, wanted: Wanted, k: int, piece: memoryview) -> bytes:
+        try:
+            return _inflate(piece)
+        except ValueError as error:
+            number = wanted.first + wanted.positions[wanted.bounds[k]]
+            raise self._damaged(wanted, k, number, str(error)) from error
+
+    def _damaged(
+        self, wanted: Wanted, k: int, number: int, problem: str
+    ) -> DamagedRecord:
+        self._bytes.check(wanted.shard)
+        path = self._bytes.path(wanted.shard)
+        return DamagedRecord(path, wanted.starts[k], number, problem)
+
+
+def _length(piece: bytes | memoryview) -> int:
+    """Returns how long the content of a member is, from its last 4 bytes."""
+    return int.from_bytes(piece[-4:], "little")
+
+
+def _inflate(piece: bytes | memoryview) -> bytes:
+    if not len(piece):
+        raise ValueError("the file ends before it")
+    length = _length(piece)
+    return inflate_member(piece, max(min(length, _MOST_RATIO * len(piece)), 1))
+
+
+def _runs(
+    members: Sequence[int], starts: Sequence[int], stops: Sequence[int], gap: int
+) -> list[list[int]]:
+    """Returns the members to read at once.
+
+    >>> _runs([0, 1, 2], [0, 10, 900], [10, 20, 910], gap=100)
+    [[0, 1], [2]]
+    """
+    runs: list[list[int]] = []
+    end, most = -1, -1
+    for k in members:
+        if runs and starts[k] - end <= gap and stops[k] <= most:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+            most = starts[k] + MOST_AT_ONCE
+        end = stops[k]
+    return runs

@@ -1,0 +1,321 @@
+"""Several data sets as one, in given proportions."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.hashing import text_key
+from beam_pipeline.read.batch_iteration import BatchIteration, State, state_number
+from beam_pipeline.read.batch_rows import gather
+from beam_pipeline.read.choices import check_values
+from beam_pipeline.read.draws import Draws, Ends, Integers
+from beam_pipeline.read.orders import Shuffle, check_shuffle
+from beam_pipeline.read.read_ahead import Batch, Submit, Task
+from beam_pipeline.read.records import Records, open_records
+from beam_pipeline.read.source_reader import Reading, SourceReader
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+Folder = str | os.PathLike[str]
+Sources = (
+    Mapping[Folder, float]
+    | Mapping[Records, float]
+    | Sequence[tuple[Folder | Records, float]]
+)
+
+
+def mix(
+    sources: Sources,
+    *,
+    seed: int = 0,
+    ends: Ends = "repeat",
+    split: str | None = None,
+    features: Sequence[str] | None = None,
+) -> Mixed:
+    """Mixes data sets, by drawing the source of each example.
+
+    ::
+
+        mixed = mix({"speech/": 0.7, "noise/": 0.3}, seed=1)
+        for batch in mixed.batches(32):
+            ...
+
+    Parameters
+    ----------
+    sources : mapping, or sequence of pairs
+        Folders or :class:`.Records`, with their weights; only the ratios of the weights
+        count. A weight is the probability of drawing a source, whatever its size.
+    seed : int
+        Seed of the draws, and of the order of each source.
+    ends : "repeat", "stop" or "leave"
+        What happens when a source has given all its examples. ``"repeat"``: it begins
+        its next epoch, in another order; the mix never ends. ``"stop"``: the mix ends.
+        ``"leave"``: the others go on and share its weight; the mix ends with the last.
+    split : str, optional
+        The split of each folder. Required if a folder has several.
+    features : sequence of str, optional
+        The features to read from each folder. Default: all, which must then agree.
+
+    Raises
+    ------
+    InputError
+        If a data set cannot be opened or has no examples; or if the sources have
+        different features, dtypes, shapes or classes.
+    OptionError
+        If an argument has a wrong value.
+    """
+    pairs = list(sources.items() if isinstance(sources, Mapping) else sources)
+    if not pairs:
+        raise OptionError("sources", "must hold at least one", sources)
+    if ends not in get_args(Ends):
+        raise OptionError("ends", "must be 'repeat', 'stop' or 'leave'", ends)
+    for _, weight in pairs:
+        if not (isinstance(weight, int | float) and 0 < weight < math.inf):
+            raise OptionError("sources", "weights must be positive numbers", weight)
+    opened = [
+        open_records(source, split, features)
+        if isinstance(source, str | os.PathLike)
+        else source
+        for source, _ in pairs
+    ]
+    for records in opened:
+        if not len(records):
+            raise InputError(f"{records.folder} has no examples to mix.")
+        check_agreement(opened[0], records)
+    return Mixed(opened, [float(weight) for _, weight in pairs], seed, ends)
+
+
+def check_agreement(one: Records, other: Records) -> None:
+    """Raises :class:`InputError` if two sources have other features or classes."""
+    remedy = "Choose features that agree with `features`."
+    for name in [*one.features, *other.features]:
+        here, there = one.features.get(name), other.features.get(name)
+        if here is None or there is None:
+            has, lacks = (one, other) if here else (other, one)
+            raise InputError(
+                f"{has.folder} has the feature {name}, but {lacks.folder} lacks it. "
+                f"{remedy}"
+            )
+        for what in ("dtype", "shape", "optional", "sequence"):
+            ours, theirs = getattr(here, what), getattr(there, what)
+            if ours != theirs:
+                raise InputError(
+                    f"Feature {name} has the {what} {ours} in {one.folder}, but "
+                    f"{theirs} in {other.folder}. {remedy}"
+                )
+    if "target" in one.features and one.classes != other.classes:
+        raise InputError(
+            f"The same target means different classes: {one.folder} has the classes "
+            f"{', '.join(one.classes)}, but {other.folder} has "
+            f"{', '.join(other.classes)}. Leave out target with `features`, or record "
+            "both with the same classes."
+        )
+
+
+class Mixed:
+    """Data sets that are mixed, see :func:`mix`.
+
+    Attributes
+    ----------
+    sources : list of Records
+    weights : list of float
+    seed : int
+    ends : "repeat", "stop" or "leave"
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Records],
+        weights: Sequence[float],
+        seed: int,
+        ends: Ends,
+    ):
+        self.sources, self.weights = list(sources), list(weights)
+        self.seed, self.ends = int(seed), ends
+
+    def __repr__(self) -> str:
+        total = sum(self.weights)
+        parts = [
+            f"{weight / total:.3g} of {records.folder}"
+            for records, weight in zip(self.sources, self.weights, strict=True)
+        ]
+        return f"<Mixed: {', '.join(parts)}; ends={self.ends!r}>"
+
+    def draws(self, shard: tuple[int, int] | None = None) -> Draws:
+        """Returns which source each example is from; for one of several trainers."""
+        index, count = shard or (0, 1)
+        lengths = [
+            (index + 1) * len(records) // count - index * len(records) // count
+            for records in self.sources
+        ]
+        if self.ends == "repeat" and 0 in lengths:
+            records = self.sources[lengths.index(0)]
+            raise InputError(
+                f"{records.folder} has {len(records)} examples, so trainer {index} of "
+                f"{count} has none to repeat."
+            )
+        return Draws(self.weights, lengths, self.ends, self.seed, shard)
+
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        shuffle: Shuffle = "global",
+        shard: tuple[int, int] | None = None,
+        drop_remainder: bool = False,
+        normalize: bool | Sequence[str] = False,
+        threads: int | None = None,
+    ) -> MixedBatches:
+        """Returns batches of the mix, with ``state_dict`` and ``load_state_dict``.
+
+        The parameters are those of :class:`.Batches`. Each source has an order of its
+        own. ``normalize`` uses the statistics of each example's own source. With
+        ``shard``, a trainer has its share of each source.
+        """
+        return MixedBatches(
+            self, batch_size, shuffle, shard, drop_remainder, normalize, threads
+        )
+
+    def replay(self, **options: Any) -> tf.data.Dataset:
+        """Returns the mix as ``tf.data``, with the same draws.
+
+        Parameters
+        ----------
+        **options
+            As of :func:`.replay`; but ``split``, ``features`` and ``seed`` are those of
+            the mix, and ``shuffle`` is ``"global"`` by default, which gives the same
+            examples as :meth:`batches`. ``repeat`` repeats the whole mix, with the same
+            draws.
+        """
+        from beam_pipeline.read.mixed_replay import replay_mixed
+
+        draws = self.draws(options.get("shard"))
+        return replay_mixed(self.sources, self.source_seeds(), draws, **options)
+
+    def source_seeds(self) -> list[int]:
+        """Returns the seed of the order of each source."""
+        return [
+            text_key(str(self.seed), f"source {k}") for k in range(len(self.sources))
+        ]
+
+
+class MixedBatches(BatchIteration):
+    """Batches of a mix, made by :meth:`Mixed.batches`.
+
+    An iteration gives the mix up to its end, and the next iteration gives it again with
+    other draws and orders. A mix that repeats its sources never ends.
+    """
+
+    def __init__(
+        self,
+        mixed: Mixed,
+        batch_size: int,
+        shuffle: Shuffle,
+        shard: tuple[int, int] | None,
+        drop_remainder: bool,
+        normalize: bool | Sequence[str],
+        threads: int | None,
+    ):
+        check_values(batch_size, drop_remainder, False, False, shard, normalize)
+        self._mixed = mixed
+        self._batch_size = int(batch_size)
+        self._shuffle = check_shuffle(shuffle)
+        self._shard = None if shard is None else (int(shard[0]), int(shard[1]))
+        self._drop_remainder = drop_remainder
+        self._draws = mixed.draws(self._shard)
+        self._readers = [
+            SourceReader(records, self._shuffle, seed, self._shard, normalize)
+            for records, seed in zip(mixed.sources, mixed.source_seeds(), strict=True)
+        ]
+        size = max(reader.read_bytes for reader in self._readers)
+        super().__init__(self._start(0), threads, self._batch_size * size)
+
+    def __len__(self) -> int:
+        """The number of batches in the coming epoch, unless the mix never ends."""
+        if self._mixed.ends == "repeat":
+            raise TypeError("a mix that repeats its sources never ends")
+        examples = len(self._draws.all(self._state["epoch"]))
+        whole, rest = divmod(examples, self._batch_size)
+        return whole + bool(rest and not self._drop_remainder)
+
+    def _start(self, epoch: int) -> State:
+        return {"epoch": epoch, "drawn": 0, "taken": [0] * len(self._readers)}
+
+    def _next_epoch(self, state: State) -> State:
+        return self._start(state["epoch"] + 1)
+
+    def _plan(self, state: State, submit: Submit) -> Iterator[tuple[Task, State]]:
+        readings = [Reading(r, submit, self._threads) for r in self._readers]
+        epoch, drawn = state["epoch"], state["drawn"]
+        taken = np.array(state["taken"], np.int64)
+        sources = self._draw(epoch, drawn, taken)
+        while len(sources):
+            task = self._task(readings, epoch, taken, sources)
+            drawn += len(sources)
+            taken = taken + np.bincount(sources, minlength=len(taken))
+            sources = self._draw(epoch, drawn, taken)
+            after = {"epoch": epoch, "drawn": drawn, "taken": taken.tolist()}
+            yield task, after if len(sources) else self._start(epoch + 1)
+
+    def _draw(self, epoch: int, drawn: int, taken: Integers) -> Integers:
+        """Returns the sources of the next batch; none if there is no other."""
+        sources = self._draws.take(epoch, drawn, taken, self._batch_size)
+        is_whole = len(sources) == self._batch_size
+        return sources if is_whole or not self._drop_remainder else sources[:0]
+
+    def _task(
+        self,
+        readings: Sequence[Reading],
+        epoch: int,
+        taken: Integers,
+        sources: Integers,
+    ) -> Task:
+        parts: list[Future[Batch]] = []
+        part_of, row_of = np.empty_like(sources), np.empty_like(sources)
+        for number, reading in enumerate(readings):
+            places = np.flatnonzero(sources == number)
+            length = self._readers[number].examples
+            first, done = int(taken[number]), 0
+            # A source may end, and begin its next epoch, within a batch.
+            while done < len(places):
+                passes, position = divmod(first + done, length)
+                count = min(len(places) - done, length - position)
+                rows = reading.rows(epoch + passes, position, count)
+                here = places[done : done + count]
+                part_of[here], row_of[here] = rows.part_of + len(parts), rows.row_of
+                parts += rows.parts
+                done += count
+        return functools.partial(gather, parts, part_of, row_of)
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "seed": self._mixed.seed,
+            "ends": self._mixed.ends,
+            "weights": self._mixed.weights,
+            "shuffle": self._shuffle,
+            "shard": None if self._shard is None else list(self._shard),
+            "batch_size": self._batch_size,
+            "drop_remainder": self._drop_remainder,
+            "sources": [reader.identity() for reader in self._readers],
+        }
+
+    def _checked(self, state: Mapping[str, Any]) -> State:
+        epoch, drawn = state_number(state, "epoch"), state_number(state, "drawn")
+        taken = state.get("taken")
+        if not (
+            isinstance(taken, list)
+            and len(taken) == len(self._readers)
+            and all(isinstance(count, int) and count >= 0 for count in taken)
+            and sum(taken) == drawn
+        ):
+            raise InputError(f"The state is damaged: taken is {taken!r}.")
+        return {"epoch": epoch, "drawn": drawn, "taken": list(taken)}

@@ -1,0 +1,132 @@
+"""A seeded permutation of any number of examples, in constant memory.
+
+The order of an epoch is the swap-or-not shuffle. In round ``r``, with the round's key
+``K``, the number ``x`` has the partner ``(K - x) mod n``, which has ``x`` as its own
+partner. One pseudo-random bit of the round and of the larger number of the pair decides
+whether the two change places. So each number can be followed through all rounds
+without the others.
+
+References
+----------
+Hoang, Morris, Rogaway: An enciphering scheme based on a card shuffle, CRYPTO 2012.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.hashing import hash64, text_key
+
+# Numbers that go through all rounds together; their arrays stay in a core's cache.
+_BLOCK = 16384
+
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_HALF = np.uint64(32)
+
+
+class Permutation:
+    """A pseudo-random permutation of ``range(n)``, the same on every machine.
+
+    ::
+
+        Permutation(10, seed=0, epoch=0).at(np.arange(3))  # the first three of an epoch
+
+    There are ``R = 40 + 4 * bits`` rounds, with the ``bits`` of ``n - 1``. With
+    truly random keys and bits, the numbers at any ``q`` positions have a distribution
+    whose total variation distance from the uniform one is at most [1]_::
+
+        2 * n**1.5 / (R + 2) * ((q + n) / (2 * n)) ** (R / 2 + 1)
+
+    For a quarter of all positions, this is below 2e-5 for every ``n`` up to 1e9. For
+    all positions, the formula bounds nothing; there the shuffle of up to 6 numbers is
+    known exactly, because its transition matrix is small: the second largest eigenvalue
+    is at most 0.625, and the distance from uniform after all rounds below 1e-8.
+
+    Parameters
+    ----------
+    n : int
+        Less than 2**62.
+    seed, epoch : int
+        Any integers; another pair gives another permutation.
+
+    References
+    ----------
+    .. [1] Hoang, Morris, Rogaway: An enciphering scheme based on a card shuffle,
+       CRYPTO 2012, for attacks that do not adapt.
+    """
+
+    def __init__(self, n: int, seed: int = 0, epoch: int = 0):
+        if not 0 <= n < 1 << 62:
+            raise ValueError(f"a permutation needs 0 <= n < 2**62; got {n}")
+        self.n = n
+        rounds = 40 + 4 * max(n - 1, 0).bit_length()
+        key = text_key(str(seed), f"order of epoch {epoch}")
+        drawn = hash64(key, np.arange(2 * rounds)).reshape(rounds, 2)
+        # Each round: K, and what makes its bits.
+        self._rounds = [(np.uint64(k % max(n, 1)), bits) for k, bits in drawn]
+
+    def __len__(self) -> int:
+        return self.n
+
+    def at(self, positions: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Returns the numbers at some positions.
+
+        Parameters
+        ----------
+        positions : array_like of int
+            Each of them from 0 to ``n - 1``, in any order.
+
+        Returns
+        -------
+        numpy.ndarray of int64, of the shape of ``positions``
+
+        Raises
+        ------
+        IndexError
+            If a position is out of range.
+        """
+        return self._follow(positions, self._rounds)
+
+    def position_of(self, numbers: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Returns where some numbers are: the inverse of :meth:`at`."""
+        return self._follow(numbers, self._rounds[::-1])
+
+    def _follow(
+        self, start: npt.ArrayLike, rounds: list[tuple[np.uint64, np.uint64]]
+    ) -> npt.NDArray[np.int64]:
+        found = np.array(start, np.int64)
+        if found.size and not (found.min() >= 0 and found.max() < self.n):
+            raise IndexError(f"a position is not in 0 .. {self.n - 1}")
+        numbers = found.view(np.uint64).reshape(-1)
+        for first in range(0, numbers.size, _BLOCK):
+            _shuffle(numbers[first : first + _BLOCK], np.uint64(self.n), rounds)
+        return found
+
+
+def _shuffle(
+    x: npt.NDArray[np.uint64],
+    n: np.uint64,
+    rounds: list[tuple[np.uint64, np.uint64]],
+) -> None:
+    """Replaces each number by the one that it becomes in all rounds."""
+    partner, larger, spare = np.empty_like(x), np.empty_like(x), np.empty_like(x)
+    decision = larger.view(np.int64)
+    for k, bits in rounds:
+        # Where k - x is negative, it wraps to a huge number, and k - x + n is less.
+        np.subtract(k, x, out=partner)
+        np.add(partner, n, out=spare)
+        np.minimum(partner, spare, out=partner)
+        np.maximum(x, partner, out=larger)
+        # Two multiplications of SplitMix64's last step: the top bit depends on all.
+        np.bitwise_xor(larger, bits, out=larger)
+        np.multiply(larger, _FIRST, out=larger)
+        np.right_shift(larger, _HALF, out=spare)
+        np.bitwise_xor(larger, spare, out=larger)
+        np.multiply(larger, _SECOND, out=larger)
+        # The top bit as a mask of 64 equal bits: x ^ ((x ^ partner) & mask).
+        np.right_shift(decision, 63, out=decision)
+        np.bitwise_xor(partner, x, out=partner)
+        np.bitwise_and(partner, larger, out=partner)
+        np.bitwise_xor(x, partner, out=x)

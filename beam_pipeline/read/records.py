@@ -1,0 +1,387 @@
+"""Any example of a data set, at once, as numpy arrays; without TensorFlow or Beam.
+
+::
+
+    number in the split -> shard, member     example_places   by arithmetic
+    members -> bytes                         shard_bytes      neighbours in one read
+    bytes -> records                         member_records   inflate, test checksums
+    records -> arrays                        examples.record_parser
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.errors import InputError
+from beam_pipeline.examples.record_parser import (
+    BatchMaker,
+    Stored,
+)
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.read.conditions import rows_where
+from beam_pipeline.read.example import Example
+from beam_pipeline.read.example_places import Integers
+from beam_pipeline.read.framework_methods import FrameworkMethods
+from beam_pipeline.read.split_source import SplitSource
+from beam_pipeline.read.window_table import (
+    examples_of,
+    numbers_of_clip,
+)
+from beam_pipeline.storage import files
+
+if TYPE_CHECKING:
+    from beam_pipeline.read.batches import Batches
+    from beam_pipeline.read.orders import Shuffle
+
+# Iterating reads about so many bytes, and at most so many examples, at once.
+AHEAD_BYTES = 2 << 20
+AHEAD_EXAMPLES = 256
+
+
+def open_records(
+    folder: str | os.PathLike[str],
+    split: str | None = None,
+    features: Sequence[str] | None = None,
+) -> Records:
+    """Opens a data set for reading any of its examples, without TensorFlow.
+
+    ::
+
+        records = open_records("records/", split="train")
+        example = records[123456]
+        batch = records.read([5, 17, 3])
+
+    Parameters
+    ----------
+    folder : path
+        The data set; local, or in ``gs://`` or ``s3://``.
+    split : str, optional
+        Required if the data set has several.
+    features : sequence of str, optional
+        The features to read. Default: all.
+
+    Returns
+    -------
+    Records
+        A sequence of examples in the order on disk, which is that of :func:`replay`.
+
+    Raises
+    ------
+    InputError
+        If there is no data set, no split or feature of this name, or no index of
+        members (``audio-tfrecords index FOLDER`` makes one); or if the index does not
+        fit the data set.
+    """
+    source = SplitSource(files.absolute(os.fspath(folder)), split, features)
+    return Records(source, range(len(source.places)))
+
+
+class Records(FrameworkMethods, Sequence[Example]):
+    """A sequence of examples, which it reads when they are asked for.
+
+    ``records[i]`` is a dict of numpy arrays, numpy scalars and texts; features that an
+    example lacks are left out. Arrays belong to the caller. ``records[2:9]``,
+    ``records[[4, 1, 1]]`` and ``records[mask]`` are views, without reading. Both
+    checksums of each record are tested.
+
+    Records can be pickled, and used by several threads, and after a fork.
+
+    Attributes
+    ----------
+    features : mapping
+        Name to :class:`.FeatureSpec`, for each feature of an example.
+    metadata : Metadata
+    classes : tuple of str
+        ``classes[target]`` is the class of an example.
+    split : str
+    folder : str
+    """
+
+    def __init__(self, source: SplitSource, numbers: range | Integers):
+        self._source = source
+        self._numbers = numbers
+
+    @property
+    def features(self) -> Mapping[str, FeatureSpec]:
+        return self._source.features
+
+    @property
+    def metadata(self) -> Metadata:
+        return self._source.metadata
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._source.metadata.classes
+
+    @property
+    def num_classes(self) -> int:
+        return len(self._source.metadata.classes)
+
+    @property
+    def split(self) -> str:
+        return self._source.split
+
+    @property
+    def folder(self) -> str:
+        return self._source.folder
+
+    @property
+    def numbers(self) -> Integers:
+        """The number of each example in its split, in the order on disk."""
+        if isinstance(self._numbers, range):
+            span = self._numbers
+            return np.arange(span.start, span.stop, span.step, dtype=np.int64)
+        return self._numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __repr__(self) -> str:
+        total = len(self._source.places)
+        count = f"{len(self)} of {total}" if len(self) != total else f"{total}"
+        return (
+            f"<Records: {count} examples of split {self.split} in {self.folder}: "
+            f"{', '.join(self.features)}>"
+        )
+
+    @overload
+    def __getitem__(self, key: int) -> Example: ...
+
+    @overload
+    def __getitem__(
+        self, key: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
+    ) -> Records: ...
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return Records(self._source, self._numbers[key])
+        try:
+            number = operator.index(key)
+        except TypeError:
+            return Records(self._source, self._chosen(key))
+        length = len(self)
+        if not -length <= number < length:
+            raise self._no_example(number)
+        stored = self._source.one(int(self._numbers[number]))
+        return self._source.maker.make(stored, self._source.new_example)
+
+    def __getitems__(self, keys: Sequence[int]) -> list[dict[str, Any]]:
+        """Returns several examples; neighbours in a file are read together."""
+        return self._examples(self._chosen(keys), dict)
+
+    def __iter__(self) -> Iterator[Example]:
+        step = AHEAD_BYTES // self._source.example_bytes
+        step = min(max(step, 1), AHEAD_EXAMPLES)
+        for start in range(0, len(self), step):
+            numbers = self[start : start + step].numbers
+            yield from self._examples(numbers, self._source.new_example)
+
+    def read(self, indices: Any) -> dict[str, Any]:
+        """Returns some examples as a batch.
+
+        Parameters
+        ----------
+        indices : sequence of int, slice or mask
+            In any order; an example may be asked for several times.
+
+        Returns
+        -------
+        dict
+            For each feature, an array of shape ``(n, *shape)``. Texts are an object
+            array. Features whose shapes differ between examples, or that an example
+            may lack, are a list of arrays, with None where an example lacks it. Texts
+            that an example may lack are an object array with None.
+
+        Raises
+        ------
+        IndexError
+            If there is no such example.
+        DamagedRecord
+            If an example is damaged; it names the file.
+        InputError
+            If a shard is missing or was rewritten.
+        """
+        numbers = (
+            self[indices].numbers
+            if isinstance(indices, slice)
+            else (self._chosen(indices))
+        )
+        batch = BatchMaker(self._source.parser, self.features, len(numbers))
+        self._source.walk(numbers, batch.put)
+        return batch.finish()
+
+    def table(self) -> Any:
+        """Returns a table of the windows, without reading any shard.
+
+        See :func:`.read_window_table` for its columns; ``table().to_pandas()`` is a
+        data frame. The table of a whole split has a row for each planned window, also
+        for those that were left out. The table of a view has a row for each example.
+
+        Returns
+        -------
+        pyarrow.Table
+
+        Raises
+        ------
+        InputError
+            If files beside the shards are missing or do not fit the data set.
+        """
+        table = self._source.table()
+        whole = range(len(self._source.places))
+        if isinstance(self._numbers, range) and self._numbers == whole:
+            return table
+        return examples_of(table).take(self.numbers)
+
+    def where(self, condition: str) -> Records:
+        """Returns the examples that meet a condition on columns of the table.
+
+        ::
+
+            owls = records.where("class == 'owl' and snr_db > 10")
+
+        The condition may use ``and``, ``or``, ``not``, ``in``, ``is None``,
+        comparisons, arithmetic, and backticks around the name of a column that is no
+        identifier. A comparison with a missing value is not met.
+
+        Raises
+        ------
+        OptionError
+            If the condition cannot be read, or names no column.
+        """
+        met = rows_where(examples_of(self.table()), condition)
+        return Records(self._source, self.numbers[met])
+
+    def of_clip(self, path: str) -> Records:
+        """Returns the examples of a file, by its path relative to the input.
+
+        Raises
+        ------
+        InputError
+            If the split has no window of this file.
+        """
+        table = self._source.table()
+        found = np.isin(self.numbers, numbers_of_clip(table, path, self.folder))
+        return Records(self._source, self.numbers[found])
+
+    def serialised(self, indices: Any) -> list[bytes]:
+        """Returns some examples as they are stored, for other parsers."""
+        return self._source.serialised(self._chosen(indices))
+
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        shuffle: Shuffle = False,
+        seed: int = 0,
+        epoch: int = 0,
+        shard: tuple[int, int] | None = None,
+        drop_remainder: bool = False,
+        normalize: bool | Sequence[str] = False,
+        repeat: bool = False,
+        threads: int | None = None,
+    ) -> Batches:
+        """Returns batches of these examples, which threads read ahead.
+
+        ``shuffle="global"`` makes every order of all examples equally likely. An
+        iteration gives one epoch, and the next iteration the next epoch. See
+        :class:`.Batches` for the parameters, the state, and the errors.
+        """
+        from beam_pipeline.read.batches import Batches  # opening does without it
+
+        return Batches(
+            self,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            epoch=epoch,
+            shard=shard,
+            drop_remainder=drop_remainder,
+            normalize=normalize,
+            repeat=repeat,
+            threads=threads,
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the shards, and of which examples of them these are."""
+        whole = range(len(self._source.places))
+        is_whole = isinstance(self._numbers, range) and self._numbers == whole
+        return self._source.fingerprint(None if is_whole else self.numbers)
+
+    def _examples(self, numbers: Integers, new: Callable[[], Any]) -> list[Any]:
+        made: list[Any] = [None] * len(numbers)
+        make = self._source.maker.make
+
+        def use(place: int, stored: Stored) -> None:
+            made[place] = make(stored, new)
+
+        self._source.walk(numbers, use)
+        return made
+
+    def _chosen(self, keys: Any) -> Integers:
+        """Returns the numbers in the split of some of these examples.
+
+        Raises
+        ------
+        IndexError
+            If there is no such example, or a mask has another length.
+        """
+        chosen: Any = np.asarray(keys)
+        if chosen.dtype == bool:
+            if chosen.shape != (len(self),):
+                raise IndexError(
+                    f"a mask of shape {chosen.shape} for {len(self)} examples"
+                )
+            return np.asarray(self.numbers[chosen])
+        if chosen.size == 0:
+            chosen = chosen.astype(np.int64)
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+            raise IndexError(
+                "examples are chosen by a number, a slice, a list of numbers or a "
+                f"mask, not by {keys!r}"
+            )
+        length = len(self)
+        wrong = (chosen < -length) | (chosen >= length)
+        if wrong.any():
+            raise self._no_example(chosen[wrong][0])
+        chosen = chosen.astype(np.int64)
+        chosen = np.where(chosen < 0, chosen + length, chosen)
+        if isinstance(self._numbers, range):
+            return np.asarray(self._numbers.start + chosen * self._numbers.step)
+        return np.asarray(self._numbers[chosen])
+
+    def _no_example(self, number: int) -> IndexError:
+        return IndexError(
+            f"there is no example {number}, only {len(self)} examples of {self.folder}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        source = self._source
+        opened = (source.folder, source.split, source.chosen, source.sha256)
+        return _reopened, (*opened, self._numbers)
+
+
+def _reopened(
+    folder: str,
+    split: str,
+    features: Sequence[str] | None,
+    sha256: str,
+    numbers: range | Integers,
+) -> Records:
+    """Returns pickled Records; raises InputError if they are of another data set."""
+    source = SplitSource(folder, split, features)
+    if source.sha256 != sha256:
+        raise InputError(
+            f"{folder} is not the data set that was opened: {METADATA} has changed. "
+            "Open it again."
+        )
+    return Records(source, numbers)

@@ -1,0 +1,118 @@
+"""An open split: where its examples are, and how their records become values."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.errors import DamagedRecord, InputError
+from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser, Stored
+from beam_pipeline.examples.structure import needed_features
+from beam_pipeline.read.choices import choose_features, choose_split
+from beam_pipeline.read.example import Example
+from beam_pipeline.read.example_places import Integers, Wanted, load_places
+from beam_pipeline.read.member_records import MemberReader
+from beam_pipeline.read.window_table import read_window_table
+from beam_pipeline.storage import files
+
+
+class SplitSource:
+    """An open split, which a sequence and its views share."""
+
+    def __init__(self, folder: str, split: str | None, features: Sequence[str] | None):
+        text = _metadata_text(folder)
+        self.metadata = Metadata.parse(text, files.join(folder, METADATA))
+        self.folder = folder
+        self.sha256 = hashlib.sha256(text).hexdigest()
+        entry = choose_split(self.metadata, split)
+        self.split = next(n for n, e in self.metadata.splits.items() if e is entry)
+        self.chosen = (
+            None
+            if features is None
+            else tuple(choose_features(self.metadata, features))
+        )
+        self.places = load_places(folder, entry.shards)
+        self.reader = MemberReader(folder)
+        elements = self.metadata.elements
+        structure = None if elements is None else elements.structure
+        names = choose_features(self.metadata, features)
+        specs = needed_features(names, self.metadata.features, structure)
+        shapes = {spec.shape_in for spec in specs.values()}
+        self.features = {n: s for n, s in specs.items() if n not in shapes}
+        self.parser = RecordParser(self.metadata.features, specs)
+        self.maker = ExampleMaker(self.parser, self.features)
+        self.new_example = partial(Example.of, self.metadata)
+        self._table: Any = None
+        sizes = sum(shard.bytes for shard in entry.shards)
+        self.example_bytes = max(2 * sizes // max(entry.examples, 1), 1)
+
+    def table(self) -> Any:
+        """Returns the table of the split's windows; read once."""
+        if self._table is None:
+            self._table = read_window_table(self.folder, self.metadata, self.split)
+        return self._table
+
+    def walk(self, numbers: Integers, use: Callable[[int, Stored], None]) -> None:
+        """Calls ``use(place, stored)`` for each example, in the order on disk."""
+        for wanted in self.places.find(numbers):
+            for place, stored in self.stored(wanted):
+                use(place, stored)
+
+    def one(self, number: int) -> Stored:
+        """Returns the stored values of one example; faster than :meth:`walk`."""
+        shard, _, span = self.places.find_one(number)
+        if span.examples > 1:  # neighbours stay inflated
+            (wanted,) = self.places.find(np.array([number]))
+            ((_, stored),) = self.stored(wanted)
+            return stored
+        data, start, stop = self.reader.read_alone(shard, span, number)
+        try:
+            return self.parser.stored(data, start, stop)
+        except ValueError as error:
+            path = files.join(self.folder, shard.file)
+            raise DamagedRecord(path, span.offset, number, str(error)) from error
+
+    def stored(self, wanted: Wanted) -> Iterator[tuple[int, Stored]]:
+        """Yields (place, stored values) of the wanted examples of a shard."""
+        parse = self.parser.stored
+        for place, example, data, start, stop, offset in self.reader.read(wanted):
+            try:
+                stored = parse(data, start, stop)
+            except ValueError as error:
+                path = files.join(self.folder, wanted.shard.file)
+                raise DamagedRecord(path, offset, example, str(error)) from error
+            yield place, stored
+
+    def serialised(self, numbers: Integers) -> list[bytes]:
+        """Returns the records of some examples, in the order asked for."""
+        found: list[Any] = [None] * len(numbers)
+        for wanted in self.places.find(numbers):
+            for place, _, data, start, stop, _ in self.reader.read(wanted):
+                found[place] = data[start:stop]
+        return found
+
+    def fingerprint(self, numbers: Integers | None) -> str:
+        """Returns a hash of the shards and of some examples; None: of all of them."""
+        hasher = hashlib.sha256()
+        for shard in self.metadata.splits[self.split].shards:
+            hasher.update(shard.sha256.encode())
+        if numbers is not None:
+            hasher.update(numbers.astype("<i8").tobytes())
+        return hasher.hexdigest()[:32]
+
+
+def _metadata_text(folder: str) -> bytes:
+    path = files.join(folder, METADATA)
+    try:
+        return files.read_bytes(path)
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{folder} holds no finished data set: it has no {METADATA}. If a run was "
+            "interrupted, give its command again."
+        ) from error

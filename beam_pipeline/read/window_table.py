@@ -1,0 +1,178 @@
+"""The table of all planned windows of a split, from the files beside the shards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.errors import InputError
+from beam_pipeline.storage import files
+
+# Columns of the manifest that describe the file and the plan, not the window.
+_NOT_OF_WINDOWS = {
+    "start", "frames", "channels", "file", "native_frames", "native_sample_rate_hz",
+    "format", "subtype", "first_index", "windows", "content", "sketch",
+    "path", "input", "index", "class", "split", "group", "channel", "sample_rate_hz",
+}  # fmt: skip
+
+
+def read_window_table(folder: str, metadata: Metadata, split: str) -> Any:
+    """Returns a row for each planned window of a split, in the order of the examples.
+
+    No shard is read. A data set that was not recorded from audio files has only the
+    columns ``record``, ``split``, ``shard`` and ``position``.
+
+    Returns
+    -------
+    pyarrow.Table
+        ==================== ======= ===============================================
+        record               int64   the number of the example in its split
+        split                text
+        shard                text    the file with the example
+        position             int64   the place of the example in the shard
+        left_out             text    null, or why the window is not in the data set:
+                                     ``keep``, ``no_event`` or ``rejected``; the four
+                                     columns above are then null, but for ``split``
+        path                 text    relative to the input
+        input                int32   the number of the input
+        start_s, end_s       float64 seconds in the file; zeros after the end of the
+                                     clip do not count
+        valid_frames         int32   the frames before these zeros
+        level_db             float32 the mean square of all frames, in dB
+        class, group         text
+        copy                 int16   0: the window as it is; k: its k-th copy
+        clip                 int64   the number of the clip in the listing
+        sample_rate_hz       int32
+        channel              int32   null: all, or their mean
+        ==================== ======= ===============================================
+
+        After them, the columns that the manifest of the input brought.
+
+    Raises
+    ------
+    InputError
+        If files are missing or do not fit the data set.
+    """
+    import pyarrow as pa
+
+    shards = metadata.splits[split].shards
+    held = np.array([shard.examples for shard in shards], np.int64)
+    total = int(held.sum())
+    path = files.join(folder, WINDOWS)
+    if not files.exists(path):
+        if metadata.recipe is not None:
+            raise InputError(
+                f"{folder} has no {WINDOWS}: it was recorded by an earlier version. "
+                "Record the data set again to have a table of its windows."
+            )
+        return pa.table(_places(np.arange(total), np.zeros(total, bool), split, shards))
+    windows = _read(path)
+    manifest = _read(files.join(folder, MANIFEST))
+    planned = manifest["windows"].to_numpy()
+    if planned.sum() != len(windows):
+        raise InputError(
+            f"{path} has {len(windows)} rows, but the clips in {MANIFEST} have "
+            f"{planned.sum()} windows. Restore both files, or record the data set "
+            "again."
+        )
+    of_split = manifest["split"].to_numpy(zero_copy_only=False) == split
+    rows = np.flatnonzero(np.repeat(of_split, planned))
+    clip = pa.array(np.repeat(np.arange(len(manifest)), planned)[rows])
+    windows = windows.take(pa.array(rows)).combine_chunks()
+    left_out = windows["left_out"].is_valid().to_numpy()
+    if len(rows) - left_out.sum() != total:
+        raise InputError(
+            f"{path} has {len(rows) - left_out.sum()} examples of split {split}, but "
+            f"the metadata have {total}. Restore it, or record the data set again."
+        )
+
+    def of_clip(name: str) -> Any:
+        return manifest[name].take(clip).combine_chunks()
+
+    rate = of_clip("sample_rate_hz")
+    hz = rate.to_numpy()
+    start = of_clip("start").to_numpy() + windows["start"].to_numpy()
+    frames = windows["frames"].to_numpy()
+    numbers = np.cumsum(~left_out) - 1
+    columns = {
+        **_places(numbers, left_out, split, shards),
+        "left_out": windows["left_out"],
+        "path": of_clip("path"),
+        "input": of_clip("input"),
+        "start_s": pa.array(start / hz),
+        "end_s": pa.array((start + frames) / hz),
+        "valid_frames": windows["frames"],
+        "level_db": windows["level_db"],
+        "class": of_clip("class"),
+        "group": of_clip("group"),
+        "copy": windows["copy"],
+        "clip": of_clip("index"),
+        "sample_rate_hz": rate,
+        "channel": of_clip("channel"),
+    }
+    for name in manifest.column_names:
+        if name not in _NOT_OF_WINDOWS:
+            columns[name if name not in columns else f"{name}_"] = of_clip(name)
+    return pa.table(columns)
+
+
+def examples_of(table: Any) -> Any:
+    """Returns the rows of windows that are in the data set."""
+    return table.filter(table["record"].is_valid())
+
+
+def numbers_of_clip(table: Any, path: str, folder: str) -> Any:
+    """Returns the numbers of a file's examples in their split.
+
+    Raises
+    ------
+    InputError
+        If the table has no window of this file.
+    """
+    import pyarrow.compute as pc
+
+    if "path" not in table.column_names:
+        raise InputError(
+            f"{folder} was not recorded from audio files, so it has no clips."
+        )
+    rows = table.filter(pc.equal(table["path"], path))
+    if len(rows) == 0:
+        example = table["path"][0].as_py() if len(table) else None
+        hint = "" if example is None else f", for example {example!r}"
+        raise InputError(
+            f"The split has no window of {path!r}. Paths are relative to their "
+            f"input{hint}."
+        )
+    return rows["record"].drop_null().to_numpy()
+
+
+def _places(numbers: Any, left_out: Any, split: str, shards: Any) -> dict[str, Any]:
+    """Returns the columns that say where the examples are."""
+    import pyarrow as pa
+
+    ends = np.cumsum([shard.examples for shard in shards], dtype=np.int64)
+    shard = np.searchsorted(ends, numbers, "right")
+    shard = np.minimum(shard, max(len(shards) - 1, 0))
+    firsts = np.concatenate([[0], ends])[:-1] if len(ends) else np.zeros(1, np.int64)
+    names = pa.array([entry.file for entry in shards], pa.string())
+    n = len(numbers)
+    return {
+        "record": pa.array(numbers, pa.int64(), mask=left_out),
+        "split": pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(n, np.int32)), pa.array([split], pa.string())
+        ),
+        "shard": pa.DictionaryArray.from_arrays(
+            pa.array(shard.astype(np.int32), mask=left_out), names
+        ),
+        "position": pa.array(
+            numbers - firsts[shard] if n else numbers, pa.int64(), mask=left_out
+        ),
+    }
+
+
+def _read(path: str) -> Any:
+    with files.open_parquet(path) as table:
+        return table.read(use_threads=False)

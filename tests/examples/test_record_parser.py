@@ -1,0 +1,306 @@
+"""RecordParser: examples of any writer against the values that were encoded."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipeline.examples.encoding import ExampleEncoder, pack_varints
+from beam_pipeline.examples.entry_values import unpack_varints
+from beam_pipeline.examples.protobuf import varint
+from beam_pipeline.examples.record_parser import (
+    BatchMaker,
+    ExampleMaker,
+    RecordParser,
+)
+from beam_pipeline.examples.spec import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    RAW,
+    FeatureSpec,
+)
+
+SPECS = [
+    FeatureSpec("a", "string", (), BYTES_LIST),
+    FeatureSpec("b", "float32", (40,), FLOAT_LIST),
+    FeatureSpec("c", "int64", (), INT64_LIST, optional=True),
+    FeatureSpec("d", "float32", (), FLOAT_LIST),
+    FeatureSpec("e", "int8", (3,), INT64_LIST),
+    FeatureSpec("f", "float32", (None,), FLOAT_LIST),
+    FeatureSpec("g", "uint64", (2, 2), RAW),
+    FeatureSpec("h", "float64", (), RAW, optional=True),
+]
+NAMES = [spec.name for spec in SPECS]
+
+
+def parsed(records, specs=SPECS, names=None):
+    """The examples one by one; and together, which must be the same."""
+    names = [spec.name for spec in specs] if names is None else names
+    parser = RecordParser({spec.name: spec for spec in specs}, names)
+    maker, batch = ExampleMaker(parser, names), BatchMaker(parser, names, len(records))
+    found = []
+    for place, record in enumerate(records):
+        # Within a buffer, where a checksum follows.
+        stored = parser.stored(b"before" + record + b"crc!", 6, 6 + len(record))
+        found.append(maker.make(stored, dict))
+        batch.put(place, stored)
+    for name, column in batch.finish().items():
+        for example, value in zip(found, column, strict=True):
+            assert np.array_equal(example.get(name), value)
+    return found
+
+
+def message(field, content):
+    return varint(field << 3 | 2) + varint(len(content)) + content
+
+
+def entries_of(record):
+    """The entries of the map of features, each with its tag and length."""
+    data = record[1:]
+    while data[0] >= 0x80:
+        data = data[1:]
+    data, found = data[1:], []
+    while data:
+        length, at, shift = 0, 1, 0
+        while True:
+            byte = data[at]
+            length |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 0x80:
+                break
+        found.append(data[: at + length])
+        data = data[at + length :]
+    return found
+
+
+rows = st.fixed_dictionaries(
+    {
+        "a": st.text(max_size=300),
+        "b": st.integers(0, 99).map(lambda k: np.arange(40, dtype=np.float32) + k),
+        "c": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "d": st.floats(width=32, allow_nan=False),
+        "e": st.lists(st.integers(-128, 127), min_size=3, max_size=3),
+        "f": st.lists(st.floats(width=32, allow_nan=False), max_size=40),
+        "g": st.integers(0, 2**62).map(lambda k: np.arange(4).reshape(2, 2) + k),
+        "h": st.none() | st.floats(allow_nan=False),
+    }
+)
+
+
+@given(st.lists(rows, min_size=1, max_size=6), st.randoms(), st.booleans())
+def test_every_value_comes_back_in_any_order(examples, shuffler, shuffle):
+    columns = {name: [row[name] for row in examples] for name in NAMES}
+    records = ExampleEncoder(SPECS).encode(len(examples), columns)
+    if shuffle:
+        records = [reordered(record, shuffler) for record in records]
+    for row, example in zip(examples, parsed(records), strict=True):
+        assert list(example) == [name for name in NAMES if row[name] is not None]
+        for spec in SPECS:
+            if row[spec.name] is not None:
+                value = example[spec.name]
+                assert np.array_equal(value, row[spec.name])
+                if spec.dtype != "string":
+                    assert value.dtype == spec.dtype
+    assert [list(e) for e in parsed(records, names=["f", "a"])] == [["f", "a"]] * len(
+        examples
+    )
+
+
+def reordered(record, shuffler):
+    """With features that nobody knows, and in several Features messages."""
+    entries = entries_of(record)
+    unknown = message(1, message(1, b"zz") + message(2, message(3, message(1, b"\1"))))
+    entries.append(unknown)
+    shuffler.shuffle(entries)
+    return message(1, b"".join(entries[:3])) + message(1, b"".join(entries[3:]))
+
+
+def feature(kind, content):
+    return message(2, message(kind, content))
+
+
+def test_lists_that_are_not_packed():
+    floats = b"".join(b"\x0d" + np.float32(v).tobytes() for v in (1.5, -2))
+    integers = b"\x08\x05\x08\x07" + message(1, b"\x09")
+    record = message(
+        1,
+        message(1, message(1, b"f") + feature(2, floats))
+        + message(1, message(1, b"e") + feature(3, integers)),
+    )
+    specs = [SPECS[4], SPECS[5]]
+    (example,) = parsed([record], specs)
+    assert example["f"].tolist() == [1.5, -2]
+    assert example["e"].tolist() == [5, 7, 9]
+
+
+def test_the_last_of_equal_keys_counts():
+    def entry(text):
+        return message(1, message(1, b"a") + feature(1, message(1, text)))
+
+    (example,) = parsed([message(1, entry(b"x") + entry(b"y"))], SPECS[:1])
+    assert example["a"] == "y"
+
+
+def test_a_text_that_is_not_utf8_stays_bytes():
+    record = ExampleEncoder(SPECS[:1]).encode(1, {"a": [b"\xff\xfe"]})
+    assert parsed(record, SPECS[:1]) == [{"a": b"\xff\xfe"}]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"",
+        message(1, b""),
+        message(1, message(1, message(1, b"c") + message(2, b""))),
+        message(1, message(1, message(1, b"c") + feature(3, b""))),
+        message(1, message(1, message(1, b"c") + feature(3, message(1, b"")))),
+    ],
+)
+def test_what_is_missing_or_empty_is_left_out(record):
+    assert parsed([record], [SPECS[2]]) == [{}]
+    (example,) = parsed([record], [SPECS[5]])
+    assert example["f"].shape == (0,)
+    with pytest.raises(ValueError, match="the record lacks feature e"):
+        parsed([record], [SPECS[4]])
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "match"),
+    [
+        (FeatureSpec("a", "int64", (), INT64_LIST), "x", "stored as bytes_list, but"),
+        (FeatureSpec("b", "float32", (41,), FLOAT_LIST), None, "has 40 values, but"),
+        (FeatureSpec("c", "uint8", (), INT64_LIST), None, "uint8 cannot hold"),
+        (FeatureSpec("e", "int8", (4,), INT64_LIST), None, "has 3 values, but its"),
+        (FeatureSpec("g", "uint64", (5,), RAW), None, "has 4 values, but its shape"),
+        (FeatureSpec("g", "float32", (3,), RAW), None, "has 8 values, but its shape"),
+        (FeatureSpec("a", "uint16", (3,), RAW), None, "1 bytes are no whole values"),
+        (FeatureSpec("a", "uint8", (1, 1), "png"), None, "feature a: .*as png"),
+        (FeatureSpec("a", "uint8", (1,), "tensor"), None, "feature a: "),
+        (FeatureSpec("f", "float32", (None, 2), FLOAT_LIST), None, "feature f: "),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_its_spec_is_an_error(spec, value, match):
+    row = {
+        "a": ["x"], "b": np.zeros((1, 40), np.float32), "c": [300], "d": [1.0],
+        "e": [[1, 2, 3]], "f": [np.zeros(3)], "g": [np.zeros((2, 2))], "h": [None],
+    }  # fmt: skip
+    (record,) = ExampleEncoder(SPECS).encode(1, row)
+    with pytest.raises(ValueError, match=match):
+        parsed([record], [spec])
+
+
+@given(st.data())
+def test_a_damaged_record_is_an_error_or_has_the_types_of_its_spec(data):
+    row = {
+        "a": ["text"], "b": np.ones((1, 40), np.float32), "c": [3], "d": [1.0],
+        "e": [[1, 2, 3]], "f": [np.zeros(3)], "g": [np.zeros((2, 2))], "h": [2.0],
+    }  # fmt: skip
+    (record,) = ExampleEncoder(SPECS).encode(1, row)
+    broken = bytearray(record)
+    for _ in range(data.draw(st.integers(1, 4))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(
+            st.integers(0, 255)
+        )
+    cut = data.draw(st.integers(0, len(broken)))
+    for damaged in (bytes(broken), record[:cut]):
+        try:
+            (example,) = parsed([damaged])
+        except ValueError:
+            continue
+        for spec in SPECS:
+            if spec.name in example and spec.dtype != "string":
+                assert example[spec.name].dtype == spec.dtype
+
+
+@given(
+    st.lists(
+        st.integers(-(2**63), 2**63 - 1)
+        | st.integers(0, 300)
+        | st.integers(0, 63).map(lambda bits: 1 << bits),
+        max_size=80,
+    )
+)
+def test_packed_integers(numbers):
+    packed = pack_varints([int(np.int64(np.uint64(n % 2**64))) for n in numbers])
+    found = unpack_varints(packed).view(np.int64)
+    assert found.tolist() == [int(np.int64(np.uint64(n % 2**64))) for n in numbers]
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_packed_integers_that_do_not_end(count):
+    for packed in (b"\x01" * count + b"\x80", b"\x01" * count + b"\xff" * 10 + b"\x01"):
+        with pytest.raises(ValueError, match=r"end|10 bytes"):
+            unpack_varints(packed)
+
+
+def test_full_tables_are_emptied(monkeypatch):
+    monkeypatch.setattr("beam_pipeline.examples.record_parser._MOST_ENTRIES", 3)
+    texts = [f"text {random.Random(k).randrange(9)}" for k in range(50)]
+    records = ExampleEncoder(SPECS[:1]).encode(50, {"a": texts})
+    assert [example["a"] for example in parsed(records, SPECS[:1])] == texts
+
+
+ALIKE = [
+    FeatureSpec("a", "string", (), BYTES_LIST),
+    FeatureSpec("b", "float32", (40,), FLOAT_LIST),
+    FeatureSpec("c", "int64", (2,), INT64_LIST),
+    FeatureSpec("d", "float32", (30,), FLOAT_LIST),
+    FeatureSpec("e", "int64", (), INT64_LIST),
+]
+
+
+def alike(texts, numbers):
+    count = len(texts)
+    columns = {
+        "a": list(texts),
+        "b": np.arange(count * 40, dtype=np.float32).reshape(count, 40),
+        "c": np.stack([numbers, numbers], 1),
+        "d": -np.arange(count * 30, dtype=np.float32).reshape(count, 30),
+        "e": np.array(numbers),
+    }
+    return ExampleEncoder(ALIKE).encode(count, columns), columns
+
+
+def check_alike(examples, columns):
+    for i, example in enumerate(examples):
+        for name, column in columns.items():
+            assert np.array_equal(example[name], column[i]), (i, name)
+
+
+def test_what_was_looked_up_is_not_shared():
+    """Runs that repeat are parsed once; changing an example changes no other."""
+    records, columns = alike(["x", "y", "x", "x"], np.array([1, 2, 1, 1]))
+    for _ in range(2):
+        found = parsed(records, ALIKE)
+        check_alike(found, columns)
+        for example in found:
+            for value in example.values():
+                if isinstance(value, np.ndarray):
+                    value += 1
+
+
+def test_a_text_may_hold_what_precedes_an_array():
+    inside, _ = alike(["x"], np.array([1]))
+    start = inside[0].index(b"\x01b") - 3
+    text = inside[0][start : start + 12].decode("latin-1")
+    assert text.encode() in alike([text], np.array([1]))[0][0]
+    texts = [text, text + text, "x"]
+    records, columns = alike(texts, np.array([1, 2, 3]))
+    check_alike(parsed(records, ALIKE), columns)
+
+
+@pytest.mark.parametrize("repeats", [1, 5])
+def test_runs_that_do_not_repeat(repeats):
+    numbers = np.arange(6000) // repeats
+    texts = [f"file {n}" for n in numbers]
+    records, columns = alike(texts, numbers)
+    check_alike(parsed(records, ALIKE), columns)
+
+
+def test_long_runs_are_parsed():
+    texts = ["x" * n for n in (0, 500, 513, 2040, 2050, 5000)]
+    records, columns = alike(texts, np.arange(6))
+    check_alike(parsed(records, ALIKE), columns)

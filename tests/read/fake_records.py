@@ -1,0 +1,55 @@
+"""Records in memory, which count what is read of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+
+from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, FeatureSpec
+
+
+class FakeRecords:
+    """``number`` is 0 to n - 1, ``pair`` that number twice, ``list`` as many values."""
+
+    def __init__(self, n, name="a", broken=(), seconds=0.0, width=2):
+        self.n, self.broken, self.seconds = n, broken, seconds
+        self.fingerprint = f"{name}{n}"
+        self.features = {
+            "number": FeatureSpec("number", "int64", (), INT64_LIST),
+            "pair": FeatureSpec("pair", "float32", (width,), FLOAT_LIST),
+            "list": FeatureSpec("list", "float32", (None,), FLOAT_LIST),
+        }
+        of = {"mean": 10.0, "std": 2.0}
+        statistics = {"features": {"pair": of, "list": of}}
+        entry = SimpleNamespace(examples=n, statistics=statistics)
+        self.metadata = SimpleNamespace(
+            features=self.features, splits={"train": entry}, classes=()
+        )
+        self.classes = ()
+        self.folder = name
+        self.width = width
+        self.reads = []
+        self.threads = set()
+
+    def __len__(self):
+        return self.n
+
+    def read(self, indices):
+        time.sleep(self.seconds)
+        indices = np.asarray(indices)
+        self.reads.append(indices)
+        self.threads.add(threading.get_ident())
+        for index in indices:
+            if index in self.broken:
+                raise ValueError(f"example {index} is damaged")
+        assert indices.size == 0 or 0 <= indices.min() <= indices.max() < self.n
+        return {
+            "number": indices.astype(np.int64),
+            "pair": np.repeat(indices[:, None], self.width, 1).astype(np.float32),
+            "list": [
+                None if k % 7 == 3 else np.full(k % 4, k, np.float32) for k in indices
+            ],
+        }

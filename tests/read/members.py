@@ -1,0 +1,93 @@
+"""Data sets whose shards consist of members of a few examples, with their index."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
+from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
+from beam_pipeline.read.index_members import index_data_set
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.gzip_members import compress_member
+from beam_pipeline.storage.tfrecord import SUFFIX, frame_record, read_records
+
+
+def rewrite(folder, into, per_member=1, gzip=True):
+    """Copies a data set, with so many examples in each member; returns the copy.
+
+    ``per_member`` may be a list, whose numbers take turns.
+    """
+    folder, into = Path(folder), Path(into)
+    into.mkdir(parents=True, exist_ok=True)
+    metadata = json.loads((folder / "metadata.json").read_text())
+    takes = [per_member] if isinstance(per_member, int) else per_member
+    for split in metadata["splits"].values():
+        for shard in split["shards"]:
+            with open(folder / shard["file"], "rb") as file:
+                records = [frame_record(record) for record in read_records(file)]
+            content, at, turn = b"", 0, 0
+            while at < len(records):
+                take = takes[turn % len(takes)]
+                framed = b"".join(records[at : at + take])
+                content += compress_member(framed) if gzip else framed
+                at, turn = at + take, turn + 1
+            if not records and gzip:
+                content = compress_member(b"")
+            if not gzip:
+                shard["file"] = shard["file"].removesuffix(SUFFIX) + ".tfrecord"
+            path = into / shard["file"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            shard["bytes"] = len(content)
+            shard["sha256"] = hashlib.sha256(content).hexdigest()
+    (into / "metadata.json").write_text(json.dumps(metadata))
+    for name in ("manifest.parquet", "schema.pbtxt"):
+        if (folder / name).exists():
+            shutil.copy(folder / name, into / name)
+    index_data_set(str(into))
+    return into
+
+
+def make(folder, specs, columns, splits, per_member=1, classes=(), gzip=True):
+    """Writes a data set by hand, with its index; returns its folder.
+
+    Parameters
+    ----------
+    columns : mapping
+        As the encoder takes them; every split starts at their first row.
+    splits : mapping
+        The number of examples in each shard, for each split.
+    """
+    encoder = SequenceEncoder if any(s.sequence for s in specs) else ExampleEncoder
+    entries = {}
+    for split, sizes in splits.items():
+        shards, first = [], 0
+        for i, size in enumerate(sizes):
+            rows = {name: v[first : first + size] for name, v in columns.items()}
+            records = encoder(specs).encode(size, rows) if size else []
+            name = f"{split}/{split}-{i:05d}-of-{len(sizes):05d}"
+            shards.append(write_shard(folder, name, records, per_member, gzip))
+            first += size
+        entries[split] = SplitEntry(first, 1, 1.0, shards=tuple(shards))
+    features = {spec.name: spec for spec in specs}
+    metadata = Metadata(Recipe(win_len=1), features, classes, entries, 1, 0, 0)
+    Path(folder, "metadata.json").write_text(json.dumps(metadata.to_json()))
+    index_data_set(str(folder))
+    return str(folder)
+
+
+def write_shard(folder, name, records, per_member=1, gzip=True):
+    """Writes serialised examples as a shard; returns its entry in the metadata."""
+    framed = [frame_record(record) for record in records]
+    members = [
+        b"".join(framed[at : at + per_member])
+        for at in range(0, len(framed), per_member)
+    ] or [b""]
+    content = b"".join([compress_member(m) if gzip else m for m in members])
+    file = name + (SUFFIX if gzip else ".tfrecord")
+    path = Path(folder, file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    sha256 = hashlib.sha256(content).hexdigest()
+    return ShardEntry(file, len(records), len(content), sha256)

@@ -1,0 +1,240 @@
+"""An example as HTML: what is drawn, played and listed; it is small and safe."""
+
+import base64
+import io
+import wave
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from beam_pipeline.examples.spec import FLOAT_LIST, FeatureSpec
+from beam_pipeline.read.example_view import describe_value, encode_wav, view_example
+from beam_pipeline.recipe.recipe import Recipe
+
+RATE = 8000
+VOID = {"img"}
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and its texts; all tags close."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts, self.open = [], [], []
+        self.cells = {"th": [], "td": []}
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if self.open[-1] in self.cells:
+            self.cells[self.open[-1]].append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+    @property
+    def rows(self):
+        """The table, as a dict."""
+        return dict(zip(self.cells["th"], self.cells["td"], strict=True))
+
+
+def content_of(url, kind):
+    head, _, content = url.partition(",")
+    assert head == f"data:{kind};base64"
+    return base64.b64decode(content, validate=True)
+
+
+def played(page):
+    (audio,) = page.all("audio")
+    assert "controls" in audio
+    with wave.open(io.BytesIO(content_of(audio["src"], "audio/wav"))) as file:
+        pcm = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+        return file.getframerate(), pcm.reshape(-1, file.getnchannels()).T
+
+
+def pixels_of(attrs):
+    return np.asarray(Image.open(io.BytesIO(content_of(attrs["src"], "image/png"))))
+
+
+def tone(frames=2000):
+    return (0.5 * np.sin(np.arange(frames) * 0.3)).astype(np.float32)
+
+
+def recipe(**features):
+    return Recipe(win_len=2000, features=features)
+
+
+def test_a_signal_is_played_and_drawn():
+    signal = tone()
+    page = Page(view_example({"signal": signal, "fs": np.int64(RATE)}, {}))
+    rate, pcm = played(page)
+    assert rate == RATE
+    np.testing.assert_array_equal(pcm[0], np.round(signal.astype(float) * 32767))
+    (line,) = page.all("polyline")
+    points = np.array([p.split(",") for p in line["points"].split()], float)
+    assert points[:, 0].min() == 0
+    assert points[:, 0].max() < 600
+    assert 0 <= points[:, 1].min() < 2
+    assert 78 < points[:, 1].max() <= 80
+    assert page.all("g")[0]["stroke"] == "currentColor"  # in the light and in the dark
+
+
+def test_without_a_rate_nothing_is_played():
+    page = Page(view_example({"signal": tone()}, {}))
+    assert page.all("audio") == []
+    assert len(page.all("polyline")) == 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "rate"),
+    [
+        ("identity()", 8000),
+        ("resample(rate_hz=4000)", 4000),
+        ("peak_gain()|identity()", 8000),
+    ],
+)
+def test_the_rate_is_that_of_the_features_transform(expression, rate):
+    example = {"x": tone(2000 * rate // 8000), "fs": np.int64(8000)}
+    page = Page(view_example(example, {}, recipe(x=expression)))
+    assert played(page)[0] == rate
+
+
+def test_the_users_own_code_is_not_run():
+    example = {"x": tone(1000), "fs": np.int64(8000)}
+    assert "audio" not in view_example(example, {}, recipe(x="no.such:thing"))
+    example["x"] = tone(2000)
+    assert "audio" in view_example(example, {}, recipe(x="no.such:thing"))
+
+
+def test_the_rate_may_come_from_the_recipe():
+    chosen = Recipe(win_len=2000, sample_rate=16000)
+    page = Page(view_example({"signal": tone()}, {}, chosen))
+    assert played(page)[0] == 16000
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_channels(channels):
+    signal = np.stack([tone() / (k + 1) for k in range(channels)])
+    page = Page(view_example({"signal": signal, "fs": np.int64(RATE)}, {}))
+    _, pcm = played(page)
+    assert len(pcm) == (channels if channels <= 2 else 1)
+    assert len(page.all("polyline")) == channels
+    assert any("mean of 3 channels" in text for text in page.texts) == (channels == 3)
+
+
+def test_long_signals_are_cut_and_said_to_be():
+    signal = tone(10 * 48000)
+    text = view_example({"signal": signal, "fs": np.int64(48000)}, {})
+    assert len(text) < 300_000
+    _, pcm = played(Page(text))
+    assert pcm.shape == (1, 64000)
+    assert "the first 1.33 s of 10 s" in text
+
+
+@pytest.mark.parametrize(
+    ("samples", "pcm"),
+    [
+        (np.array([0, 0.5, -1, np.nan], np.float32), [0, 16384, -32767, 0]),
+        (np.array([0, 2, -1, np.inf], np.float64), [0, 32767, -16384, 16384]),
+        (np.array([0, 16384, -32768], np.int16), [0, 16384, -32767]),
+        (np.array([128, 255, 0], np.uint8), [0, 32511, -32767]),
+    ],
+)
+def test_samples_become_16_bits(samples, pcm):
+    with wave.open(io.BytesIO(encode_wav(samples, RATE))) as file:
+        read = np.frombuffer(file.readframes(10), "<i2")
+    np.testing.assert_array_equal(read, pcm)
+
+
+def test_spectra_are_images_with_time_to_the_right():
+    spectrum = np.zeros((12, 24), np.float32)
+    spectrum[11, 0] = 1  # the end, the lowest band: below right
+    axes = (
+        {"name": "time", "unit": "s", "size": 12, "start": 0.0, "step": 0.25},
+        {"name": "mel_band", "unit": "Hz", "values": [100.0 * k for k in range(24)]},
+    )
+    spec = FeatureSpec("log_mel", "float32", (12, 24), FLOAT_LIST, "", axes)
+    page = Page(view_example({"log_mel": spectrum}, {"log_mel": spec}))
+    (image,) = page.all("img")
+    pixels = pixels_of(image)
+    assert pixels.shape == (24, 12, 3)
+    np.testing.assert_array_equal(pixels[23, 11], [253, 231, 37])
+    np.testing.assert_array_equal(pixels[0, 0], [68, 1, 84])
+    words = "right: time 0 to 2.75 s, up: mel_band 0 to 2300 Hz; colour: 0 to 1"
+    assert words in page.texts
+
+
+def test_complex_spectra_are_drawn_by_their_magnitude():
+    spectrum = np.zeros((5, 7), np.complex64)
+    spectrum[0, 6] = 3 - 4j
+    page = Page(view_example({"stft": spectrum}, {}))
+    np.testing.assert_array_equal(pixels_of(page.all("img")[0])[0, 0], [253, 231, 37])
+    assert "0 to 5" in page.texts
+
+
+def test_pictures_stay_as_they_are():
+    picture = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    page = Page(view_example({"image": picture, "grey": picture[..., :1]}, {}))
+    colour, grey = page.all("img")
+    np.testing.assert_array_equal(pixels_of(colour), picture)
+    np.testing.assert_array_equal(pixels_of(grey), picture[..., 0])
+
+
+def test_texts_are_escaped():
+    hostile = "<script>alert('1')</script>&\""
+    example = {"class": hostile, "filepath": f"a/{hostile}", hostile: hostile}
+    text = view_example(example, {})
+    assert "<script" not in text
+    page = Page(text)
+    assert page.all("script") == []
+    assert page.texts.count(hostile) == 3  # the class, and a name with its value
+
+
+def test_other_values_are_in_the_table():
+    example = {
+        "fs": np.int64(8000), "level": np.float32(-31.4159), "mask": np.array([True]),
+        "many": np.arange(60), "none": np.zeros((0, 3)), "half": np.float16(0.5),
+        "names": np.array(["a", "b"], object), "raw": b"\x00\xff",
+        "nan": np.float32("nan"),
+    }  # fmt: skip
+    page = Page(view_example(example, {}))
+    assert page.rows == {
+        "fs": "8000", "level": "-31.4159", "mask": "[True]", "half": "0.5",
+        "many": "int64 (60,), 0 to 59", "none": "[]", "names": "['a', 'b']",
+        "raw": "b'\\x00\\xff'", "nan": "nan",
+    }  # fmt: skip
+
+
+def test_whatever_it_holds_it_stays_small():
+    rng = np.random.default_rng(0)
+    example = {f"signal{k}": tone(200_000) for k in range(5)}
+    example |= {f"noise{k}": rng.normal(size=(600, 256)) for k in range(9)}
+    example |= {f"text{k}": "<" * 10_000 for k in range(500)}
+    example["fs"] = np.int64(48000)
+    text = view_example(example, {})
+    assert len(text.encode()) < 300_000
+    assert "signal4" in text  # listed, without its player
+    assert any("more" in words for words in Page(text).texts)
+
+
+@pytest.mark.parametrize(
+    "value", [np.full((4, 100), np.nan), np.full(100, np.inf), np.zeros((300, 2, 2, 2))]
+)
+def test_odd_arrays_are_shown_somehow(value):
+    Page(view_example({"x": value, "fs": np.int64(RATE)}, {}))
+    assert describe_value(value)

@@ -1,0 +1,222 @@
+"""members.index: made with the data set, made again from its shards, and verified."""
+
+import json
+import struct
+from importlib.resources import files as resources
+
+import jsonschema
+import numpy as np
+import pytest
+
+from beam_pipeline import convert, open_records, record, record_examples
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.member_index import (
+    MemberIndex,
+    ShardMembers,
+    write_index,
+)
+from beam_pipeline.errors import InputError
+from beam_pipeline.read.index_members import MOST_MEMBER_BYTES, index_data_set
+from beam_pipeline.storage.gzip_members import compress_member
+from beam_pipeline.storage.tfrecord import frame_record
+from tests.raising import assert_names, raises
+from tests.read.members import make, write_shard
+from tests.sounds import write_corpus
+
+SCHEMA = json.loads(
+    resources("beam_pipeline.dataset").joinpath("members.schema.json").read_text()
+)
+
+
+def header_of(folder):
+    content = (folder / "members.index").read_bytes()
+    (length,) = struct.unpack_from("<Q", content, 8)
+    return json.loads(content[16 : 16 + length])
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sounds")
+    write_corpus(folder)
+    return str(folder)
+
+
+OPTIONS = [
+    {},
+    {"compression": "none"},
+    {"member_bytes": 5000, "keep": "energy(above_db=-10.8)"},
+    {"member_bytes": 1 << 20, "splits": "train=.5,test=.5"},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_index_of_a_run_is_that_of_its_shards(sounds, tmp_path, options):
+    folder = tmp_path / "out"
+    record(sounds, str(folder), win_len=500, elements_per_file=20, **options)
+    written = (folder / "members.index").read_bytes()
+    members = index_data_set(str(folder))
+    assert (folder / "members.index").read_bytes() == written
+    jsonschema.Draft202012Validator(SCHEMA).validate(header_of(folder))
+    listed = sum(shard["members"] for shard in header_of(folder)["shards"])
+    assert members == listed >= 3
+    assert main(["verify", str(folder)]) == 0
+    for split in options.get("splits", "records=1").split(","):
+        assert len(list(open_records(str(folder), split.partition("=")[0]))) > 0
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "none"}], ids=str)
+def test_the_index_of_elements_is_that_of_their_shards(tmp_path, options):
+    folder = tmp_path / "out"
+    rows = [{"x": np.arange(n % 7, dtype=np.float32), "n": n} for n in range(500)]
+    record_examples(rows, folder, elements_per_file=130, member_bytes=300, **options)
+    written = (folder / "members.index").read_bytes()
+    index_data_set(str(folder))
+    assert (folder / "members.index").read_bytes() == written
+    assert [int(example["n"]) for example in open_records(folder)] == [*range(500)]
+    other = tmp_path / "other"
+    convert(folder, other, num_shards=3, compression="none", workers=1)
+    assert sorted(path.suffix for path in other.glob("records*")) == [".tfrecord"] * 3
+    written = (other / "members.index").read_bytes()
+    index_data_set(str(other))
+    assert (other / "members.index").read_bytes() == written
+    assert [int(example["n"]) for example in open_records(other)] == [*range(500)]
+
+
+@pytest.mark.parametrize("counts", [[], [1], [3, 3, 3], [3, 3, 1], [3, 1, 3], [1, 2]])
+@pytest.mark.parametrize("base", [0, 2**33])
+def test_every_position_is_in_its_member(tmp_path, counts, base):
+    offsets = np.array([base + 10 * i for i in range(len(counts))], np.int64)
+    size, n = base + 10 * len(counts) + 5, sum(counts)
+    shards = [
+        ShardMembers("a", n, size, "0" * 64, offsets, np.array(counts, np.int64)),
+        ShardMembers("b", 0, 20, "1" * 64, offsets[:0], offsets[:0]),
+    ]
+    write_index(str(tmp_path), shards)
+    jsonschema.Draft202012Validator(SCHEMA).validate(header_of(tmp_path))
+    index = MemberIndex.load(str(tmp_path)).shards["a"]
+    owners = np.repeat(np.arange(len(counts)), counts)
+    assert index.member_of(np.arange(n)).tolist() == owners.tolist()
+    for member, count in enumerate(counts):
+        span = index.span(member)
+        end = size if member + 1 == len(counts) else offsets[member + 1]
+        assert (span.offset, span.offset + span.size) == (offsets[member], end)
+        assert (span.first, span.examples) == (sum(counts[:member]), count)
+
+
+def damaged(path, change):
+    content = path.read_bytes()
+    header = header_of(path.parent)
+    if change == "empty":
+        content = b""
+    elif change == "cut":
+        content = content[:-1]
+    elif change == "magic":
+        content = b"x" + content[1:]
+    elif change == "header":
+        content = content[:20] + b"\xff" + content[21:]
+    elif change == "version":
+        content = content.replace(b'"format_version": 1', b'"format_version": 9')
+    elif change == "entry":
+        content = content[:-4] + struct.pack("<I", 7)
+    elif change == "sha256":
+        first = header["shards"][0]["sha256"].encode()
+        content = content.replace(first, b"0" * 64)
+    elif change == "file":
+        content = content.replace(b"00000-of", b"00009-of")
+    elif change == "per_member":
+        content = content.replace(b'"per_member": 1,', b'"per_member": 2,')
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        ("empty", ["ATFRMEM1", "audio-tfrecords index"]),
+        ("cut", ["arrays", "audio-tfrecords index"]),
+        ("magic", ["ATFRMEM1"]),
+        ("header", ["audio-tfrecords index"]),
+        ("version", ["format version", 9]),
+        ("entry", ["byte 7", "records-00002-of-00003"]),
+        ("sha256", ["is not of this", "records-00000-of-00003"]),
+        ("file", ["no entry for records-00000", "entry for records-00009"]),
+        ("per_member", ["member 0", "2 examples"]),
+    ],
+)
+def test_verify_finds_a_wrong_index(sounds, tmp_path, capsys, change, facts):
+    folder = tmp_path / "out"
+    options = {"num_shards": 3, "member_bytes": 1, "max_windows": 1}
+    record(sounds, str(folder), win_len=500, **options)
+    damaged(folder / "members.index", change)
+    assert main(["verify", str(folder)]) == 4
+    err = capsys.readouterr().err
+    assert_names(err, "members.index", *facts)
+    assert main(["index", str(folder)]) == 0
+    assert main(["verify", str(folder)]) == 0
+
+
+def test_a_data_set_without_an_index_verifies(sounds, tmp_path, capsys):
+    folder = tmp_path / "out"
+    record(sounds, str(folder), win_len=500)
+    (folder / "members.index").unlink()
+    assert main(["verify", str(folder)]) == 0
+    with raises(InputError, naming=["audio-tfrecords index", folder]):
+        open_records(str(folder))
+    capsys.readouterr()
+    assert main(["index", str(folder)]) == 0
+    assert str(len(open_records(str(folder)))) in capsys.readouterr().out
+
+
+def numbers(count):
+    from beam_pipeline.examples.spec import FeatureSpec
+
+    spec = FeatureSpec("n", "int64", (), "int64_list")
+    return [spec], {"n": np.arange(count)}
+
+
+def replace_shard(folder, content, examples):
+    """Puts other bytes into the only shard, and into the metadata."""
+    import hashlib
+
+    path = folder / "metadata.json"
+    metadata = json.loads(path.read_text())
+    (entry,) = metadata["splits"]["a"]["shards"]
+    (folder / entry["file"]).write_bytes(content)
+    sha256 = hashlib.sha256(content).hexdigest()
+    entry.update(bytes=len(content), sha256=sha256, examples=examples)
+    path.write_text(json.dumps(metadata))
+
+
+def test_members_that_do_not_allow_it_are_refused(tmp_path):
+    make(tmp_path, *numbers(2), {"a": [2]})
+    before = (tmp_path / "members.index").read_bytes()
+    framed = frame_record(b"x" * 50) * 2
+    halves = compress_member(framed[:70]) + compress_member(framed[70:])
+    replace_shard(tmp_path, halves, 2)
+    facts = ["records", "GZIP member", "audio-tfrecords convert"]
+    with raises(InputError, naming=["continues", *facts[1:]]):
+        index_data_set(str(tmp_path))
+    large = frame_record(bytes(MOST_MEMBER_BYTES // 2)) * 2
+    replace_shard(tmp_path, compress_member(large), 2)
+    with raises(InputError, naming=["2 examples", "16 MiB", *facts[1:]]):
+        index_data_set(str(tmp_path))
+    assert (tmp_path / "members.index").read_bytes() == before
+    # A single example of any size is no problem, and empty members are none.
+    alone = frame_record(bytes(MOST_MEMBER_BYTES))
+    empty = compress_member(b"")
+    replace_shard(tmp_path, empty + compress_member(alone) + empty, 1)
+    assert index_data_set(str(tmp_path)) == 1
+
+
+def test_a_damaged_or_other_shard_is_named(tmp_path):
+    make(tmp_path, *numbers(5), {"a": [5]})
+    (path,) = (tmp_path / "a").iterdir()
+    content = path.read_bytes()
+    path.write_bytes(content[:-9])
+    with raises(InputError, naming=[path]):
+        index_data_set(str(tmp_path))
+    write_shard(tmp_path, "a/a-00000-of-00001", [b"other"])
+    with raises(InputError, naming=[path, "SHA-256", "verify"]):
+        index_data_set(str(tmp_path))
+    path.unlink()
+    with raises(InputError, naming=[path]):
+        index_data_set(str(tmp_path))

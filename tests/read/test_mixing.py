@@ -1,0 +1,347 @@
+"""mix: the proportions of its sources, their ends, and its state."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline import mix, open_records
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, FeatureSpec
+from beam_pipeline.read.draws import Draws
+from beam_pipeline.read.mixing import Mixed
+from tests.raising import raises
+from tests.read.fake_records import FakeRecords
+from tests.read.members import rewrite
+from tests.read.test_replay import NUMBER, make
+
+tf = pytest.importorskip("tensorflow")
+
+ENDS = ("repeat", "stop", "leave")
+
+
+def pairs_of(batches, count=None):
+    """(source, number) of each example; the width of ``pair`` is the source."""
+    found = []
+    for batch in batches:
+        found += batch["number"].tolist()
+        if count is not None and len(found) >= count:
+            break
+    return found[:count]
+
+
+class Offset(FakeRecords):
+    """Records whose numbers begin at an offset, which shows their source."""
+
+    def __init__(self, n, offset=0, **more):
+        super().__init__(n, name=f"folder{offset}/", **more)
+        self.offset = offset
+
+    def read(self, indices):
+        found = super().read(indices)
+        return {**found, "number": found["number"] + self.offset}
+
+
+def mixed_of(sizes, weights=None, seed=0, ends="repeat"):
+    sources = [Offset(n, 1000 * k) for k, n in enumerate(sizes)]
+    return Mixed(sources, weights or [1.0] * len(sizes), seed, ends)
+
+
+class TestDraws:
+    def test_have_the_weights(self):
+        draws = Draws([7, 2, 1], [10, 10, 10], "repeat", seed=3)
+        found = draws.take(0, 0, np.zeros(3, np.int64), 100_000)
+        shares = np.bincount(found) / 100_000
+        assert np.allclose(shares, [0.7, 0.2, 0.1], atol=4 * 0.5 / 100_000**0.5)
+        # Each is independent of the one before.
+        same = np.mean(found[1:] == found[:-1])
+        assert abs(same - (0.49 + 0.04 + 0.01)) < 4 * 0.5 / 100_000**0.5
+
+    def test_known_values(self):
+        draws = Draws([1, 2], [9, 9], "repeat", seed=0)
+        found = draws.take(0, 0, np.zeros(2, np.int64), 16)
+        assert found.tolist() == [0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0]
+
+    @settings(max_examples=50)
+    @given(
+        st.lists(st.integers(0, 12), min_size=1, max_size=4),
+        st.sampled_from(("stop", "leave")),
+        st.integers(0, 99),
+        st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    )
+    def test_do_not_depend_on_how_many_are_taken(self, lengths, ends, seed, steps):
+        draws = Draws(range(1, len(lengths) + 1), lengths, ends, seed)
+        whole = draws.all(0)
+        found, turn = [], 0
+        while True:
+            taken = np.bincount(np.array(found, int), minlength=len(lengths))
+            some = draws.take(0, len(found), taken, steps[turn % len(steps)])
+            if not len(some):
+                break
+            found += some.tolist()
+            turn += 1
+        assert found == whole.tolist()
+        counts = np.bincount(whole, minlength=len(lengths))
+        assert (counts <= lengths).all()
+        if ends == "leave":
+            assert counts.tolist() == lengths
+        elif min(lengths):
+            # It ends with the last example of the source that ends first.
+            (ended,) = np.flatnonzero(counts == lengths)
+            assert whole[-1] == ended
+        else:
+            assert not len(whole)
+
+    def test_trainers_share_one_sequence(self):
+        lengths = [50, 50]
+        nothing = np.zeros(2, np.int64)
+        whole = Draws([1, 3], lengths, "repeat", 5).take(0, 0, nothing, 90)
+        for k in range(3):
+            mine = Draws([1, 3], lengths, "repeat", 5, (k, 3))
+            assert mine.take(0, 0, nothing, 30).tolist() == whole[k::3].tolist()
+
+
+class TestBatches:
+    @pytest.mark.parametrize("shuffle", [False, "global", "shards"])
+    def test_sources_repeat_by_epochs(self, shuffle):
+        mixed = mixed_of([5, 20], [1, 1])
+        found = pairs_of(mixed.batches(8, shuffle=shuffle), 200)
+        small = [n for n in found if n < 1000]
+        large = [n - 1000 for n in found if n >= 1000]
+        assert abs(len(small) - 100) < 4 * 50**0.5
+        for numbers, size in ((small, 5), (large, 20)):
+            passes = [
+                numbers[k : k + size] for k in range(0, len(numbers) - size + 1, size)
+            ]
+            assert all(sorted(one) == list(range(size)) for one in passes)
+            if shuffle:
+                assert len({tuple(one) for one in passes}) > len(passes) / 2
+
+    def test_stop(self):
+        batches = mixed_of([5, 100], [1, 1], ends="stop").batches(4)
+        length = len(batches)
+        found = list(batches)
+        numbers = pairs_of(found)
+        assert len(found) == length
+        assert sorted(n for n in numbers if n < 1000) == list(range(5))
+        assert numbers[-1] < 1000
+        assert len(set(numbers)) == len(numbers)
+        # The next iteration has other draws and orders.
+        assert pairs_of(batches) != numbers
+
+    def test_leave(self):
+        batches = mixed_of([5, 30, 0], [9, 1, 1], ends="leave").batches(4)
+        for _ in range(2):
+            assert len(batches) == 9
+            numbers = pairs_of(batches)
+            assert sorted(numbers) == [*range(5), *range(1000, 1030)]
+
+    def test_drop_remainder(self):
+        batches = mixed_of([5, 30], ends="leave").batches(4, drop_remainder=True)
+        assert [len(batch["number"]) for batch in batches] == [4] * 8
+        assert len(batches) == 8
+
+    def test_no_length_without_an_end(self):
+        with pytest.raises(TypeError, match="never ends"):
+            len(mixed_of([5, 5]).batches(4))
+
+    @pytest.mark.parametrize("ends", ENDS)
+    def test_trainers_have_their_shares(self, ends):
+        shares = [
+            pairs_of(mixed_of([20, 40], ends=ends).batches(3, shard=(k, 4)), 15)
+            for k in range(4)
+        ]
+        numbers = [n for share in shares for n in share]
+        assert len(numbers) == 60 or ends == "stop"
+        if ends != "repeat":
+            assert len(set(numbers)) == len(numbers)
+
+    def test_rows_belong_together(self):
+        for batch in mixed_of([9, 9, 9], ends="leave").batches(5):
+            assert np.array_equal(batch["number"] % 1000, batch["pair"][:, 0])
+
+    def test_each_source_is_normalised_by_its_own_statistics(self):
+        mixed = mixed_of([4, 4], ends="leave")
+        statistics = mixed.sources[1].metadata.splits["train"].statistics
+        statistics["features"]["pair"] = {"mean": 0.0, "std": 0.5}
+        for batch in mixed.batches(8, normalize=["pair"]):
+            number = batch["number"]
+            expected = np.where(number < 1000, (number - 10) / 2, (number - 1000) * 2)
+            assert np.array_equal(batch["pair"][:, 0], expected)
+
+
+class TestState:
+    @pytest.mark.parametrize("ends", ENDS)
+    @pytest.mark.parametrize("shuffle", ["global", "shards"])
+    def test_continues_at_every_batch(self, ends, shuffle):
+        def make_batches():
+            return mixed_of([7, 12], [1, 2], ends=ends).batches(
+                3, shuffle=shuffle, threads=0
+            )
+
+        batches = make_batches()
+        states, found = [json.dumps(batches.state_dict())], []
+        while len(found) < 15:
+            for batch in batches:
+                found.append(batch["number"].tolist())
+                states.append(json.dumps(batches.state_dict()))
+                if len(found) == 15:
+                    break
+        for k, state in enumerate(states):
+            restored = make_batches()
+            restored.load_state_dict(json.loads(state))
+            rest = []
+            while len(rest) < 15 - k:
+                for batch in restored:
+                    rest.append(batch["number"].tolist())
+                    if len(rest) >= 15 - k:
+                        break
+            assert rest == found[k:]
+
+    @pytest.mark.parametrize(
+        ("other", "named"),
+        [
+            ({"weights": [1.0, 3.0]}, "weights"),
+            ({"seed": 1}, "seed"),
+            ({"ends": "stop"}, "ends"),
+            ({"sizes": [7, 13]}, "sources"),
+        ],
+    )
+    def test_of_another_mix_is_refused(self, other, named):
+        state = mixed_of([7, 12]).batches(3).state_dict()
+        options = {"sizes": [7, 12], **other}
+        with raises(InputError, naming=f"{named} is"):
+            mixed_of(**options).batches(3).load_state_dict(state)
+
+    @pytest.mark.parametrize("taken", [None, [1], [3, 3], [-1, 1], ["0", "0"], "ab"])
+    def test_damaged_is_refused(self, taken):
+        batches = mixed_of([7, 12]).batches(3)
+        with raises(InputError, naming="damaged"):
+            batches.load_state_dict({**batches.state_dict(), "taken": taken})
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two data sets: ``number`` 0 to 8, and 100 to 113."""
+    root = tmp_path_factory.mktemp("mixed")
+    found = []
+    for name, start, sizes in (("a", 0, (5, 4)), ("b", 100, (3, 9, 2))):
+        (root / name).mkdir()
+        columns = {"number": np.arange(start, start + sum(sizes))}
+        folder = make(root / name, [NUMBER], columns, {"train": sizes, "more": (1,)})
+        found.append(str(rewrite(folder, root / f"{name} members")))
+    return found
+
+
+class TestMix:
+    def test_of_folders(self, folders):
+        mixed = mix({folders[0]: 0.7, folders[1]: 0.3}, split="train", ends="leave")
+        assert folders[1] in repr(mixed)
+        numbers = pairs_of(mixed.batches(4))
+        assert sorted(numbers) == [*range(9), *range(100, 114)]
+        same = mix(
+            [(open_records(folders[0], "train"), 7), (folders[1], 3)],
+            split="train", ends="leave",
+        )  # fmt: skip
+        assert pairs_of(same.batches(5)) == numbers
+
+    def test_of_views(self, folders):
+        a, b = (open_records(folder, "train") for folder in folders)
+        mixed = mix([(a[:3], 1), (b[[1, 5]], 1)], ends="leave")
+        assert sorted(pairs_of(mixed.batches(2))) == [0, 1, 2, 101, 105]
+        with raises(InputError, naming="view"):
+            mixed.replay()
+
+    @pytest.mark.parametrize(
+        ("sources", "options", "named"),
+        [
+            ({}, {}, "sources"),
+            ({"a": 0}, {}, "weights must be positive numbers; got 0"),
+            ({"a": -1}, {}, "weights"),
+            ({"a": float("nan")}, {}, "weights"),
+            ({"a": "1"}, {}, "weights"),
+            ({"a": 1}, {"ends": "end"}, "ends"),
+        ],
+    )
+    def test_wrong_values_are_named(self, sources, options, named):
+        with raises(OptionError, naming=named):
+            mix(sources, **options)
+
+    def test_an_empty_source_is_refused(self, folders):
+        empty = open_records(folders[0], "train")[:0]
+        with raises(InputError, naming=folders[0]):
+            mix([(empty, 1)])
+        few = mix([(open_records(folders[0], "more"), 1)])
+        with raises(InputError, naming="trainer 0 of 2"):
+            few.batches(2, shard=(0, 2))
+
+    @pytest.mark.parametrize(
+        ("spec", "named"),
+        [
+            (FeatureSpec("number", "float32", (), FLOAT_LIST), "the dtype int64"),
+            (FeatureSpec("number", "int64", (1,), INT64_LIST), "the shape ()"),
+            (FeatureSpec("nummer", "int64", (), INT64_LIST), "lacks it"),
+        ],
+    )
+    def test_features_must_agree(self, folders, tmp_path, spec, named):
+        values = np.zeros((3, *spec.shape)).astype(spec.dtype)
+        other = make(tmp_path, [spec], {spec.name: values}, {"train": (3,)})
+        other = str(rewrite(other, tmp_path / "members"))
+        with raises(InputError, naming=named):
+            mix({folders[0]: 1, other: 1}, split="train")
+
+    def test_classes_must_agree(self, tmp_path):
+        target = FeatureSpec("target", "int64", (), INT64_LIST)
+        made = []
+        for k, classes in enumerate((("a", "b"), ("b", "c"))):
+            (tmp_path / f"{k}").mkdir()
+            columns = {"target": np.zeros(3, np.int64), "number": np.arange(3)}
+            folder = make(
+                tmp_path / f"{k}", [NUMBER, target], columns, {"train": (3,)}, classes
+            )
+            made.append(str(rewrite(folder, tmp_path / f"{k} members")))
+        with raises(InputError, naming="a, b"):
+            mix(dict.fromkeys(made, 1))
+        mix(dict.fromkeys(made, 1), features=["number"])
+
+
+class TestReplay:
+    @pytest.mark.parametrize("ends", ENDS)
+    @pytest.mark.parametrize("shard", [None, (1, 2)])
+    def test_has_the_examples_of_batches(self, folders, ends, shard):
+        mixed = mix({folders[0]: 1, folders[1]: 2}, split="train", ends=ends, seed=4)
+        ds = mixed.replay(shard=shard, batch_size=5)
+        expected = pairs_of(mixed.batches(5, shard=shard), 60)
+        found = [int(n) for batch in ds.take(12) for n in batch["number"]][:60]
+        assert found == expected
+        endless = tf.data.INFINITE_CARDINALITY
+        length = endless if ends == "repeat" else -(-len(expected) // 5)
+        assert ds.cardinality() == length
+
+    def test_options(self, folders):
+        mixed = mix({folders[0]: 1, folders[1]: 1}, split="train", ends="leave")
+        ds = mixed.replay(shuffle=False, batch_size=4, drop_remainder=True, repeat=2)
+        assert ds.element_spec["number"].shape == (4,)
+        numbers = [int(n) for batch in ds for n in batch["number"]]
+        small = [n for n in numbers if n < 100]
+        assert small[:9] == list(range(9))
+        with raises(OptionError, naming="seed"):
+            mixed.replay(seed=3)
+
+    def test_checkpoint(self, folders, tmp_path):
+        def iterator():
+            mixed = mix({folders[0]: 1, folders[1]: 1}, split="train")
+            return iter(mixed.replay(batch_size=3))
+
+        whole = iterator()
+        expected = [next(whole)["number"].numpy().tolist() for _ in range(12)]
+        first = iterator()
+        found = [next(first)["number"].numpy().tolist() for _ in range(5)]
+        checkpoint = tf.train.Checkpoint(iterator=first)
+        path = checkpoint.write(str(tmp_path / "saved"))
+        restored = iterator()
+        tf.train.Checkpoint(iterator=restored).read(path)
+        found += [next(restored)["number"].numpy().tolist() for _ in range(7)]
+        assert found == expected

@@ -1,0 +1,541 @@
+"""open_records: any example of a data set, without TensorFlow."""
+
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipeline.dataset.member_index import MemberIndex, ShardMembers, write_index
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
+from beam_pipeline.errors import DamagedRecord, InputError, OptionError
+from beam_pipeline.examples.spec import BYTES_LIST, INT64_LIST, RAW, FeatureSpec
+from beam_pipeline.read import member_records, shard_bytes
+from beam_pipeline.read.example import Example
+from beam_pipeline.read.index_members import index_data_set
+from beam_pipeline.read.records import Records, open_records
+from beam_pipeline.recipe.recipe import Recipe
+from tests.read.members import make, write_shard
+
+NUMBER = FeatureSpec("number", "int64", (), INT64_LIST)
+TEXT = FeatureSpec("text", "string", (), BYTES_LIST)
+NOISE = FeatureSpec("noise", "int16", (100,), RAW)
+SIZES = (5, 1, 0, 9, 8)
+COUNT = sum(SIZES)
+COLUMNS = {
+    "number": np.arange(COUNT),
+    "text": [f"ü{k % 4}" for k in range(COUNT)],
+    "noise": np.random.default_rng(0).integers(-9999, 9999, (COUNT, 100), np.int16),
+}
+FORMS = {"one": 1, "three": 3, "whole": 100, "plain": None}
+
+
+@pytest.fixture(scope="module", params=list(FORMS))
+def folder(request, tmp_path_factory):
+    """The same examples: one a member, three, a member each shard; without GZIP."""
+    per_member = FORMS[request.param]
+    return numbered(tmp_path_factory.mktemp("records"), per_member)
+
+
+def numbered(root, per_member=1):
+    specs, splits = [NUMBER, TEXT, NOISE], {"train": SIZES, "test": (4,), "none": ()}
+    gzip = per_member is not None
+    return make(root, specs, COLUMNS, splits, per_member or 1, gzip=gzip)
+
+
+@pytest.fixture
+def plain_folder(tmp_path):
+    return numbered(tmp_path)
+
+
+def numbers(records):
+    return [int(example["number"]) for example in records]
+
+
+def check(example, number, kind=Example):
+    assert type(example) is kind
+    assert list(example) == ["number", "text", "noise"]
+    assert example["number"] == number
+    assert type(example["number"]) is np.int64
+    assert example["text"] == f"ü{number % 4}"
+    assert example["noise"].dtype == np.int16
+    assert np.array_equal(example["noise"], COLUMNS["noise"][number])
+    example["noise"][:] = 0  # it belongs to whoever read it
+
+
+def test_every_example_by_its_number(folder):
+    records = open_records(folder, "train")
+    assert len(records) == COUNT
+    for number in [*range(COUNT), 0, -1, -COUNT, np.int64(7)]:
+        check(records[number], number % COUNT)
+    for number in (COUNT, -COUNT - 1, 10**12):
+        with pytest.raises(IndexError, match=f"{number}, only {COUNT} examples"):
+            records[number]
+
+
+def test_iterating_is_in_the_order_on_disk(folder, monkeypatch):
+    records = open_records(folder, "train")
+    assert numbers(records) == list(range(COUNT))
+    monkeypatch.setattr("beam_pipeline.read.records.AHEAD_EXAMPLES", 4)
+    for number, example in enumerate(records):
+        check(example, number)
+    assert numbers(reversed(records)) == list(range(COUNT))[::-1]
+
+
+@given(st.data())
+def test_views_choose_as_numpy_does(folder, data):
+    records, expected = open_records(folder, "train"), np.arange(COUNT)
+    for _ in range(data.draw(st.integers(1, 3))):
+        count = len(expected)
+        bound = st.none() | st.integers(-count - 2, count + 2)
+        key = data.draw(
+            st.builds(slice, bound, bound, st.none() | st.sampled_from([-2, -1, 1, 3]))
+            | st.lists(st.booleans(), min_size=count, max_size=count).map(np.array)
+            | (
+                st.lists(st.integers(-count, count - 1), max_size=30)
+                if count
+                else st.just([])
+            )
+        )
+        picked = np.array(key, np.int64) if isinstance(key, list) else key
+        if isinstance(key, np.ndarray) and not count:
+            picked = key = slice(None)
+        records, expected = records[key], expected[picked]
+        assert isinstance(records, Records)
+        assert len(records) == len(expected)
+        assert records.numbers.tolist() == expected.tolist()
+    assert numbers(records) == expected.tolist()
+    every = records.read(range(len(records)))
+    assert every["number"].tolist() == expected.tolist()
+    assert np.array_equal(every["noise"], COLUMNS["noise"][expected])
+
+
+@given(st.lists(st.integers(-COUNT, COUNT - 1), max_size=60))
+def test_a_batch_is_in_the_order_asked_for(folder, wanted):
+    records = open_records(folder, "train")
+    batch = records.read(wanted)
+    assert list(batch) == ["number", "text", "noise"]
+    assert batch["number"].dtype == np.int64
+    assert batch["number"].tolist() == [k % COUNT for k in wanted]
+    assert batch["text"].dtype == object
+    assert batch["text"].tolist() == [f"ü{k % COUNT % 4}" for k in wanted]
+    assert batch["noise"].shape == (len(wanted), 100)
+    assert np.array_equal(batch["noise"], COLUMNS["noise"][wanted or []])
+    assert batch["noise"].flags.writeable
+    assert batch["number"].flags.writeable
+    for example, k in zip(records.__getitems__(wanted), wanted, strict=True):
+        check(example, k % COUNT, dict)
+
+
+def test_bad_keys_are_refused(plain_folder):
+    records = open_records(plain_folder, "train")
+    for key, match in [
+        ([0, COUNT], "no example 23"),
+        ([-COUNT - 1], "no example -24"),
+        ([True], r"a mask of shape \(1,\) for 23"),
+        ([0.5], "by a number, a slice"),
+        ("text", "not by 'text'"),
+        (1.0, "not by 1.0"),
+        ([[1]], "by a number, a slice"),
+    ]:
+        with pytest.raises(IndexError, match=match):
+            records[key]
+        with pytest.raises(IndexError, match=match):
+            records.read(key)
+    assert records[np.array(3)]["number"] == 3
+    assert records.read(slice(2, 4))["number"].tolist() == [2, 3]
+
+
+def test_splits_and_features_are_chosen_as_replay_does(plain_folder):
+    with pytest.raises(InputError, match="has the splits train, test, none"):
+        open_records(plain_folder)
+    with pytest.raises(InputError, match=r"no split 'tset'.*Did you mean 'test'"):
+        open_records(plain_folder, "tset")
+    with pytest.raises(InputError, match=r"no feature 'nose'.*Did you mean 'noise'"):
+        open_records(plain_folder, "test", ["nose"])
+    with pytest.raises(OptionError, match="features: must name at least one"):
+        open_records(plain_folder, "test", [])
+    some = open_records(plain_folder, "test", features=["noise"])
+    assert len(some) == 4
+    assert list(some[1]) == ["noise"]
+    assert list(some.features) == ["noise"]
+    assert list(some.read([1, 2])) == ["noise"]
+    assert list(open_records(plain_folder, "test", "text")[0]) == ["text"]
+    empty = open_records(plain_folder, "none")
+    assert (len(empty), list(empty)) == (0, [])
+    assert empty.read([])["noise"].shape == (0, 100)
+
+
+def test_what_records_say_of_themselves(plain_folder):
+    records = open_records(Path(plain_folder), "train")
+    assert records.split == "train"
+    assert records.folder == plain_folder
+    assert records.classes == ()
+    assert records.num_classes == 0
+    assert records.metadata.splits["train"].examples == COUNT
+    assert repr(records) == (
+        f"<Records: 23 examples of split train in {plain_folder}: number, text, noise>"
+    )
+    assert repr(records[:2]).startswith("<Records: 2 of 23 examples of split train")
+
+
+# Bad input.
+
+
+def test_without_a_data_set_or_an_index(plain_folder, tmp_path):
+    with pytest.raises(InputError, match="holds no finished data set"):
+        open_records(tmp_path / "nothing", "train")
+    Path(plain_folder, "members.index").unlink()
+    with pytest.raises(InputError, match=f"`audio-tfrecords index {plain_folder}`"):
+        open_records(plain_folder, "train")
+
+
+def edit(folder, name, change):
+    path = Path(folder, name)
+    metadata = json.loads(path.read_text())
+    change(metadata["splits"]["train"]["shards"])
+    path.write_text(json.dumps(metadata))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda shards: shards[1].update(file="x"), "lacks the shard x"),
+        (
+            lambda shards: shards[1].update(bytes=7),
+            "00001.*bytes .*metadata.json has 7",
+        ),
+        (lambda shards: shards[3].update(sha256="a"), "00003.*sha256"),
+        (lambda shards: shards[3].update(examples=3), "00003.*examples 9"),
+    ],
+)
+def test_an_index_that_does_not_fit_the_metadata(plain_folder, change, match):
+    edit(plain_folder, "metadata.json", change)
+    with pytest.raises(InputError, match=match) as caught:
+        open_records(plain_folder, "train")
+    assert "audio-tfrecords index" in str(caught.value)
+
+
+@pytest.mark.parametrize("counts", [[3, 1], [4], [3, 3, 3]])
+def test_an_index_whose_counts_are_wrong(plain_folder, counts):
+    metadata = Metadata.load(plain_folder)
+    (entry,) = metadata.splits["test"].shards
+    offsets = np.arange(len(counts)) * 10
+    given_ = (entry.file, entry.examples, entry.bytes, entry.sha256)
+    write_index(plain_folder, [ShardMembers(*given_, offsets, np.array(counts))])
+    if sum(counts) != 4:  # too many members
+        with pytest.raises(InputError, match="the members of the shard test/test-00"):
+            open_records(plain_folder, "test")
+        return
+    with pytest.raises(DamagedRecord, match=r"test-00000.*example"):
+        open_records(plain_folder, "test").read(range(4))
+
+
+def test_a_damaged_index(plain_folder):
+    Path(plain_folder, "members.index").write_bytes(b"ATFRMEM1 and no more")
+    with pytest.raises(InputError, match="is not an index of members"):
+        open_records(plain_folder, "train")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_damage_goes_unseen(form, tmp_path):
+    """Whatever byte of a shard changes, every example is right or an error."""
+    folder = numbered(tmp_path, FORMS[form])
+    records = open_records(folder, "test")
+    path = Path(folder, records.metadata.splits["test"].shards[0].file)
+    content, told = path.read_bytes(), list[tuple[int, DamagedRecord]]()
+    rng = np.random.default_rng(3)
+    places = [*range(20), *rng.integers(0, len(content), 200), len(content) - 1]
+    for place in map(int, places):
+        damaged = bytearray(content)
+        damaged[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged)
+        fresh = open_records(folder, "test")
+        for number in range(4):
+            try:
+                check(fresh[number], number)
+            except DamagedRecord as error:
+                told.append((number, error))
+    assert len(told) > 100
+    for number, error in told:
+        assert error.args[0] == str(path)
+        assert error.args[2] == number
+        assert isinstance(error, ValueError)
+    assert "cannot be read" in str(pickle.loads(pickle.dumps(DamagedRecord(*"abcd"))))
+
+
+def test_damage_names_the_file_the_offset_and_the_example(plain_folder):
+    records = open_records(plain_folder, "train")
+    shard = records.metadata.splits["train"].shards[3]
+    path = Path(plain_folder, shard.file)
+    offset = int(records._source.places.shards[3].offsets[4])
+    content = bytearray(path.read_bytes())
+    content[offset + 40] ^= 1
+    path.write_bytes(content)
+    records = open_records(plain_folder, "train")
+    with pytest.raises(
+        DamagedRecord, match=f"{path}: example 10, at byte {offset}, cannot be read"
+    ):
+        records.read(range(COUNT))
+    assert numbers(records[:10]) == list(range(10))
+    assert numbers(records[11:]) == list(range(11, COUNT))
+
+
+def test_an_example_of_another_type(plain_folder):
+    other = FeatureSpec("number", "float32", (), "float_list")
+    metadata = Metadata.load(plain_folder).to_json()
+    metadata["features"]["number"] = other.to_json()
+    Path(plain_folder, "metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(DamagedRecord, match="number is stored as int64_list, but"):
+        open_records(plain_folder, "train")[3]
+
+
+def test_a_shard_that_is_gone_or_has_another_size(plain_folder):
+    records = open_records(plain_folder, "train")
+    first, second, _, fourth, _ = records.metadata.splits["train"].shards
+    Path(plain_folder, first.file).unlink()
+    with pytest.raises(InputError, match=f"{first.file} cannot be read: .*No such"):
+        records[0]
+    with open(Path(plain_folder, second.file), "ab") as file:
+        file.write(b"more")
+    with pytest.raises(InputError, match=f"{second.file} is not the shard.*instead of"):
+        records[5]
+    assert records[6]["number"] == 6
+    with open(Path(plain_folder, fourth.file), "r+b") as file:
+        file.truncate(100)
+    with pytest.raises(InputError, match=f"{fourth.file}.*changed since"):
+        records[7]
+
+
+def test_another_process_rewrites_the_folder(plain_folder, monkeypatch):
+    """Files of the same names and sizes, with other examples in them."""
+    records = open_records(plain_folder, "test")
+    pickled = pickle.dumps(records)
+    assert records[1]["number"] == 1
+    monkeypatch.setitem(COLUMNS, "number", np.arange(COUNT)[::-1].copy())
+    numbered(plain_folder)
+    with pytest.raises(InputError, match=r"test-00000.*rewritten the data set"):
+        records[1]
+    with pytest.raises(InputError, match="is not the data set that was opened"):
+        pickle.loads(pickled)
+    assert open_records(plain_folder, "test")[1]["number"] == COUNT - 2
+
+
+def test_a_shard_that_is_first_read_after_the_folder_was_rewritten(plain_folder):
+    records = open_records(plain_folder, "train")
+    numbered(plain_folder)
+    with pytest.raises(InputError, match=r"train-00000.*metadata.json has changed"):
+        records[1]
+
+
+# Processes and threads.
+
+
+def test_pickled_records_are_the_same(folder):
+    records = open_records(folder, "train", ["number"])
+    for view in (records, records[3:9], records[[7, 7, 0]], records[::-2]):
+        same = pickle.loads(pickle.dumps(view))
+        assert list(same.features) == ["number"]
+        assert numbers(same) == numbers(view)
+    assert len(pickle.dumps(records)) < 500
+
+
+def test_threads_share_records(folder, monkeypatch):
+    """Few files open, few members kept, and eight threads that ask for all of them."""
+    monkeypatch.setattr(shard_bytes, "MOST_OPEN", 2)
+    monkeypatch.setattr(member_records, "KEPT_MEMBERS", 2)
+    records, problems = open_records(folder, "train"), []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        try:
+            for _ in range(40):
+                wanted = rng.integers(0, COUNT, 6)
+                batch = records.read(wanted)
+                assert np.array_equal(batch["noise"], COLUMNS["noise"][wanted])
+                check(records[int(wanted[0])], wanted[0])
+        except BaseException as error:
+            problems.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert problems == []
+
+
+def test_few_files_stay_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_bytes, "MOST_OPEN", 3)
+    sizes = {"train": (1,) * 20}
+    records = open_records(make(tmp_path, [NUMBER], COLUMNS, sizes))
+    before = len(os.listdir("/proc/self/fd"))
+    assert numbers(records) == list(range(20))
+    assert len(os.listdir("/proc/self/fd")) <= before + 3
+    del records
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def total(records):
+    return int(records.read(range(len(records)))["number"].sum())
+
+
+@pytest.mark.parametrize("form", ["one", "three"])
+def test_a_fork_in_the_middle_of_reading(form, tmp_path):
+    """While other threads hold the locks, and with files open."""
+    records = open_records(numbered(tmp_path, FORMS[form]), "train")
+    stop = threading.Event()
+
+    def read():
+        while not stop.is_set():
+            total(records)
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            for _ in range(10):
+                child = os.fork()
+                if child == 0:
+                    os._exit(0 if total(records) == sum(range(COUNT)) else 1)
+                assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_worker_processes(method, plain_folder):
+    records = open_records(plain_folder, "train")
+    with (
+        warnings.catch_warnings(),
+        multiprocessing.get_context(method).Pool(2) as pool,
+    ):
+        warnings.simplefilter("ignore", DeprecationWarning)
+        found = pool.map(total, [records, records[:3], records[[4, 4]]])
+    assert found == [sum(range(COUNT)), 3, 8]
+
+
+# Size and speed.
+
+
+def test_importing_is_light():
+    code = "import sys; from beam_pipeline import open_records; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    heavy = {"tensorflow", "apache_beam", "tfx_bsl", "pyarrow", "pandas", "scipy"}
+    assert heavy & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_a_million_examples_open_at_once(tmp_path, uneven):
+    shards, each = 100, 10_000
+    entries, members = [], []
+    for k in range(shards):
+        file = f"train/train-{k:05d}-of-{shards:05d}.tfrecord.gz"
+        entries.append(ShardEntry(file, each, each * 1000, "0" * 64))
+        counts = np.ones(each, np.int64)
+        if uneven:
+            counts = np.tile([1, 3], each // 4)
+        offsets = np.arange(len(counts)) * (each * 1000 // len(counts))
+        members.append(ShardMembers(file, each, each * 1000, "0" * 64, offsets, counts))
+    split = SplitEntry(shards * each, 1, 1.0, shards=tuple(entries))
+    metadata = Metadata(Recipe(win_len=1), {"number": NUMBER}, (), {"train": split})
+    Path(tmp_path, "metadata.json").write_text(json.dumps(metadata.to_json()))
+    write_index(str(tmp_path), members)
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    records = open_records(tmp_path)
+    assert len(records) == 1_000_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10
+    places = records._source.places
+    wanted = np.array([999_999, 0, 123_456])
+    for found in places.find(wanted):
+        (place,) = found.places
+        shard, position, span = places.find_one(int(wanted[place]))
+        assert (shard, [position]) == (found.shard, found.positions)
+        assert span == (
+            found.members[0],
+            found.starts[0],
+            found.stops[0] - found.starts[0],
+            found.firsts[0],
+            found.counts[0],
+        )
+        assert found.first + found.positions[0] == wanted[place]
+
+
+def test_neighbours_are_read_at_once(plain_folder, monkeypatch):
+    reads = []
+    pread = os.pread
+    monkeypatch.setattr(
+        os, "pread", lambda *args: reads.append(args[1:]) or pread(*args)
+    )
+    records = open_records(plain_folder, "train")
+    records.read(range(COUNT))
+    assert len(reads) == 4  # shards with examples
+    shards = [s for s in records.metadata.splits["train"].shards if s.examples]
+    assert sum(size for size, _ in reads) == sum(shard.bytes for shard in shards)
+    reads.clear()
+    monkeypatch.setattr(member_records, "LOCAL_GAP", 0)
+    open_records(plain_folder, "train").read([22, 15, 17, 16])
+    assert len(reads) == 2
+
+
+def test_a_member_of_several_examples_is_inflated_once(tmp_path, monkeypatch):
+    records = open_records(numbered(tmp_path, 3), "train")
+    inflated = []
+    inflate = member_records.inflate_member
+    monkeypatch.setattr(
+        member_records,
+        "inflate_member",
+        lambda *args: inflated.append(1) or inflate(*args),
+    )
+    for number in range(COUNT):
+        records[number]
+    assert len(inflated) == 2 + 1 + 3 + 3
+
+
+def test_members_of_several_records_without_gzip(tmp_path):
+    folder = numbered(tmp_path, None)
+    index = MemberIndex.load(folder)
+    members = []
+    for shard in index.shards.values():
+        offsets = np.array(shard.offsets[::3])
+        counts = np.minimum(3, shard.examples - 3 * np.arange(len(offsets)))
+        given_ = (shard.file, shard.examples, shard.bytes, shard.sha256)
+        members.append(ShardMembers(*given_, offsets, counts))
+    write_index(folder, members)
+    records = open_records(folder, "train")
+    for number, example in enumerate(records):
+        check(example, number)
+        check(records[number], number)
+
+
+def test_an_index_made_anew_opens(plain_folder, tmp_path):
+    copy = shutil.copytree(plain_folder, tmp_path / "copy")
+    (copy / "members.index").unlink()
+    assert index_data_set(str(copy)) == COUNT + 4
+    assert numbers(open_records(copy, "train")) == list(range(COUNT))
+    assert write_shard(copy, "x", []).examples == 0

@@ -1,0 +1,168 @@
+"""open_records over gs:// and s3://, against a store on loopback."""
+
+import os
+import pickle
+import signal
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from beam_pipeline.errors import DamagedRecord, InputError, StoreError
+from beam_pipeline.examples.spec import INT64_LIST, RAW, FeatureSpec
+from beam_pipeline.read.records import open_records
+from beam_pipeline.storage import files, object_store, store_ranges
+from tests.read.members import make
+
+COUNT = 40
+NUMBER = FeatureSpec("number", "int64", (), INT64_LIST)
+NOISE = FeatureSpec("noise", "int16", (300,), RAW)
+COLUMNS = {
+    "number": np.arange(COUNT),
+    "noise": np.random.default_rng(0).integers(-9999, 9999, (COUNT, 300), np.int16),
+}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    root = tmp_path_factory.mktemp("local")
+    return make(root, [NUMBER, NOISE], COLUMNS, {"records": (25, 15)})
+
+
+@pytest.fixture(params=["s3", "gs"])
+def folder(request, bucket, local):
+    """The data set in a store."""
+    folder = f"{request.param}://{bucket}/set"
+    upload(local, folder)
+    return folder
+
+
+def upload(local, folder):
+    for name in files.list_files(local):
+        files.write_bytes(files.join(folder, name), Path(local, name).read_bytes())
+
+
+def check(records, wanted):
+    batch = records.read(wanted)
+    assert batch["number"].tolist() == list(wanted)
+    assert np.array_equal(batch["noise"], COLUMNS["noise"][wanted])
+
+
+def test_neighbours_are_one_request(folder, proxy, monkeypatch):
+    records = open_records(folder)
+    proxy.reset()
+    check(records, range(COUNT))
+    assert proxy.count("GET") == len(proxy.requests) == 2
+    assert records[7]["number"] == 7
+    assert (
+        proxy.bytes_sent < 1.1 * files.size(f"{folder}/{shard_names(records)[0]}") * 2
+    )
+    assert [int(example["number"]) for example in records] == list(range(COUNT))
+    monkeypatch.setattr(records._source.reader, "gap", 0)
+    proxy.reset()
+    proxy.delay_s = 0.1
+    check(records, [39, 1, 11, 4, 25])
+    assert proxy.count("GET") == 5
+    assert proxy.at_once > 1
+
+
+def shard_names(records):
+    return [shard.file for shard in records.metadata.splits["records"].shards]
+
+
+def test_a_store_that_fails_for_a_while(folder, proxy):
+    records = open_records(folder)
+    proxy.refuse = 2
+    check(records, [3, 30])
+    proxy.cut = 1
+    check(records, [3, 30])
+    proxy.delay_s = 0.3
+    check(records, [5])
+
+
+def test_a_store_that_refuses(folder, proxy):
+    records = open_records(folder)
+    name = shard_names(records)[0]
+    proxy.deny = "/" + folder.partition("://")[2].partition("/")[0]
+    with pytest.raises(StoreError, match=f"{name}: the store refuses access"):
+        records[0]
+
+
+def test_what_is_not_there(folder, bucket):
+    scheme = folder.partition("://")[0]
+    with pytest.raises(InputError, match="holds no finished data set"):
+        open_records(f"{scheme}://{bucket}/nothing")
+    records = open_records(folder)
+    object_store.delete([f"{folder}/{shard_names(records)[0]}"])
+    with pytest.raises(InputError, match=r"00000-of-00002.*cannot be read: .*no such"):
+        records[0]
+    object_store.delete([f"{folder}/members.index"])
+    with pytest.raises(InputError, match=f"`audio-tfrecords index {folder}`"):
+        open_records(folder)
+
+
+def test_another_process_rewrites_the_folder(folder):
+    """With objects of the same size, which are seen by their tags."""
+    records = open_records(folder)
+    path = f"{folder}/{shard_names(records)[0]}"
+    assert records[3]["number"] == 3
+    content = bytearray(files.read_bytes(path))
+    content[4] ^= 1  # the time in the header of GZIP, which no reader looks at
+    files.write_bytes(path, bytes(content))
+    with pytest.raises(InputError, match=r"00000-of-00002.*changed since it was first"):
+        records[3]
+    files.write_bytes(path, bytes(content[:-1]))
+    with pytest.raises(InputError, match=r"00000-of-00002.*bytes instead of"):
+        open_records(folder)[3]
+
+
+def test_damage_in_a_store(folder):
+    records = open_records(folder)
+    path = f"{folder}/{shard_names(records)[1]}"
+    content = bytearray(files.read_bytes(path))
+    content[-10] ^= 1
+    files.write_bytes(path, bytes(content))
+    with pytest.raises(DamagedRecord, match=f"{path}: example 39, at byte"):
+        open_records(folder).read([38, 39])
+
+
+def in_child(work):
+    """Runs a function in a forked process; returns whether it did not raise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_after_reading(folder):
+    """The client does not survive it; a helper process reads for the child."""
+    records = open_records(folder)
+    check(records, [1, 2])
+    pickled = pickle.dumps(records[10:20])
+
+    def work():
+        assert object_store.was_forked()
+        check(records, [39, 0, 5])
+        assert [int(e["number"]) for e in pickle.loads(pickled)] == [*range(10, 20)]
+        with pytest.raises(StoreError, match=r"before a fork.*Start processes with"):
+            files.size(folder)
+        with pytest.raises(FileNotFoundError):
+            store_ranges.read_whole(f"{folder}/nothing")
+        helper = store_ranges._helper(os.getpid())
+        helper._process.kill()
+        helper._process.wait()
+        with pytest.raises(StoreError, match=r"it has ended.*'spawn'"):
+            records[0]
+
+    assert in_child(work)
+    assert in_child(lambda: in_child(lambda: check(records, [4])) or os._exit(1))
+    check(records, [3])

@@ -1,0 +1,185 @@
+"""records.table(), where() and of_clip() against the examples themselves."""
+
+import numpy as np
+import pytest
+
+from beam_pipeline import Metadata, convert, open_records, record, record_examples
+from beam_pipeline.errors import InputError, OptionError
+from tests.raising import raises
+from tests.sounds import RATE, write_corpus
+
+WIN_LEN = 500
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two splits with copies; windows are padded, quiet ones are left out."""
+    base = tmp_path_factory.mktemp("table")
+    sounds = write_corpus(base / "in", clips=5)
+    lines = [f"{name},{i},{i / 4},{name[:3]}" for i, name in enumerate(sounds)]
+    (base / "in" / "list.csv").write_text(
+        "\n".join(["path,number,snr,class", *lines]) + "\n"
+    )
+    record(
+        str(base / "in" / "list.csv"), str(base / "out"), win_len=WIN_LEN, hop=400,
+        tail="pad", keep="energy(above_db=-10.85)", splits="train=.6,test=.4",
+        copies=1, augment="random_gain(low_db=-3)", elements_per_file=7,
+        label_from="class", columns="number,snr",
+    )  # fmt: skip
+    return str(base / "out")
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_table_says_what_the_examples_are(folder, split):
+    records = open_records(folder, split)
+    entry = Metadata.load(folder).splits[split]
+    table = records.table().to_pandas()
+    assert len(table) == entry.examples + entry.left_out
+    assert (table["left_out"] == "keep").sum() == entry.left_out > 0
+    assert set(table["split"]) == {split}
+    held = table[table["left_out"].isna()]
+    assert held["record"].tolist() == list(range(len(records)))
+    places = [(s.file, i) for s in entry.shards for i in range(s.examples)]
+    assert list(zip(held["shard"], held["position"], strict=True)) == places
+    for (_, row), example in zip(held.iterrows(), records, strict=True):
+        assert row["path"] == example["filepath"]
+        assert row["class"] == example["class"]
+        assert row["clip"] == example["index"]
+        assert row["copy"] == example.get("copy", 0)
+        assert row["sample_rate_hz"] == example["fs"] == RATE
+        assert row["start_s"] == example["win_start_idx"] / RATE
+        assert row["end_s"] == row["start_s"] + row["valid_frames"] / RATE
+        assert row["number"] == example["number"]
+        assert row["snr"] == example["snr"]
+        signal = example["signal"]
+        assert not signal[row["valid_frames"] :].any()
+        if row["copy"] == 0:
+            level = 10 * np.log10((signal.astype(np.float64) ** 2).mean())
+            assert row["level_db"] == pytest.approx(level, abs=0.006)
+    out = table[~table["left_out"].isna()]
+    assert (out["level_db"] <= -10.8).all()
+    assert out[["record", "shard", "position"]].isna().all(axis=None)
+
+
+def test_conditions_choose_what_pandas_chooses(folder):
+    records = open_records(folder, "train")
+    table = records.table().to_pandas()
+    held = table[table["left_out"].isna()].reset_index()
+    for condition, met in [
+        ("class == 'owl'", held["class"] == "owl"),
+        ("class == 'owl' and snr > 2", (held["class"] == "owl") & (held["snr"] > 2)),
+        ("`class` in ['owl', 'cat']", held["class"].isin(["owl", "cat"])),
+        ("class not in ['owl']", held["class"] != "owl"),
+        ("'dog_1' in path or copy != 0",
+         held["path"].str.contains("dog_1") | (held["copy"] != 0)),
+        ("not (end_s - start_s < 500 / 8000)",
+         ~(held["end_s"] - held["start_s"] < 500 / 8000)),
+        ("1 <= number <= 3", held["number"].between(1, 3)),
+        ("group is None", held["group"].isna()),
+        ("group is not None", ~held["group"].isna()),
+        ("group == 'x'", held["number"] < 0),
+        ("not group == 'x'", held["number"] < 0),  # null is neither
+        ("True", held["number"] >= 0),
+        ("-number > -2 * 1 + 0", held["number"] < 2),
+    ]:  # fmt: skip
+        chosen = records.where(condition)
+        assert chosen.numbers.tolist() == np.flatnonzero(met).tolist(), condition
+        assert chosen.table()["record"].to_pylist() == chosen.numbers.tolist()
+
+
+def test_views_narrow_down(folder):
+    records = open_records(folder, "train")[::-1]
+    owls = records.where("class == 'owl'").where("copy == 0")
+    assert {e["class"] for e in owls} == {"owl"}
+    assert owls.numbers.tolist() == sorted(owls.numbers, reverse=True)
+    path = owls[0]["filepath"]
+    clip = owls.of_clip(path)
+    assert {e["filepath"] for e in clip} == {path}
+    assert len(clip) == len(owls.where(f"path == {path!r}")) > 1
+    assert len(owls.where("copy == 1")) == 0
+    assert owls.where("copy == 1").table().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "facts"),
+    [
+        ("clas == 'owl'", ["clas", "level_db", "mean class?"]),
+        ("class = 'owl'", ["cannot be read"]),
+        ("class", ["true or false"]),
+        ("copy + 1", ["true or false"]),
+        ("level_db > 'loud'", ["cannot be computed"]),
+        ("class in ('a', 1)", ["cannot be computed"]),
+        ("path.upper() == 'A'", ["upper"]),
+        ("[1][0] == 1", ["[1][0]"]),
+        ("copy is 1", ["is"]),
+        ("1 in path", ["list after `in`"]),
+        ("(lambda: 1)()", ["lambda"]),
+        ("", ["cannot be read"]),
+        (3, ["text"]),
+    ],
+)
+def test_wrong_conditions(folder, condition, facts):
+    with raises(OptionError, naming=["condition", *facts]):
+        open_records(folder, "train").where(condition)
+
+
+def test_an_unknown_clip(folder):
+    with raises(InputError, naming=["cat_77.wav", ".wav"]):
+        open_records(folder, "test").of_clip("cat_77.wav")
+
+
+def test_windows_that_could_not_be_made(tmp_path):
+    write_corpus(tmp_path / "in", clips=2)
+    record(str(tmp_path / "in"), str(tmp_path / "all"), win_len=WIN_LEN)
+    failing = {"signal": "identity()", "x": "tests.read.test_window_table:fail"}
+    record(str(tmp_path / "in"), str(tmp_path / "some"), win_len=WIN_LEN,
+           features=failing, max_rejected="100%")  # fmt: skip
+    expected = open_records(str(tmp_path / "all")).table().to_pandas()
+    table = open_records(str(tmp_path / "some")).table().to_pandas()
+    assert len(table) == len(expected)
+    assert table["start_s"].tolist() == expected["start_s"].tolist()
+    assert table["level_db"].tolist() == expected["level_db"].tolist()
+    lost = table["left_out"] == "rejected"
+    assert 0 < lost.sum() < len(table)
+    assert lost.sum() == len(table) - len(open_records(str(tmp_path / "some")))
+
+
+def fail(windows):
+    """A transform that cannot take a loud first sample; silence is no problem."""
+    if (windows[:, 0] > 0.4).any():
+        raise ValueError("too loud")
+    return windows[:, 0]
+
+
+def test_a_converted_data_set_keeps_its_table(folder, tmp_path):
+    convert(folder, tmp_path / "new", num_shards=1, features=["signal"], workers=1)
+    old, new = (open_records(f, "train").table() for f in (folder, tmp_path / "new"))
+    assert new.drop_columns(["shard", "position"]).equals(
+        old.drop_columns(["shard", "position"])
+    )
+    assert new["position"].equals(new["record"])
+
+
+def test_other_data_have_places_only(tmp_path):
+    folder = record_examples(
+        [{"x": i} for i in range(3)], tmp_path, elements_per_file=2
+    )
+    table = open_records(folder).table()
+    assert table.column_names == ["record", "split", "shard", "position"]
+    assert table["position"].to_pylist() == [0, 1, 0]
+    assert open_records(folder).where("position == 1").numbers.tolist() == [1]
+    with raises(InputError, naming=["audio files"]):
+        open_records(folder).of_clip("x")
+
+
+@pytest.mark.parametrize("name", ["windows.parquet", "manifest.parquet"])
+def test_files_of_another_data_set_are_refused(folder, tmp_path, name):
+    write_corpus(tmp_path / "in", clips=1)
+    for out, win_len in (("a", 500), ("b", 300)):
+        record(str(tmp_path / "in"), str(tmp_path / out), win_len=win_len)
+    (tmp_path / "b" / name).replace(tmp_path / "a" / name)
+    with raises(InputError, naming=["windows.parquet"]):
+        open_records(str(tmp_path / "a")).table()
+    (tmp_path / "a" / "windows.parquet").unlink()
+    with raises(InputError, naming=["windows.parquet", "earlier version"]):
+        open_records(str(tmp_path / "a")).table()
