@@ -22,7 +22,11 @@ setup(
     packages=find_packages(include=["beam_pipeline*"]),
     package_data={
         "beam_pipeline": ["py.typed"],
-        "beam_pipeline.dataset": ["metadata.schema.json", "elements.schema.json"],
+        "beam_pipeline.dataset": [
+            "metadata.schema.json",
+            "elements.schema.json",
+            "members.schema.json",
+        ],
     },
     python_requires=">=3.10",
     install_requires=[
@@ -49,6 +53,13 @@ setup(
         "gcp": ["apache-beam[gcp]>=2.77"],  # Dataflow
         "aws": ["boto3>=1.34"],  # credentials in the files of the AWS command line
         "plot": ["matplotlib>=3.8"],  # show --plot
+        "torch": [
+            "torch>=2.4",  # DataLoader, and Records.to_torch
+            "torchdata>=0.11",  # StatefulDataLoader, which restarts in mid-epoch
+        ],
+        "grain": ["grain>=0.2.12"],  # MapDataset.source
+        "jax": ["jax>=0.4.34"],  # Records.to_jax
+        "huggingface": ["datasets>=4.3"],  # Records.to_datasets
         "dev": [
             "apache-beam[gcp]>=2.77",  # the real runner of Dataflow
             "boto3>=1.34",  # an independent client of S3

@@ -318,6 +318,8 @@ VALUES = {
     "elements_per_file": (["1000"], ["0"]),
     "shard_bytes": (["134217728", "128MiB", "1GB", "64 kB", "5b"], ["128 MX", "big"]),
     "num_shards": (["8"], ["0", "eight"]),
+    "member_bytes": (["16384", "1MiB"], ["big"]),
+    "compression": (["gzip", "none"], ["zip"]),
     "num_elems": (["100"], ["all"]),
     "order": (["shuffled", "listed"], ["random"]),
     "seed": (["0", "-7", "42"], ["x", "1.5"]),

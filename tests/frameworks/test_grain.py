@@ -1,0 +1,93 @@
+"""Grain: Records are a source of its data sets and of its DataLoader."""
+
+import numpy as np
+import pytest
+
+from tests.frameworks.conftest import COUNT, need, numbers_on_disk
+
+grain = need("grain")
+from absl import flags  # noqa: E402
+
+
+def numbers_of(batches):
+    return [batch["number"].tolist() for batch in batches]
+
+
+def pipeline(records):
+    return (
+        grain.MapDataset.source(records)
+        .seed(4)
+        .shuffle()
+        .repeat(2)
+        .batch(4)
+        .to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=4))
+    )
+
+
+def test_records_are_a_source(records):
+    source = grain.MapDataset.source(records)
+    assert len(source) == COUNT
+    np.testing.assert_array_equal(source[7]["x"], records[7]["x"])
+    assert source[COUNT + 3]["number"] == records[3]["number"]  # repeated
+
+
+def test_batches_are_stacked(records):
+    batch = grain.MapDataset.source(records).batch(5)[1]
+    assert type(batch) is dict
+    numbers = numbers_on_disk(records)[5:10]
+    assert batch["number"].tolist() == numbers
+    assert batch["text"].tolist() == [f"ä{number}" for number in numbers]
+    for row, example in enumerate(records[5:10]):
+        assert batch["x"].dtype == np.float32
+        np.testing.assert_array_equal(batch["x"][row], example["x"])
+        np.testing.assert_array_equal(batch["complex"][row], example["complex"])
+
+
+def test_shuffled(records):
+    batches = numbers_of(pipeline(records))
+    flat = [number for numbers in batches for number in numbers]
+    assert sorted(flat[:COUNT]) == sorted(flat[COUNT:]) == list(range(COUNT))
+    assert flat[:COUNT] not in (flat[COUNT:], numbers_on_disk(records))
+
+
+def test_many_are_read_at_once(records):
+    source = grain.MapDataset.source(records)
+    assert source._getitems([4, 1])[0]["number"] == records[4]["number"]
+    sliced = grain.MapDataset.source(records).slice(slice(10, 20, 2))
+    assert [e["number"] for e in sliced] == numbers_on_disk(records)[10:20:2]
+
+
+@pytest.mark.parametrize("steps", [0, 3, 12, 13, 24])
+def test_a_checkpoint_restores(records, steps):
+    wanted = numbers_of(pipeline(records))
+    iterator = iter(pipeline(records))
+    got = numbers_of(next(iterator) for _ in range(steps))
+    state = iterator.get_state()
+    iterator = iter(pipeline(records))
+    iterator.set_state(state)
+    assert got + numbers_of(iterator) == wanted
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_data_loader(records, workers):
+    flags.FLAGS(["grain"])  # its worker processes read flags, as absl.app.run sets them
+
+    def make():
+        return grain.DataLoader(
+            data_source=records,
+            sampler=grain.samplers.IndexSampler(
+                COUNT, num_epochs=1, shuffle=True, seed=3
+            ),
+            operations=[grain.transforms.Batch(4)],
+            worker_count=workers,
+        )
+
+    iterator = iter(make())
+    first = numbers_of(next(iterator) for _ in range(5))
+    state = iterator.get_state()
+    rest = numbers_of(iterator)
+    numbers = [number for batch in first + rest for number in batch]
+    assert sorted(numbers) == list(range(COUNT))
+    iterator = iter(make())
+    iterator.set_state(state)
+    assert numbers_of(iterator) == rest

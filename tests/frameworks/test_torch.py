@@ -1,0 +1,259 @@
+"""PyTorch: its DataLoader over Records, and batches of tensors."""
+
+import pickle
+import warnings
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from beam_pipeline.errors import InputError, OptionError
+from tests.frameworks.conftest import COUNT, need, numbers_on_disk
+
+torch = need("torch")
+need("torchdata")
+from torch.utils.data import DataLoader  # noqa: E402
+from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
+
+from beam_pipeline.read.torch_batches import find_rank  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def no_warnings():
+    """Of read-only arrays, for example, or of forks with threads."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "'set_vital' is deprecated")  # torchdata
+        yield
+
+
+def numbers_of(batches):
+    return [batch["number"].tolist() for batch in batches]
+
+
+def flat(lists):
+    return [number for numbers in lists for number in numbers]
+
+
+def assert_equals(batch, records):
+    """Each row of a batch of tensors is the example of its number."""
+    numbers = batch["number"].tolist()
+    assert batch["text"] == [f"ä{number}" for number in numbers]
+    place = {number: at for at, number in enumerate(numbers_on_disk(records))}
+    for row, number in enumerate(numbers):
+        example = records[place[number]]
+        assert set(batch) == set(example)
+        for name, value in example.items():
+            if name != "text":
+                got = batch[name][row].numpy()
+                assert got.dtype == value.dtype
+                np.testing.assert_array_equal(got, value)
+
+
+@pytest.mark.parametrize("method", [None, "fork", "spawn"])
+def test_a_data_loader_over_records(records, method):
+    # Each spawned worker imports PyTorch, which takes seconds.
+    count = 1 if method == "spawn" else 2
+    workers = {"num_workers": count, "multiprocessing_context": method}
+    workers = workers if method else {}
+    loader = DataLoader(records, shuffle=True, batch_size=8, **workers)
+    assert len(loader) == -(-COUNT // 8)
+    batches = list(loader)
+    assert sorted(flat(numbers_of(batches))) == list(range(COUNT))
+    assert flat(numbers_of(batches)) != numbers_on_disk(records)
+    assert_equals(batches[0], records)
+    assert type(batches[0]["x"]) is torch.Tensor
+    batches[0]["x"] += 1  # belongs to the caller
+
+
+def test_a_data_loader_over_a_view(records):
+    loader = DataLoader(records[10:20], batch_size=4)
+    assert flat(numbers_of(loader)) == numbers_on_disk(records)[10:20]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("shuffle", ["global", "shards", False])
+def test_an_epoch_has_every_example_once(records, workers, shuffle):
+    dataset = records.to_torch(4, shuffle=shuffle, seed=3)
+    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
+    first = list(loader)
+    assert sorted(flat(numbers_of(first))) == list(range(COUNT))
+    assert_equals(first[1], records)
+    second = flat(numbers_of(loader))  # another order
+    assert sorted(second) == list(range(COUNT))
+    assert (second != flat(numbers_of(first))) == bool(shuffle)
+
+
+def test_each_pass_is_the_next_epoch_of_batches(records):
+    dataset = records.to_torch(4, shuffle="global", seed=3)
+    same = records.batches(4, shuffle="global", seed=3)
+    for epoch in range(3):
+        assert dataset.epoch == epoch
+        assert numbers_of(DataLoader(dataset, batch_size=None)) == numbers_of(same)
+    dataset.set_epoch(1)
+    again = records.batches(4, shuffle="global", seed=3, epoch=1)
+    assert numbers_of(DataLoader(dataset, batch_size=None)) == numbers_of(again)
+
+
+@pytest.mark.parametrize(
+    ("method", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
+)
+def test_workers_stay_in_the_same_epoch(records, persistent, method):
+    dataset = records.to_torch(3, shuffle="global")
+    count = 1 if method == "spawn" else 2
+    loader = DataLoader(
+        dataset, batch_size=None, num_workers=count, persistent_workers=persistent,
+        multiprocessing_context=method,
+    )  # fmt: skip
+    passes = [flat(numbers_of(loader)) for _ in range(2)]
+    assert all(sorted(numbers) == list(range(COUNT)) for numbers in passes)
+    assert passes[0] != passes[1]
+    assert dataset.epoch == 2
+    dataset.set_epoch(0)
+    assert flat(numbers_of(loader)) == passes[0]
+
+
+def test_a_pass_that_was_left_early_is_repeated(records):
+    dataset = records.to_torch(4, shuffle="global")
+    loader = DataLoader(dataset, batch_size=None, num_workers=2)
+    for _, _batch in zip(range(11), loader, strict=False):
+        pass
+    del _batch
+    first = numbers_of(loader)
+    assert sorted(flat(first)) == list(range(COUNT))
+    dataset.set_epoch(0)
+    assert numbers_of(loader) == first
+
+
+def test_ranks_and_workers_share_the_examples(records, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    seen = Counter()
+    for rank in range(3):
+        monkeypatch.setenv("RANK", str(rank))
+        dataset = records.to_torch(4, shuffle="global")
+        loader = DataLoader(dataset, batch_size=None, num_workers=2)
+        seen.update(flat(numbers_of(loader)))
+    assert seen == Counter(range(COUNT))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_all_ranks_give_the_same_number_of_whole_batches(records, workers):
+    # 49 examples for 3 ranks: 16, 16 and 17, and for 6 workers: 8 or 9.
+    counts = set()
+    for rank in range(3):
+        dataset = records[:49].to_torch(8, drop_remainder=True, rank=(rank, 3))
+        batches = list(DataLoader(dataset, batch_size=None, num_workers=workers))
+        assert {len(batch["number"]) for batch in batches} == {8}
+        counts.add(len(batches))
+        assert dataset.epoch == 1
+    assert counts == {2}
+    dataset = records[:17].to_torch(9, drop_remainder=True, rank=(1, 2))
+    assert list(dataset) == []  # the other one has 8
+
+
+def test_the_rank_is_that_of_torch_distributed(records, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
+    try:
+        assert find_rank() == (0, 1)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert find_rank() == (0, 3)
+
+
+@pytest.mark.parametrize(("rank", "world"), [("3", "3"), ("x", "2"), ("-1", "2")])
+def test_a_wrong_rank(records, monkeypatch, rank, world):
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", world)
+    with pytest.raises(OptionError, match="WORLD_SIZE"):
+        records.to_torch(4)
+
+
+def test_endless(records):
+    dataset = records.to_torch(16, shuffle="global", repeat=True)
+    loader = iter(DataLoader(dataset, batch_size=None, num_workers=2))
+    seen = Counter(flat(numbers_of(next(loader) for _ in range(8 * 4))))
+    del loader
+    assert min(seen[number] for number in range(COUNT)) >= 7
+
+
+def test_features_of_varying_shape_are_lists(everything):
+    (batch,) = everything.to_torch(COUNT)
+    for row, number in enumerate(batch["number"].tolist()):
+        assert batch["list"][row].tolist() == list(range(number % 4))
+        value = batch["maybe"][row]
+        assert value is None if number % 3 == 0 else value == number
+
+
+def test_normalised(sounds):
+    (batch,) = sounds.to_torch(len(sounds), normalize=True)
+    assert abs(float(batch["log_mel"].mean())) < 0.01
+    assert batch["class"][0] in sounds.classes
+
+
+def test_arguments_are_checked_at_once(records):
+    with pytest.raises(OptionError, match="shuffle"):
+        records.to_torch(4, shuffle="sometimes")
+    with pytest.raises(OptionError, match="batch_size"):
+        records.to_torch(0)
+
+
+def test_pickled(records):
+    dataset = pickle.loads(pickle.dumps(records.to_torch(4, shuffle="global")))
+    assert numbers_of(dataset) == numbers_of(records.to_torch(4, shuffle="global"))
+
+
+# States
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("steps", [0, 1, 6, 12, 13])
+def test_a_state_continues_at_the_next_example(records, workers, steps):
+    def make():
+        dataset = records.to_torch(4, shuffle="global", seed=5)
+        return StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
+
+    straight = make()
+    wanted = numbers_of(straight) + numbers_of(straight)
+    loader = make()
+    batches = iter(loader)
+    got = numbers_of(next(batches) for _ in range(steps))
+    state = loader.state_dict()
+    del batches
+    loader = make()
+    loader.load_state_dict(state)
+    got += numbers_of(loader)
+    if len(got) < len(wanted):
+        got += numbers_of(loader)
+    assert got == wanted
+
+
+def test_a_state_of_another_order_is_refused(records):
+    dataset = records.to_torch(4, shuffle="global", seed=5)
+    batches = iter(dataset)
+    next(batches)
+    state = batches.state_dict()
+    other = iter(records.to_torch(4, shuffle="global", seed=6))
+    with pytest.raises(InputError, match="seed is 5 in the state, but 6 here"):
+        other.load_state_dict(state)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_shuffled_stateful_loader_over_records(records, workers):
+    def make():
+        generator = torch.Generator().manual_seed(7)
+        return StatefulDataLoader(
+            records, 4, shuffle=True, num_workers=workers, generator=generator
+        )
+
+    wanted = numbers_of(make())
+    loader = make()
+    batches = iter(loader)
+    got = numbers_of(next(batches) for _ in range(5))
+    state = loader.state_dict()
+    del batches
+    loader = make()
+    loader.load_state_dict(state)
+    assert got + numbers_of(loader) == wanted
