@@ -2,6 +2,7 @@
 
     python -m tests.benchmarks [--data DIR] [--only signal,memory] [--runs 3]
     python -m tests.benchmarks seeds      against older libraries; see seeds.py
+    python -m tests.benchmarks readers    reading, against others; see readers.py
 
 Every measurement is a fresh process that prints one line of JSON. Rows that are
 compared alternate, the medians make one Markdown table. Machines differ and are busy
@@ -11,82 +12,31 @@ at times: only the ratios within one table mean something.
 import argparse
 import importlib
 import json
-import os
-import resource
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
-# This process stays small and imports nothing big: on Linux a child's peak memory
-# starts at that of its parent.
-ROOT = Path(__file__).parents[2]
-DATA = Path(tempfile.gettempdir(), "audio-tfrecords-benchmarks")
+from tests.benchmarks.measuring import (
+    DATA,
+    Row,
+    Watch,
+    measure,
+    median_of,
+    run_case,
+    run_module,
+)
+
+# This process imports nothing big: on Linux a child's peak memory starts at its own.
+MODULE = "tests.benchmarks"
 WIN_LEN = 16000
 LOG_MEL = {"log_mel": "log_mel(n_fft=1024,hop=256,n_mels=64)"}
 BATCH = 64
 EPOCHS = 5
-LIMIT_S = 3600
-NOT_AVAILABLE = "not available"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: what is run, and whether the others refer to it."""
-
-    name: str
-    case: str
-    arguments: dict = field(default_factory=dict)
-    reference: bool = False
-
 
 # The cases, each run in a process of its own. They return what is known beyond time
 # and memory.
-
-
-class Watch:
-    """Takes the time of a `with` block and the peak memory before and after it."""
-
-    def __enter__(self):
-        self.imports_mb = peak_mb()
-        self.cpu_seconds = -cpu_seconds()
-        self.seconds = -time.perf_counter()
-        return self
-
-    def __exit__(self, *error):
-        self.seconds += time.perf_counter()
-        self.cpu_seconds += cpu_seconds()
-        self.peak_mb = peak_mb()
-
-    def result(self, **more):
-        return {
-            "seconds": round(self.seconds, 3),
-            "cpu_s": round(self.cpu_seconds, 2),
-            "peak_mb": round(self.peak_mb),
-            "imports_mb": round(self.imports_mb),
-            **more,
-        }
-
-
-def peak_mb():
-    """Return the peak of the largest of this process and its ended children, in MB."""
-    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
-    return max(usage.ru_maxrss for usage in usages()) / unit
-
-
-def cpu_seconds():
-    """Return the time that all cores spent on this process and its ended children."""
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages())
-
-
-def usages():
-    """Return the resources used by this process and by its ended children."""
-    both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return [resource.getrusage(who) for who in both]
 
 
 def run_baseline(output, *, job, corpus):
@@ -187,17 +137,6 @@ CASES = {
     "read_by_hand": read_by_hand,
     "read_ours": read_ours,
 }
-
-
-def run_case(case, output, arguments):
-    """Run one case in this process and print its result as one line of JSON."""
-    try:
-        result = CASES[case](output, **arguments)
-    except ImportError as error:
-        if not (error.name or "").startswith("beam_pipeline"):
-            raise
-        result = {"error": NOT_AVAILABLE}
-    print("\n" + json.dumps(result))
 
 
 # The table.
@@ -354,55 +293,20 @@ class Bench:
         for row in (ours, loop):
             output = Path(self._records.name, row.case)
             output.mkdir()
-            result = self.measure(row, str(output))
+            result = measure(MODULE, row, str(output))
             if "error" not in result:
                 return str(output / "records" if row is ours else output)
         raise RuntimeError(f"nothing to read: {loop.name} {result['error']}")
 
-    def measure(self, row, output):
-        """Return what a row's case prints when it is run in a process of its own."""
-        words = ["--case", row.case, output, json.dumps(row.arguments)]
-        try:
-            done = run_module("tests.benchmarks", *words)
-        except subprocess.TimeoutExpired:
-            return {"error": f"not done after {LIMIT_S} s"}
-        lines = done.stdout.strip().splitlines()
-        if done.returncode == 0 and lines:
-            return json.loads(lines[-1])
-        reason = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        return {"error": f"failed: {reason[-1][:100]}"}
-
     def measure_fresh(self, row):
-        """The same, with an output folder that is deleted afterwards."""
+        """Return the result of a row, whose output is deleted afterwards."""
         with tempfile.TemporaryDirectory(dir=self.data) as output:
-            return self.measure(row, output)
+            return measure(MODULE, row, output)
 
     def close(self):
         """Delete what was recorded."""
         if self._records is not None:
             self._records.cleanup()
-
-
-def run_module(name, *words):
-    """Run one of our modules, with one thread for each linear algebra library."""
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return subprocess.run(
-        [sys.executable, "-m", name, *map(str, words)],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **one_thread},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
-
-
-def median_of(results):
-    """Return the medians of several results of one row, or the first error."""
-    for result in results:
-        if "error" in result:
-            return result
-    keys = results[0]
-    return {key: statistics.median(result[key] for result in results) for key in keys}
 
 
 def table(group, rows, results):
@@ -443,8 +347,8 @@ plain Beam, the loop, the shortest file, `import apache_beam`, one worker, the b
 def main(argv=None):
     """Run the wanted groups and print one table."""
     words = sys.argv[1:] if argv is None else argv
-    if words[:1] == ["seeds"]:
-        importlib.import_module("tests.benchmarks.seeds").main(words[1:])
+    if words[:1] in (["seeds"], ["readers"]):
+        importlib.import_module(f"tests.benchmarks.{words[0]}").main(words[1:])
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=DATA, help="where corpora and outputs lie")
@@ -459,8 +363,7 @@ def main(argv=None):
     parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.case:
-        case, output, arguments = options.case
-        run_case(case, output, json.loads(arguments))
+        run_case(CASES, options.case)
         return
     groups = options.only.split(",")
     for name in groups:

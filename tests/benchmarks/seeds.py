@@ -13,23 +13,14 @@ import csv
 import gzip
 import importlib
 import json
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from tests.benchmarks.__main__ import (
-    DATA,
-    LIMIT_S,
-    NOT_AVAILABLE,
-    Row,
-    Watch,
-    median_of,
-    run_module,
-)
+from tests.benchmarks.measuring import DATA, Row, Watch, measure, median_of, run_case
 
 # This process imports nothing big: on Linux a child's peak memory starts at its own.
+MODULE = "tests.benchmarks.seeds"
 WIN_LEN = 32768
 POOL = 64
 SCALARS_PER_SIGNAL = 10
@@ -177,17 +168,6 @@ CASES = {
 }
 
 
-def run_case(case, output, arguments):
-    """Run one case in this process and print its result as one line of JSON."""
-    try:
-        result = CASES[case](output, **arguments)
-    except ImportError as error:
-        if not (error.name or "").startswith("beam_pipeline"):
-            raise
-        result = {"error": NOT_AVAILABLE}
-    print("\n" + json.dumps(result))
-
-
 # The groups: rows, and the number of records that each must write.
 
 
@@ -225,24 +205,6 @@ GROUPS = {
     "examples": lambda options: example_rows(options, *DOCUMENT_CHUNKS),
     "large": lambda options: example_rows(options, *LARGE_CHUNKS),
 }
-
-
-def measure(row, data):
-    """Return what a row's case prints in a fresh process, and the process' time."""
-    with tempfile.TemporaryDirectory(dir=data) as output:
-        began = time.perf_counter()
-        words = ["--case", row.case, f"{output}/out", json.dumps(row.arguments)]
-        try:
-            done = run_module("tests.benchmarks.seeds", *words)
-        except subprocess.TimeoutExpired:
-            return {"error": f"not done after {LIMIT_S} s"}
-        seconds = time.perf_counter() - began
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
-        reason = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        return {"error": f"failed: {reason[-1][:200]}"}
-    result = json.loads(lines[-1])
-    return result if "error" in result else {**result, "process_s": round(seconds, 2)}
 
 
 QUANTITIES = (
@@ -290,8 +252,7 @@ def main(argv=None):
     parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.case:
-        case, output, arguments = options.case
-        run_case(case, output, json.loads(arguments))
+        run_case(CASES, options.case)
         return
     groups = options.only.split(",")
     for name in groups:
@@ -308,7 +269,8 @@ def main(argv=None):
         for run in range(options.runs):
             pairs = list(zip(rows, results, strict=True))
             for row, so_far in pairs if run % 2 == 0 else reversed(pairs):
-                so_far.append(measure(row, options.data))
+                with tempfile.TemporaryDirectory(dir=options.data) as output:
+                    so_far.append(measure(MODULE, row, f"{output}/out"))
                 line = f"{group} | {row.name} | {json.dumps(so_far[-1])}"
                 print(line, file=sys.stderr, flush=True)
         lines += table(group, rows, [median_of(several) for several in results], wanted)
