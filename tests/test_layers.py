@@ -19,7 +19,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 # one floor do not know each other.
 FLOORS = [
     "errors",
-    "hashing seconds",
+    "freed_memory hashing seconds",
     "storage audio transforms",
     "recipe",
     "inputs",
@@ -42,25 +42,29 @@ NEVER = {("run", "read")}
 HOMES = {
     "apache_beam": "pipeline run dofns [api] [storage.beam_filesystem] [run.engine] "
     "[run.preflight]",
-    "tensorflow": "read.replay read.choices read.shard_streams read.parse_examples "
-    "read.parse_elements read.original_records elements.tensors "
-    "elements.record_dataset conversion.replay_files tf_dataset "
-    "tfrecorder.streaming [tfrecorder.factory] [examples.feature_description] "
-    "[read.show]",
-    "obstore": "[storage.object_store] [storage.credentials]",
+    "tensorflow": "read.replay read.global_order read.mixed_replay "
+    "read.shard_streams read.parse_examples read.parse_elements "
+    "read.original_records elements.tensors elements.record_dataset "
+    "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
+    "[examples.feature_description] [read.mixing] [read.show]",
+    "obstore": "[storage.object_store] [storage.credentials] [storage.store_ranges]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
-    "pyarrow": "[storage.files] [dataset.manifest] [read.audit]",
-    "isal": "storage.tfrecord dataset.manifest write.exact_sums",
+    "pyarrow": "[storage.files] [dataset.manifest] [dataset.window_table] [read.audit] "
+    "[read.conditions] [read.window_table]",
+    "isal": "storage.gzip_members dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
-    "threadpoolctl": "transforms.describe pipeline.stages pipeline.parts_graph "
-    "run.parts dofns.step",
+    "threadpoolctl": "transforms.describe pipeline.one_thread run.parts",
     "tqdm": "[cli.progress_bar] [elements.writing]",
-    "PIL": "[examples.images]",
+    "PIL": "[examples.images] [read.example_view]",
+    "datasets": "read.hugging_face [read.framework_methods]",
+    "jax": "read.jax_batches",
+    "keras": "read.keras_batches",
+    "torch": "read.torch_batches",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms [read.similarity] [transforms.filters]",
 }
