@@ -59,7 +59,15 @@ same_bytes() {
   rm -rf "$out"
   submit_and_wait || return
   seconds=$((SECONDS - began))
-  diff -rq "$expected" "$out"
+  same_folders "$expected" "$out"
+}
+
+# same_folders EXPECTED FOUND: names what differs, down to the members of shards.
+same_folders() {
+  diff -rq "$1" "$2" || {
+    "$python" launch/engines/differences.py "$1" "$2"
+    return 1
+  }
 }
 
 submit_and_wait() {
@@ -103,7 +111,7 @@ killed_in_the_middle() {
   fi
   how+=" ($kept of $shards shards kept)"
   echo "  $how"
-  [ "$kept" -lt $shards ] && diff -rq "$expected" "$out" || return
+  [ "$kept" -lt $shards ] && same_folders "$expected" "$out" || return
   # The shards that were finished are still the files that they were.
   (cd "$out" && stat -c '%i %n' -- *.gz) | sort >"$out.after"
   [ -z "$(comm -23 "$out.kept" "$out.after")" ]
@@ -131,7 +139,7 @@ record_toys() {
     >"$toys/$1.log" 2>&1 || { tail -n 5 "$toys/$1.log" && return 1; }
 }
 
-same_toys() { record_toys out "$@" && diff -r "$toys/expected" "$toys/out"; }
+same_toys() { record_toys out "$@" && same_folders "$toys/expected" "$toys/out"; }
 
 same_toys_if_killed() {
   local recording
@@ -139,7 +147,7 @@ same_toys_if_killed() {
   record_toys out "${@:2}" &
   recording=$!
   within 120 some_toys && kill -9 "$("$1")" || return
-  wait $recording && diff -r "$toys/expected" "$toys/out"
+  wait $recording && same_folders "$toys/expected" "$toys/out"
 }
 
 some_toys() { [ "$(find "$toys/out/script/_work/receipts" -type f | wc -l)" -ge 3 ]; }
