@@ -11,7 +11,7 @@ import struct
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -49,7 +49,11 @@ def is_compressed(file: str) -> bool:
 
 def masked_crc32c(data: bytes) -> int:
     """Returns the checksum that TFRecord stores for ``data``."""
-    crc: int = google_crc32c.value(data)
+    return int(_mask(google_crc32c.value(data)))
+
+
+def _mask(crc: Any) -> Any:
+    """Returns a checksum, or an array of them (uint32), as TFRecord stores it."""
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
@@ -87,8 +91,7 @@ def frame_rows(rows: npt.NDArray[np.uint8]) -> FramedRecords:
     count, length = rows.shape
     data, value = rows.tobytes(), google_crc32c.value
     crcs = [value(data[i : i + length]) for i in range(0, len(data), length)]
-    crc = np.array(crcs, np.uint32)
-    masked = (crc >> np.uint32(15) | crc << np.uint32(17)) + np.uint32(_MASK_DELTA)
+    masked = _mask(np.array(crcs, np.uint32))
     header = np.frombuffer(_frame_header(length), np.uint8)
     framed = np.empty((count, length + FRAME_BYTES), np.uint8)
     framed[:, : len(header)] = header
@@ -121,8 +124,7 @@ def record_data(buffer: bytes, start: int) -> tuple[int, int]:
         raise ValueError("the record ends early")
     # The checksum takes no memoryview, and a slice would be a copy.
     crc = int(google_crc32c.value(np.frombuffer(buffer, np.uint8, length, at)))
-    masked = ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
-    if int.from_bytes(buffer[end : end + 4], "little") != masked:
+    if int.from_bytes(buffer[end : end + 4], "little") != _mask(crc):
         raise ValueError("the checksum of the data is wrong")
     return at, end
 
