@@ -193,6 +193,12 @@ def sounds(tmp_path_factory, frozen) -> Path:
         "1\t2026-05-01.wav\t1.5\t1.5\t2.75\tsnapper\n"
         "2\t2026-05-02.wav\t4\t13\t14.5\tgrunt\n"
     )
+    record_for_pages(folder)
+    return folder
+
+
+def record_for_pages(folder):
+    """Records `folder/sounds` as the pages on reading expect it."""
     beam_pipeline.record(
         folder / "sounds", folder / "records",
         win_seconds=0.5, splits="train=.6,eval=.2,test=.2", stratify=True,
@@ -201,7 +207,6 @@ def sounds(tmp_path_factory, frozen) -> Path:
             "signal": "identity()",
         },
     )  # fmt: skip
-    return folder
 
 
 class Page:

@@ -32,13 +32,7 @@ def make_dataset(records: Any, options: Mapping[str, Any]) -> datasets.Dataset:
     """Returns a ``datasets.Dataset``, whose Arrow files are in its cache."""
     return datasets.Dataset.from_generator(
         read_pieces,
-        features=features_of(records.features, records.classes),
-        gen_kwargs={
-            "records": records,
-            "pieces": pieces_of(len(records)),
-            "order": (False, 0, 0),
-        },
-        split=datasets.NamedSplit(records.split),
+        **_generator_of(records, (False, 0, 0)),
         fingerprint=fingerprint_of(records),
         **options,
     )
@@ -50,14 +44,21 @@ def make_stream(
     """Returns a ``datasets.IterableDataset``, which reads what is asked for."""
     return datasets.IterableDataset.from_generator(
         read_pieces,
-        features=features_of(records.features, records.classes),
-        gen_kwargs={
+        **_generator_of(records, (check_shuffle(shuffle), seed, epoch)),
+    )
+
+
+def _generator_of(records: Any, order: tuple[Any, int, int]) -> dict[str, Any]:
+    """Returns the arguments for a dataset that :func:`read_pieces` gives."""
+    return {
+        "features": features_of(records.features, records.classes),
+        "gen_kwargs": {
             "records": records,
             "pieces": pieces_of(len(records)),
-            "order": (check_shuffle(shuffle), seed, epoch),
+            "order": order,
         },
-        split=datasets.NamedSplit(records.split),
-    )
+        "split": datasets.NamedSplit(records.split),
+    }
 
 
 def pieces_of(count: int) -> list[tuple[int, int]]:

@@ -62,10 +62,12 @@ same_bytes() {
   same_folders "$expected" "$out"
 }
 
-# same_folders EXPECTED FOUND: names what differs, down to the members of shards.
+# same_folders EXPECTED FOUND: names what differs, down to the members of shards, and says
+# whether one of the two is damaged.
 same_folders() {
   diff -rq "$1" "$2" || {
     "$python" launch/engines/differences.py "$1" "$2"
+    find "$1" "$2" -name metadata.json -printf '%h\n' | xargs -n 1 "$tool" verify
     return 1
   }
 }

@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from beam_pipeline import record
 from launch.synthesise import write_clips
 from tests.frameworks.conftest import need_installed
+from tests.test_docs import record_for_pages
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,14 +25,7 @@ print("done")
 def test_the_blocks_run(tmp_path):
     need_installed("torch", "torchdata", "datasets", "keras", "grain", "jax")
     write_clips(tmp_path / "sounds", clips_per_class=8, seconds=2)
-    record(
-        tmp_path / "sounds", tmp_path / "records",
-        win_seconds=0.5, splits="train=.6,eval=.2,test=.2", stratify=True,
-        features={
-            "log_mel": "log_mel(n_fft=512,hop=256,n_mels=32)",
-            "signal": "identity()",
-        },
-    )  # fmt: skip
+    record_for_pages(tmp_path)
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "USE_TF": "0",
         "USE_JAX": "0", "KERAS_BACKEND": "jax",
