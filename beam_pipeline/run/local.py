@@ -51,6 +51,8 @@ from beam_pipeline.write.counters import ProcessCounter
 
 # Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0
+# The memory of a smaller plan is not worth the time of collecting it.
+MANY_CLIPS = 10_000
 
 
 def run_local(
@@ -75,8 +77,9 @@ def run_local(
     """
     with phase_folder(job) as folder:
         plan_phase(job, folder)
-        give_back_memory()
         summary: PlanSummary = next(stored(folder, "summary"))
+        if summary.listing.clips >= MANY_CLIPS:
+            give_back_memory()
         totals = totals_of(summary)
         writers = writers_for(summary, workers)
         shared = multiprocessing.RawArray("d", 2 * writers)
