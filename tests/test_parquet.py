@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import record
+from beam_pipeline.dataset.manifest import equal_manifests
 from beam_pipeline.inputs.tables import column_types, open_table, read_rows
 from beam_pipeline.read.audit import audit, find_overlaps, read_clips
 from beam_pipeline.storage import files
@@ -73,6 +74,12 @@ def test_manifests_are_read_by_the_calling_thread(tmp_path, threads):
 @pytest.mark.parametrize("read", [find_overlaps, audit])
 def test_data_sets_are_read_by_the_calling_thread(records, threads, read):
     read(records)
+    assert threads == {threading.get_ident()}
+
+
+def test_manifests_are_compared_by_the_calling_thread(records, threads):
+    path = str(records / "manifest.parquet")
+    assert equal_manifests(path, path)
     assert threads == {threading.get_ident()}
 
 

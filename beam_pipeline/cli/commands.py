@@ -10,6 +10,7 @@ import contextlib
 import functools
 import itertools
 import json
+import os
 import re
 import sys
 import time
@@ -62,6 +63,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.api import record, write_template
     from beam_pipeline.run.engine import quiet_beam
 
+    _search_here()
     template = _beam_option(beam_args, "--template_location")
     if template is not None:
         with contextlib.nullcontext() if args.debug else quiet_beam():
@@ -126,6 +128,7 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.recipe.canonical import split_options
     from beam_pipeline.run.engine import quiet_beam
 
+    _search_here()
     options = given_options(args)
     with contextlib.nullcontext() if args.debug else quiet_beam():
         summary, rejects = plan(args.input, **options)
@@ -254,6 +257,7 @@ def run_transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             "must both be at least 1",
             (args.win_len, args.sample_rate),
         )
+    _search_here()
     window = args.sample_rate, args.win_len
     entries = list_some(args.steps, *window) if args.steps else list_all(*window)
     print(describe_steps(list(entries)))
@@ -278,6 +282,13 @@ def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
                 update(progress.examples, progress.seconds)
     print(f"{args.run_folder}: complete")
     return 0
+
+
+def _search_here() -> None:
+    """Lets a recipe of the user name modules in the current folder."""
+    from beam_pipeline.transforms.own_modules import search_last
+
+    search_last(os.getcwd())
 
 
 def _no_beam_args(command: str, beam_args: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ Each command imports what it needs when it runs, so ``--help`` prints at once.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,9 +29,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     ======  ====================================================
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # User-defined transforms may be in the current folder, as with ``python -m``.
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     ours, beam_args = _split_at_dashes(arguments)
     args = parse_flags(ours)
     try:

@@ -165,10 +165,8 @@ def equal_manifests(path: str, other: str) -> bool:
 
 
 def _read_manifest(path: str) -> Any:
-    import pyarrow.parquet as pq
-
-    with files.open_read(path) as file:
-        table = pq.read_table(file)
+    with files.open_parquet(path) as parquet:
+        table = parquet.read(use_threads=False)
     return table.drop_columns(
         [n for n in _FINGERPRINT_FIELDS if n in table.schema.names]
     )

@@ -17,7 +17,6 @@ import ast
 import contextlib
 import dataclasses
 import functools
-import importlib
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from beam_pipeline.errors import RecipeError, did_you_mean
 from beam_pipeline.transforms.augment import AUGMENTATIONS, Augmentation
 from beam_pipeline.transforms.base import Chain, Identity, Transform
 from beam_pipeline.transforms.catalogue import BUILT_IN, ON_FEATURES, SIGNAL_TO_SIGNAL
+from beam_pipeline.transforms.own_modules import import_own
 from beam_pipeline.transforms.selection import SELECTIONS, Selection
 from beam_pipeline.transforms.streams import STREAM_STEPS
 
@@ -362,7 +362,7 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
             expression,
         )
     try:
-        target: Any = importlib.import_module(module_name)
+        target: Any = import_own(module_name)
     except Exception as error:  # the module's own code may raise anything
         raise RecipeError(
             kind.field,

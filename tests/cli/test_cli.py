@@ -418,3 +418,51 @@ def test_convert_spells_options_as_flags(
         assert status == 2
         assert_names(capsys.readouterr().err, *facts)
         assert not (tmp_path / "new").exists()
+
+
+HOSTILE = (
+    "numpy", "isal", "soundfile", "pyarrow", "google_crc32c", "threadpoolctl", "scipy",
+    "tensorflow", "apache_beam", "matplotlib", "obstore", "tqdm", "json", "colorsys",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        [Path(sys.executable).with_name("audio-tfrecords")],
+        [sys.executable, "-m", "beam_pipeline"],
+    ],
+    ids=["script", "module"],
+)
+def test_modules_in_the_current_folder_never_run(
+    recorded: Path, tmp_path: Path, program: list
+) -> None:
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    for name in HOSTILE:
+        (hostile / f"{name}.py").write_text("print('it runs')\nraise SystemExit(99)\n")
+    for arguments in (
+        ["show", recorded, "-n", "1"],
+        ["verify", recorded],
+        ["audit", recorded],
+        ["status", recorded],
+        ["index", recorded],
+        ["transforms", "fft"],
+        ["plan", "--input", tmp_path / "in", "--win-len", "500"],
+    ):
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        result = subprocess.run(
+            [*program, *map(str, arguments)],
+            capture_output=True, text=True, check=False, cwd=hostile, env=environment,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        assert "it runs" not in result.stdout
+
+
+def test_installed_modules_come_before_those_in_the_current_folder(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "numpy.py").write_text("def halve(windows):\n    return windows / 2\n")
+    result = run("transforms", "numpy:halve", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "numpy has no halve" in result.stderr
