@@ -224,6 +224,7 @@ def _commit(
         shard.seen,
         members_text(shard),
         rows_text(shard),
+        shard.crc32c,
     )
     files.move(shard.path, prefix + info.file)
     Metrics.counter(COUNTERS, "shards").inc()
@@ -235,12 +236,17 @@ def _commit(
 
 
 def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | None:
-    """Returns the receipt of this very shard; None if no run has finished it."""
+    """Returns the receipt of this very shard; None if no run has finished it.
+
+    The file must still have the bytes that were written, by their checksum.
+    """
     path = receipt_path(shard.name, work_folder)
     try:
         values = json.loads(files.read_bytes(path))
         info = ShardInfo(Shard(**values.pop("shard")), **values)
     except (FileNotFoundError, ValueError):  # no receipt, or one that was cut off
         return None
-    whole = info.shard == shard and files.size(prefix + info.file) == info.bytes
-    return info if whole else None
+    target = prefix + info.file
+    if info.shard != shard or files.size(target) != info.bytes:
+        return None
+    return info if files.crc32c_of(target) == info.crc32c else None

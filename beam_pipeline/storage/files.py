@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
+import google_crc32c
+
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
@@ -216,6 +218,15 @@ def concatenate(paths: Iterable[str], draft: str) -> tuple[int, str]:
                     sha256.update(block)
                     size += len(block)
     return size, sha256.hexdigest()
+
+
+def crc32c_of(path: str) -> int:
+    """Returns the CRC-32C of a file's bytes."""
+    crc = 0
+    with open_read(path) as reader:
+        while block := reader.read(1 << 20):
+            crc = google_crc32c.extend(crc, block)
+    return crc
 
 
 def exists(path: str) -> bool:

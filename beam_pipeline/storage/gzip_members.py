@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+import google_crc32c
 from isal import igzip, igzip_lib, isal_zlib
 
 # This level of ISA-L compresses float audio and spectra as well as the other levels,
@@ -30,6 +31,7 @@ class _HashingWriter:
         self._file = file
         self._sha256 = hashlib.sha256()
         self.bytes_written = 0
+        self.crc32c = 0  # of the bytes written to ``file``
 
     def sha256(self) -> str:
         """Returns the SHA-256 of the bytes written to ``file``, in hexadecimal."""
@@ -46,6 +48,7 @@ class _HashingWriter:
         if data:
             self._file.write(data)
             self._sha256.update(data)
+            self.crc32c = google_crc32c.extend(self.crc32c, data)
             self.bytes_written += len(data)
 
 

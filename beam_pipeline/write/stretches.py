@@ -9,7 +9,6 @@ same bytes however it was written.
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -80,6 +79,7 @@ class StretchFile:
     path: str
     bytes: int
     sha256: str
+    crc32c: int
     members: Sequence[_Member]
     rows: Sequence[WindowRows]
 
@@ -165,6 +165,7 @@ class Stretch:
             self.path,
             self._writer.bytes_written,
             self._writer.sha256(),
+            self._writer.crc32c,
             self._members,
             self._rows,
         )
@@ -205,7 +206,7 @@ def join_stretches(stretches: Iterable[StretchFile], draft: str) -> StretchFile:
             f"Shard {shard.name} got {end} of {shard.examples} records. The runner "
             "lost records. Run the job again."
         )
-    size, sha256, members = _join_members(ordered, draft)
+    writer, members = _join_members(ordered, draft)
     return StretchFile(
         shard,
         0,
@@ -214,8 +215,9 @@ def join_stretches(stretches: Iterable[StretchFile], draft: str) -> StretchFile:
         sum(some.left_out for some in ordered),
         functools.reduce(merge_observations, (some.seen for some in ordered)),
         draft,
-        size,
-        sha256,
+        writer.bytes_written,
+        writer.sha256(),
+        writer.crc32c,
         members,
         [rows for some in ordered for rows in some.rows],
     )
@@ -223,30 +225,26 @@ def join_stretches(stretches: Iterable[StretchFile], draft: str) -> StretchFile:
 
 def _join_members(
     ordered: Sequence[StretchFile], draft: str
-) -> tuple[int, str, list[_Member]]:
-    """Writes the members in their order; returns bytes, SHA-256 and members."""
-    sha256, size = hashlib.sha256(), 0
+) -> tuple[MemberWriter, list[_Member]]:
+    """Writes the members in their order; returns their writer, and them."""
+    compressed = is_compressed(draft)
     joined: list[_Member] = []
-    with open(draft, "wb") as writer:
+    with open(draft, "wb") as file:
+        writer = MemberWriter(file, compressed=False)  # they are compressed
         numbered = groupby(_read_members(ordered), key=lambda found: found[0].number)
         for number, found in numbered:
             members, contents = zip(*found, strict=True)
             content = contents[0]
-            if len(contents) > 1 and is_compressed(draft):
+            if len(contents) > 1 and compressed:
                 content = compress_member(b"".join(map(inflate_member, contents)))
             elif len(contents) > 1:
                 content = b"".join(contents)
             records = sum(member.records for member in members)
-            joined.append(_Member(number, len(content), records))
-            writer.write(content)
-            sha256.update(content)
-            size += len(content)
-        if not joined and is_compressed(draft):
-            content = compress_member(b"")  # every window was lost or left out
-            writer.write(content)
-            sha256.update(content)
-            size = len(content)
-    return size, sha256.hexdigest(), joined
+            joined.append(_Member(number, writer.write_member(content), records))
+        if not joined and compressed:
+            # Every window was lost or left out.
+            writer.write_member(compress_member(b""))
+    return writer, joined
 
 
 def _read_members(ordered: Sequence[StretchFile]) -> Iterator[tuple[_Member, bytes]]:

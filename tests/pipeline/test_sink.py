@@ -330,7 +330,7 @@ def test_a_block_beyond_the_end_of_its_shard_is_an_error(tmp_path):
 
 
 def part(shard, position, span, path="nowhere"):
-    return StretchFile(shard, position, span, span, 0, None, path, 0, "", [], [])
+    return StretchFile(shard, position, span, span, 0, None, path, 0, "", 0, [], [])
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_a_receipt_is_of_exactly_one_shard(tmp_path, change):
     assert find_finished(shard._replace(**change), *places) is None
 
 
-@pytest.mark.parametrize("change", ["gone", "cut", "longer", "no receipt"])
+@pytest.mark.parametrize("change", ["gone", "cut", "longer", "altered", "no receipt"])
 def test_a_receipt_without_its_file_counts_for_nothing(tmp_path, change):
     shard, info, places = finish_one(tmp_path)
     path = tmp_path / "out" / info.file
@@ -400,6 +400,10 @@ def test_a_receipt_without_its_file_counts_for_nothing(tmp_path, change):
         path.unlink()
     elif change == "cut":
         path.write_bytes(path.read_bytes()[:-1])
+    elif change == "altered":
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
     elif change == "longer":
         path.write_bytes(path.read_bytes() + b"\0")
     else:
