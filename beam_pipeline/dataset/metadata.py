@@ -254,7 +254,7 @@ class Metadata:
             return cls._elements_from_json(values)
         if values.get("format_version") != FORMAT_VERSION:
             raise InputError(
-                f"{METADATA} has format version {values.get('format_version')!r}, but "
+                f"it has format version {values.get('format_version')!r}, but "
                 f"the installed {DISTRIBUTION} reads only format versions "
                 f"{FORMAT_VERSION} and {ELEMENTS_VERSION}. Install a version of "
                 f"{DISTRIBUTION} that reads it."
@@ -296,6 +296,8 @@ class Metadata:
         """
         try:
             return cls.from_json(json.loads(text))
+        except InputError as error:  # it does not know the file
+            raise InputError(f"{where}: {error}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{where} is not the metadata of a data set: {error!r}. Restore the "

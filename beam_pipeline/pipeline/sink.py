@@ -19,6 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline.dataset.work_folder import PARTS, receipt_path
 from beam_pipeline.plan.shards import Shard, ShardInfo
+from beam_pipeline.recipe.values import check_whole
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import GzipWriter
 from beam_pipeline.storage.tfrecord import frame_record
@@ -101,6 +102,8 @@ compression_type, triggering_frequency
         member_bytes: int | None = None,
     ):
         beam.PTransform.__init__(self)
+        if member_bytes is not None:
+            check_whole("member_bytes", member_bytes)
         self._sink = _Sink(
             file_path_prefix,
             coder,

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import InputError
+from beam_pipeline.read.choices import check_number
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.read_ahead import Batch, Submit, Task, read_ahead
 from beam_pipeline.read.sizes import READ_AHEAD_BYTES
@@ -106,11 +107,18 @@ class BatchIteration(ABC):
         InputError
             If the state is of another order or data set; it names what differs.
         """
-        lacking = object()
+        if not isinstance(state, Mapping):
+            raise InputError(
+                f"A state is what `state_dict()` returned, and not {state!r}."
+            )
+        identity = self._identity()
+        lacking = [name for name in identity if name not in state]
+        if lacking:
+            raise InputError(f"The state is damaged: it lacks {', '.join(lacking)}.")
         differ = [
-            f"{name} is {state.get(name)!r} in the state, but {value!r} here"
-            for name, value in self._identity().items()
-            if state.get(name, lacking) != value
+            f"{name} is {state[name]!r} in the state, but {value!r} here"
+            for name, value in identity.items()
+            if state[name] != value
         ]
         if differ:
             raise InputError(
@@ -126,11 +134,7 @@ def check_threads(threads: int | None) -> int:
     """Returns the number of threads; by default, one for each usable core."""
     if threads is None:
         return usable_cores()
-    if isinstance(threads, bool) or threads < 0:
-        raise OptionError(
-            "threads", "must be at least 0, which reads in the caller", threads
-        )
-    return int(threads)
+    return check_number("threads", threads)
 
 
 def state_number(state: Mapping[str, Any], name: str, most: int | None = None) -> int:

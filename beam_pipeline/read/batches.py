@@ -11,7 +11,7 @@ from typing import Any
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.batch_iteration import BatchIteration, State, state_number
-from beam_pipeline.read.choices import check_values
+from beam_pipeline.read.choices import check_number, check_values
 from beam_pipeline.read.orders import Shuffle, check_shuffle
 from beam_pipeline.read.read_ahead import Batch, Submit, Task
 from beam_pipeline.read.source_reader import Reading, Source, SourceReader
@@ -79,9 +79,8 @@ class Batches(BatchIteration):
         repeat: bool = False,
         threads: int | None = None,
     ):
+        check_number("batch_size", batch_size, 1)
         check_values(batch_size, drop_remainder, False, False, shard, normalize)
-        if epoch < 0:
-            raise OptionError("epoch", "must be at least 0", epoch)
         if not isinstance(repeat, bool):
             raise OptionError(
                 "repeat",
@@ -90,14 +89,14 @@ class Batches(BatchIteration):
             )
         self._batch_size = int(batch_size)
         self._shuffle = check_shuffle(shuffle)
-        self._seed = int(seed)
+        self._seed = check_number("seed", seed, None)
         self._shard = None if shard is None else (int(shard[0]), int(shard[1]))
         self._drop_remainder = drop_remainder
         self._repeat = repeat
         self._reader = SourceReader(
             records, self._shuffle, self._seed, self._shard, normalize
         )
-        state = {"epoch": int(epoch), "position": 0}
+        state = {"epoch": check_number("epoch", epoch), "position": 0}
         super().__init__(state, threads, self._batch_size * self._reader.read_bytes)
 
     def __len__(self) -> int:
@@ -151,7 +150,11 @@ class Batches(BatchIteration):
 
     def _checked(self, state: Mapping[str, Any]) -> State:
         most = max(self._reader.examples - 1, 0)
-        return {
-            "epoch": state_number(state, "epoch"),
-            "position": state_number(state, "position", most),
-        }
+        epoch = state_number(state, "epoch")
+        position = state_number(state, "position", most)
+        if position % self._batch_size:
+            raise InputError(
+                f"The state is damaged: position is {position}, but batches begin at "
+                f"multiples of {self._batch_size}."
+            )
+        return {"epoch": epoch, "position": position}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,24 +38,45 @@ def check_values(
     normalize: bool | Sequence[str],
 ) -> None:
     """Raises :class:`OptionError` if an argument has a wrong value."""
-    if batch_size is not None and batch_size < 1:
-        raise OptionError("batch_size", "must be at least 1", batch_size)
+    if batch_size is not None:
+        check_number("batch_size", batch_size, 1)
+    if not isinstance(drop_remainder, bool):
+        raise OptionError("drop_remainder", "must be True or False", drop_remainder)
     if drop_remainder and batch_size is None:
         raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
-    if shuffle != "global" and (isinstance(shuffle, str) or shuffle < 0):
+    if not (shuffle == "global" or isinstance(shuffle, bool) or _is_size(shuffle, 0)):
         raise OptionError(
             "shuffle", "must be True, False, a buffer size or 'global'", shuffle
         )
-    if not isinstance(repeat, bool) and repeat < 1:
+    if not (isinstance(repeat, bool) or _is_size(repeat, 1)):
         raise OptionError("repeat", "must be True, False or a number of passes", repeat)
-    if shard is not None and not (len(shard) == 2 and 0 <= shard[0] < shard[1]):
-        raise OptionError(
-            "shard", "must be (index, count) with 0 <= index < count", shard
-        )
+    if shard is not None:
+        check_shard("shard", shard)
     if not isinstance(normalize, bool | Sequence):
         raise OptionError(
             "normalize", "must be True, False or names of features", normalize
         )
+
+
+def check_shard(name: str, shard: Any) -> None:
+    """Raises :class:`OptionError` unless it is ``(index, count)`` of a share."""
+    is_pair = isinstance(shard, Sequence) and len(shard) == 2
+    if not (is_pair and _is_size(shard[0], 0) and _is_size(shard[1], shard[0] + 1)):
+        raise OptionError(name, "must be (index, count) with 0 <= index < count", shard)
+
+
+def check_number(name: str, value: Any, least: int | None = 0) -> int:
+    """Returns an integer, or raises :class:`OptionError`: no integer, or too small."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise OptionError(name, "must be a whole number", value)
+    if least is not None and int(value) < least:
+        raise OptionError(name, f"must be at least {least}", value)
+    return int(value)
+
+
+def _is_size(value: Any, least: int) -> bool:
+    is_number = isinstance(value, Integral) and not isinstance(value, bool)
+    return is_number and bool(value >= least)
 
 
 def choose_split(metadata: Metadata, split: str | None) -> SplitEntry:
@@ -239,6 +261,8 @@ def choose_scales(
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     """Raises InputError if a name is not known; suggests the closest."""
     names = list(known)
+    if not isinstance(name, str):
+        raise OptionError(kind, f"must be the name of a {kind}", name)
     if name not in names:
         close = did_you_mean(name, names)
         hint = f" Did you mean {close!r}?" if close else ""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,7 +15,7 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import text_key
 from beam_pipeline.read.batch_iteration import BatchIteration, State, state_number
 from beam_pipeline.read.batch_rows import gather
-from beam_pipeline.read.choices import check_values
+from beam_pipeline.read.choices import check_number, check_values
 from beam_pipeline.read.draws import Draws, Ends, Integers
 from beam_pipeline.read.orders import Shuffle, check_shuffle
 from beam_pipeline.read.read_ahead import Batch, Submit, Task
@@ -73,14 +73,16 @@ def mix(
     OptionError
         If an argument has a wrong value.
     """
-    pairs = list(sources.items() if isinstance(sources, Mapping) else sources)
-    if not pairs:
-        raise OptionError("sources", "must hold at least one", sources)
+    pairs = _pairs_of(sources)
     if ends not in get_args(Ends):
         raise OptionError("ends", "must be 'repeat', 'stop' or 'leave'", ends)
-    for _, weight in pairs:
-        if not (isinstance(weight, int | float) and 0 < weight < math.inf):
-            raise OptionError("sources", "weights must be positive numbers", weight)
+    seed = check_number("seed", seed, None)
+    are_open = all(isinstance(source, Records) for source, _ in pairs)
+    for name, value in (("split", split), ("features", features)):
+        if are_open and value is not None:
+            raise OptionError(
+                name, "is for folders; choose it with `open_records` for Records", value
+            )
     opened = [
         open_records(source, split, features)
         if isinstance(source, str | os.PathLike)
@@ -92,6 +94,29 @@ def mix(
             raise InputError(f"{records.folder} has no examples to mix.")
         check_agreement(opened[0], records)
     return Mixed(opened, [float(weight) for _, weight in pairs], seed, ends)
+
+
+def _pairs_of(sources: Any) -> list[tuple[Folder | Records, float]]:
+    """Returns the sources and their weights; raises OptionError if they are neither."""
+    problem = "must be a dict or pairs of a folder, or Records, and its weight"
+    if isinstance(sources, Mapping):
+        pairs = list(sources.items())
+    elif isinstance(sources, Sequence) and not isinstance(sources, str | Records):
+        pairs = list(sources)
+    else:
+        raise OptionError("sources", problem, sources)
+    if not pairs:
+        raise OptionError("sources", "must hold at least one", sources)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise OptionError("sources", problem, pair)
+        source, weight = pair
+        if not isinstance(source, str | os.PathLike | Records):
+            raise OptionError("sources", problem, source)
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not (is_number and 0 < weight <= sys.float_info.max):
+            raise OptionError("sources", "weights must be positive numbers", weight)
+    return pairs
 
 
 def check_agreement(one: Records, other: Records) -> None:
@@ -140,7 +165,7 @@ class Mixed:
         ends: Ends,
     ):
         self.sources, self.weights = list(sources), list(weights)
-        self.seed, self.ends = int(seed), ends
+        self.seed, self.ends = seed, ends
 
     def __repr__(self) -> str:
         total = sum(self.weights)
@@ -225,6 +250,7 @@ class MixedBatches(BatchIteration):
         normalize: bool | Sequence[str],
         threads: int | None,
     ):
+        check_number("batch_size", batch_size, 1)
         check_values(batch_size, drop_remainder, False, False, shard, normalize)
         self._mixed = mixed
         self._batch_size = int(batch_size)

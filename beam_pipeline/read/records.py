@@ -168,6 +168,8 @@ class Records(FrameworkMethods, Sequence[Example]):
             number = operator.index(key)
         except TypeError:
             return Records(self._source, self._chosen(key))
+        if isinstance(key, bool):
+            return Records(self._source, self._chosen(key))  # a mask, and not 1
         length = len(self)
         if not -length <= number < length:
             raise self._no_example(number)
@@ -339,15 +341,17 @@ class Records(FrameworkMethods, Sequence[Example]):
         if chosen.dtype == bool:
             if chosen.shape != (len(self),):
                 raise IndexError(
-                    f"a mask of shape {chosen.shape} for {len(self)} examples"
+                    f"a mask needs a value for each of the {len(self)} examples of "
+                    f"{self._place()}, but has the shape {chosen.shape}"
                 )
             return np.asarray(self.numbers[chosen])
         if chosen.size == 0:
             chosen = chosen.astype(np.int64)
         if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+            hint = " (`records[i]` is one example)" if chosen.ndim == 0 else ""
             raise IndexError(
-                "examples are chosen by a number, a slice, a list of numbers or a "
-                f"mask, not by {keys!r}"
+                "several examples are chosen by a slice, a list of numbers or a mask, "
+                f"not by {keys!r}{hint}"
             )
         length = len(self)
         wrong = (chosen < -length) | (chosen >= length)
@@ -361,8 +365,14 @@ class Records(FrameworkMethods, Sequence[Example]):
 
     def _no_example(self, number: int) -> IndexError:
         return IndexError(
-            f"there is no example {number}, only {len(self)} examples of {self.folder}"
+            f"there is no example {number}, only {len(self)} examples of "
+            f"{self._place()}"
         )
+
+    def _place(self) -> str:
+        whole = len(self) == len(self._source.places)
+        where = f"split {self.split} in {self.folder}"
+        return where if whole else f"these records of {where}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         source = self._source

@@ -11,7 +11,7 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.errors import DamagedRecord, InputError
+from beam_pipeline.errors import DamagedRecord, InputError, OptionError
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser, Stored
 from beam_pipeline.examples.structure import needed_features
 from beam_pipeline.read.choices import choose_features, choose_split
@@ -30,18 +30,19 @@ class SplitSource:
         self.metadata = Metadata.parse(text, files.join(folder, METADATA))
         self.folder = folder
         self.sha256 = hashlib.sha256(text).hexdigest()
-        entry = choose_split(self.metadata, split)
+        if not isinstance(features, str | Sequence | None):
+            raise OptionError("features", "must be a list of names", features)
+        try:
+            entry = choose_split(self.metadata, split)
+            names = choose_features(self.metadata, features)
+        except InputError as error:  # it does not know the folder
+            raise InputError(f"{folder}: {error}") from error
         self.split = next(n for n, e in self.metadata.splits.items() if e is entry)
-        self.chosen = (
-            None
-            if features is None
-            else tuple(choose_features(self.metadata, features))
-        )
+        self.chosen = None if features is None else tuple(names)
         self.places = load_places(folder, entry.shards)
         self.reader = MemberReader(folder)
         elements = self.metadata.elements
         structure = None if elements is None else elements.structure
-        names = choose_features(self.metadata, features)
         specs = needed_features(names, self.metadata.features, structure)
         shapes = {spec.shape_in for spec in specs.values()}
         self.features = {n: s for n, s in specs.items() if n not in shapes}
@@ -111,6 +112,10 @@ def _metadata_text(folder: str) -> bytes:
     path = files.join(folder, METADATA)
     try:
         return files.read_bytes(path)
+    except NotADirectoryError as error:
+        raise InputError(
+            f"{folder} is a file. Give the folder of a data set."
+        ) from error
     except FileNotFoundError as error:
         raise InputError(
             f"{folder} holds no finished data set: it has no {METADATA}. If a run was "

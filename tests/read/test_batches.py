@@ -224,13 +224,23 @@ class TestState:
             Batches(**{**options, **changed}).load_state_dict(state)
 
     @pytest.mark.parametrize(
-        "damage", [{"position": 21}, {"position": -1}, {"epoch": "1"}, {"epoch": None}]
+        "damage",
+        [
+            {"position": 21},
+            {"position": -1},
+            {"position": 3},
+            {"epoch": "1"},
+            {"epoch": None},
+        ],
     )
     def test_damaged_is_refused(self, damage):
         batches = Batches(FakeRecords(20), 4)
         with raises(InputError, naming="damaged"):
             batches.load_state_dict({**batches.state_dict(), **damage})
-        with raises(InputError, naming="seed is None"):
+        for state in (None, "state", 3):
+            with raises(InputError, naming=["state_dict", state]):
+                batches.load_state_dict(state)
+        with raises(InputError, naming="seed"):
             batches.load_state_dict({})
 
     def test_can_be_pickled(self):
@@ -359,6 +369,16 @@ class TestErrors:
         ("options", "option"),
         [
             ({"batch_size": 0}, "batch_size"),
+            ({"batch_size": 2.9}, "batch_size"),
+            ({"batch_size": "3"}, "batch_size"),
+            ({"batch_size": None}, "batch_size"),
+            ({"seed": 1.9}, "seed"),
+            ({"seed": None}, "seed"),
+            ({"epoch": 0.7}, "epoch"),
+            ({"threads": 1.5}, "threads"),
+            ({"drop_remainder": "no"}, "drop_remainder"),
+            ({"shard": 3}, "shard"),
+            ({"shard": ("a", "b")}, "shard"),
             ({"shuffle": True}, "shuffle"),
             ({"shuffle": "globl"}, "shuffle"),
             ({"shard": (2, 2)}, "shard"),

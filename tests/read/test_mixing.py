@@ -262,12 +262,25 @@ class TestMix:
             ({"a": -1}, {}, "weights"),
             ({"a": float("nan")}, {}, "weights"),
             ({"a": "1"}, {}, "weights"),
+            ({"a": 10**400}, {}, "weights"),
+            ({"a": True}, {}, "weights"),
+            ({3: 1}, {}, "sources"),
+            (["a", "b"], {}, "sources"),
+            ("a", {}, "sources"),
+            (None, {}, "sources"),
             ({"a": 1}, {"ends": "end"}, "ends"),
+            ({"a": 1}, {"seed": 1.5}, "seed"),
         ],
     )
     def test_wrong_values_are_named(self, sources, options, named):
         with raises(OptionError, naming=named):
             mix(sources, **options)
+
+    def test_splits_and_features_are_those_of_folders(self, folders):
+        records = open_records(folders[0], "train")
+        for option in ({"split": "train"}, {"features": ["number"]}):
+            with raises(OptionError, naming=next(iter(option))):
+                mix([(records, 1)], **option)
 
     def test_an_empty_source_is_refused(self, folders):
         empty = open_records(folders[0], "train")[:0]

@@ -25,6 +25,7 @@ from beam_pipeline.read.example import Example
 from beam_pipeline.read.index_members import index_data_set
 from beam_pipeline.read.records import Records, open_records
 from beam_pipeline.recipe.recipe import Recipe
+from tests.raising import raises
 from tests.read.members import make, write_shard
 
 NUMBER = FeatureSpec("number", "int64", (), INT64_LIST)
@@ -142,21 +143,33 @@ def test_bad_keys_are_refused(plain_folder):
     for key, match in [
         ([0, COUNT], "no example 23"),
         ([-COUNT - 1], "no example -24"),
-        ([True], r"a mask of shape \(1,\) for 23"),
-        ([0.5], "by a number, a slice"),
+        ([True], r"each of the 23 examples of split train in .* shape \(1,\)"),
+        (True, r"each of the 23 .* shape \(\)"),
+        ([0.5], "by a slice, a list of numbers or a mask"),
         ("text", "not by 'text'"),
-        (1.0, "not by 1.0"),
-        ([[1]], "by a number, a slice"),
+        (1.0, r"not by 1.0 \(`records\[i\]` is one example\)"),
+        ([[1]], "by a slice, a list of numbers or a mask"),
     ]:
         with pytest.raises(IndexError, match=match):
             records[key]
         with pytest.raises(IndexError, match=match):
             records.read(key)
+    with pytest.raises(IndexError, match=r"not by 3 \(`records\[i\]` is one"):
+        records.read(3)
+    with pytest.raises(IndexError, match="only 2 examples of these records of split"):
+        records[:2][2]
     assert records[np.array(3)]["number"] == 3
     assert records.read(slice(2, 4))["number"].tolist() == [2, 3]
 
 
 def test_splits_and_features_are_chosen_as_replay_does(plain_folder):
+    for split, features in ((3, None), ("train", [3]), ("train", iter(["number"]))):
+        with raises(OptionError):
+            open_records(plain_folder, split, features)
+    with raises(InputError, naming=[str(plain_folder), "trian", "train"]):
+        open_records(plain_folder, "trian")
+    with raises(InputError, naming=[f"{plain_folder}/metadata.json", "folder"]):
+        open_records(f"{plain_folder}/metadata.json", "train")
     with pytest.raises(InputError, match="has the splits train, test, none"):
         open_records(plain_folder)
     with pytest.raises(InputError, match=r"no split 'tset'.*Did you mean 'test'"):
