@@ -9,6 +9,7 @@ The metadata hold no time, host or absolute path: equal data sets have equal met
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -305,7 +306,7 @@ class Metadata:
             ) from error
 
     @classmethod
-    def load(cls, folder: str) -> Metadata:
+    def load(cls, folder: str | os.PathLike[str]) -> Metadata:
         """Reads a data set's metadata.
 
         Raises
@@ -313,7 +314,7 @@ class Metadata:
         InputError
             If the folder holds no finished data set.
         """
-        path = files.join(files.absolute(folder), METADATA)
+        path = files.join(files.absolute(os.fspath(folder)), METADATA)
         if not files.exists(path):
             raise InputError(
                 f"{folder} holds no finished data set: it has no {METADATA}. If a run "

@@ -53,7 +53,10 @@ def in_memory_pipeline() -> Iterator[beam.Pipeline]:
             try:
                 pipeline.run().wait_until_finish()
             except Exception as error:
-                raise original(error) from error
+                first = original(error)
+                if first is error:
+                    raise
+                raise first from error
     finally:
         # Beam deletes it only for a pipeline that it has run, and never in IPython.
         files.delete_below(pipeline.local_tempdir)
@@ -100,6 +103,8 @@ class _Options(PipelineOptions):  # type: ignore[misc]
 def original(error: BaseException) -> BaseException:
     """Returns the error of this package that a runner has wrapped, or the error itself.
 
+    Errors of a disk that cannot be written become errors of this package.
+
     Beam raises a copy, with the name of the stage in its first argument. The original
     is the context of the copy.
     """
@@ -107,6 +112,9 @@ def original(error: BaseException) -> BaseException:
     while inner is not None:
         if isinstance(inner, AudioTFRecordsError) and _STEP not in str(inner.args[0]):
             return inner
+        explained = files.why_not_written(inner)
+        if explained is not None:
+            return explained
         inner = inner.__cause__ or inner.__context__
     return error
 

@@ -150,9 +150,9 @@ def _writer_main(write: Callable[[int], None], writer: int, pipe: Connection) ->
         pipe.send(error)
         sys.exit(1)
     except Exception as error:  # the parent raises it
-        first = error
+        first: BaseException = error
         while first.__cause__ is not None:  # runners wrap errors
-            first = first.__cause__  # type: ignore[assignment]
+            first = first.__cause__
         lines = str(first).strip().splitlines() or [""]
         reason = f"{type(first).__name__}: {lines[-1]}"
         pipe.send(

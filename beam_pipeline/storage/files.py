@@ -5,6 +5,7 @@ Operations on local paths import neither Beam nor the client of a store.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO, cast
 
 import google_crc32c
 
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, OutputError
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
 
@@ -165,11 +166,65 @@ def write_bytes(path: str, content: bytes) -> None:
     if not is_local(path):
         _remote(path).write(path, content)
         return
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    make_folder(os.path.dirname(path) or ".")
     temporary = f"{path}.tmp-{os.getpid()}"
-    with open(temporary, "wb") as file:
-        file.write(content)
-    os.replace(temporary, path)
+    with writing(path):
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+
+
+_CANNOT = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the quota of the disk is used up",
+    errno.EROFS: "its file system is read-only",
+    errno.EACCES: "access is denied",
+    errno.EPERM: "access is denied",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.ENAMETOOLONG: "a name in the path is too long",
+}
+
+
+def why_not_written(error: BaseException, path: str = "") -> OutputError | None:
+    """Returns the error that tells a user why a file cannot be written.
+
+    None if the error says anything else. ``path`` is the file, if the error lacks it.
+    """
+    if not isinstance(error, OSError) or error.errno not in _CANNOT:
+        return None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "Free some space, or use another disk"
+    else:
+        remedy = "Mend this, or give another `output`"
+    where = path or error.filename or "A file of the run"
+    return OutputError(
+        f"{where} cannot be written: {_CANNOT[error.errno]}. {remedy}. Then give the "
+        "command again; shards that are finished are kept."
+    )
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Raises OutputError, with the path and a remedy, if a local file isn't written."""
+    try:
+        yield
+    except OSError as error:
+        explained = why_not_written(error, path)
+        if explained is None:
+            raise
+        raise explained from error
+
+
+def make_folder(path: str) -> None:
+    """Makes a local folder, and those above it, unless it exists.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be made.
+    """
+    with writing(path):
+        os.makedirs(path, exist_ok=True)
 
 
 def draft_path(folder: str, name: str) -> str:
@@ -180,7 +235,7 @@ def draft_path(folder: str, name: str) -> str:
     file once, under its final name, because most object stores cannot rename.
     """
     if is_local(folder):
-        os.makedirs(folder, exist_ok=True)
+        make_folder(folder)
         return os.path.join(folder, name)
     return os.path.join(tempfile.gettempdir(), f"audio-tfrecords-{name}")
 
@@ -197,12 +252,13 @@ def move(draft: str, target: str) -> None:
         finally:
             os.remove(draft)
         return
-    os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
+    make_folder(os.path.dirname(target) or ".")
     try:
         os.replace(draft, target)
     except OSError:  # another device: copy next to the target, then rename
-        shutil.copyfile(draft, f"{target}.tmp")
-        os.replace(f"{target}.tmp", target)
+        with writing(target):
+            shutil.copyfile(draft, f"{target}.tmp")
+            os.replace(f"{target}.tmp", target)
         os.remove(draft)
 
 

@@ -18,7 +18,6 @@ depend on the number of workers.
 from __future__ import annotations
 
 import hashlib
-import os
 import uuid
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -284,7 +283,7 @@ class PartWriter:
         if not self._counts:
             return
         if self._file is None:
-            os.makedirs(self._folder, exist_ok=True)
+            files.make_folder(self._folder)
             name = f"{uuid.uuid4().hex}{self._sizes.suffix}"
             self._file = open(files.join(self._folder, name), "wb")  # noqa: SIM115
         counts, ends, buffer = self._counts, self._ends, self._buffer
@@ -308,9 +307,10 @@ class PartWriter:
         self, counts: Sequence[int], ends: Sequence[int], contents: Sequence[bytes]
     ) -> None:
         assert self._file is not None
-        for content in contents:
-            self._file.write(content)
-            self._sha256.update(content)
+        with files.writing(self._file.name):
+            for content in contents:
+                self._file.write(content)
+                self._sha256.update(content)
         raws = [stop - start for start, stop in pairwise(ends)]
         sizes = raws
         if self._sizes.compression == GZIP:

@@ -103,7 +103,8 @@ class Stretch:
     _records: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        file = open(self.path, "wb")  # noqa: SIM115
+        with files.writing(self.path):
+            file = open(self.path, "wb")  # noqa: SIM115
         self._writer = MemberWriter(file, is_compressed(self.path))
 
     def continued_by(self, element: PlacedRecords) -> bool:
@@ -146,7 +147,8 @@ class Stretch:
 
     def _end_member(self) -> None:
         if self._records:
-            size = self._writer.write_member(b"".join(self._records))
+            with files.writing(self.path):
+                size = self._writer.write_member(b"".join(self._records))
             records = len(self._records) // _PARTS_OF_RECORD
             self._members.append(_Member(self._number, size, records))
             self._records = []
@@ -154,7 +156,8 @@ class Stretch:
     def close(self) -> StretchFile:
         """Ends the file."""
         self._end_member()
-        self._writer.close()
+        with files.writing(self.path):
+            self._writer.close()
         return StretchFile(
             self.shard,
             self.position,
@@ -229,7 +232,7 @@ def _join_members(
     """Writes the members in their order; returns their writer, and them."""
     compressed = is_compressed(draft)
     joined: list[_Member] = []
-    with open(draft, "wb") as file:
+    with files.writing(draft), open(draft, "wb") as file:
         writer = MemberWriter(file, compressed=False)  # they are compressed
         numbered = groupby(_read_members(ordered), key=lambda found: found[0].number)
         for number, found in numbered:

@@ -1,0 +1,91 @@
+"""Runs whose disk or processes fail: an error that helps, and nothing lost."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from beam_pipeline import record
+from beam_pipeline.errors import OutputError
+from tests.raising import raises
+
+pytestmark = pytest.mark.runs
+
+
+def write_noise(folder: Path, clips: int = 4, seconds: int = 20) -> Path:
+    """Writes clips of noise, which GZIP cannot make small."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for k in range(clips):
+        noise = rng.normal(0, 0.1, 8000 * seconds).astype(np.float32)
+        soundfile.write(folder / f"{k}.wav", noise, 8000)
+    return folder
+
+
+def digests(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("records-*")}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    """A file system of a megabyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)],
+        capture_output=True,
+    )
+    if mounted.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_full_disk_is_named_and_the_run_continues(
+    small_disk: Path, tmp_path: Path, workers: int
+) -> None:
+    sounds = write_noise(tmp_path / "in")
+    options = {"win_seconds": 1, "label_from": "none", "num_shards": 8}
+    with raises(OutputError, naming=[f"{small_disk}/out", "disk is full", "again"]):
+        record(sounds, small_disk / "out", workers=workers, **options)
+    subprocess.run(["mount", "-o", "remount,size=60m", str(small_disk)], check=True)
+    record(sounds, small_disk / "out", workers=workers, **options)
+    record(sounds, tmp_path / "undisturbed", **options)
+    assert digests(small_disk / "out") == digests(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("error", ["OSError(5, 'I/O error')", "ValueError('odd')"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_others_ends_the_run(
+    tmp_path: Path, workers: int, error: str
+) -> None:
+    write_noise(tmp_path / "in")
+    code = (
+        "import sys\n"
+        "from beam_pipeline import record\n"
+        "from beam_pipeline.storage.gzip_members import MemberWriter\n"
+        f"def fail(*args): raise {error}\n"
+        "MemberWriter.write_member = fail\n"
+        "record(sys.argv[1], sys.argv[2], win_seconds=1, label_from='none',\n"
+        f"       num_shards=2, workers={workers})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "in", tmp_path / "out"],
+        capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert error.partition("'")[2].partition("'")[0] in done.stderr
+
+
+def test_an_output_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    sounds = write_noise(tmp_path / "in", clips=1)
+    (tmp_path / "file").touch()
+    for output, why in (("file/out", "is a file"), ("x" * 300, "too long")):
+        with raises(OutputError, naming=[tmp_path / output.partition("/")[0], why]):
+            record(sounds, tmp_path / output, win_seconds=1, label_from="none")
