@@ -26,8 +26,9 @@
     ├── DamagedRecord        a shard does not hold the example that it should
     └── VerificationError    a data set differs from its metadata
 
-Fields go to ``super().__init__`` and ``__str__`` formats them, because pickle rebuilds
-an exception from its ``args`` when it crosses from one process to another.
+Errors keep their fields in ``args`` and format them when they are printed, because
+pickle rebuilds an exception from its ``args`` when it crosses from one process to
+another. PyTorch rebuilds it from its message instead; it then has the message only.
 """
 
 from __future__ import annotations
@@ -41,6 +42,15 @@ class AudioTFRecordsError(Exception):
 
     exit_status = 1
 
+    def __str__(self) -> str:
+        if len(self.args) == 1 and isinstance(self.args[0], str):
+            return self.args[0]  # a message, also of an error that had other fields
+        return self._message()
+
+    def _message(self) -> str:
+        """Returns the message of an error that has fields."""
+        return super().__str__()
+
 
 class OptionError(AudioTFRecordsError, ValueError):
     """``OptionError(option, problem[, value])``: a keyword or flag, or its value.
@@ -51,7 +61,7 @@ class OptionError(AudioTFRecordsError, ValueError):
 
     exit_status = 2
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         option, problem, *value = self.args
         got = f"; got {value[0]!r}" if value else ""
         return f"{option}: {problem}{got}"
@@ -60,7 +70,7 @@ class OptionError(AudioTFRecordsError, ValueError):
 class UnknownOption(OptionError):
     """``UnknownOption(option, hint)``: no option has this name."""
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         option, hint = self.args
         return f"no option {option}; {hint}"
 
@@ -84,18 +94,15 @@ class OutputError(AudioTFRecordsError):
 class ClipError(AudioTFRecordsError):
     """``ClipError(path, reason)``: one clip cannot become examples, and why."""
 
-    def __init__(self, path: str, reason: str):
-        super().__init__(path, reason)
-
     @property
     def path(self) -> str:
         return str(self.args[0])
 
     @property
     def reason(self) -> str:
-        return str(self.args[1])
+        return str(self.args[-1])
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         return f"{self.path}: {self.reason}"
 
 
@@ -130,7 +137,7 @@ class TransformError(ClipError):
 class ExampleError(AudioTFRecordsError):
     """``ExampleError(example, problem)``: which example, and what happened."""
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         example, problem = self.args
         return f"{example}: {problem}"
 
@@ -152,7 +159,7 @@ class IncompleteRun(AudioTFRecordsError):
 class StoreError(AudioTFRecordsError):
     """``StoreError(path, reason[, advice])``: the store failed, not the file."""
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         path, reason, *advice = self.args
         hint = advice[0] if advice else "Check the address and the network."
         return f"{path}: {reason}. {hint}"
@@ -165,7 +172,7 @@ class EngineError(AudioTFRecordsError):
 class WorkerDied(AudioTFRecordsError):
     """``WorkerDied(message[, traceback])``."""
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         return str(self.args[0])
 
 
@@ -176,7 +183,7 @@ class DamagedRecord(AudioTFRecordsError, ValueError):
     number of the example counts from the beginning of its split.
     """
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         path, offset, example, problem = self.args
         return (
             f"{path}: example {example}, at byte {offset}, cannot be read: {problem}. "
@@ -189,7 +196,7 @@ class VerificationError(AudioTFRecordsError):
 
     exit_status = 4
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         (problems,) = self.args
         return "\n".join(problems)
 

@@ -9,6 +9,7 @@ members, as they are. The file is::
     length of the header      uint64
     header                    JSON, see members.schema.json; padded to 8 bytes
     arrays                    uint32 or uint64
+    CRC-32C of all before     uint32
 
 All numbers are little-endian. For each shard, the header says where two arrays start,
 in entries: the offset of each member in the shard; and the number of its first example
@@ -19,11 +20,13 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -39,6 +42,8 @@ INDEX_VERSION = 1
 
 _MAGIC = b"ATFRMEM1"
 _ALIGNMENT = 8
+_CHECKSUM = 4
+_ENTRY_BYTES = (4, 8)
 
 Integers = npt.NDArray[Any]
 
@@ -137,6 +142,33 @@ class ShardIndex:
             stop = self.examples if last else int(self.firsts[member + 1])
         return Span(member, offset, end - offset, first, stop - first)
 
+    def check(self) -> None:
+        """Raises ValueError unless the members are in the shard, in their order."""
+        count, offsets = len(self.offsets), self.offsets
+        if not _ascends(offsets) or (count and int(offsets[-1]) >= self.bytes):
+            raise ValueError(
+                f"the offsets of the members of the shard {self.file} do not increase "
+                f"up to its {self.bytes} bytes"
+            )
+        if self.per_member is not None:
+            most = count * self.per_member
+            fits = most - self.per_member < self.examples <= most
+            fits = fits and self.per_member <= self.examples
+        else:
+            firsts = self.firsts
+            assert firsts is not None
+            fits = count > 0 and int(firsts[0]) == 0 and _ascends(firsts)
+            fits = fits and int(firsts[-1]) < self.examples
+        if not fits and (count or self.examples):
+            raise ValueError(
+                f"the members of the shard {self.file} do not have its "
+                f"{self.examples} examples"
+            )
+
+
+def _ascends(numbers: Integers) -> bool:
+    return bool((numbers[1:] > numbers[:-1]).all())
+
 
 @dataclass(frozen=True)
 class MemberIndex:
@@ -167,23 +199,32 @@ class MemberIndex:
             content = np.frombuffer(files.read_bytes(path), np.uint8)
         try:
             return cls({shard.file: shard for shard in _parse(content)})
-        except (ValueError, KeyError, TypeError, struct.error) as error:
-            raise InputError(
-                f"{path} is not an index of members: {error}. Delete it, and make it "
-                f"again with `audio-tfrecords index {folder}`."
-            ) from error
+        except ValueError as error:
+            raise damaged(folder, error) from error
+
+
+def damaged(folder: str, problem: ValueError) -> InputError:
+    """Returns the error for an index that is damaged, or of other shards."""
+    return InputError(
+        f"{files.join(folder, INDEX)} is not an index of members: {problem}. Delete "
+        f"it, and make it again with `audio-tfrecords index {folder}`."
+    )
 
 
 def _parse(content: Any) -> Iterable[ShardIndex]:
-    start = len(_MAGIC) + 8
+    start, end = len(_MAGIC) + 8, len(content) - _CHECKSUM
     if bytes(content[: len(_MAGIC)]) != _MAGIC:
         raise ValueError("it does not begin with ATFRMEM1")
-    (length,) = struct.unpack("<Q", bytes(content[len(_MAGIC) : start]))
-    header = json.loads(bytes(content[start : start + length]))
-    if header["format_version"] != INDEX_VERSION:
-        raise ValueError(f"its format version is {header['format_version']!r}")
+    if end < start:
+        raise ValueError(f"it has only {len(content)} bytes")
+    if google_crc32c.value(content[:end]) != _number(content[end:]):
+        raise ValueError("its checksum is wrong")
+    length = _number(content[len(_MAGIC) : start])
+    if length > end - start:
+        raise ValueError(f"its header has {length} bytes, but the file is shorter")
+    header = _parse_header(bytes(content[start : start + length]))
     dtype = np.dtype(f"<u{header['entry_bytes']}")
-    body = content[start + length :]
+    body = content[start + length : end]
     if len(body) != header["entries"] * dtype.itemsize:
         raise ValueError(
             f"its arrays have {len(body)} bytes instead of "
@@ -191,6 +232,7 @@ def _parse(content: Any) -> Iterable[ShardIndex]:
         )
     entries = body.view(dtype) if len(body) else np.zeros(0, dtype)
     for shard in header["shards"]:
+        _check_shard(shard)
         members, firsts = shard["members"], None
         offsets = _slice(entries, shard["offsets"], members)
         if shard["per_member"] is None:
@@ -204,6 +246,49 @@ def _parse(content: Any) -> Iterable[ShardIndex]:
             shard["per_member"],
             firsts,
         )
+
+
+def _number(content: Any) -> int:
+    return int.from_bytes(bytes(content), "little")
+
+
+def _parse_header(text: bytes) -> dict[str, Any]:
+    try:
+        header: Any = json.loads(text)
+    except RecursionError:
+        raise ValueError("its header is nested too deep") from None
+    version = header.get("format_version") if isinstance(header, dict) else None
+    if version != INDEX_VERSION:
+        raise ValueError(f"its format version is {reprlib.repr(version)}")
+    _check_numbers(header, "its header", entries=0, entry_bytes=4)
+    if header["entry_bytes"] not in _ENTRY_BYTES:
+        raise ValueError(f"its entries have {header['entry_bytes']} bytes")
+    if not isinstance(header.get("shards"), list):
+        raise ValueError("its header has no list of shards")
+    return dict(header)
+
+
+def _check_shard(shard: Any) -> None:
+    """Raises ValueError if a shard lacks a field, or one has a wrong type."""
+    if not isinstance(shard, dict):
+        raise ValueError(f"one of its shards is {reprlib.repr(shard)}")
+    for name in ("file", "sha256"):
+        if not isinstance(shard.get(name), str):
+            found = reprlib.repr(shard.get(name))
+            raise ValueError(f"one of its shards has {name} {found}")
+    where = f"the shard {shard['file']}"
+    _check_numbers(shard, where, examples=0, bytes=0, members=0, offsets=0)
+    if "per_member" in shard and shard["per_member"] is None:
+        _check_numbers(shard, where, firsts=0)
+    else:
+        _check_numbers(shard, where, per_member=1)
+
+
+def _check_numbers(fields: dict[str, Any], where: str, **least: int) -> None:
+    for name, smallest in least.items():
+        value = fields.get(name)
+        if type(value) is not int or value < smallest:
+            raise ValueError(f"{where} has {name} {reprlib.repr(value)}")
 
 
 def _slice(entries: Integers, start: int, count: int) -> Integers:
@@ -247,13 +332,16 @@ def write_index(folder: str, shards: Sequence[ShardMembers]) -> None:
     ).encode()
     header += b" " * (-len(header) % _ALIGNMENT)
     dtype = f"<u{entry_bytes}"
-    content = [
-        _MAGIC,
-        struct.pack("<Q", len(header)),
-        header,
-        *(array.astype(dtype).tobytes() for array in arrays),
-    ]
-    files.write_bytes(files.join(folder, INDEX), b"".join(content))
+    content = b"".join(
+        [
+            _MAGIC,
+            struct.pack("<Q", len(header)),
+            header,
+            *(array.astype(dtype).tobytes() for array in arrays),
+        ]
+    )
+    checksum = struct.pack("<I", google_crc32c.value(content))
+    files.write_bytes(files.join(folder, INDEX), content + checksum)
 
 
 def _common_count(counts: Integers) -> int | None:

@@ -39,7 +39,8 @@ class EntryParser:
       the array has a fixed shape and at most 64 bytes (``is_small``);
     - ``int64_list``: an int if the shape is (), otherwise a flat array;
     - ``bytes_list``: a text if the shape is (), otherwise a flat object array;
-    - ``tensor``, ``png``, ``jpeg`` and the steps of a sequence: the value itself.
+    - ``tensor``, ``png``, ``jpeg`` (``is_decoded``) and the steps of a sequence: the
+      value itself, which the caller gets, so that it must not be kept.
 
     Attributes
     ----------
@@ -58,6 +59,7 @@ class EntryParser:
         swaps = self.dtype.kind not in "VO"
         self.little = self.dtype.newbyteorder("<") if swaps else self.dtype
         self.count = math.prod(spec.sizes) if spec.has_fixed_shape else -1
+        self.is_decoded = spec.encoding in (TENSOR, *IMAGES)
         is_array = spec.encoding in (FLOAT_LIST, RAW) and not spec.sequence
         nbytes = self.count * self.dtype.itemsize
         self.is_small = is_array and spec.has_fixed_shape and nbytes <= SMALL_BYTES
@@ -201,7 +203,7 @@ class EntryParser:
         """
         spec = self.spec
         may_be_empty = spec.shape is None or None in spec.shape or 0 in spec.shape
-        if not may_be_empty or spec.encoding in (TENSOR, *IMAGES):
+        if not may_be_empty or self.is_decoded:
             raise ValueError(f"the record lacks feature {spec.name}")
         if spec.sequence:
             return self.steps(())
@@ -233,7 +235,7 @@ class EntryParser:
             The stored form of the feature ``shape_in``.
         """
         spec = self.spec
-        if spec.sequence or spec.encoding in (TENSOR, *IMAGES):
+        if spec.sequence or self.is_decoded:
             return stored[()] if isinstance(stored, np.ndarray) else stored
         if spec.encoding == BYTES_LIST:
             if spec.shape == ():

@@ -4,7 +4,8 @@ The writer's entries are in key order (see :mod:`.encoding`), so the parser know
 comes next. Before an array of a known size, all bytes are known, too: they are found
 and compared at once. The entries between such arrays, texts and few numbers, often
 repeat as a whole, and each of them more often, so what was parsed once is looked up
-after that. Records of other writers, in any order, are walked entry by entry. ::
+after that. Images and tensors are not: their arrays are given out as they are. Records
+of other writers, in any order, are walked entry by entry. ::
 
     0A len Features | 0A len entry "class" ... | 0A len entry "signal" .......... | ...
                       a run: looked up         found     the array, in its place
@@ -47,8 +48,8 @@ class _Step:
     """One feature in the writer's order, and how its entry is read."""
 
     __slots__ = (
-        "count", "dtype", "key", "optional", "parse", "payload", "prefix", "skip",
-        "small", "table", "wanted",
+        "count", "dtype", "is_decoded", "key", "optional", "parse", "payload",
+        "prefix", "skip", "small", "table", "wanted",
     )  # fmt: skip
 
     def __init__(self, spec: FeatureSpec, entry: EntryParser, wanted: bool):
@@ -59,6 +60,7 @@ class _Step:
         self.parse = entry.parse
         self.table: dict[bytes, Any] = {}
         self.dtype, self.small = entry.little, entry.is_small
+        self.is_decoded = entry.is_decoded
         self.prefix: bytes | None = None
         self.count = self.payload = self.skip = 0
         is_array = spec.encoding in (FLOAT_LIST, RAW) and not spec.sequence
@@ -79,7 +81,8 @@ class _Run:
     def __init__(self, steps: Sequence[_Step], array: _Step | None):
         self.steps = steps
         self.array = array
-        self.table: dict[bytes, Stored] | None = {}
+        is_decoded = any(step.wanted and step.is_decoded for step in steps)
+        self.table: dict[bytes, Stored] | None = None if is_decoded else {}
         self.tried = self.known = 0
 
     def look_up(self, content: bytes) -> Stored | None:
@@ -252,7 +255,8 @@ def _parse_run(
                 value = step.parse(entry)
                 if value is NO_ENTRY:
                     return None
-                if end - at <= _LONG_ENTRY and not step.small:
+                looks_up = not (step.small or step.is_decoded)
+                if looks_up and end - at <= _LONG_ENTRY:
                     if len(step.table) >= _MOST_ENTRIES:
                         step.table.clear()
                     step.table[entry] = value

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex, Span
+from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex, Span, damaged
 from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.dataset.output_folder import INDEX, METADATA
 from beam_pipeline.errors import InputError
@@ -137,7 +137,8 @@ def load_places(folder: str, entries: Sequence[ShardEntry]) -> ExamplePlaces:
     Raises
     ------
     InputError
-        If there is no index, or it does not fit the shards in the metadata.
+        If there is no index, it is damaged, or it does not fit the shards in the
+        metadata.
     """
     remedy = f"Run `audio-tfrecords index {folder}`."
     try:
@@ -163,23 +164,9 @@ def load_places(folder: str, entries: Sequence[ShardEntry]) -> ExamplePlaces:
                     f"{path} does not fit the data set: for the shard {entry.file}, it "
                     f"has {what} {ours}, but {METADATA} has {theirs}. {remedy}"
                 )
-        _check_counts(path, shard, remedy)
+        try:
+            shard.check()
+        except ValueError as error:
+            raise damaged(folder, error) from error
         found.append(shard)
     return ExamplePlaces(found)
-
-
-def _check_counts(path: str, shard: ShardIndex, remedy: str) -> None:
-    members, examples = len(shard.offsets), shard.examples
-    if shard.per_member is not None:
-        most = members * shard.per_member
-        fits = most - shard.per_member < examples <= most if members else not examples
-    else:
-        fits = shard.firsts is not None and int(shard.firsts[0]) == 0
-        fits = fits and int(shard.firsts[-1]) < examples  # type: ignore[index]
-    if fits and members:
-        fits = int(shard.offsets[-1]) < shard.bytes
-    if not fits:
-        raise InputError(
-            f"{path} is damaged: the members of the shard {shard.file} do not have its "
-            f"{examples} examples. {remedy}"
-        )

@@ -15,7 +15,12 @@ from beam_pipeline.read.example_places import Wanted
 from beam_pipeline.read.shard_bytes import ShardBytes
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import inflate_member, inflate_members
-from beam_pipeline.storage.tfrecord import is_compressed, record_bounds, record_data
+from beam_pipeline.storage.tfrecord import (
+    FRAME_BYTES,
+    is_compressed,
+    record_bounds,
+    record_data,
+)
 
 # Members so near to each other are read at once, up to so many bytes.
 LOCAL_GAP = 32 << 10
@@ -29,6 +34,9 @@ INFLATED_AT_ONCE = 256 << 10
 # Members of several examples stay inflated, as many as fit.
 KEPT_BYTES = 16 << 20
 KEPT_MEMBERS = 8
+
+# Members up to so many bytes are inflated, whatever examples may have.
+LARGE_BYTES = 64 << 20
 
 # No member inflates to more than so many times its size.
 _MOST_RATIO = 1040
@@ -47,10 +55,20 @@ class _Inflated(NamedTuple):
 
 
 class MemberReader:
-    """Reads examples of a data set's shards."""
+    """Reads examples of a data set's shards.
 
-    def __init__(self, folder: str):
+    Parameters
+    ----------
+    folder : str
+        Absolute.
+    most_record_bytes : int, optional
+        The length that no record exceeds. Default: unknown.
+    """
+
+    def __init__(self, folder: str, most_record_bytes: int | None = None):
+        self._most_bytes = most_record_bytes
         self._bytes = ShardBytes(folder)
+        self.check_data_set = self._bytes.check_data_set
         self.gap = LOCAL_GAP if files.is_local(folder) else REMOTE_GAP
         self._start()
 
@@ -100,7 +118,7 @@ class MemberReader:
                     alone.append((k, piece))
                     length += _length(piece)
                     continue
-                content = self._inflate(wanted, k, piece) if compressed else piece
+                content = self._content(wanted, k, piece) if compressed else piece
                 member = self._member(wanted, k, bytes(content))
                 yield from self._records(wanted, k, *member)
         yield from self._alone(wanted, alone)
@@ -113,7 +131,9 @@ class MemberReader:
         content, at = b"", 0
         if len(members) > 1:
             try:
-                content = inflate_members(b"".join([piece for _, piece in members]))
+                pieces = [piece for _, piece in members]
+                length = sum(map(_length, pieces))
+                content = inflate_members(b"".join(pieces), length)
                 for k, piece in members:
                     start, stop = record_data(content, at)
                     if stop + _FOOTER - at != _length(piece):
@@ -130,7 +150,7 @@ class MemberReader:
                     yield wanted.places[i], number, content, start, stop, offset
             return
         for k, piece in members:
-            content = self._inflate(wanted, k, piece)
+            content = self._content(wanted, k, piece)
             yield from self._records(wanted, k, content, (0, len(content)))
 
     def read_alone(
@@ -150,7 +170,7 @@ class MemberReader:
         (data,) = self._bytes.read(shard, [(span.offset, span.offset + span.size)])
         try:
             if is_compressed(shard.file):
-                data = _inflate(data)
+                data = self._inflate(data, 1)
             start, stop = record_data(data, 0)
             if stop + _FOOTER != len(data):
                 raise ValueError(_DIFFERS)
@@ -210,12 +230,31 @@ class MemberReader:
                 self._kept_bytes -= len(dropped.content)
         return member
 
-    def _inflate(self, wanted: Wanted, k: int, piece: memoryview) -> bytes:
+    def _content(self, wanted: Wanted, k: int, piece: memoryview) -> bytes:
         try:
-            return _inflate(piece)
+            return self._inflate(piece, wanted.counts[k])
         except ValueError as error:
             number = wanted.first + wanted.positions[wanted.bounds[k]]
             raise self._damaged(wanted, k, number, str(error)) from error
+
+    def _inflate(self, piece: bytes | memoryview, examples: int) -> bytes:
+        """Returns the content of a member of so many examples.
+
+        A damaged or crafted member must not request gigabytes: its content has the
+        length that it states, which GZIP and the features limit.
+        """
+        if not len(piece):
+            raise ValueError("the file ends before it")
+        length = _length(piece)
+        if length > _MOST_RATIO * len(piece):
+            raise ValueError(f"{len(piece)} bytes of GZIP cannot hold {length} bytes")
+        if self._most_bytes is not None and length > LARGE_BYTES:
+            most = examples * (self._most_bytes + FRAME_BYTES)
+            if length > most:
+                raise ValueError(
+                    f"{examples} examples have at most {most} bytes, not {length}"
+                )
+        return inflate_member(piece, length)
 
     def _damaged(
         self, wanted: Wanted, k: int, number: int, problem: str
@@ -228,13 +267,6 @@ class MemberReader:
 def _length(piece: bytes | memoryview) -> int:
     """Returns how long the content of a member is, from its last 4 bytes."""
     return int.from_bytes(piece[-4:], "little")
-
-
-def _inflate(piece: bytes | memoryview) -> bytes:
-    if not len(piece):
-        raise ValueError("the file ends before it")
-    length = _length(piece)
-    return inflate_member(piece, max(min(length, _MOST_RATIO * len(piece)), 1))
 
 
 def _runs(

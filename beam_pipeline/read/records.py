@@ -187,6 +187,14 @@ class Records(FrameworkMethods, Sequence[Example]):
             numbers = self[start : start + step].numbers
             yield from self._examples(numbers, self._source.new_example)
 
+    def _compare(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(
+            "examples hold arrays, which have no single answer to ==, so they cannot "
+            "be searched for; choose examples with `where`"
+        )
+
+    __contains__ = index = count = _compare
+
     def read(self, indices: Any) -> dict[str, Any]:
         """Returns some examples as a batch.
 

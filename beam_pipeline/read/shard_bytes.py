@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from beam_pipeline.dataset.member_index import ShardIndex
@@ -14,6 +15,9 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files, store_ranges
 
 MOST_OPEN = 128
+
+# Opening a pipe would wait for its writer without O_NONBLOCK, which files ignore.
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class _Stamp(NamedTuple):
@@ -30,17 +34,21 @@ class _OpenShard:
     __slots__ = ("fd", "stamp")
 
     def __init__(self, path: str):
-        self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        self.stamp = _stamp(os.fstat(self.fd))
+        self.fd = os.open(path, _OPEN_FLAGS)
+        found = os.fstat(self.fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("it is not a regular file")
+        self.stamp = _stamp(found)
 
     def has_changed(self) -> bool:
         """Whether the file was written since it was opened."""
         found, stamp = os.fstat(self.fd), self.stamp
         return (found.st_mtime_ns, found.st_size) != (stamp.modified, stamp.size)
 
-    def __del__(self) -> None:
+    # When the interpreter shuts down, ``os`` may be gone before the last shard.
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "fd"):
-            os.close(self.fd)
+            close(self.fd)
 
 
 def _stamp(found: os.stat_result) -> _Stamp:
@@ -61,6 +69,7 @@ class ShardBytes:
     def __init__(self, folder: str):
         self._folder = folder
         self._is_local = files.is_local(folder)
+        self._metadata_path = files.join(folder, METADATA)
         self._metadata = self._metadata_stamp()
         self._seen: dict[str, _Stamp] = {}
         self._start()
@@ -109,6 +118,14 @@ class ShardBytes:
         except FileNotFoundError as error:
             raise self._missing(shard, error) from error
 
+    def check_data_set(self, shard: ShardIndex) -> None:
+        """Raises InputError if another process has rewritten a local data set.
+
+        The files that are open would still give the examples of before.
+        """
+        if self._metadata_stamp() != self._metadata:
+            raise self._rewritten(shard, f"{METADATA} has changed")
+
     def check(self, shard: ShardIndex) -> None:
         """Raises InputError if a local shard has changed since it was opened."""
         opened = self._open.get(shard.file)
@@ -128,8 +145,7 @@ class ShardBytes:
         except OSError as error:
             raise self._missing(shard, error) from error
         self._check(shard, opened.stamp)
-        if self._metadata_stamp() != self._metadata:
-            raise self._rewritten(shard, f"{METADATA} has changed")
+        self.check_data_set(shard)
         with self._lock:
             self._open[shard.file] = opened
             while len(self._open) > MOST_OPEN:
@@ -149,15 +165,15 @@ class ShardBytes:
         if not self._is_local:
             return None
         try:
-            return _stamp(os.stat(os.path.join(self._folder, METADATA)))
+            return _stamp(os.stat(self._metadata_path))
         except OSError:
             return None
 
     def _missing(self, shard: ShardIndex, error: Exception) -> InputError:
         return InputError(
-            f"{self.path(shard)} cannot be read: {error}. The shard was deleted, or "
-            "another process is rewriting the data set. When it is done, open the "
-            "data set again."
+            f"{self.path(shard)} cannot be read: {error}. The shard was deleted or "
+            "replaced, or another process is rewriting the data set. When it is done, "
+            "open the data set again."
         )
 
     def _rewritten(self, shard: ShardIndex, what: str) -> InputError:

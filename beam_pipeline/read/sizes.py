@@ -25,3 +25,17 @@ def example_bytes(specs: Iterable[FeatureSpec]) -> int:
         * numpy_dtype(spec.dtype).itemsize
         for spec in specs
     )
+
+
+def most_record_bytes(specs: Iterable[FeatureSpec]) -> int | None:
+    """Returns what no serialised example with these features exceeds.
+
+    None if it has texts, or arrays whose shape differs. No encoding takes more than 20
+    bytes for a number.
+    """
+    total = 0
+    for spec in specs:
+        if spec.dtype == "string" or spec.sequence or not spec.has_fixed_shape:
+            return None
+        total += 20 * math.prod(spec.sizes) + len(spec.name.encode()) + (4 << 10)
+    return total

@@ -18,6 +18,7 @@ from beam_pipeline.read.choices import choose_features, choose_split
 from beam_pipeline.read.example import Example
 from beam_pipeline.read.example_places import Integers, Wanted, load_places
 from beam_pipeline.read.member_records import MemberReader
+from beam_pipeline.read.sizes import most_record_bytes
 from beam_pipeline.read.window_table import read_window_table
 from beam_pipeline.storage import files
 
@@ -40,7 +41,8 @@ class SplitSource:
         self.split = next(n for n, e in self.metadata.splits.items() if e is entry)
         self.chosen = None if features is None else tuple(names)
         self.places = load_places(folder, entry.shards)
-        self.reader = MemberReader(folder)
+        most_bytes = most_record_bytes(self.metadata.features.values())
+        self.reader = MemberReader(folder, most_bytes)
         elements = self.metadata.elements
         structure = None if elements is None else elements.structure
         specs = needed_features(names, self.metadata.features, structure)
@@ -61,7 +63,7 @@ class SplitSource:
 
     def walk(self, numbers: Integers, use: Callable[[int, Stored], None]) -> None:
         """Calls ``use(place, stored)`` for each example, in the order on disk."""
-        for wanted in self.places.find(numbers):
+        for wanted in self._wanted(numbers):
             for place, stored in self.stored(wanted):
                 use(place, stored)
 
@@ -69,15 +71,23 @@ class SplitSource:
         """Returns the stored values of one example; faster than :meth:`walk`."""
         shard, _, span = self.places.find_one(number)
         if span.examples > 1:  # neighbours stay inflated
-            (wanted,) = self.places.find(np.array([number]))
+            (wanted,) = self._wanted(np.array([number]))
             ((_, stored),) = self.stored(wanted)
             return stored
+        self.reader.check_data_set(shard)
         data, start, stop = self.reader.read_alone(shard, span, number)
         try:
             return self.parser.stored(data, start, stop)
         except ValueError as error:
             path = files.join(self.folder, shard.file)
             raise DamagedRecord(path, span.offset, number, str(error)) from error
+
+    def _wanted(self, numbers: Integers) -> Iterator[Wanted]:
+        """Yields what to read, after a test that no process rewrote the data set."""
+        for place, wanted in enumerate(self.places.find(numbers)):
+            if place == 0:
+                self.reader.check_data_set(wanted.shard)
+            yield wanted
 
     def stored(self, wanted: Wanted) -> Iterator[tuple[int, Stored]]:
         """Yields (place, stored values) of the wanted examples of a shard."""
@@ -93,7 +103,7 @@ class SplitSource:
     def serialised(self, numbers: Integers) -> list[bytes]:
         """Returns the records of some examples, in the order asked for."""
         found: list[Any] = [None] * len(numbers)
-        for wanted in self.places.find(numbers):
+        for wanted in self._wanted(numbers):
             for place, _, data, start, stop, _ in self.reader.read(wanted):
                 found[place] = data[start:stop]
         return found

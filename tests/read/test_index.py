@@ -4,6 +4,7 @@ import json
 import struct
 from importlib.resources import files as resources
 
+import google_crc32c
 import jsonschema
 import numpy as np
 import pytest
@@ -103,6 +104,11 @@ def test_every_position_is_in_its_member(tmp_path, counts, base):
         assert (span.first, span.examples) == (sum(counts[:member]), count)
 
 
+def sealed(content):
+    """The content of an index, with the checksum of all that is before its last 4."""
+    return content[:-4] + struct.pack("<I", google_crc32c.value(content[:-4]))
+
+
 def damaged(path, change):
     content = path.read_bytes()
     header = header_of(path.parent)
@@ -110,6 +116,8 @@ def damaged(path, change):
         content = b""
     elif change == "cut":
         content = content[:-1]
+    elif change == "bit":
+        content = content[:-6] + bytes([content[-6] ^ 1]) + content[-5:]
     elif change == "magic":
         content = b"x" + content[1:]
     elif change == "header":
@@ -117,7 +125,7 @@ def damaged(path, change):
     elif change == "version":
         content = content.replace(b'"format_version": 1', b'"format_version": 9')
     elif change == "entry":
-        content = content[:-4] + struct.pack("<I", 7)
+        content = content[:-8] + struct.pack("<I", 7) + content[-4:]
     elif change == "sha256":
         first = header["shards"][0]["sha256"].encode()
         content = content.replace(first, b"0" * 64)
@@ -125,7 +133,7 @@ def damaged(path, change):
         content = content.replace(b"00000-of", b"00009-of")
     elif change == "per_member":
         content = content.replace(b'"per_member": 1,', b'"per_member": 2,')
-    path.write_bytes(content)
+    path.write_bytes(content if change in ("empty", "bit") else sealed(content))
 
 
 @pytest.mark.parametrize(
@@ -133,6 +141,7 @@ def damaged(path, change):
     [
         ("empty", ["ATFRMEM1", "audio-tfrecords index"]),
         ("cut", ["arrays", "audio-tfrecords index"]),
+        ("bit", ["checksum", "audio-tfrecords index"]),
         ("magic", ["ATFRMEM1"]),
         ("header", ["audio-tfrecords index"]),
         ("version", ["format version", 9]),
@@ -152,6 +161,120 @@ def test_verify_finds_a_wrong_index(sounds, tmp_path, capsys, change, facts):
     assert_names(err, "members.index", *facts)
     assert main(["index", str(folder)]) == 0
     assert main(["verify", str(folder)]) == 0
+
+
+def crafted(folder, change=None, header=None, arrays=None):
+    """Writes an index again, with another header or other arrays."""
+    path = folder / "members.index"
+    content = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", content, 8)
+    described = header_of(folder)
+    if change is not None:
+        change(described)
+    if header is None:
+        header = json.dumps(described).encode()
+    body = content[16 + length : -4] if arrays is None else arrays
+    header += b" " * (-len(header) % 8)
+    path.write_bytes(
+        sealed(content[:8] + struct.pack("<Q", len(header)) + header + body + b"sum ")
+    )
+
+
+@pytest.mark.parametrize("gzip", [True, False])
+def test_every_changed_bit_of_an_index_is_found(tmp_path, gzip):
+    make(tmp_path, *numbers(3), {"a": [3]}, gzip=gzip)
+    path = tmp_path / "members.index"
+    content = path.read_bytes()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        with raises(InputError, naming=[path, "audio-tfrecords index"]):
+            open_records(tmp_path)
+    path.write_bytes(content)
+    assert [int(example["n"]) for example in open_records(tmp_path)] == [0, 1, 2]
+
+
+def shard_field(name, value):
+    return lambda header: header["shards"][0].update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        *(
+            (shard_field(name, value), name)
+            for name in ("examples", "bytes", "members", "per_member", "offsets")
+            for value in ("16", -1, 1.0, True, [[]])
+        ),
+        (shard_field("per_member", 0), "per_member"),
+        (shard_field("per_member", 10**30), "3 examples"),
+        (shard_field("per_member", None), "firsts"),
+        (shard_field("members", 0), "3 examples"),
+        (shard_field("members", 10**30), "more members"),
+        (shard_field("offsets", 10**30), "more members"),
+        (shard_field("file", 7), "file"),
+        (shard_field("sha256", None), "sha256"),
+        (lambda header: header["shards"].__setitem__(0, "a"), "one of its shards"),
+        (lambda header: header["shards"][0].update(
+            per_member=None, members=0, firsts=0), "3 examples"),
+        (lambda header: header["shards"][0].pop("per_member"), "per_member"),
+        (lambda header: header.update(shards={}), "list of shards"),
+        (lambda header: header.update(entries="3"), "entries"),
+        (lambda header: header.update(entries=10**30), "bytes instead of"),
+        (lambda header: header.update(entry_bytes=5), "5 bytes"),
+        (lambda header: header.update(entry_bytes="4"), "entry_bytes"),
+        (lambda header: header.update(format_version=[[]]), "format version"),
+    ],
+)  # fmt: skip
+def test_a_crafted_header_is_refused(tmp_path, change, fact):
+    make(tmp_path, *numbers(3), {"a": [3]})
+    crafted(tmp_path, change)
+    path = tmp_path / "members.index"
+    with raises(InputError, naming=[path, fact, "audio-tfrecords index"]):
+        open_records(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header", [b"[" * 100_000, b"{", b"[]", b"\xff", b"1" * 9999, b""]
+)
+def test_a_header_that_is_no_object_is_refused(tmp_path, header):
+    make(tmp_path, *numbers(3), {"a": [3]})
+    crafted(tmp_path, header=header)
+    path = tmp_path / "members.index"
+    with raises(InputError, naming=[path, "audio-tfrecords index"]):
+        open_records(tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(sealed(content[:8] + b"\xff" * 8 + content[16:]))
+    with raises(InputError, naming=[path, "header", "audio-tfrecords index"]):
+        open_records(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "offsets", [[0, 20, 10], [0, 10, 10], [0, 1 << 31, 3 << 30], [0, 1, 1 << 20]]
+)
+@pytest.mark.parametrize("gzip", [True, False])
+def test_offsets_that_are_not_in_the_shard_are_refused(tmp_path, offsets, gzip):
+    make(tmp_path, *numbers(3), {"a": [3]}, gzip=gzip)
+    crafted(tmp_path, arrays=np.array(offsets, "<u4").tobytes())
+    path = tmp_path / "members.index"
+    facts = [path, "offsets", "a/a-00000-of-00001", "audio-tfrecords index"]
+    with raises(InputError, naming=facts):
+        open_records(tmp_path)
+
+
+@pytest.mark.parametrize("firsts", [[0, 2, 1], [1, 2, 3], [0, 1, 4]])
+def test_first_examples_that_are_not_in_the_shard_are_refused(tmp_path, firsts):
+    make(tmp_path, *numbers(3), {"a": [3]})
+    offsets = np.frombuffer((tmp_path / "members.index").read_bytes()[-16:-4], "<u4")
+    shard = {"per_member": None, "firsts": 3}
+    crafted(
+        tmp_path,
+        lambda header: header.update(entries=6) or header["shards"][0].update(shard),
+        arrays=np.array([*offsets, *firsts], "<u4").tobytes(),
+    )
+    with raises(InputError, naming=[tmp_path / "members.index", "3 examples"]):
+        open_records(tmp_path)
 
 
 def test_a_data_set_without_an_index_verifies(sounds, tmp_path, capsys):

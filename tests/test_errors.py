@@ -1,0 +1,60 @@
+"""Errors keep their messages when they cross from one process to another."""
+
+import copy
+import pickle
+
+import pytest
+
+from beam_pipeline import errors
+from beam_pipeline.errors import AudioTFRecordsError
+
+# The fields of a class, and of those that inherit from it.
+FIELDS = {
+    AudioTFRecordsError: [("something happened",), ()],
+    errors.OptionError: [("hop_len", "must be positive", -3), ("hop_len", "is odd")],
+    errors.UnknownOption: [("hop", "did you mean hop_len?")],
+    errors.ClipError: [("a/1.wav", "it is short")],
+    errors.ExampleError: [("example 3", "its method failed")],
+    errors.StoreError: [("gs://a/b", "no answer"), ("gs://a/b", "no", "Try again.")],
+    errors.WorkerDied: [("a worker ended", "Traceback ..."), ("a worker ended",)],
+    errors.DamagedRecord: [("a/shard", 17, 3, "its checksum is wrong")],
+    errors.VerificationError: [(["a: is missing", "b: is missing"],), ([],)],
+}
+CLASSES = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, AudioTFRecordsError)
+]
+
+
+def fields_of(kind):
+    return next(FIELDS[base] for base in kind.__mro__ if base in FIELDS)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_errors_survive_pickling_copying_and_their_own_message(kind):
+    for fields in fields_of(kind):
+        error = kind(*fields)
+        message = str(error)
+        for field in fields:
+            for part in field if isinstance(field, list) else [field]:
+                assert str(part) in message or "Traceback" in part
+        for same in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+            assert type(same) is kind
+            assert same.args == fields
+            assert str(same) == message
+        # As PyTorch does, with the traceback of a worker before the message.
+        for text in (message, f"Caught in a worker.\n{message}"):
+            rebuilt = kind(text)
+            assert str(rebuilt) == text
+            assert str(pickle.loads(pickle.dumps(rebuilt))) == text
+            assert text in repr(rebuilt) or "\n" in text
+
+
+@pytest.mark.parametrize(
+    "kind", [k for k in CLASSES if issubclass(k, errors.ClipError)]
+)
+def test_the_fields_of_a_clips_error(kind):
+    error = kind("a/1.wav", "it is short")
+    assert (error.path, error.reason) == ("a/1.wav", "it is short")
+    assert kind(str(error)).reason == str(error)
