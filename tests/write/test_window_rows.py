@@ -40,6 +40,25 @@ def test_extreme_levels():
     assert window_levels(np.zeros((0, 4), np.float32)).tolist() == []
 
 
+def test_levels_are_sums_in_pairs():
+    """Sums in the order of a processor's registers lose what follows the loud start."""
+    window = np.full((1, 10**6), np.sqrt(0.9 * 2**-25), np.float32)
+    window[:, :64] = 1
+    power = (window.astype(np.float64) ** 2).mean()
+    assert window_levels(window).tolist() == [np.rint(1000 * np.log10(power))]
+
+
+@pytest.mark.parametrize("samples", [1, 7, 400, 16000, 70000])
+@pytest.mark.parametrize("hop", [1, 100, 70000])
+def test_levels_do_not_depend_on_other_windows(samples, hop):
+    rng = np.random.default_rng(samples)
+    signal = rng.standard_normal(samples + 20 * hop).astype(np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(signal, samples)[::hop]
+    power = [np.add.reduce(np.ascontiguousarray(w) ** 2) for w in windows]
+    expected = np.rint(1000 * np.log10(np.float64(power) / samples))
+    assert window_levels(windows).tolist() == expected.tolist()
+
+
 def test_the_first_reason_stays():
     rows = WindowRows.of(np.arange(4), *np.zeros((3, 4)))
     assert rows.kept.all()
