@@ -106,8 +106,7 @@ def compared(name: str, left: Value, right: Value) -> Value:
         sides = [left, right]
         if _is_whole(left) and _is_whole(right):
             # Of the whole numbers beyond int64, the sign says how they compare.
-            sides = [math.copysign(math.inf, side) if _beyond(side) else side
-                     for side in sides]  # fmt: skip
+            sides = [_infinity(side) if _beyond(side) else side for side in sides]
         as_type = _as_int64 if all(map(_is_whole, sides)) else _as_float64
         left, right = map(as_type, sides)
     return pc.call_function(name, [left, right])
@@ -199,7 +198,11 @@ def _as_float64(value: Value) -> Any:
     try:
         return pa.scalar(float(value), pa.float64())
     except OverflowError:
-        return pa.scalar(math.inf if value > 0 else -math.inf, pa.float64())
+        return pa.scalar(_infinity(value), pa.float64())
+
+
+def _infinity(sign: float) -> float:
+    return math.inf if sign > 0 else -math.inf
 
 
 def _known(values: Any) -> Any:
