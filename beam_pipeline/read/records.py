@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.record_parser import (
     BatchMaker,
     Stored,
@@ -260,12 +260,14 @@ class Records(FrameworkMethods, Sequence[Example]):
 
         The condition may use ``and``, ``or``, ``not``, ``in``, ``is None``,
         comparisons, arithmetic, and backticks around the name of a column that is no
-        identifier. A comparison with a missing value is not met.
+        identifier. A comparison with a missing value is not met. NaN and the result of
+        a division by zero are missing values.
 
         Raises
         ------
         OptionError
-            If the condition cannot be read, or names no column.
+            If the condition cannot be read, names no column, compares a text with a
+            number, or computes whole numbers beyond 64 bits.
         """
         met = rows_where(examples_of(self.table()), condition)
         return Records(self._source, self.numbers[met])
@@ -275,9 +277,13 @@ class Records(FrameworkMethods, Sequence[Example]):
 
         Raises
         ------
+        OptionError
+            If the path is not a text.
         InputError
             If the split has no window of this file.
         """
+        if not isinstance(path, str):
+            raise OptionError("path", "must be a text, like 'owl/owl_1.wav'", path)
         table = self._source.table()
         found = np.isin(self.numbers, numbers_of_clip(table, path, self.folder))
         return Records(self._source, self.numbers[found])

@@ -58,7 +58,9 @@ class SplitSource:
     def table(self) -> Any:
         """Returns the table of the split's windows; read once."""
         if self._table is None:
-            self._table = read_window_table(self.folder, self.metadata, self.split)
+            self._table = read_window_table(
+                self.folder, self.metadata, self.sha256, self.split
+            )
         return self._table
 
     def walk(self, numbers: Integers, use: Callable[[int, Stored], None]) -> None:

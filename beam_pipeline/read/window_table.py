@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 
@@ -17,13 +19,26 @@ _NOT_OF_WINDOWS = {
     "format", "subtype", "first_index", "windows", "content", "sketch",
     "path", "input", "index", "class", "split", "group", "channel", "sample_rate_hz",
 }  # fmt: skip
+# Columns that the files must have.
+_OF_WINDOWS = ("start", "frames", "copy", "level_db", "left_out")
+_OF_MANIFEST = (
+    "path", "input", "index", "class", "split", "group", "start", "sample_rate_hz",
+    "channel", "windows",
+)  # fmt: skip
 
 
-def read_window_table(folder: str, metadata: Metadata, split: str) -> Any:
+def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) -> Any:
     """Returns a row for each planned window of a split, in the order of the examples.
 
     No shard is read. A data set that was not recorded from audio files has only the
     columns ``record``, ``split``, ``shard`` and ``position``.
+
+    Parameters
+    ----------
+    metadata : Metadata
+        What was opened.
+    sha256 : str
+        The SHA-256 of the text of these metadata.
 
     Returns
     -------
@@ -49,12 +64,14 @@ def read_window_table(folder: str, metadata: Metadata, split: str) -> Any:
         channel              int32   null: all, or their mean
         ==================== ======= ===============================================
 
-        After them, the columns that the manifest of the input brought.
+        After them, the columns that the manifest of the input brought; null where a
+        cell was empty.
 
     Raises
     ------
     InputError
-        If files are missing or do not fit the data set.
+        If files are missing, are damaged or do not fit the data set, or if another
+        process has recorded into the folder since the metadata were read.
     """
     import pyarrow as pa
 
@@ -62,15 +79,10 @@ def read_window_table(folder: str, metadata: Metadata, split: str) -> Any:
     held = np.array([shard.examples for shard in shards], np.int64)
     total = int(held.sum())
     path = files.join(folder, WINDOWS)
-    if not files.exists(path):
-        if metadata.recipe is not None:
-            raise InputError(
-                f"{folder} has no {WINDOWS}: it was recorded by an earlier version. "
-                "Record the data set again to have a table of its windows."
-            )
+    found = _read_files(folder, metadata, sha256)
+    if found is None:
         return pa.table(_places(np.arange(total), np.zeros(total, bool), split, shards))
-    windows = _read(path)
-    manifest = _read(files.join(folder, MANIFEST))
+    windows, manifest = found
     planned = manifest["windows"].to_numpy()
     if planned.sum() != len(windows):
         raise InputError(
@@ -115,7 +127,8 @@ def read_window_table(folder: str, metadata: Metadata, split: str) -> Any:
     }
     for name in manifest.column_names:
         if name not in _NOT_OF_WINDOWS:
-            columns[name if name not in columns else f"{name}_"] = of_clip(name)
+            free = name if name not in columns else f"{name}_"
+            columns[free] = _without_empty(of_clip(name))
     return pa.table(columns)
 
 
@@ -173,6 +186,75 @@ def _places(numbers: Any, left_out: Any, split: str, shards: Any) -> dict[str, A
     }
 
 
-def _read(path: str) -> Any:
-    with files.open_parquet(path) as table:
-        return table.read(use_threads=False)
+def _read_files(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any] | None:
+    """Returns the windows and the manifest that belong to the metadata, if any.
+
+    A run deletes the metadata before any other file, and writes them last. So files
+    that were read between two looks at the same metadata belong to them.
+    """
+    path = files.join(folder, WINDOWS)
+    _check_metadata(folder, sha256)
+    try:
+        if not files.exists(path):
+            if metadata.recipe is not None:
+                raise InputError(
+                    f"{folder} has no {WINDOWS}: it was recorded by an earlier "
+                    "version, or the file was deleted. Record the data set again to "
+                    "have a table of its windows."
+                )
+            return None
+        windows = _read(path, _OF_WINDOWS)
+        manifest = _read(files.join(folder, MANIFEST), _OF_MANIFEST)
+    finally:
+        _check_metadata(folder, sha256)
+    return windows, manifest
+
+
+def _check_metadata(folder: str, sha256: str) -> None:
+    """Raises InputError if the metadata are not those that were opened."""
+    path = files.join(folder, METADATA)
+    try:
+        if hashlib.sha256(files.read_bytes(path)).hexdigest() == sha256:
+            return
+        what = "has changed"
+    except FileNotFoundError:
+        what = "is gone"
+    raise InputError(
+        f"{path} {what}: another process has recorded into the folder since; open it "
+        "again."
+    )
+
+
+def _read(path: str, columns: Sequence[str]) -> Any:
+    """Returns the table in a file, which must have some columns."""
+    import pyarrow as pa
+
+    remedy = "Restore the file, or record the data set again."
+    try:
+        with files.open_parquet(path) as parquet:
+            table = parquet.read(use_threads=False)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist. {remedy}") from error
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read: {error}. {remedy}") from error
+    missing = [name for name in columns if name not in table.column_names]
+    if missing:
+        raise InputError(
+            f"{path} is not of this data set: it has no column {missing[0]!r}, only "
+            f"{', '.join(table.column_names)}. {remedy}"
+        )
+    return table
+
+
+def _without_empty(column: Any) -> Any:
+    """Returns a column with null where a cell of the input was empty."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(column.type):
+        is_empty = pc.is_nan(column)
+    elif pa.types.is_string(column.type):
+        is_empty = pc.equal(column, "")
+    else:
+        return column
+    return pc.if_else(is_empty, pa.scalar(None, column.type), column)

@@ -1,10 +1,15 @@
 """records.table(), where() and of_clip() against the examples themselves."""
 
+import shutil
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import Metadata, convert, open_records, record, record_examples
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.storage import files
 from tests.raising import raises
 from tests.sounds import RATE, write_corpus
 
@@ -100,32 +105,97 @@ def test_views_narrow_down(folder):
     assert owls.where("copy == 1").table().num_rows == 0
 
 
-@pytest.mark.parametrize(
-    ("condition", "facts"),
-    [
-        ("clas == 'owl'", ["clas", "level_db", "mean class?"]),
-        ("class = 'owl'", ["cannot be read"]),
-        ("class", ["true or false"]),
-        ("copy + 1", ["true or false"]),
-        ("level_db > 'loud'", ["cannot be computed"]),
-        ("class in ('a', 1)", ["cannot be computed"]),
-        ("path.upper() == 'A'", ["upper"]),
-        ("[1][0] == 1", ["[1][0]"]),
-        ("copy is 1", ["is"]),
-        ("1 in path", ["list after `in`"]),
-        ("(lambda: 1)()", ["lambda"]),
-        ("", ["cannot be read"]),
-        (3, ["text"]),
-    ],
-)
-def test_wrong_conditions(folder, condition, facts):
-    with raises(OptionError, naming=["condition", *facts]):
-        open_records(folder, "train").where(condition)
-
-
 def test_an_unknown_clip(folder):
     with raises(InputError, naming=["cat_77.wav", ".wav"]):
         open_records(folder, "test").of_clip("cat_77.wav")
+
+
+@pytest.mark.parametrize("path", [3, None, b"owl/owl_0.wav"])
+def test_a_path_that_is_no_text(folder, path):
+    with raises(OptionError, naming=["path", "text", repr(path)]):
+        open_records(folder, "test").of_clip(path)
+
+
+def test_empty_cells_of_a_manifest_are_missing(tmp_path):
+    names = list(write_corpus(tmp_path / "in", clips=1))
+    cells = ["1.5,loud,7", ",,8", "-2,,9"]
+    lines = [f"{n},{c}" for n, c in zip(names, cells, strict=True)]
+    (tmp_path / "in" / "list.csv").write_text(
+        "\n".join(["path,snr,note,number", *lines]) + "\n"
+    )
+    folder = str(tmp_path / "out")
+    record(str(tmp_path / "in" / "list.csv"), folder, win_len=WIN_LEN)
+    records = open_records(folder)
+    table = records.table()
+    paths = np.array(table["path"].to_pylist())
+    for condition, wanted in [
+        ("snr is None", [1]),
+        ("snr is not None", [0, 2]),
+        ("snr != 1.5", [2]),
+        ("snr == snr", [0, 2]),
+        ("not snr > 0", [2]),
+        ("note is None", [1, 2]),
+        ("note != 'loud'", []),
+        ("note == ''", []),
+        ("number > 7", [1, 2]),
+    ]:
+        met = np.isin(paths, [names[k] for k in wanted])
+        chosen = records.where(condition).numbers.tolist()
+        assert chosen == np.flatnonzero(met).tolist(), condition
+    assert table["snr"].null_count == table["path"].to_pylist().count(names[1])
+    assert [e["note"] for e in records.of_clip(names[1])[:1]] == [""]
+
+
+@pytest.mark.parametrize("name", ["windows.parquet", "manifest.parquet"])
+@pytest.mark.parametrize("content", ["", "garbage", "short", "middle", "other", None])
+def test_a_damaged_file_is_named(folder, tmp_path, name, content):
+    shutil.copytree(folder, tmp_path / "copy")
+    path = tmp_path / "copy" / name
+    whole = path.read_bytes()
+    if content == "short":
+        path.write_bytes(whole[:-20])
+    elif content == "middle":
+        path.write_bytes(whole[:4] + b"\xff" * 200 + whole[204:])
+    elif content == "other":
+        pq.write_table(pa.table({"frames": [1]}), path)
+    elif content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    records = open_records(str(tmp_path / "copy"), "train")
+    with raises(InputError, naming=[name, "the data set again"]):
+        records.where("copy == 0")
+
+
+@pytest.mark.parametrize("moment", ["before", "while", "unfinished"])
+def test_a_data_set_that_was_recorded_again_is_not_mixed(tmp_path, monkeypatch, moment):
+    """Without the comparison, the new table chose among the old examples."""
+    write_corpus(tmp_path / "in", clips=2)
+    for out, hop in (("a", 500), ("b", 250)):
+        record(str(tmp_path / "in"), str(tmp_path / out), win_len=500, hop=hop)
+    old, new = tmp_path / "a", tmp_path / "b"
+    records = open_records(str(old))
+
+    def record_again(*_args, **_options):
+        shutil.rmtree(old)
+        shutil.copytree(new, old)
+        if moment == "unfinished":
+            (old / "metadata.json").unlink()
+        return opened(*_args, **_options)
+
+    opened = files.open_parquet
+    if moment == "before":
+        shutil.rmtree(old)
+        shutil.copytree(new, old)
+    else:
+        monkeypatch.setattr(files, "open_parquet", record_again)
+    with raises(InputError, naming=["metadata.json", "open it again"]) as caught:
+        records.where("start_s == 0")
+    assert "estore" not in str(caught.value)
+    monkeypatch.undo()
+    for use in (records.table, lambda: records.of_clip("cat/cat_0.wav")):
+        with raises(InputError, naming=["metadata.json", "open it again"]):
+            use()
 
 
 def test_windows_that_could_not_be_made(tmp_path):
