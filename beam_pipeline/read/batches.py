@@ -49,7 +49,8 @@ class Batches(BatchIteration):
         ``(index, count)``, for one of several trainers: of each epoch's order, the
         examples from ``index * n // count`` up to ``(index + 1) * n // count``.
     drop_remainder : bool
-        Leaves out a last batch that is smaller.
+        Leaves out a last batch that is smaller. With ``shard``, all trainers then give
+        as many batches as the smallest share has; otherwise one may give one more.
     normalize : bool or sequence of str
         As in :func:`.replay`: features become ``(x - mean) / std``.
     repeat : bool
@@ -97,13 +98,17 @@ class Batches(BatchIteration):
         self._reader = SourceReader(
             records, self._shuffle, self._seed, self._shard, normalize
         )
+        # The positions of an epoch end here.
+        self._stop = self._reader.examples
+        if drop_remainder:
+            smallest = self._reader.smallest_share
+            self._stop = smallest - smallest % self._batch_size
         state = {"epoch": int(epoch), "position": 0}
         super().__init__(state, threads, self._batch_size * self._reader.read_bytes)
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
-        whole, rest = divmod(self._reader.examples, self._batch_size)
-        return whole + bool(rest and not self._drop_remainder)
+        return -(-self._stop // self._batch_size)
 
     @property
     def epoch(self) -> int:
@@ -114,15 +119,14 @@ class Batches(BatchIteration):
         """Starts to give the batches from the current position to the epoch's end."""
         if self._repeat and not len(self):
             raise InputError(
-                f"An epoch has {self._reader.examples} examples, so it has no batch of "
-                f"{self._batch_size}, and `repeat` would never end."
+                f"An epoch has {self._reader.examples} examples here, so it has no "
+                f"batch of {self._batch_size}, and `repeat` would never end."
             )
         return super().__iter__()
 
     def _plan(self, state: State, submit: Submit) -> Iterator[tuple[Task, State]]:
         reading = Reading(self._reader, submit, self._threads)
-        size, examples = self._batch_size, self._reader.examples
-        stop = examples - examples % size if self._drop_remainder else examples
+        size, stop = self._batch_size, self._stop
         while True:
             epoch = state["epoch"]
             for position in range(state["position"], stop, size):

@@ -70,6 +70,8 @@ class SourceReader:
     ----------
     examples : int
         Examples of the share.
+    smallest_share : int
+        Examples of the smallest share of a trainer; it differs by at most one.
     read_bytes : int
         About how many bytes an example takes in memory.
     """
@@ -88,6 +90,7 @@ class SourceReader:
         total = len(source)
         self.first = index * total // count
         self.examples = (index + 1) * total // count - self.first
+        self.smallest_share = total // count
         self.read_bytes = example_bytes(source.features.values())
         # Of all features, so that the order does not depend on those that are read.
         self._size = example_bytes(source.metadata.features.values())

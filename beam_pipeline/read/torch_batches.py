@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 import torch.utils.data
 
 from beam_pipeline.errors import OptionError
+from beam_pipeline.read.batch_iteration import state_number
 from beam_pipeline.read.cores import usable_cores
 
 MOST_WORKERS = 256
@@ -23,7 +25,8 @@ class TorchBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
     of each epoch. With ``drop_remainder``, all of them give the same number of batches.
 
     Each pass is the next epoch. A pass that is left early is repeated by the next one,
-    unless its state was loaded.
+    unless its state was loaded. After a pass whose state was loaded, the passes go on
+    with the next epoch.
     """
 
     def __init__(
@@ -34,16 +37,16 @@ class TorchBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         options: Mapping[str, Any],
     ):
         self._options = dict(options)
-        epoch = self._options.pop("epoch", 0)
+        epoch = check_epoch(self._options.pop("epoch", 0))
         self._records, self._batch_size = records, batch_size
-        self._rank = find_rank() if rank is None else rank
+        self._rank = find_rank() if rank is None else check_rank(rank)
         # The next epoch of each worker; in memory that the workers share.
-        self._next = torch.full((MOST_WORKERS,), int(epoch)).share_memory_()
+        self._next = torch.full((MOST_WORKERS,), epoch).share_memory_()
         self._batches(0, 1, epoch)  # checks the arguments
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is this epoch; call it between two passes."""
-        self._next.fill_(epoch)
+        self._next.fill_(check_epoch(epoch))
 
     @property
     def epoch(self) -> int:
@@ -82,23 +85,17 @@ class TorchPass(Iterator[dict[str, Any]]):
         self._worker = worker
         self._batches = dataset._batches(worker, workers, self._epoch)
         self._repeat = bool(dataset._options.get("repeat"))
-        self._most: int | None = None
-        if dataset._options.get("drop_remainder") and not self._repeat:
-            pieces = dataset._rank[1] * workers
-            self._most = len(dataset._records) // pieces // dataset._batch_size
-        self._given = 0
         self._iterator: Iterator[dict[str, Any]] | None = None
         self._is_finished = False
 
     def __next__(self) -> dict[str, Any]:
-        if not self._is_finished and self._given != self._most:
+        if not self._is_finished:
             if self._iterator is None:
                 self._iterator = iter(self._batches)
             batch = next(self._iterator, None)
             if batch is not None:
-                self._given += 1
                 return {name: to_tensor(values) for name, values in batch.items()}
-        self._finish()
+            self._finish()
         raise StopIteration
 
     def _finish(self) -> None:
@@ -112,7 +109,6 @@ class TorchPass(Iterator[dict[str, Any]]):
         """Returns where the next batch is, as JSON values."""
         return {
             "epoch": self._epoch,
-            "given": self._given,
             "is_finished": self._is_finished,
             "batches": self._batches.state_dict(),
         }
@@ -126,11 +122,17 @@ class TorchPass(Iterator[dict[str, Any]]):
             If the state is of other records, arguments, ranks or workers.
         """
         self._batches.load_state_dict(state["batches"])
-        self._epoch, self._given = state["epoch"], state["given"]
+        self._epoch = state_number(state, "epoch")
         self._iterator = None
+        # A loader drops a pass that had ended, and begins the next one at once. So the
+        # epoch of the next pass must be right before anything is read.
+        if state["is_finished"]:
+            self._finish()
+            return
+        self._next[self._worker] = self._epoch
         # After the last batch, the state of the batches is that of the next epoch.
-        over = not self._repeat and state["batches"]["epoch"] > self._epoch
-        self._is_finished = state["is_finished"] or over
+        if not self._repeat and self._batches.epoch > self._epoch:
+            self._finish()
 
 
 def find_rank() -> tuple[int, int]:
@@ -147,15 +149,49 @@ def find_rank() -> tuple[int, int]:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
-    texts = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
-    if not all(text.isdecimal() for text in texts) or int(texts[0]) >= int(texts[1]):
+    names = "RANK", "WORLD_SIZE"
+    known = {name: os.environ[name] for name in names if name in os.environ}
+    if not known:
+        return 0, 1
+    for name in names:
+        if name not in known:
+            (other,) = known
+            raise OptionError(
+                "rank",
+                f"must be given, because the environment variable {other} is set, but "
+                f"{name} is not",
+            )
+    rank, world_size = known.values()
+    if not (
+        rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size)
+    ):
         raise OptionError(
             "rank",
-            "must be given, because RANK and WORLD_SIZE are not numbers with "
+            "must be given, because the environment variables are not numbers with "
             "RANK < WORLD_SIZE",
-            " and ".join(texts),
+            f"RANK={rank} and WORLD_SIZE={world_size}",
         )
-    return int(texts[0]), int(texts[1])
+    return int(rank), int(world_size)
+
+
+def check_rank(rank: Any) -> tuple[int, int]:
+    """Returns a rank; raises :class:`.OptionError` if it is not (index, count)."""
+    try:
+        index, count = map(operator.index, rank)
+    except (TypeError, ValueError):
+        index, count = 0, 0
+    if not 0 <= index < count:
+        raise OptionError(
+            "rank", "must be (index, count) with 0 <= index < count", str(rank)
+        )
+    return index, count
+
+
+def check_epoch(epoch: Any) -> int:
+    """Returns an epoch; raises :class:`.OptionError` if it is not a number from 0."""
+    if not isinstance(epoch, int | np.integer) or isinstance(epoch, bool) or epoch < 0:
+        raise OptionError("epoch", "must be a whole number, at least 0", epoch)
+    return int(epoch)
 
 
 def to_tensor(values: Any) -> Any:

@@ -152,6 +152,7 @@ def test_all_ranks_give_the_same_number_of_whole_batches(records, workers):
 
 
 def test_the_rank_is_that_of_torch_distributed(records, tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
@@ -160,7 +161,7 @@ def test_the_rank_is_that_of_torch_distributed(records, tmp_path, monkeypatch):
         assert find_rank() == (0, 1)
     finally:
         torch.distributed.destroy_process_group()
-    assert find_rank() == (0, 3)
+    assert find_rank() == (1, 3)
 
 
 @pytest.mark.parametrize(("rank", "world"), [("3", "3"), ("x", "2"), ("-1", "2")])
@@ -169,6 +170,32 @@ def test_a_wrong_rank(records, monkeypatch, rank, world):
     monkeypatch.setenv("WORLD_SIZE", world)
     with pytest.raises(OptionError, match="WORLD_SIZE"):
         records.to_torch(4)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("RANK", "WORLD_SIZE"), ("WORLD_SIZE", "RANK")]
+)
+def test_half_a_rank_names_the_variable_that_lacks(records, monkeypatch, name, other):
+    monkeypatch.setenv(name, "1")
+    monkeypatch.delenv(other, raising=False)
+    with pytest.raises(OptionError, match=f"{name} is set, but {other} is not"):
+        records.to_torch(4)
+
+
+@pytest.mark.parametrize("rank", [2, "ab", (3, 3), (-1, 2), (0, 1, 2), (0.5, 2)])
+def test_a_rank_that_is_none_is_named(records, rank):
+    with pytest.raises(OptionError, match=r"^rank: must be \(index, count\).*got "):
+        records.to_torch(4, rank=rank)
+
+
+@pytest.mark.parametrize("epoch", ["a", -1, 1.5, True])
+def test_an_epoch_that_is_none_is_named(records, epoch):
+    dataset = records.to_torch(4)
+    with pytest.raises(OptionError, match="^epoch: must be a whole number.*got "):
+        dataset.set_epoch(epoch)
+    with pytest.raises(OptionError, match="^epoch: must be a whole number.*got "):
+        records.to_torch(4, epoch=epoch)
+    assert dataset.epoch == 0
 
 
 def test_endless(records):
@@ -228,6 +255,51 @@ def test_a_state_continues_at_the_next_example(records, workers, steps):
     if len(got) < len(wanted):
         got += numbers_of(loader)
     assert got == wanted
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_a_state_after_an_epoch_goes_on_with_the_next_one(
+    records, workers, drop_remainder
+):
+    def make():
+        dataset = records.to_torch(
+            16, shuffle="global", seed=1, drop_remainder=drop_remainder
+        )
+        return StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
+
+    straight = make()
+    wanted = [numbers_of(straight) for _ in range(5)]
+    loader = make()
+    for _ in range(3):
+        list(loader)
+    state = loader.state_dict()
+    loader = make()
+    loader.load_state_dict(state)
+    assert [numbers_of(loader) for _ in range(2)] == wanted[3:]
+
+
+def test_the_epochs_of_a_loaded_state_go_on(records):
+    """Also if the first pass is left early, and back in the same loader."""
+
+    def make():
+        dataset = records.to_torch(16, shuffle="global", seed=1)
+        return StatefulDataLoader(dataset, batch_size=None)
+
+    loader = make()
+    wanted, states = [], []
+    for _ in range(4):
+        numbers = []
+        for batch in loader:
+            numbers.append(batch["number"].tolist())
+            if len(numbers) == 2:
+                states.append(loader.state_dict())
+        wanted.append(numbers)
+    for loader in (make(), loader):
+        loader.load_state_dict(states[2])
+        assert next(iter(loader))["number"].tolist() == wanted[2][2]
+        assert numbers_of(loader) == wanted[2]  # left early, so it is repeated
+        assert numbers_of(loader) == wanted[3]
 
 
 def test_a_state_of_another_order_is_refused(records):

@@ -406,3 +406,29 @@ class TestMemory:
             assert read - 4 * given_out <= 3 * 15 + 8 * 4
         assert sum(len(read) for read in records.reads) == 100
         assert all((np.diff(read) == 1).all() for read in records.reads)
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize(("n", "count"), [(35, 2), (49, 3), (17, 2), (3, 4), (36, 2)])
+def test_trainers_with_whole_batches_have_as_many(n, count, shuffle):
+    taken = []
+    for index in range(count):
+        batches = Batches(
+            FakeRecords(n), 9, shard=(index, count), shuffle=shuffle,
+            drop_remainder=True,
+        )  # fmt: skip
+        made = list(batches)
+        assert len(made) == len(batches) == n // count // 9
+        assert {len(batch["number"]) for batch in made} <= {9}
+        taken += numbers(made)
+        assert batches.epoch == 1
+    assert len(set(taken)) == len(taken)
+
+
+def test_an_endless_share_without_a_batch_is_an_error_for_all_trainers():
+    for index in range(2):
+        batches = Batches(
+            FakeRecords(17), 9, shard=(index, 2), drop_remainder=True, repeat=True
+        )
+        with raises(InputError, "no batch of 9"):
+            iter(batches)
