@@ -191,9 +191,9 @@ def test_a_rank_that_is_none_is_named(records, rank):
 @pytest.mark.parametrize("epoch", ["a", -1, 1.5, True])
 def test_an_epoch_that_is_none_is_named(records, epoch):
     dataset = records.to_torch(4)
-    with pytest.raises(OptionError, match="^epoch: must be a whole number.*got "):
+    with pytest.raises(OptionError, match=r"^epoch: must be a whole number.*got "):
         dataset.set_epoch(epoch)
-    with pytest.raises(OptionError, match="^epoch: must be a whole number.*got "):
+    with pytest.raises(OptionError, match=r"^epoch: must be a whole number.*got "):
         records.to_torch(4, epoch=epoch)
     assert dataset.epoch == 0
 
@@ -295,11 +295,11 @@ def test_the_epochs_of_a_loaded_state_go_on(records):
             if len(numbers) == 2:
                 states.append(loader.state_dict())
         wanted.append(numbers)
-    for loader in (make(), loader):
-        loader.load_state_dict(states[2])
-        assert next(iter(loader))["number"].tolist() == wanted[2][2]
-        assert numbers_of(loader) == wanted[2]  # left early, so it is repeated
-        assert numbers_of(loader) == wanted[3]
+    for other in (make(), loader):
+        other.load_state_dict(states[2])
+        assert next(iter(other))["number"].tolist() == wanted[2][2]
+        assert numbers_of(other) == wanted[2]  # left early, so it is repeated
+        assert numbers_of(other) == wanted[3]
 
 
 def test_a_state_of_another_order_is_refused(records):

@@ -430,5 +430,5 @@ def test_an_endless_share_without_a_batch_is_an_error_for_all_trainers():
         batches = Batches(
             FakeRecords(17), 9, shard=(index, 2), drop_remainder=True, repeat=True
         )
-        with raises(InputError, "no batch of 9"):
+        with pytest.raises(InputError, match="no batch of 9"):
             iter(batches)
