@@ -106,20 +106,35 @@ class BatchIteration(ABC):
         InputError
             If the state is of another order or data set; it names what differs.
         """
-        lacking = object()
-        differ = [
-            f"{name} is {state.get(name)!r} in the state, but {value!r} here"
-            for name, value in self._identity().items()
-            if state.get(name, lacking) != value
-        ]
-        if differ:
-            raise InputError(
-                "The state is of other batches, so it cannot be continued: "
-                f"{'; '.join(differ)}."
-            )
+        check_identity(state, self._identity(), "batches")
         checked = self._checked(state)
         self._iteration += 1
         self._state = checked
+
+
+def check_identity(
+    state: Mapping[str, Any], identity: Mapping[str, Any], what: str
+) -> None:
+    """Raises InputError if a state is of another order or data set; says what differs.
+
+    Parameters
+    ----------
+    state, identity : mapping
+        The state has all items of the identity of what it is of.
+    what : str
+        What the state continues, in the plural.
+    """
+    lacking = object()
+    differ = [
+        f"{name} is {state.get(name)!r} in the state, but {value!r} here"
+        for name, value in identity.items()
+        if state.get(name, lacking) != value
+    ]
+    if differ:
+        raise InputError(
+            f"The state is of other {what}, so it cannot be continued: "
+            f"{'; '.join(differ)}."
+        )
 
 
 def check_threads(threads: int | None) -> int:

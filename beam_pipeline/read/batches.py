@@ -12,7 +12,7 @@ from typing import Any
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.batch_iteration import BatchIteration, State, state_number
 from beam_pipeline.read.choices import check_values
-from beam_pipeline.read.orders import Shuffle, check_shuffle
+from beam_pipeline.read.orders import Shuffle, check_epoch, check_shuffle
 from beam_pipeline.read.read_ahead import Batch, Submit, Task
 from beam_pipeline.read.source_reader import Reading, Source, SourceReader
 
@@ -81,8 +81,6 @@ class Batches(BatchIteration):
         threads: int | None = None,
     ):
         check_values(batch_size, drop_remainder, False, False, shard, normalize)
-        if epoch < 0:
-            raise OptionError("epoch", "must be at least 0", epoch)
         if not isinstance(repeat, bool):
             raise OptionError(
                 "repeat",
@@ -103,7 +101,7 @@ class Batches(BatchIteration):
         if drop_remainder:
             smallest = self._reader.smallest_share
             self._stop = smallest - smallest % self._batch_size
-        state = {"epoch": int(epoch), "position": 0}
+        state = {"epoch": check_epoch(epoch), "position": 0}
         super().__init__(state, threads, self._batch_size * self._reader.read_bytes)
 
     def __len__(self) -> int:

@@ -6,7 +6,7 @@ epoch continues is one number.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -183,3 +183,10 @@ def check_shuffle(shuffle: object) -> Shuffle:
     if shuffle == "shards":
         return "shards"
     raise OptionError("shuffle", "must be 'global', 'shards' or False", shuffle)
+
+
+def check_epoch(epoch: Any) -> int:
+    """Returns an epoch; raises :class:`.OptionError` if it is not a number from 0."""
+    if not isinstance(epoch, int | np.integer) or isinstance(epoch, bool) or epoch < 0:
+        raise OptionError("epoch", "must be a whole number, at least 0", epoch)
+    return int(epoch)

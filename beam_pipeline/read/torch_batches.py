@@ -14,6 +14,7 @@ import torch.utils.data
 from beam_pipeline.errors import OptionError
 from beam_pipeline.read.batch_iteration import state_number
 from beam_pipeline.read.cores import usable_cores
+from beam_pipeline.read.orders import check_epoch
 
 MOST_WORKERS = 256
 
@@ -185,13 +186,6 @@ def check_rank(rank: Any) -> tuple[int, int]:
             "rank", "must be (index, count) with 0 <= index < count", str(rank)
         )
     return index, count
-
-
-def check_epoch(epoch: Any) -> int:
-    """Returns an epoch; raises :class:`.OptionError` if it is not a number from 0."""
-    if not isinstance(epoch, int | np.integer) or isinstance(epoch, bool) or epoch < 0:
-        raise OptionError("epoch", "must be a whole number, at least 0", epoch)
-    return int(epoch)
 
 
 def to_tensor(values: Any) -> Any:
