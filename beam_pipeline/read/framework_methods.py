@@ -209,10 +209,6 @@ class FrameworkMethods:
             )
         return module.make_dataset(self, binary, options)
 
-    def _getitems(self, indices: Sequence[int]) -> list[Any]:
-        """Returns several examples; Grain reads batches by this method."""
-        return self.__getitems__(indices)  # type: ignore[attr-defined, no-any-return]
-
 
 def _import(module: str, library: str, extra: str) -> Any:
     """Imports the module for a framework, or says how to install the framework."""
