@@ -61,7 +61,7 @@ HOMES = {
     "threadpoolctl": "transforms.describe pipeline.one_thread run.parts",
     "tqdm": "[cli.progress_bar] [elements.writing]",
     "PIL": "[examples.images] [read.example_view]",
-    "datasets": "read.hugging_face [read.framework_methods]",
+    "datasets": ("read.hugging_face read.hugging_face_stream [read.framework_methods]"),
     "jax": "read.jax_batches",
     "keras": "read.keras_batches",
     "torch": "read.torch_batches",

@@ -107,27 +107,39 @@ class BatchIteration(ABC):
         InputError
             If the state is of another order or data set; it names what differs.
         """
-        if not isinstance(state, Mapping):
-            raise InputError(
-                f"A state is what `state_dict()` returned, and not {state!r}."
-            )
-        identity = self._identity()
-        lacking = [name for name in identity if name not in state]
-        if lacking:
-            raise InputError(f"The state is damaged: it lacks {', '.join(lacking)}.")
-        differ = [
-            f"{name} is {state[name]!r} in the state, but {value!r} here"
-            for name, value in identity.items()
-            if state[name] != value
-        ]
-        if differ:
-            raise InputError(
-                "The state is of other batches, so it cannot be continued: "
-                f"{'; '.join(differ)}."
-            )
+        check_identity(state, self._identity(), "batches")
         checked = self._checked(state)
         self._iteration += 1
         self._state = checked
+
+
+def check_identity(
+    state: Mapping[str, Any], identity: Mapping[str, Any], what: str
+) -> None:
+    """Raises InputError if a state is of another order or data set; says what differs.
+
+    Parameters
+    ----------
+    state, identity : mapping
+        The state has all items of the identity of what it is of.
+    what : str
+        What the state continues, in the plural.
+    """
+    if not isinstance(state, Mapping):
+        raise InputError(f"A state is what `state_dict()` returned, and not {state!r}.")
+    lacking = [name for name in identity if name not in state]
+    if lacking:
+        raise InputError(f"The state is damaged: it lacks {', '.join(lacking)}.")
+    differ = [
+        f"{name} is {state[name]!r} in the state, but {value!r} here"
+        for name, value in identity.items()
+        if state[name] != value
+    ]
+    if differ:
+        raise InputError(
+            f"The state is of other {what}, so it cannot be continued: "
+            f"{'; '.join(differ)}."
+        )
 
 
 def check_threads(threads: int | None) -> int:

@@ -1,4 +1,4 @@
-"""One example: a dict that notebooks show and that JAX takes apart."""
+"""One example: a dict that notebooks show, and that JAX and PyTorch know."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ class Example(dict[str, Any]):
     @classmethod
     def of(cls, metadata: Metadata) -> Example:
         """Returns an empty example of a data set."""
-        if not _KNOWN and "jax" in sys.modules:
+        if "jax" not in _KNOWN and "jax" in sys.modules:
             _tell_jax()
+        if _COLLATE not in _KNOWN and _COLLATE in sys.modules:
+            _tell_torch()
         made = cls()
         made._metadata = metadata
         return made
@@ -41,8 +43,22 @@ class Example(dict[str, Any]):
         return Example, (dict(self),)
 
 
-# "jax", once it knows that an example is a dict.
+# The module of PyTorch with its table of functions that make batches.
+_COLLATE = "torch.utils.data._utils.collate"
+# The modules that know what an example is.
 _KNOWN: set[str] = set()
+
+
+def _tell_torch() -> None:
+    """Otherwise, PyTorch drops the features that the first of a batch lacks."""
+    from beam_pipeline.read.torch_collate import collate_with
+
+    module = sys.modules[_COLLATE]
+    table = getattr(module, "default_collate_fn_map", None)
+    if table is None:  # another thread is importing it
+        return
+    table[Example] = collate_with(module.collate)
+    _KNOWN.add(_COLLATE)
 
 
 def _tell_jax() -> None:

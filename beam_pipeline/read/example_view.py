@@ -39,6 +39,16 @@ _COLOURS = np.array(
     [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]]
 )
 
+_PALETTE = bytes(
+    np.stack(
+        [
+            np.interp(np.linspace(0, 1, 256), np.linspace(0, 1, len(_COLOURS)), column)
+            for column in _COLOURS.T
+        ],
+        axis=-1,
+    ).astype(np.uint8)
+)
+
 _LINE = "border:1px solid rgba(128,128,128,.4)"
 _BOX = f"width:100%;height:{{height}}px;display:block;{_LINE}"
 
@@ -73,20 +83,12 @@ def view_example(
     str
         Less than 300 KB.
     """
-    parts: list[str] = []
-    rows, size = [], 0
-    for name in example:
-        value = example[name]
-        drawn = ""
-        if isinstance(value, np.ndarray) and value.size:
-            rate = rate_of(name, example, recipe)
-            drawn = "".join(_draw(value, features.get(name), rate))
-        if drawn and size + len(drawn) <= MOST_BYTES:
-            size += len(drawn)
-            part = _small(f"{name}: {value.dtype} {value.shape}") + drawn
-            parts.insert(0 if "<audio" in drawn else len(parts), part)
-        else:
-            rows.append((name, describe_value(value)))
+    drawn = _draw_all(example, features, recipe)
+    parts = [
+        _small(f"{name}: {example[name].dtype} {example[name].shape}") + drawing
+        for name, drawing in drawn.items()
+    ]
+    rows = [(k, describe_value(v)) for k, v in example.items() if k not in drawn]
     title = escape(_short(title_of(example)))
     inner = "".join(parts) + _table(rows)
     return f'<div style="max-width:{WIDTH}px"><strong>{title}</strong>{inner}</div>'
@@ -160,15 +162,53 @@ def rate_of(name: str, example: Mapping[str, Any], recipe: Recipe | None) -> int
     return reduce(lambda hz, step: rate_after(step, hz), steps, rate)
 
 
-def _draw(value: Array, spec: FeatureSpec | None, rate: int | None) -> Iterator[str]:
-    """Yields the player and the drawings of a feature; nothing if it has none."""
+def _draw_all(
+    example: Mapping[str, Any], features: Mapping[str, FeatureSpec], recipe: Any
+) -> dict[str, str]:
+    """Returns the drawings that have room: signals with a player, others, spectra.
+
+    What is left for the spectra is shared among them, and they become smaller.
+    """
+    ranked: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    rates = {}
+    for name, value in example.items():
+        if isinstance(value, np.ndarray) and value.size:
+            rates[name] = rate_of(name, example, recipe)
+            is_signal = _is_signal(value, _axes_of(name, features))
+            ranked[2 - is_signal - (is_signal and rates[name] is not None)].append(name)
+    drawn: dict[str, str] = {}
+    left = MOST_BYTES
+    for rank, names in ranked.items():
+        for number, name in enumerate(names):
+            room = left if rank < 2 else left // (len(names) - number)
+            for smaller in (1, 2, 4, 8):
+                parts = _draw(
+                    example[name], _axes_of(name, features), rates[name], smaller
+                )
+                drawing = "".join(parts)
+                if not drawing or len(drawing) <= room:
+                    break
+            if drawing and len(drawing) <= room:
+                drawn[name] = drawing
+                left -= len(drawing)
+    return drawn
+
+
+def _axes_of(name: str, features: Mapping[str, FeatureSpec]) -> Any:
+    return features[name].axes if name in features else ()
+
+
+def _draw(value: Array, axes: Any, rate: int | None, smaller: int) -> Iterator[str]:
+    """Yields the player and the drawings of a feature; nothing if it has none.
+
+    Spectra and pictures have at most ``1 / smaller`` of their pixels in each direction.
+    """
     if value.dtype.name == "bfloat16":
         value = value.astype(np.float32)
     if value.dtype.kind not in "biufc":
         return
-    axes = spec.axes if spec is not None else ()
     if is_image(value):
-        yield _picture(value)
+        yield _picture(value, MOST_ROWS // smaller)
     elif _is_signal(value, axes):
         if value.dtype.kind in "iuf" and rate is not None:
             yield from _player(value, rate)
@@ -178,7 +218,7 @@ def _draw(value: Array, spec: FeatureSpec | None, rate: int | None) -> Iterator[
     elif value.ndim in (2, 3) and min(value.shape[-2:]) > 1:
         layers = _real(value).reshape(-1, *value.shape[-2:])
         for layer in layers[:2]:
-            yield _spectrum(layer, axes)
+            yield _spectrum(layer, axes, smaller)
 
 
 def is_image(value: Array) -> bool:
@@ -251,14 +291,12 @@ def _waveform(signal: npt.NDArray[np.float64]) -> str:
     )
 
 
-def _spectrum(values: npt.NDArray[np.float64], axes: Any) -> str:
+def _spectrum(values: npt.NDArray[np.float64], axes: Any, smaller: int) -> str:
     """Draws an array: its first axis to the right, its second upwards."""
-    pixels = _reduce(values.T[::-1], (MOST_ROWS, WIDTH))
+    pixels = _reduce(values.T[::-1], (MOST_ROWS // smaller, WIDTH // smaller))
     bottom, top = float(pixels.min()), float(pixels.max())
-    levels = (pixels - bottom) / ((top - bottom) or 1.0) * (len(_COLOURS) - 1)
-    places = np.arange(len(_COLOURS))
-    colours = [np.interp(levels, places, column) for column in _COLOURS.T]
-    picture = _png(np.stack(colours, axis=-1).astype(np.uint8))
+    levels = (pixels - bottom) / ((top - bottom) or 1.0) * 255
+    picture = _png(np.round(levels).astype(np.uint8), _PALETTE)
     words = ", ".join(
         f"{where} {_words_of(axis)}"
         for where, axis in zip(("right:", "up:"), axes[-2:], strict=False)
@@ -282,9 +320,9 @@ def _words_of(axis: Mapping[str, Any]) -> str:
     return f"{axis['name']} {first:.4g} to {last:.4g}{unit}"
 
 
-def _picture(image: Array) -> str:
+def _picture(image: Array, most: int) -> str:
     pixels = image[..., 0] if image.shape[2:] == (1,) else image
-    step = max(1, math.ceil(max(pixels.shape[:2]) / MOST_ROWS))
+    step = max(1, math.ceil(max(pixels.shape[:2]) / most))
     height = len(pixels[::step])
     style = f"max-width:100%;height:{max(height, 64)}px;image-rendering:pixelated"
     return f'<img alt="" src="{_png(pixels[::step, ::step])}" style="{style}"/>'
@@ -300,12 +338,15 @@ def _reduce(values: Array, most: tuple[int, int]) -> Array:
     return values
 
 
-def _png(pixels: Array) -> str:
-    """Returns pixels as a PNG within a URL."""
+def _png(pixels: Array, palette: bytes | None = None) -> str:
+    """Returns pixels, or places in a palette, as a PNG within a URL."""
     from PIL import Image
 
     file = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(file, "PNG", optimize=True)
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    if palette is not None:
+        image.putpalette(palette)
+    image.save(file, "PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 

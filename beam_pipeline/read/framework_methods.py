@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.orders import Shuffle
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ class FrameworkMethods:
         shuffle: Literal["global", False] = False,
         seed: int = 0,
         epoch: int = 0,
+        binary: Sequence[str] = (),
         **options: Any,
     ) -> datasets.Dataset | datasets.IterableDataset:
         """Returns a data set of Hugging Face.
@@ -170,33 +171,43 @@ class FrameworkMethods:
         examples in the cache of ``datasets``, which is made once. With ``streaming``,
         it is a ``datasets.IterableDataset``, which makes no copy. It consists of up to
         1024 pieces, which workers and ranks share, and its ``state_dict`` continues at
-        the next example.
+        the next example. Every pass has the same order, unless its ``set_epoch`` is
+        called.
 
         ``target`` becomes a ``ClassLabel``. Complex numbers become two real ones, on an
-        axis at the end. What an example lacks is None.
+        axis at the end. What an example lacks is None. Texts that are not UTF-8 are an
+        error, unless ``binary`` names their feature.
 
         Parameters
         ----------
         streaming : bool
         shuffle, seed, epoch
-            The order of a stream. Its own ``shuffle`` mixes the examples of a buffer,
-            which a state does not hold.
+            The order of a stream, and its first epoch, from which ``set_epoch`` counts.
+            The stream's own ``shuffle`` mixes the examples of a buffer, which a state
+            does not hold.
+        binary : sequence of str
+            Features of texts to store as bytes.
         **options
-            For ``datasets.Dataset.from_generator``, as ``cache_dir`` and ``num_proc``.
+            Of a copy: for ``datasets.Dataset.from_generator``, as ``cache_dir`` and
+            ``num_proc``.
+
+        Raises
+        ------
+        InputError, OptionError
+            If an argument has a wrong value, or Arrow has no type for a feature.
         """
-        module = _import("hugging_face", "datasets", "huggingface")
         if streaming:
-            return module.make_stream(self, shuffle, seed, epoch, **options)
+            module = _import("hugging_face_stream", "datasets", "huggingface")
+            for name in options:
+                raise OptionError(name, "is for a copy, without `streaming`")
+            return module.make_stream(self, shuffle, seed, epoch, binary)
+        module = _import("hugging_face", "datasets", "huggingface")
         if shuffle:
             raise InputError(
                 "to_datasets(shuffle=...) needs streaming=True. A Dataset is shuffled "
                 "by its own method: records.to_datasets().shuffle(seed=0)."
             )
-        return module.make_dataset(self, options)
-
-    def _getitems(self, indices: Sequence[int]) -> list[Any]:
-        """Returns several examples; Grain reads batches by this method."""
-        return self.__getitems__(indices)  # type: ignore[attr-defined, no-any-return]
+        return module.make_dataset(self, binary, options)
 
 
 def _import(module: str, library: str, extra: str) -> Any:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
 
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec, numpy_dtype
-from beam_pipeline.read.orders import check_shuffle, make_order
+from beam_pipeline.read.choices import check_name
+from beam_pipeline.read.orders import make_order
 
 # The pieces of a stream, which workers share; a restart reads its piece again.
 MOST_PIECES = 1024
@@ -26,39 +27,56 @@ _ARRAYS = {
     5: datasets.Array5D,
 }
 _COMPLEX = {"complex64": "float32", "complex128": "float64"}
+# Arrow takes a single integer for an int64, whatever the type of its column.
+_MOST_SCALAR = np.iinfo(np.int64).max
 
 
-def make_dataset(records: Any, options: Mapping[str, Any]) -> datasets.Dataset:
+class Making(NamedTuple):
+    """How examples are made of records.
+
+    Attributes
+    ----------
+    shuffle, seed, epoch
+        The order.
+    binary : tuple of str
+        Features whose texts are bytes.
+    is_copy : bool
+        Whether Arrow files are written.
+    """
+
+    shuffle: Any = False
+    seed: int = 0
+    epoch: int = 0
+    binary: tuple[str, ...] = ()
+    is_copy: bool = False
+
+
+def make_dataset(
+    records: Any, binary: Sequence[str], options: Mapping[str, Any]
+) -> datasets.Dataset:
     """Returns a ``datasets.Dataset``, whose Arrow files are in its cache."""
-    return datasets.Dataset.from_generator(
-        read_pieces,
-        **_generator_of(records, (False, 0, 0)),
-        fingerprint=fingerprint_of(records),
-        **options,
-    )
-
-
-def make_stream(
-    records: Any, shuffle: Any, seed: int, epoch: int
-) -> datasets.IterableDataset:
-    """Returns a ``datasets.IterableDataset``, which reads what is asked for."""
-    return datasets.IterableDataset.from_generator(
-        read_pieces,
-        **_generator_of(records, (check_shuffle(shuffle), seed, epoch)),
-    )
-
-
-def _generator_of(records: Any, order: tuple[Any, int, int]) -> dict[str, Any]:
-    """Returns the arguments for a dataset that :func:`read_pieces` gives."""
-    return {
-        "features": features_of(records.features, records.classes),
-        "gen_kwargs": {
-            "records": records,
-            "pieces": pieces_of(len(records)),
-            "order": order,
-        },
-        "split": datasets.NamedSplit(records.split),
-    }
+    if not len(records):
+        raise InputError(
+            f"There are no examples to copy: {records!r}. Arrow files need one or more."
+        )
+    names = check_binary(binary, records.features)
+    try:
+        return datasets.Dataset.from_generator(
+            read_pieces,
+            features=features_of(records.features, records.classes, names),
+            gen_kwargs={
+                "records": records,
+                "pieces": pieces_of(len(records)),
+                "making": Making(binary=names, is_copy=True),
+            },
+            split=datasets.NamedSplit(records.split),
+            fingerprint=fingerprint_of(records, names),
+            **options,
+        )
+    except datasets.exceptions.DatasetGenerationError as error:
+        if isinstance(error.__cause__, AudioTFRecordsError):
+            raise error.__cause__ from None
+        raise
 
 
 def pieces_of(count: int) -> list[tuple[int, int]]:
@@ -68,37 +86,102 @@ def pieces_of(count: int) -> list[tuple[int, int]]:
 
 
 def read_pieces(
-    records: Any, pieces: Sequence[tuple[int, int]], order: tuple[Any, int, int]
+    records: Any, pieces: Sequence[tuple[int, int]], making: Making
 ) -> Iterator[dict[str, Any]]:
     """Yields the examples at the positions of some pieces, as Arrow takes them."""
-    shuffle, seed, epoch = order
-    numbers = make_order(len(records), shuffle, seed, epoch, 1)
+    numbers = make_order(len(records), making.shuffle, making.seed, making.epoch, 1)
     names = list(records.features)
     for first, stop in pieces:
         for start in range(first, stop, READ_TOGETHER):
             positions = np.arange(start, min(start + READ_TOGETHER, stop))
-            for example in records.__getitems__(numbers.at(positions)):
-                yield {name: storable(example.get(name)) for name in names}
+            indices = numbers.at(positions)
+            examples = records._getitems(indices)
+            for index, example in zip(indices, examples, strict=True):
+                made = {}
+                for name in names:
+                    try:
+                        made[name] = storable(
+                            example.get(name), name in making.binary, making.is_copy
+                        )
+                    except ValueError as error:
+                        raise InputError(
+                            f"The feature {name} of example {index} {error}."
+                        ) from None
+                yield made
 
 
-def storable(value: Any) -> Any:
-    """Returns a value of a dtype that Arrow has."""
+def storable(value: Any, is_binary: bool = False, is_copy: bool = False) -> Any:
+    """Returns a value of a dtype that Arrow has.
+
+    Raises
+    ------
+    ValueError
+        If Arrow cannot hold it.
+    """
+    if isinstance(value, str | bytes):
+        return _text(value, is_binary)
     if not isinstance(value, np.ndarray | np.generic):
         return value
+    if value.dtype == object:
+        texts: Any = value.ravel()
+        made = np.empty(len(texts), object)
+        made[:] = [_text(text, is_binary) for text in texts]
+        return made.reshape(value.shape)
     if value.dtype.kind == "c":
         return np.stack([value.real, value.imag], axis=-1)
     if value.dtype.kind == "V":
         return value.astype(np.float32)
+    is_scalar = value.ndim == 0 and value.dtype.kind == "u"
+    if is_copy and is_scalar and int(value) > _MOST_SCALAR:
+        raise ValueError(
+            f"is {value}, but a Dataset holds single integers up to 2**63 - 1 only. "
+            "Use to_datasets(streaming=True), or choose other features with "
+            "open_records(features=...)"
+        )
     return value
 
 
+def _text(text: str | bytes, is_binary: bool) -> str | bytes:
+    if is_binary:
+        return text.encode() if isinstance(text, str) else text
+    if isinstance(text, bytes):
+        raise ValueError(
+            "is no text in UTF-8. Name the feature in to_datasets(binary=[...]), which "
+            "stores bytes"
+        )
+    return text
+
+
+def check_binary(
+    binary: Sequence[str], specs: Mapping[str, FeatureSpec]
+) -> tuple[str, ...]:
+    """Returns the names of features whose texts are bytes.
+
+    Raises
+    ------
+    InputError
+        If there is no feature of this name.
+    OptionError
+        If its values are numbers.
+    """
+    names = (binary,) if isinstance(binary, str) else tuple(binary)
+    for name in names:
+        check_name("feature", name, specs)
+        if specs[name].dtype != "string":
+            raise OptionError("binary", "must name features of texts or bytes", name)
+    return names
+
+
 def features_of(
-    specs: Mapping[str, FeatureSpec], classes: Sequence[str] = ()
+    specs: Mapping[str, FeatureSpec],
+    classes: Sequence[str] = (),
+    binary: Sequence[str] = (),
 ) -> datasets.Features:
     """Returns the features of Hugging Face for those of a data set.
 
     A complex number becomes two real ones, on an axis at the end; ``bfloat16`` and its
-    kin become ``float32``; and ``target`` a ``ClassLabel``.
+    kin become ``float32``; and ``target`` a ``ClassLabel``. Features that ``binary``
+    names hold bytes.
 
     Raises
     ------
@@ -106,11 +189,14 @@ def features_of(
         If examples have arrays with different numbers of axes.
     """
     return datasets.Features(
-        {name: _feature_of(spec, classes) for name, spec in specs.items()}
+        {
+            name: _feature_of(spec, classes, name in binary)
+            for name, spec in specs.items()
+        }
     )
 
 
-def _feature_of(spec: FeatureSpec, classes: Sequence[str]) -> Any:
+def _feature_of(spec: FeatureSpec, classes: Sequence[str], is_binary: bool) -> Any:
     if spec.shape is None:
         raise InputError(
             f"The feature {spec.name} has no type in Arrow, because its number of axes "
@@ -119,12 +205,15 @@ def _feature_of(spec: FeatureSpec, classes: Sequence[str]) -> Any:
     if spec.name == "target" and spec.shape == () and classes:
         return datasets.ClassLabel(names=list(classes))
     dtype, shape = spec.dtype, spec.shape
-    if dtype in _COMPLEX:
+    is_text = dtype == "string"
+    if is_binary:
+        dtype = "binary"
+    elif dtype in _COMPLEX:
         dtype, shape = _COMPLEX[dtype], (*shape, 2)
-    elif dtype != "string" and numpy_dtype(dtype).kind == "V":
+    elif not is_text and numpy_dtype(dtype).kind == "V":
         dtype = "float32"
     is_fixed = spec.is_fixed and None not in shape
-    if is_fixed and len(shape) in _ARRAYS and dtype != "string":
+    if is_fixed and len(shape) in _ARRAYS and not is_text:
         return _ARRAYS[len(shape)](shape=shape, dtype=dtype)
     feature: Any = datasets.Value(dtype)
     for size in reversed(shape):
@@ -133,7 +222,9 @@ def _feature_of(spec: FeatureSpec, classes: Sequence[str]) -> Any:
     return feature
 
 
-def fingerprint_of(records: Any) -> str:
-    """Returns a text that names the examples and the features."""
-    words = [records.fingerprint, *records.features]
+def fingerprint_of(records: Any, binary: Sequence[str] = ()) -> str:
+    """Returns a text that names the examples, the features and their types."""
+    words: list[Any] = [records.fingerprint, *records.features]
+    if binary:
+        words.append(sorted(binary))
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:32]

@@ -119,7 +119,17 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]
         batch : int
             The number of the last trained batch, which Keras gives to a callback's
             ``on_train_batch_end``.
+
+        Raises
+        ------
+        OptionError
+            If there is no batch of this number.
         """
+        if not (isinstance(batch, int | np.integer) and 0 <= batch < len(self)):
+            raise OptionError(
+                "batch", f"must be the number of a batch, 0 to {len(self) - 1}", batch
+            )
+        batch = int(batch)
         epoch, number = divmod(self._first + batch + 1, len(self))
         position = number * self._batch_size
         return {**self._batches.state_dict(), "epoch": epoch, "position": position}

@@ -146,11 +146,12 @@ class Records(FrameworkMethods, Sequence[Example]):
         return len(self._numbers)
 
     def __repr__(self) -> str:
+        # Grain's DataLoader compares it with that in a state.
         total = len(self._source.places)
         count = f"{len(self)} of {total}" if len(self) != total else f"{total}"
         return (
             f"<Records: {count} examples of split {self.split} in {self.folder}: "
-            f"{', '.join(self.features)}>"
+            f"{', '.join(self.features)}; fingerprint {self.fingerprint[:12]}>"
         )
 
     @overload
@@ -176,9 +177,16 @@ class Records(FrameworkMethods, Sequence[Example]):
         stored = self._source.one(int(self._numbers[number]))
         return self._source.maker.make(stored, self._source.new_example)
 
-    def __getitems__(self, keys: Sequence[int]) -> list[dict[str, Any]]:
-        """Returns several examples; neighbours in a file are read together."""
-        return self._examples(self._chosen(keys), dict)
+    def __getitems__(self, keys: Sequence[int]) -> list[Example]:
+        """Returns several examples; neighbours in a file are read together.
+
+        PyTorch's DataLoader calls it.
+        """
+        return self._examples(self._chosen(keys), self._source.new_example)
+
+    def _getitems(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Returns several examples as plain dicts, which Grain asks for."""
+        return self._examples(self._chosen(indices), dict)
 
     def __iter__(self) -> Iterator[Example]:
         step = AHEAD_BYTES // self._source.example_bytes

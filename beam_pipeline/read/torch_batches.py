@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ import torch.utils.data
 
 from beam_pipeline.errors import OptionError
 from beam_pipeline.read.batch_iteration import state_number
+from beam_pipeline.read.choices import check_number, check_shard
 from beam_pipeline.read.cores import usable_cores
 
 MOST_WORKERS = 256
@@ -37,7 +37,7 @@ class TorchBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         options: Mapping[str, Any],
     ):
         self._options = dict(options)
-        epoch = check_epoch(self._options.pop("epoch", 0))
+        epoch = check_number("epoch", self._options.pop("epoch", 0))
         self._records, self._batch_size = records, batch_size
         self._rank = find_rank() if rank is None else check_rank(rank)
         # The next epoch of each worker; in memory that the workers share.
@@ -46,7 +46,7 @@ class TorchBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is this epoch; call it between two passes."""
-        self._next.fill_(check_epoch(epoch))
+        self._next.fill_(check_number("epoch", epoch))
 
     @property
     def epoch(self) -> int:
@@ -176,22 +176,8 @@ def find_rank() -> tuple[int, int]:
 
 def check_rank(rank: Any) -> tuple[int, int]:
     """Returns a rank; raises :class:`.OptionError` if it is not (index, count)."""
-    try:
-        index, count = map(operator.index, rank)
-    except (TypeError, ValueError):
-        index, count = 0, 0
-    if not 0 <= index < count:
-        raise OptionError(
-            "rank", "must be (index, count) with 0 <= index < count", str(rank)
-        )
-    return index, count
-
-
-def check_epoch(epoch: Any) -> int:
-    """Returns an epoch; raises :class:`.OptionError` if it is not a number from 0."""
-    if not isinstance(epoch, int | np.integer) or isinstance(epoch, bool) or epoch < 0:
-        raise OptionError("epoch", "must be a whole number, at least 0", epoch)
-    return int(epoch)
+    check_shard("rank", rank)
+    return int(rank[0]), int(rank[1])
 
 
 def to_tensor(values: Any) -> Any:

@@ -91,3 +91,17 @@ def test_the_data_loader(records, workers):
     iterator = iter(make())
     iterator.set_state(state)
     assert numbers_of(iterator) == rest
+
+
+def test_the_data_loader_refuses_a_state_of_other_examples(records):
+    def make(source):
+        sampler = grain.samplers.IndexSampler(40, num_epochs=1, shuffle=True, seed=3)
+        return iter(grain.DataLoader(data_source=source, sampler=sampler))
+
+    iterator = make(records[:40])
+    next(iterator)
+    state = iterator.get_state()
+    other = make(records[10:])  # as many
+    with pytest.raises(ValueError, match="fingerprint"):
+        other.set_state(state)
+    make(records[:40]).set_state(state)

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipeline.errors import InputError
+from beam_pipeline import record_examples
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import BYTES_LIST, RAW, FeatureSpec
+from beam_pipeline.read.records import open_records
 from tests.frameworks.conftest import COUNT, need, numbers_on_disk
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -149,6 +151,191 @@ def test_a_state_continues_at_the_next_example(records, steps):
     stream = make()
     stream.load_state_dict(state)
     assert got + numbers_of(stream) == wanted
+
+
+def global_stream(records, **options):
+    return records.to_datasets(
+        streaming=True, shuffle="global", **{"seed": 2, **options}
+    )
+
+
+def state_of(stream, steps=3):
+    iterator = iter(stream)
+    for _ in range(steps):
+        next(iterator)
+    return stream.state_dict()
+
+
+@pytest.mark.parametrize("is_batched", [False, True])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda r: global_stream(r, seed=3), "seed is 2 in the state, but 3 here"),
+        (lambda r: r.to_datasets(streaming=True, seed=2), "shuffle is 'global'"),
+        (lambda r: global_stream(r[:40]), "examples is 50 in the state, but 40 here"),
+        (lambda r: global_stream(r[[1, *range(1, COUNT)]]), "fingerprint is"),
+    ],
+)
+def test_a_state_of_another_order_is_refused(records, change, words, is_batched):
+    streams = [global_stream(records), change(records)]
+    if is_batched:
+        streams = [stream.batch(4) for stream in streams]
+    state = state_of(streams[0])
+    if is_batched:  # what a method made looks at the state when it reads
+        streams[1].load_state_dict(state)
+        iterator = iter(streams[1])
+        with pytest.raises(InputError, match=words):
+            next(iterator)
+    else:
+        with pytest.raises(InputError, match=words):
+            streams[1].load_state_dict(state)
+    streams[0].load_state_dict(state)
+    assert list(streams[0])
+
+
+def test_a_state_of_another_split_or_none_is_refused(records):
+    stream = global_stream(records)
+    state = state_of(stream)
+    state["examples_iterable"]["records"]["split"] = "test"
+    with pytest.raises(InputError, match="split is 'test' in the state"):
+        stream.load_state_dict(state)
+    other = datasets.Dataset.from_dict({"a": [1, 2]}).to_iterable_dataset()
+    with pytest.raises(InputError, match="seed is None in the state"):
+        stream.load_state_dict(other.state_dict())
+
+
+def test_an_epoch_of_a_global_stream_is_that_of_batches(records):
+    stream = global_stream(records)
+    for epoch in (2, 0, 1, 1):
+        stream.set_epoch(epoch)
+        (batch,) = records.batches(COUNT, shuffle="global", seed=2, epoch=epoch)
+        assert numbers_of(stream) == batch["number"].tolist()
+    later = global_stream(records, epoch=1)
+    assert numbers_of(later) == numbers_of(stream)
+    later.set_epoch(1)
+    stream.set_epoch(2)
+    assert numbers_of(later) == numbers_of(stream)
+    batched = global_stream(records).batch(4)
+    batched.set_epoch(2)
+    numbers = [number for batch in batched for number in batch["number"]]
+    assert numbers == numbers_of(stream)
+
+
+def test_an_epoch_of_a_stream_on_disk_permutes_pieces(records):
+    stream = records.to_datasets(streaming=True)
+    found = []
+    for epoch in range(4):
+        stream.set_epoch(epoch)
+        found.append(numbers_of(stream))
+    assert found[0] == numbers_on_disk(records)
+    assert any(numbers != found[0] for numbers in found)
+    assert all(sorted(numbers) == list(range(COUNT)) for numbers in found)
+
+
+@pytest.mark.parametrize("epoch", ["a", -1])
+def test_a_wrong_epoch_of_a_stream(records, epoch):
+    with pytest.raises(OptionError, match=r"^epoch: "):
+        records.to_datasets(streaming=True).set_epoch(epoch)
+    with pytest.raises(OptionError, match=r"^epoch: "):
+        records.to_datasets(streaming=True, epoch=epoch)
+
+
+def test_a_state_of_an_epoch_continues_it_in_a_new_stream(records):
+    stream = global_stream(records)
+    stream.set_epoch(2)
+    wanted = numbers_of(stream)
+    state = state_of(stream, 20)
+    restored = global_stream(records)
+    restored.load_state_dict(state)
+    assert restored.epoch == 2
+    assert numbers_of(restored) == wanted[20:]
+
+
+def test_the_states_of_workers_restore(records):
+    need("torchdata")
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def make():
+        return StatefulDataLoader(global_stream(records), num_workers=2)
+
+    loader = make()
+    loader.dataset.set_epoch(1)
+    batches = iter(loader)
+    got = [int(next(batches)["number"]) for _ in range(9)]
+    state = loader.state_dict()
+    got += [int(batch["number"]) for batch in batches]
+    assert sorted(got) == list(range(COUNT))
+    loader = make()
+    loader.dataset.set_epoch(1)
+    loader.load_state_dict(state)
+    assert [int(batch["number"]) for batch in loader] == got[9:]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """Bytes that are no text from example 5 on, and a large integer in example 7."""
+    out = str(tmp_path_factory.mktemp("odd") / "records")
+    examples = [
+        {
+            "number": np.int64(k),
+            "raw": b"\xff" + bytes([k]) if k >= 5 else f"ä{k}",
+            "pair": np.array([b"\xff", b"a"] if k >= 5 else [b"b", b"a"], object),
+            "large": np.uint64(2**63 + 7 if k == 7 else k),
+        }
+        for k in range(20)
+    ]
+    record_examples(examples, out, num_shards=1)
+    return out
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("name", ["raw", "pair"])
+def test_bytes_are_never_turned_into_other_texts(odd, cache, name, streaming):
+    records = open_records(odd, features=["number", name])
+    first = min(k for k, e in enumerate(records) if e["number"] >= 5)
+    options = {} if streaming else {"cache_dir": cache}
+    with pytest.raises(InputError, match=f"feature {name} of example {first} .*binary"):
+        list(records.to_datasets(streaming=streaming, **options))
+    dataset = records.to_datasets(streaming=streaming, binary=[name], **options)
+    for got, example in zip(dataset, records, strict=True):
+        wanted = np.atleast_1d(example[name])
+        as_bytes = [v if isinstance(v, bytes) else v.encode() for v in wanted]
+        assert list(np.atleast_1d(np.array(got[name], object))) == as_bytes
+    assert "binary" in repr(dataset.features[name])
+
+
+def test_binary_names_texts(records, cache):
+    with pytest.raises(OptionError, match="binary: must name features of texts"):
+        records.to_datasets(cache_dir=cache, binary="x")
+    with pytest.raises(InputError, match="no feature 'tex'"):
+        records.to_datasets(streaming=True, binary=["tex"])
+    plain = records.to_datasets(cache_dir=cache)
+    binary = records.to_datasets(cache_dir=cache, binary="text")
+    assert plain[0]["text"].encode() == binary[0]["text"]
+
+
+def test_large_integers(odd, cache):
+    records = open_records(odd, features=["number", "large"])
+    numbers = {int(e["number"]): int(e["large"]) for e in records}
+    stream = records.to_datasets(streaming=True)
+    assert {e["number"]: e["large"] for e in stream} == numbers
+    with pytest.raises(InputError, match=f"feature large .* is {2**63 + 7}"):
+        records.to_datasets(cache_dir=cache)
+    (few,) = np.flatnonzero([e["large"] == 3 for e in records])
+    assert records[[few]].to_datasets(cache_dir=cache)[0]["large"] == 3
+
+
+def test_there_must_be_examples_to_copy(records, cache):
+    with pytest.raises(InputError, match="no examples to copy"):
+        records[:0].to_datasets(cache_dir=cache)
+    assert list(records[:0].to_datasets(streaming=True)) == []
+
+
+def test_what_a_stream_does_not_take_is_named(records):
+    with pytest.raises(OptionError, match="shuffle: must be 'global' or False"):
+        records.to_datasets(streaming=True, shuffle="shards")
+    with pytest.raises(OptionError, match="cache_dir: is for a copy"):
+        records.to_datasets(streaming=True, cache_dir="x")
 
 
 def test_shuffle_is_for_streams(records):

@@ -151,6 +151,9 @@ def test_wrong_arguments(records, everything):
         everything.to_keras(8, "list")
     with pytest.raises(OptionError, match="shuffle"):
         records.to_keras(8, "x", shuffle="shards")
+    for batch in (-5, -1, 7, "a", 1.5):
+        with pytest.raises(OptionError, match=r"^batch: .* 0 to 6; got "):
+            records.to_keras(8, "x").state_dict(batch)
     state = records.to_keras(8, "x").state_dict(2)
     with pytest.raises(InputError, match="batch_size"):
         records.to_keras(4, "x").load_state_dict(state)

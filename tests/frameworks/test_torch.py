@@ -7,7 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from beam_pipeline import record_examples
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.read.records import open_records
 from tests.frameworks.conftest import COUNT, need, numbers_on_disk
 
 torch = need("torch")
@@ -64,6 +66,49 @@ def test_a_data_loader_over_records(records, method):
     assert_equals(batches[0], records)
     assert type(batches[0]["x"]) is torch.Tensor
     batches[0]["x"] += 1  # belongs to the caller
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_data_loader_never_drops_a_feature(everything, first, workers):
+    """Whichever example of a batch is the first."""
+    place = {number: at for at, number in enumerate(numbers_on_disk(everything))}
+    records = open_records(everything.folder, features=["number", "maybe"])
+    some = records[[place[first], place[2], place[3]]]  # those that 3 divides lack it
+    loader = DataLoader(some, batch_size=3, num_workers=workers)
+    lacking = 2 if first == 0 else 1
+    with pytest.raises(
+        InputError, match=rf"feature maybe, because {lacking} of 3 .*to_torch"
+    ):
+        list(loader)
+    whole = records[[place[1], place[2]]]
+    (batch,) = DataLoader(whole, batch_size=2, num_workers=workers)
+    assert batch["maybe"].tolist() == [1, 2]
+    (examples,) = DataLoader(some, batch_size=3, collate_fn=list)
+    assert ["maybe" in example for example in examples] == [first == 1, True, False]
+
+
+def test_what_a_data_loader_does_not_take_is_named(tmp_path):
+    need("ml_dtypes")
+    import ml_dtypes
+
+    made = [
+        {
+            "number": np.int64(k),
+            "half": np.zeros(3, ml_dtypes.bfloat16),
+            "texts": np.array(["a", "b"], object),
+            "list": np.arange(k, dtype=np.float32),
+            "large": np.uint64(2**63 + k),
+        }
+        for k in range(4)
+    ]
+    record_examples(made, str(tmp_path / "out"), num_shards=1)
+    for name in ("half", "texts", "list", "large"):
+        records = open_records(str(tmp_path / "out"), features=["number", name])
+        with pytest.raises(InputError, match=rf"feature {name}: .*to_torch"):
+            list(DataLoader(records, batch_size=4))
+        (batch,) = records.to_torch(4)
+        assert len(batch[name]) == 4
 
 
 def test_a_data_loader_over_a_view(records):

@@ -68,7 +68,8 @@ def played(page):
 
 
 def pixels_of(attrs):
-    return np.asarray(Image.open(io.BytesIO(content_of(attrs["src"], "image/png"))))
+    image = Image.open(io.BytesIO(content_of(attrs["src"], "image/png")))
+    return np.asarray(image.convert("RGB") if image.mode == "P" else image)
 
 
 def tone(frames=2000):
@@ -218,6 +219,33 @@ def test_other_values_are_in_the_table():
         "many": "int64 (60,), 0 to 59", "none": "[]", "names": "['a', 'b']",
         "raw": "b'\\x00\\xff'", "nan": "nan",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_player_and_the_waveform_come_first(order):
+    """And the spectra share what is left, however many pixels they have."""
+    rng = np.random.default_rng(0)
+    frames = 20 * 32000
+    example = {
+        "mel": rng.normal(size=(2, 1250, 128)).astype(np.float32),
+        "stft": rng.normal(size=(2, 1250, 513)).astype(np.complex64),
+        "other": tone(500),
+        "signal": np.stack([tone(frames), rng.normal(size=frames) / 4]),
+    }
+    example = dict(list(example.items())[::order])
+    chosen = Recipe(
+        win_len=frames, sample_rate=32000,
+        features={"mel": "a:b", "stft": "a:b", "other": "a:b", "signal": "identity()"},
+    )  # fmt: skip
+    text = view_example(example, {}, chosen)
+    assert len(text) < 300_000
+    page = Page(text)
+    played(page)
+    assert len(page.all("polyline")) == 3
+    assert len(page.all("img")) == 4
+    tags = [tag for tag, _ in page.tags]
+    assert tags.index("audio") < tags.index("svg") < tags.index("img")
+    assert page.rows == {}
 
 
 def test_whatever_it_holds_it_stays_small():

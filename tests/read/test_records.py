@@ -135,6 +135,8 @@ def test_a_batch_is_in_the_order_asked_for(folder, wanted):
     assert batch["noise"].flags.writeable
     assert batch["number"].flags.writeable
     for example, k in zip(records.__getitems__(wanted), wanted, strict=True):
+        check(example, k % COUNT)
+    for example, k in zip(records._getitems(wanted), wanted, strict=True):
         check(example, k % COUNT, dict)
 
 
@@ -197,9 +199,11 @@ def test_what_records_say_of_themselves(plain_folder):
     assert records.num_classes == 0
     assert records.metadata.splits["train"].examples == COUNT
     assert repr(records) == (
-        f"<Records: 23 examples of split train in {plain_folder}: number, text, noise>"
+        f"<Records: 23 examples of split train in {plain_folder}: number, text, noise; "
+        f"fingerprint {records.fingerprint[:12]}>"
     )
     assert repr(records[:2]).startswith("<Records: 2 of 23 examples of split train")
+    assert repr(records[:2]) != repr(records[1:3])
 
 
 # Bad input.
