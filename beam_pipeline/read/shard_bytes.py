@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -15,6 +16,9 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files, store_ranges
 
 MOST_OPEN = 128
+
+# A local data set is compared with the one that was opened at most so often.
+CHECK_SECONDS = 0.01
 
 # Opening a pipe would wait for its writer without O_NONBLOCK, which files ignore.
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -71,6 +75,7 @@ class ShardBytes:
         self._is_local = files.is_local(folder)
         self._metadata_path = files.join(folder, METADATA)
         self._metadata = self._metadata_stamp()
+        self._next_check = 0.0
         self._seen: dict[str, _Stamp] = {}
         self._start()
 
@@ -121,10 +126,13 @@ class ShardBytes:
     def check_data_set(self, shard: ShardIndex) -> None:
         """Raises InputError if another process has rewritten a local data set.
 
-        The files that are open would still give the examples of before.
+        The files that are open would still give the examples of before. Does nothing if
+        the last test was less than ``CHECK_SECONDS`` ago.
         """
-        if self._metadata_stamp() != self._metadata:
-            raise self._rewritten(shard, f"{METADATA} has changed")
+        now = time.monotonic()
+        if self._is_local and now >= self._next_check:
+            self._check_data_set(shard)
+            self._next_check = now + CHECK_SECONDS
 
     def check(self, shard: ShardIndex) -> None:
         """Raises InputError if a local shard has changed since it was opened."""
@@ -145,12 +153,16 @@ class ShardBytes:
         except OSError as error:
             raise self._missing(shard, error) from error
         self._check(shard, opened.stamp)
-        self.check_data_set(shard)
+        self._check_data_set(shard)
         with self._lock:
             self._open[shard.file] = opened
             while len(self._open) > MOST_OPEN:
                 self._open.popitem(last=False)
         return opened
+
+    def _check_data_set(self, shard: ShardIndex) -> None:
+        if self._metadata_stamp() != self._metadata:
+            raise self._rewritten(shard, f"{METADATA} has changed")
 
     def _check(self, shard: ShardIndex, stamp: _Stamp) -> None:
         """Raises InputError if a file is not the one of the index, or seen before."""

@@ -200,8 +200,11 @@ def test_a_shard_that_is_no_regular_file(folder, kind):
         lambda records: next(iter(records.batches(2))),
     ],
 )
-def test_open_shards_of_a_folder_that_was_recorded_again(tmp_path, read, per_member):
+def test_open_shards_of_a_folder_that_was_recorded_again(
+    tmp_path, monkeypatch, read, per_member
+):
     """The files that are open are the old ones, whose names new files have now."""
+    monkeypatch.setattr(shard_bytes, "CHECK_SECONDS", 0)
     specs = [NUMBER, NOISE]
     folder = make(tmp_path, specs, COLUMNS, {"a": [6]}, per_member)
     records = open_records(folder)
@@ -218,6 +221,19 @@ def test_open_shards_of_a_folder_that_was_recorded_again(tmp_path, read, per_mem
         with raises(InputError, naming=facts):
             read(records)
     assert open_records(folder)[1]["number"] == 8
+
+
+def test_a_rewritten_folder_is_noticed_soon(tmp_path, monkeypatch):
+    folder = make(tmp_path, [NUMBER, NOISE], COLUMNS, {"a": [6]})
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    records = open_records(folder)
+    assert records[1]["number"] == 1
+    Path(folder, "metadata.json").touch()
+    assert records[1]["number"] == 1
+    now[0] += shard_bytes.CHECK_SECONDS
+    with raises(InputError, naming="metadata.json"):
+        records[1]
 
 
 def test_a_shard_closes_when_the_interpreter_shuts_down(folder, monkeypatch):
