@@ -39,8 +39,8 @@ class Batches(BatchIteration):
     shuffle : "global", "shards" or False
         ``"global"``: every order of all examples is equally likely. ``"shards"``, for
         stores where reading single examples is slow: stretches of 4 MiB of examples are
-        read in a random order, and each 32 of them, 128 MiB, are shuffled together. Two
-        such pools are in memory. False: the order on disk.
+        read in a random order, and the examples of 32 stretches at a time, 128 MiB, are
+        shuffled together. Two such pools are in memory. False: the order on disk.
     seed : int
         Seed of the shuffled order, which is the same on every machine.
     epoch : int

@@ -97,8 +97,8 @@ class FrameworkMethods:
                 ...
 
         It has ``state_dict`` and ``load_state_dict``, as :meth:`batches`. Texts, and
-        lists of arrays, stay as they are. Unless ``jax_enable_x64`` is set, JAX makes
-        numbers of 64 bits ones of 32.
+        lists of arrays, stay as they are. JAX converts numbers of 64 bits to 32 bits,
+        unless ``jax_enable_x64`` is set.
 
         Parameters
         ----------

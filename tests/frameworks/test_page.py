@@ -7,7 +7,6 @@ from pathlib import Path
 
 from launch.synthesise import write_clips
 from tests.frameworks.conftest import need_installed
-from tests.test_docs import record_for_pages
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +24,6 @@ print("done")
 def test_the_blocks_run(tmp_path):
     need_installed("torch", "torchdata", "datasets", "keras", "grain", "jax")
     write_clips(tmp_path / "sounds", clips_per_class=8, seconds=2)
-    record_for_pages(tmp_path)
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "USE_TF": "0",
         "USE_JAX": "0", "KERAS_BACKEND": "jax",
@@ -34,4 +32,4 @@ def test_the_blocks_run(tmp_path):
         [sys.executable, "-c", RUN],
         capture_output=True, text=True, cwd=tmp_path, env=environment,
     )  # fmt: skip
-    assert done.stdout == "done\n", done.stderr
+    assert done.stdout.endswith("done\n"), done.stderr  # after what record says
