@@ -36,16 +36,19 @@ def check_any_accepted(summary: PlanSummary, rejects: Sequence[Reject]) -> None:
     if summary.example_format is None or lost >= planned:
         raise TooManyRejected(
             f"None of {summary.listing.clips} clips can be recorded:\n"
-            f"{name_some(rejects)}"
+            f"{name_some(rejects, '')}"
         )
 
 
-def name_some(rejects: Sequence[Reject]) -> str:
-    """The first rejects with their reasons, one line each, for an error."""
+def name_some(rejects: Sequence[Reject], file: str = f" in {REJECTED}") -> str:
+    """The first rejects with their reasons, one line each, for an error.
+
+    ``file`` says where all of them are.
+    """
     ordered = sorted(rejects, key=lambda reject: reject.row)
     lines = [f"  {r.filepath}: {r.reason}" for r in ordered[:NAMED_IN_ERRORS]]
     if len(ordered) > NAMED_IN_ERRORS:
-        lines.append(f"  ... and {len(ordered) - NAMED_IN_ERRORS} more in {REJECTED}")
+        lines.append(f"  ... and {len(ordered) - NAMED_IN_ERRORS} more{file}")
     return "\n".join(lines)
 
 

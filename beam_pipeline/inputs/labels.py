@@ -65,7 +65,8 @@ class Labeler:
         match = self._pattern.search(filepath)
         if match is None or not match["class"]:
             raise ValueError(
-                f"has no class: its path does not match {self._pattern.pattern}"
+                f"has no class: its path relative to the input does not match "
+                f"{self._pattern.pattern}"
             )
         return match["class"]
 
