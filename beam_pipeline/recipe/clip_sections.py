@@ -43,8 +43,8 @@ class Labels:
         "folder",
         "where a clip's class comes from: folder (the name of its parent folder), name "
         "(the text after the last underscore of its file name), none, a manifest's "
-        "column, or a regular expression that is searched in the path relative to the input, and has a "
-        "group named class; other named groups become columns",
+        "column, or a regular expression that is searched in the path relative to the "
+        "input, and has a group named class; other named groups become columns",
         "SOURCE",
     )
     separator: str | None = option(
