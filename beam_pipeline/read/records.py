@@ -27,6 +27,7 @@ from beam_pipeline.examples.record_parser import (
     Stored,
 )
 from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.read.chosen_numbers import chosen_numbers, no_example
 from beam_pipeline.read.conditions import rows_where
 from beam_pipeline.read.example import Example
 from beam_pipeline.read.example_places import Integers
@@ -173,7 +174,7 @@ class Records(FrameworkMethods, Sequence[Example]):
             return Records(self._source, self._chosen(key))  # a mask, and not 1
         length = len(self)
         if not -length <= number < length:
-            raise self._no_example(number)
+            raise no_example(number, length, self._place())
         stored = self._source.one(int(self._numbers[number]))
         return self._source.maker.make(stored, self._source.new_example)
 
@@ -352,44 +353,8 @@ class Records(FrameworkMethods, Sequence[Example]):
         return made
 
     def _chosen(self, keys: Any) -> Integers:
-        """Returns the numbers in the split of some of these examples.
-
-        Raises
-        ------
-        IndexError
-            If there is no such example, or a mask has another length.
-        """
-        chosen: Any = np.asarray(keys)
-        if chosen.dtype == bool:
-            if chosen.shape != (len(self),):
-                raise IndexError(
-                    f"a mask needs a value for each of the {len(self)} examples of "
-                    f"{self._place()}, but has the shape {chosen.shape}"
-                )
-            return np.asarray(self.numbers[chosen])
-        if chosen.size == 0:
-            chosen = chosen.astype(np.int64)
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-            hint = " (`records[i]` is one example)" if chosen.ndim == 0 else ""
-            raise IndexError(
-                "several examples are chosen by a slice, a list of numbers or a mask, "
-                f"not by {keys!r}{hint}"
-            )
-        length = len(self)
-        wrong = (chosen < -length) | (chosen >= length)
-        if wrong.any():
-            raise self._no_example(chosen[wrong][0])
-        chosen = chosen.astype(np.int64)
-        chosen = np.where(chosen < 0, chosen + length, chosen)
-        if isinstance(self._numbers, range):
-            return np.asarray(self._numbers.start + chosen * self._numbers.step)
-        return np.asarray(self._numbers[chosen])
-
-    def _no_example(self, number: int) -> IndexError:
-        return IndexError(
-            f"there is no example {number}, only {len(self)} examples of "
-            f"{self._place()}"
-        )
+        """Returns the numbers in the split of some of these examples."""
+        return chosen_numbers(keys, self._numbers, self._place())
 
     def _place(self) -> str:
         whole = len(self) == len(self._source.places)
