@@ -129,7 +129,7 @@ def check_identity(
         raise InputError(f"A state is what `state_dict()` returned, and not {state!r}.")
     lacking = [name for name in identity if name not in state]
     if lacking:
-        raise InputError(f"The state is damaged: it lacks {', '.join(lacking)}.")
+        raise InputError(f"The state is none of {what}: it lacks {', '.join(lacking)}.")
     differ = [
         f"{name} is {state[name]!r} in the state, but {value!r} here"
         for name, value in identity.items()

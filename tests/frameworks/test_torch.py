@@ -236,9 +236,9 @@ def test_a_rank_that_is_none_is_named(records, rank):
 @pytest.mark.parametrize("epoch", ["a", -1, 1.5, True])
 def test_an_epoch_that_is_none_is_named(records, epoch):
     dataset = records.to_torch(4)
-    with pytest.raises(OptionError, match=r"^epoch: must be a whole number.*got "):
+    with pytest.raises(OptionError, match=r"^epoch: must be .*got "):
         dataset.set_epoch(epoch)
-    with pytest.raises(OptionError, match=r"^epoch: must be a whole number.*got "):
+    with pytest.raises(OptionError, match=r"^epoch: must be .*got "):
         records.to_torch(4, epoch=epoch)
     assert dataset.epoch == 0
 
