@@ -207,9 +207,7 @@ class MemberReader:
             return self._kept.get(key)
 
     def _member(self, wanted: Wanted, k: int, content: bytes) -> _Inflated:
-        """Returns the records of a member; if they are several, keeps it."""
-        if wanted.counts[k] == 1:
-            return _Inflated(content, (0, len(content)))
+        """Returns the records of a member of several, and keeps it."""
         number = wanted.first + wanted.positions[wanted.bounds[k]]
         try:
             bounds = record_bounds(content)
