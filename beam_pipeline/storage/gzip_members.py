@@ -83,17 +83,13 @@ class GzipWriter(_HashingWriter):
     Parameters
     ----------
     file : binary file
-    level : int
     member_bytes : int, optional
         A member ends before what is written would make it longer than this. What is
         written at once stays in one member. Default: the file is one member.
     """
 
-    def __init__(
-        self, file: BinaryIO, level: int = GZIP_LEVEL, member_bytes: int | None = None
-    ):
+    def __init__(self, file: BinaryIO, member_bytes: int | None = None):
         super().__init__(file)
-        self._level = level
         self._member_bytes = member_bytes
         self._deflate: Any = None
         self._length = 0
@@ -104,7 +100,7 @@ class GzipWriter(_HashingWriter):
         if self._member_bytes is not None and longer > self._member_bytes:
             self._end_member()
         if self._deflate is None:
-            self._deflate = _compressor(self._level)
+            self._deflate = _compressor()
         self._put(self._deflate.compress(data))
         self._length += len(data)
         return len(data)
@@ -123,8 +119,8 @@ class GzipWriter(_HashingWriter):
         super().close()
 
 
-def _compressor(level: int = GZIP_LEVEL) -> Any:
-    return isal_zlib.compressobj(level, zlib.DEFLATED, _GZIP_WBITS, _MEMORY_LEVEL)
+def _compressor() -> Any:
+    return isal_zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_WBITS, _MEMORY_LEVEL)
 
 
 def compress_member(data: bytes | bytearray | memoryview) -> bytes:
