@@ -15,6 +15,7 @@ from beam_pipeline.dataset.claim import (
     locked,
     nothing_left,
 )
+from beam_pipeline.dataset.claim_addition import holds_addition
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.work_folder import WORK_FOLDER, clear_work, place_rows
@@ -76,7 +77,8 @@ def record(
     counted : callable, optional
         Called with the counters of the job, if a runner of Beam ran it.
     found : callable, optional
-        Called with the metadata if the output already holds this data set.
+        Called with the metadata if the output already holds this data set, or if there
+        was nothing to add to it.
     **options
         The options of :class:`Recipe` and of a run. ``audio-tfrecords record --help``
         explains them: ``win_seconds=1.0`` is ``--win-seconds 1``. Here, lists of names
@@ -102,7 +104,7 @@ def record(
     from beam_pipeline.run.local import run_local
 
     input, given = with_labels(input, options)
-    recipe, run = split_options(recipe, given)
+    recipe, run = _options(output, recipe, given)
     if run.is_template():
         raise OptionError(
             "--template_location",
@@ -113,10 +115,7 @@ def record(
         check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
         if job is None:
-            metadata = Metadata.load(os.fspath(output))
-            if found is not None:
-                found(metadata)
-            return metadata
+            return _found(output, found)
         if run.has_runner():
             with watching(job.work_folder, watch):
                 counts = run_on_engine(job, run.beam_args)
@@ -124,7 +123,42 @@ def record(
                 counted(counts)
         else:
             run_local(job, run.workers, watch)
-        return Metadata.load(job.output)
+        metadata = Metadata.load(job.output)
+        if job.addition is not None and metadata == job.addition.before:
+            return _found(output, found)
+        return metadata
+
+
+def _options(
+    output: PathLike, recipe: Recipe | None, given: dict[str, Any]
+) -> tuple[Recipe, RunOptions]:
+    """Returns the recipe and the options of a run; an addition has a given recipe."""
+    if not (given.get("append") or given.get("retry")):
+        return split_options(recipe, given)
+    from beam_pipeline.run.adding import options_to_add
+
+    return options_to_add(files.absolute(_checked(output)), recipe, given)
+
+
+def _found(output: PathLike, found: Callable[[Metadata], Any] | None) -> Metadata:
+    """Returns the metadata of a data set that the run leaves as it is."""
+    metadata = Metadata.load(os.fspath(output))
+    if found is not None:
+        found(metadata)
+    return metadata
+
+
+def _checked(output: Any) -> str:
+    """Returns the path of an output.
+
+    Raises
+    ------
+    InputError
+        If it is no path.
+    """
+    if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
+        raise InputError(f"`output` must be a folder; got {output!r}.")
+    return os.fspath(output)
 
 
 @list_keywords
@@ -174,9 +208,7 @@ def claimed_job(
 
     with resolved(input, recipe) as inputs:
         check_transforms(recipe, inputs)
-        if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
-            raise InputError(f"`output` must be a folder; got {output!r}.")
-        output = files.absolute(os.fspath(output))
+        output = files.absolute(_checked(output))
         work = files.join(output, WORK_FOLDER)
         if run.work_dir is not None:
             work = files.absolute(os.fspath(run.work_dir))
@@ -185,6 +217,17 @@ def claimed_job(
         job = Job(
             tuple(placed), files.join(output, ""), work, recipe, str(run.max_rejected)
         )
+        if run.adds():
+            from beam_pipeline.run.adding import claimed_to_add
+
+            with (
+                locked(work),
+                nothing_left(output, work),
+                continuing(),
+                claimed_to_add(job, inputs, run) as claimed,
+            ):
+                yield claimed
+            return
         with locked(work), nothing_left(output, work):
             difference = None
             asks = not (run.overwrite or run.is_template())
@@ -193,7 +236,8 @@ def claimed_job(
 
                 difference = difference_to_finished(replace(job, inputs=tuple(inputs)))
                 if difference is None:
-                    if work == files.join(output, WORK_FOLDER):
+                    own = work == files.join(output, WORK_FOLDER)
+                    if own and not holds_addition(work):
                         clear_work(work)  # an interrupted run may have left it
                     yield None
                     return
@@ -240,6 +284,11 @@ def plan(
 
     input, given = with_labels(input, options)
     recipe, run = split_options(recipe, given)
+    if run.adds():
+        raise OptionError(
+            "append" if run.append else "retry",
+            "is an option of `record` alone, because a plan has no `output`",
+        )
     # Fingerprints need the samples, and do not change the plan.
     recipe = recipe.replace(fingerprint=False)
     with resolved(input, recipe) as inputs:

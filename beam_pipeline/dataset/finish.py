@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,6 +20,7 @@ from beam_pipeline.dataset.output_folder import (
     METADATA,
     REJECTED,
     SCHEMA,
+    STATISTICS,
     WINDOWS,
     delete_stale_shards,
 )
@@ -38,6 +40,7 @@ from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.write.observations import Observations, Seen
+from beam_pipeline.write.statistics import DataStatistics
 
 
 def check_any_selected(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
@@ -177,6 +180,12 @@ def merge_observed(
     return merged
 
 
+def statistics_text(statistics: Mapping[str, DataStatistics]) -> bytes:
+    """Returns the exact statistics of each split, which later ones can be added to."""
+    states = {split: each.state() for split, each in sorted(statistics.items())}
+    return (json.dumps({"splits": states}) + "\n").encode()
+
+
 def _tally_key(reject: Reject) -> TallyKey:
     return reject.split or "", reject.label or "", reject.sample_rate_hz
 
@@ -230,6 +239,8 @@ def finish_data_set(
     recipe = recipe.replace(split_salt=summary.salt)
     described = assemble_metadata(summary, infos, rejects, seen, recipe)
     files.write_bytes(files.join(output, SCHEMA), schema_text(described.features))
+    exact = {split: each.statistics for split, each in seen.items()}
+    files.write_bytes(files.join(output, STATISTICS), statistics_text(exact))
     ordered = sorted(infos, key=lambda info: info.shard[1:3])  # by split and number
     write_index(output, [ShardMembers.of(info) for info in ordered])
     write_windows(files.join(output, WINDOWS), ordered)

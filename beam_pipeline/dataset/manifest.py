@@ -63,7 +63,11 @@ def manifest_fields(
 
 
 def manifest_part(
-    placed: PlacedClips, layout: ShardLayout, audio: Audio, has_groups: bool
+    placed: PlacedClips,
+    layout: ShardLayout,
+    audio: Audio,
+    has_groups: bool,
+    first_index: int = 0,
 ) -> bytes:
     """Returns the rows of one bucket, packed to some 30 bytes for each clip.
 
@@ -71,7 +75,8 @@ def manifest_part(
     start, frames : the part of the file that the clip is, at the output rate
     channel : the channel that is taken; null if all are
     group : the values of the ``group_by`` columns, separated by U+001F
-    first_index : the index of the clip's first example in its split
+    first_index : the index of the clip's first example in its split, whose clips of
+        this run begin at the parameter of this name
     windows : its number of examples in the data set, copies included; less than the
         clip has if ``num_elems`` cuts them off
     """
@@ -97,7 +102,7 @@ def manifest_part(
                 clip.native_rate_hz,
                 clip.format,
                 clip.subtype,
-                index,
+                first_index + index,
                 max(0, min(clip.examples, layout.total - index)),
                 *prints,
                 *clip.columns,

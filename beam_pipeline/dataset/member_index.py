@@ -180,8 +180,8 @@ class MemberIndex:
     shards: dict[str, ShardIndex]
 
     @classmethod
-    def load(cls, folder: str) -> MemberIndex:
-        """Reads the index of a data set.
+    def load(cls, folder: str, file: str = INDEX) -> MemberIndex:
+        """Reads the index of a data set, or of one of its generations.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class MemberIndex:
         InputError
             If the file is damaged.
         """
-        path = files.join(folder, INDEX)
+        path = files.join(folder, file)
         content: Any
         if files.is_local(path):
             # An empty file cannot be mapped.
@@ -200,13 +200,13 @@ class MemberIndex:
         try:
             return cls({shard.file: shard for shard in _parse(content)})
         except ValueError as error:
-            raise damaged(folder, error) from error
+            raise damaged(folder, error, file) from error
 
 
-def damaged(folder: str, problem: ValueError) -> InputError:
+def damaged(folder: str, problem: ValueError, file: str = INDEX) -> InputError:
     """Returns the error for an index that is damaged, or of other shards."""
     return InputError(
-        f"{files.join(folder, INDEX)} is not an index of members: {problem}. Delete "
+        f"{files.join(folder, file)} is not an index of members: {problem}. Delete "
         f"it, and make it again with `audio-tfrecords index {folder}`."
     )
 
@@ -298,8 +298,8 @@ def _slice(entries: Integers, start: int, count: int) -> Integers:
     return found
 
 
-def write_index(folder: str, shards: Sequence[ShardMembers]) -> None:
-    """Writes the index of a data set; the same shards give the same bytes."""
+def write_index(folder: str, shards: Sequence[ShardMembers], file: str = INDEX) -> None:
+    """Writes an index of some shards; the same shards give the same bytes."""
     listed, arrays, entries = [], [], 0
     for shard in shards:
         per_member = _common_count(shard.counts)
@@ -341,7 +341,7 @@ def write_index(folder: str, shards: Sequence[ShardMembers]) -> None:
         ]
     )
     checksum = struct.pack("<I", google_crc32c.value(content))
-    files.write_bytes(files.join(folder, INDEX), content + checksum)
+    files.write_bytes(files.join(folder, file), content + checksum)
 
 
 def _common_count(counts: Integers) -> int | None:

@@ -2,6 +2,7 @@
 
 Format version 1 describes data sets of audio files, which have a recipe. Version 2
 describes data sets of elements of any structure, which have a structure instead.
+Version 3 is version 1 with generations: files were added to the data set.
 
 The metadata hold no time, host or absolute path: equal data sets have equal metadata.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 ELEMENTS_VERSION = 2
+GENERATIONS_VERSION = 3
 
 DISTRIBUTION = "audio-tfrecords"
 
@@ -61,6 +63,36 @@ class SplitEntry:
     seconds_per_class: Mapping[str, float] = field(default_factory=dict)
     statistics: Mapping[str, Any] = field(default_factory=dict)
     shards: tuple[ShardEntry, ...] = ()
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What one run has added to a data set.
+
+    Attributes
+    ----------
+    added_by : str
+        ``record``, ``append`` or ``retry``.
+    clips : int
+        Number of clips that it listed, which are the numbers that it has used.
+    known : int
+        Number of listed clips that the data set had already.
+    writer : mapping
+        The versions that wrote its shards.
+    options : mapping
+        The options of the recipe, as JSON values, where they were others than those of
+        the data set.
+    replaced : sequence of int
+        The rows of the manifest, before those of this generation, of clips that were
+        rejected and that it has recorded.
+    """
+
+    added_by: str
+    clips: int
+    known: int = 0
+    writer: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    replaced: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -109,6 +141,8 @@ class Metadata:
         Versions of this package and of the libraries that decide bytes.
     elements : Elements or None
         None if the data set was recorded from audio files.
+    generations : tuple of Generation
+        What was recorded first, and each addition; empty if nothing was added.
     """
 
     recipe: Recipe | None
@@ -120,6 +154,7 @@ class Metadata:
     ignored: int = 0
     writer: Mapping[str, str] = field(default_factory=dict)
     elements: Elements | None = None
+    generations: tuple[Generation, ...] = ()
 
     def feature_description(
         self,
@@ -149,8 +184,12 @@ class Metadata:
         if self.elements is not None:
             return self._elements_to_json(self.elements)
         assert self.recipe is not None
+        version, added = FORMAT_VERSION, {}
+        if self.generations:
+            version = GENERATIONS_VERSION
+            added = {"generations": [asdict(each) for each in self.generations]}
         return {
-            "format_version": FORMAT_VERSION,
+            "format_version": version,
             "writer": dict(self.writer),
             "recipe": self.recipe.to_json(),
             "recipe_sha256": self.recipe.sha256(),
@@ -162,6 +201,7 @@ class Metadata:
                 "rejected": self.rejected,
                 "ignored_files": self.ignored,
             },
+            **added,
             "splits": {
                 name: {
                     "examples": split.examples,
@@ -171,15 +211,7 @@ class Metadata:
                     "examples_per_class": dict(split.examples_per_class),
                     "seconds_per_class": dict(split.seconds_per_class),
                     "statistics": dict(split.statistics),
-                    "shards": [
-                        {
-                            "file": shard.file,
-                            "examples": shard.examples,
-                            "bytes": shard.bytes,
-                            "sha256": shard.sha256,
-                        }
-                        for shard in split.shards
-                    ],
+                    "shards": [asdict(shard) for shard in split.shards],
                 }
                 for name, split in self.splits.items()
             },
@@ -253,13 +285,14 @@ class Metadata:
         """
         if values.get("format_version") == ELEMENTS_VERSION:
             return cls._elements_from_json(values)
-        if values.get("format_version") != FORMAT_VERSION:
+        version = values.get("format_version")
+        if version not in (FORMAT_VERSION, GENERATIONS_VERSION):
             raise InputError(
-                f"it has format version {values.get('format_version')!r}, but "
-                f"the installed {DISTRIBUTION} reads only format versions "
-                f"{FORMAT_VERSION} and {ELEMENTS_VERSION}. Install a version of "
-                f"{DISTRIBUTION} that reads it."
+                f"it has format version {version!r}, but the installed {DISTRIBUTION} "
+                f"reads only format versions {FORMAT_VERSION} to {GENERATIONS_VERSION}."
+                f" Install a version of {DISTRIBUTION} that reads it."
             )
+        added = values["generations"] if version == GENERATIONS_VERSION else ()
         # The hash is of the JSON in the file: later versions may add recipe fields.
         if json_sha256(values["recipe"]) != values["recipe_sha256"]:
             raise ValueError("recipe_sha256 is not the SHA-256 of the recipe")
@@ -284,6 +317,7 @@ class Metadata:
             values["inputs"]["rejected"],
             values["inputs"]["ignored_files"],
             values["writer"],
+            generations=tuple(Generation(**each) for each in added),
         )
 
     @classmethod
@@ -321,6 +355,11 @@ class Metadata:
                 "was interrupted, give its command again."
             )
         return cls.parse(files.read_bytes(path), path)
+
+    def shards(self) -> Iterator[ShardEntry]:
+        """Yields the shards of all splits."""
+        for split in self.splits.values():
+            yield from split.shards
 
 
 def writer_versions(encodings: Iterable[str] = ()) -> dict[str, str]:

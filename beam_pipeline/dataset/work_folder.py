@@ -9,6 +9,9 @@
     parts/           unfinished shards
     phases/          elements that one phase on this machine stores for the next one
     verdict.json     the error that ended the job
+    added/           finished shards that are to be added to a data set
+    rejected.jsonl   the rejects of an addition that failed
+    switch.json      the SHA-256 of the metadata that end an addition
 
 A run deletes these files when the data set is complete, and no others.
 """
@@ -25,7 +28,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from beam_pipeline import errors
-from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.output_folder import METADATA, REJECTED
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.shards import ShardLayout
@@ -39,7 +42,12 @@ RECEIPTS = "receipts"
 PARTS = "parts"
 PHASES = "phases"
 ROWS = "rows"
-OURS = (JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS)
+ADDED = "added"
+SWITCH = "switch.json"
+OURS = (
+    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS, ADDED, REJECTED,
+    SWITCH,
+)  # fmt: skip
 
 
 class Totals(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.file_identity import FileIdentities
+from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
@@ -28,14 +29,21 @@ class DuplicateCheck:
         For each name in the table of events: the first file with that name.
     alike : dict
         For each of these names that several files have: another such file.
+    rejected : set
+        Those of these names whose clips were rejected before, with other values.
     """
 
     def __init__(
-        self, inputs: Sequence[Input], has_groups: bool, events: EventTable | None
+        self,
+        inputs: Sequence[Input],
+        has_groups: bool,
+        events: EventTable | None,
+        recorded: RecordedClips | None = None,
     ):
         self.identities = FileIdentities([entry.root for entry in inputs])
         self.named: dict[str, str] = {}
         self.alike: dict[str, str] = {}
+        self.rejected: set[str | None] = set()
         self._inputs = inputs
         self._events = events
         self._by_hand = any(entry.kind != FOLDER for entry in inputs)
@@ -46,6 +54,18 @@ class DuplicateCheck:
         self._groups: dict[int, int] = {}
         self._group_splits: dict[str, str] = {}
         self._file_splits: dict[int, str] = {}
+        if recorded is not None:
+            self._add_recorded(recorded)
+
+    def _add_recorded(self, recorded: RecordedClips) -> None:
+        """Adds the clips that the data set has already."""
+        self._group_splits.update(recorded.group_splits)
+        for file, group in recorded.file_groups.items():
+            self._groups[file] = hash(group)
+        if self._events is not None:
+            for path in recorded.names:
+                self.named.setdefault(self._events.name_of(path) or "", path)
+            self.rejected = {self._events.name_of(n) for n in recorded.rejected}
 
     def check(self, row: SourceRow) -> SourceRow:
         """Returns the row with the number of its file, or with its problem."""
@@ -62,8 +82,8 @@ class DuplicateCheck:
             if first != row.row:
                 problem = f"is listed twice: first as clip {first}, counted from 0"
         if watched and row.problem is None:
-            file = self._files.setdefault(hash(path), row.row)
-            if file != row.row:
+            file = self._files.setdefault(hash(path), row.file)
+            if file != row.file:
                 row = row._replace(file=file)
         if self._has_splits and problem is None:
             split = self._file_splits.setdefault(hash(path), row.split)

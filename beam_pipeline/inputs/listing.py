@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from beam_pipeline.inputs.duplicates import DuplicateCheck
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.file_identity import FileIdentities
 from beam_pipeline.inputs.labels import named_groups
+from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.rows import RowReader, SourceRow
 from beam_pipeline.inputs.sources import FOLDER, GLOB, LIST, TABLE, Input
 from beam_pipeline.inputs.tables import STRING, column_types, open_table, read_rows
@@ -34,16 +35,24 @@ class ListingSummary(NamedTuple):
     """How many files the inputs have: clips, and other files, which are ignored.
 
     ``alike`` maps each name in the table of events that several files have to one of
-    these files that is not the first.
+    these files that is not the first. ``known`` clips are in the data set already; they
+    are not among ``clips``. ``retried`` are the names of rejected clips that are tried
+    again.
     """
 
     clips: int
     ignored: int
     alike: Mapping[str, str] = {}
+    known: int = 0
+    retried: Collection[str] = ()
 
 
 def list_sources(
-    inputs: Sequence[Input], recipe: Recipe, before: DuplicateCheck | None = None
+    inputs: Sequence[Input],
+    recipe: Recipe,
+    before: DuplicateCheck | None = None,
+    recorded: RecordedClips | None = None,
+    first: int = 0,
 ) -> Iterator[SourceRow | None]:
     """Yields every clip of every input, in order; None for each file that is ignored.
 
@@ -55,24 +64,42 @@ def list_sources(
 
     If the table of events has one name for several files, the first of them has no
     problem in its row. ``before.alike`` names these files when the listing is complete.
+
+    Clips that are ``recorded`` already are marked, and take no number; other clips are
+    numbered from ``first``.
     """
     events = EventTable.of(recipe.events)
     before = before or DuplicateCheck(inputs, bool(recipe.splits.group_by), events)
-    row = 0
-    for source, entry in enumerate(inputs):
-        reader = row_reader(source, entry, recipe, before.identities)
-        for found in _rows(entry, reader, row):
-            if found is not None:
-                found = before.check(found)
-                row += 1
-            yield found
+    row = first
+    for found in _listed(inputs, recipe, before):
+        if found is not None and recorded is not None:
+            root = inputs[found.source].root
+            found = recorded.sort_out(found._replace(row=row, file=row), root)
+            if found is None:
+                continue
+        if found is not None and found.recorded is None:
+            found = before.check(found)
+            row += 1
+        yield found
     for name in events.by_name if events is not None else ():
-        if name not in before.named:
+        if name not in before.named and name not in before.rejected:
             problem = (
                 f"has events in {recipe.events.source}, but is not among the inputs"
             )
             yield SourceRow(row, 0, name, None, problem)
             row += 1
+
+
+def _listed(
+    inputs: Sequence[Input], recipe: Recipe, before: DuplicateCheck
+) -> Iterator[SourceRow | None]:
+    """Yields every clip of every input, numbered from 0."""
+    row = 0
+    for source, entry in enumerate(inputs):
+        reader = row_reader(source, entry, recipe, before.identities)
+        for found in _rows(entry, reader, row):
+            row += found is not None
+            yield found
 
 
 def row_reader(

@@ -13,6 +13,11 @@ import numpy as np
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 
+from beam_pipeline.dataset.addition import (
+    Addition,
+    extended_format,
+    read_recorded,
+)
 from beam_pipeline.dataset.manifest import manifest_part
 from beam_pipeline.dataset.work_folder import keeping_verdict, write_totals
 from beam_pipeline.examples.encoding import ExampleEncoder
@@ -24,6 +29,7 @@ from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary, list_sources
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
+from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.one_thread import OneThread
 from beam_pipeline.pipeline.sink import (
     COUNTERS,
@@ -74,31 +80,44 @@ def _counter(name: str) -> Any:
 class ListSources(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`list_sources`: [Input] -> (key, [SourceRow]).
 
-    The key, a row number, spreads the blocks over workers. Side output: ListingSummary.
+    The key, the block's number, spreads the blocks over workers. Side output:
+    ListingSummary.
     """
 
-    recipe: Recipe
+    job: Job
 
     def process(self, inputs: Sequence[Input]) -> Iterator[Any]:
         block: list[SourceRow] = []
-        clips = ignored = 0
+        blocks = clips = ignored = 0
+        recipe, addition = self.job.recipe, self.job.addition
+        recorded, first = None, 0
+        if addition is not None:
+            recorded = read_recorded(self.job.output, addition, recipe, inputs)
+            first = addition.first_row
         duplicates = DuplicateCheck(
-            inputs, bool(self.recipe.splits.group_by), EventTable.of(self.recipe.events)
+            inputs, bool(recipe.splits.group_by), EventTable.of(recipe.events), recorded
         )
-        for row in list_sources(inputs, self.recipe, duplicates):
+        for row in list_sources(inputs, recipe, duplicates, recorded, first):
             if row is None:
                 ignored += 1
                 continue
-            clips += 1
+            clips += row.recorded is None
             block.append(row)
             if len(block) == ROWS_PER_BLOCK:
-                yield block[0].row, Batch(block)
+                yield blocks, Batch(block)
                 block = []
+                blocks += 1
         if block:
-            yield block[0].row, Batch(block)
+            yield blocks, Batch(block)
+        known, retried = 0, frozenset[str]()
+        if recorded is not None and addition is not None:
+            known, retried = recorded.known, frozenset(recorded.retried)
+            with keeping_verdict(self.job.work_folder):
+                recorded.check(addition.skip_known)
         _counter("clips_listed").inc(clips)
         _counter("files_ignored").inc(ignored)
-        yield TaggedOutput(LISTING, ListingSummary(clips, ignored, duplicates.alike))
+        summary = ListingSummary(clips, ignored, duplicates.alike, known, retried)
+        yield TaggedOutput(LISTING, summary)
 
 
 @dataclass(eq=False)
@@ -108,14 +127,13 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
     The listing holds the names that several files share, which no row shows by itself.
     """
 
-    inputs: tuple[Input, ...]
-    recipe: Recipe
+    job: Job
 
     def setup(self) -> None:
-        self._prober = Prober(self.inputs, self.recipe)
+        self._prober = Prober(self.job.inputs, self.job.recipe)
         # Reading headers from an object store is waiting, which threads can share.
         self._pool: ThreadPoolExecutor | None = None
-        if not all(files.is_local(entry.location) for entry in self.inputs):
+        if not all(files.is_local(entry.location) for entry in self.job.inputs):
             self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
 
     def teardown(self) -> None:
@@ -129,7 +147,10 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
         clips = []
         over = map if self._pool is None else self._pool.map
         for rows in keyed[1]:
-            for probed in over(probe, rows):
+            known = [row for row in rows if row.recorded is not None]
+            with keeping_verdict(self.job.work_folder):
+                list(over(self._prober.recheck, known))
+            for probed in over(probe, [r for r in rows if r.recorded is None]):
                 if isinstance(probed, Reject):
                     yield _rejected(probed)
                 else:
@@ -150,6 +171,7 @@ def resolve_format(
     work_folder: str,
     listing: ListingSummary,
     columns: Sequence[tuple[str, str]] = (),
+    addition: Addition | None = None,
 ) -> ExampleFormat | None:
     """Returns the format of all clips together; None if every clip was rejected."""
     corpus = merge_corpora(corpora)
@@ -160,11 +182,16 @@ def resolve_format(
         check_any_event(
             corpus.labels, clip, listing.alike, recipe.events, recipe.labels.classes
         )
+        if addition is not None:
+            return extended_format(corpus, addition, recipe, columns)
         return ExampleFormat.of(corpus, recipe, columns)
 
 
 def make_manifest_part(
-    placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
+    placed: PlacedClips,
+    layouts: Mapping[str, ShardLayout],
+    recipe: Recipe,
+    addition: Addition | None = None,
 ) -> tuple[str, int, bytes]:
     """Calls :func:`manifest_part`; adds the keys that order the parts."""
     part = manifest_part(
@@ -172,6 +199,7 @@ def make_manifest_part(
         layouts[placed.split],
         recipe.audio,
         has_groups=bool(recipe.splits.group_by),
+        first_index=0 if addition is None else addition.first_index_of(placed.split),
     )
     return placed.split, placed.bucket, part
 
@@ -190,11 +218,15 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
     Shards that an earlier run has finished go to the side output.
     """
 
-    prefix: str
+    prefixes: Sequence[str]
     work_folder: str
 
     def process(self, work: ShardWork) -> Iterator[Any]:
-        info = find_finished(work.task.shard, self.prefix, self.work_folder)
+        found = (
+            find_finished(work.task.shard, prefix, self.work_folder)
+            for prefix in self.prefixes
+        )
+        info = next((info for info in found if info is not None), None)
         if info is None:
             yield work
         else:

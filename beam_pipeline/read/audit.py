@@ -12,12 +12,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BYTES
+from beam_pipeline.dataset.generations import (
+    current_rows,
+    read_columns,
+    read_tables,
+)
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.errors import InputError, OptionError
@@ -196,13 +202,13 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
         If ``group_by`` names a column that the manifest does not have.
     """
     folder = os.fspath(records)
-    if Metadata.load(folder).recipe is None:
+    metadata = Metadata.load(folder)
+    if metadata.recipe is None:
         raise InputError(
             f"{folder} was not recorded from audio files, so it has no clips to audit."
         )
-    path = files.join(files.absolute(folder), MANIFEST)
     by = None if group_by is None else comma_list(group_by)
-    table = read_clips(path, by)
+    table = read_clips(files.absolute(folder), metadata, by)
     columns = columns_of(table, has_groups=by is not None)
     similar, complete = similar_audio(columns)
     found = [
@@ -218,12 +224,12 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
 
 def find_overlaps(records: str | os.PathLike[str]) -> Findings:
     """Finds overlapping parts only; takes little time where no file has two clips."""
-    path = files.join(files.absolute(os.fspath(records)), MANIFEST)
-    with files.open_parquet(path) as parquet:
-        numbers = parquet.read(columns=["file"], use_threads=False)["file"].to_numpy()
+    folder = files.absolute(os.fspath(records))
+    metadata = Metadata.load(folder)
+    numbers = read_columns(folder, metadata, MANIFEST, ["file"])["file"].to_numpy()
     if len(np.unique(numbers)) == len(numbers):
         return Findings(PARTS)
-    table = read_clips(path, None)
+    table = read_clips(folder, metadata, None)
     columns = columns_of(table)
     return _find(PARTS, overlapping_parts(columns), columns, table)
 
@@ -256,10 +262,24 @@ _NEEDED = (
 )  # fmt: skip
 
 
-def read_clips(path: str, by: Sequence[str] | None) -> Any:
+def read_clips(folder: str, metadata: Metadata, by: Sequence[str] | None) -> Any:
     """Reads the columns that an audit needs, for the clips that have examples."""
-    import pyarrow as pa
     import pyarrow.compute as pc
+
+    table = read_tables(folder, metadata, MANIFEST, partial(_read_clips, by))
+    current = current_rows(len(table), metadata)
+    if current is not None:
+        table = table.filter(current)
+    table = table.filter(pc.greater(table["windows"], 0))
+    if by is not None:
+        at = table.column_names.index("group")
+        table = table.set_column(at, "group", _joined_texts(table, by))
+    return table
+
+
+def _read_clips(by: Sequence[str] | None, path: str) -> Any:
+    """Reads the columns of one manifest."""
+    import pyarrow as pa
 
     if not files.exists(path):
         raise InputError(
@@ -285,14 +305,9 @@ def read_clips(path: str, by: Sequence[str] | None) -> Any:
                     )
             more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
             wanted = dict.fromkeys((*_NEEDED, "windows", *more))
-            table = parquet.read(columns=list(wanted), use_threads=False)
+            return parquet.read(columns=list(wanted), use_threads=False)
     except pa.ArrowInvalid as error:
         raise InputError(f"{path} cannot be read as Parquet: {error}") from error
-    table = table.filter(pc.greater(table["windows"], 0))
-    if by is not None:
-        at = table.column_names.index("group")
-        table = table.set_column(at, "group", _joined_texts(table, by))
-    return table
 
 
 def _joined_texts(table: Any, names: Sequence[str]) -> Any:

@@ -7,9 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
+from beam_pipeline.dataset.generations import last_generation, load_index
+from beam_pipeline.dataset.member_index import ShardIndex
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.dataset.output_folder import INDEX, METADATA
+from beam_pipeline.dataset.output_folder import (
+    INDEX,
+    METADATA,
+    generation_of_file,
+)
 from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (
@@ -74,7 +79,7 @@ def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
     names = {s.sha256: s.file for e in metadata.splits.values() for s in e.shards}
     index: dict[str, ShardIndex] | None = None
     try:
-        index = MemberIndex.load(root).shards
+        index = load_index(root, metadata).shards
     except FileNotFoundError:
         pass  # data sets of earlier versions have none
     except InputError as error:
@@ -94,8 +99,11 @@ def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
             )
     for file in sorted({*(index or ())} - known):
         yield f"{INDEX}: has an entry for {file}, which is not in {METADATA}"
+    next_one = last_generation(metadata) + 1
     for file in files.list_files(root):
-        if file not in known and _NUMBERED.search(file):
+        # Shards of an append that is not complete are not of the data set yet.
+        is_unfinished = (generation_of_file(file) or 0) >= next_one
+        if file not in known and _NUMBERED.search(file) and not is_unfinished:
             yield f"{file}: a shard that is not in {METADATA}"
 
 

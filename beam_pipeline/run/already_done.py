@@ -33,19 +33,19 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
 import apache_beam as beam
 
-from beam_pipeline.dataset.claim import sources_of_code
+from beam_pipeline.dataset.code_stamp import sources_of_code
 from beam_pipeline.dataset.manifest import (
     equal_manifests,
     manifest_fields,
     write_manifest,
 )
-from beam_pipeline.dataset.metadata import Metadata, ShardEntry, writer_versions
+from beam_pipeline.dataset.metadata import Metadata, writer_versions
 from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED, stale_shards
 from beam_pipeline.dataset.rejects import rejects_text
 from beam_pipeline.dataset.work_folder import PHASES
@@ -93,6 +93,8 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
     recipe = job.recipe
     if metadata.recipe is None:
         return "it was not recorded from audio files"
+    if metadata.generations:
+        return "files were added to it since it was recorded"
     if recipe.splits.salt is None and recipe.splits.hashed_shares() is not None:
         # The recorded salt may be a chosen one. The plan is compared with it later.
         recipe = recipe.replace(split_salt=metadata.recipe.splits.salt)
@@ -110,10 +112,10 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
             f"{metadata.rejected} of its {metadata.clips} clips were rejected, and "
             f"`max_rejected` is {job.max_rejected}"
         )
-    for entry in _shards_of(metadata):
+    for entry in metadata.shards():
         if files.size(files.join(job.output, entry.file)) != entry.bytes:
             return DAMAGED_SHARD.format(entry.file)
-    known = {entry.file for entry in _shards_of(metadata)}
+    known = {entry.file for entry in metadata.shards()}
     for name in stale_shards(job.output, known):
         return f"{name} in its folder is not one of its shards"
     return None
@@ -150,7 +152,7 @@ def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
             return NEWER_FILE.format(newer)
         some = list(islice(stored(folder, "work"), SHARDS_AGAIN))
         _write_first(some, again)
-        recorded = {entry.file: entry for entry in _shards_of(metadata)}
+        recorded = {entry.file: entry for entry in metadata.shards()}
         suffix = suffix_for(job.recipe.shards.compression)
         for shard in (each.task.shard for each in some):
             whole = recorded[shard.name + suffix].examples == shard.examples
@@ -159,11 +161,6 @@ def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
             ):
                 return OTHER_EXAMPLES.format(shard.name)
     return None
-
-
-def _shards_of(metadata: Metadata) -> Iterator[ShardEntry]:
-    for split in metadata.splits.values():
-        yield from split.shards
 
 
 def _equal_counts(summary: PlanSummary, metadata: Metadata) -> bool:

@@ -26,8 +26,8 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.dataset.work_folder import Totals
+from beam_pipeline.pipeline.finishing import finish_job
 from beam_pipeline.pipeline.graph import (
     find_clips,
     place_clips,
@@ -94,17 +94,13 @@ def run_local(
                 wait_for(processes)
             else:
                 write_phase(job, folder, 1, shared, 0)
-        finish_data_set(
+        finish_job(
             summary,
             stored(folder, "infos"),
             chain(stored(folder, "rejects"), stored(folder, "lost")),
             stored(folder, "manifest"),
             stored(folder, "observed"),
-            output=job.output,
-            work_folder=job.work_folder,
-            recipe=job.recipe,
-            max_rejected=job.max_rejected,
-            columns=job.inputs[0].columns,
+            job,
         )
 
 
