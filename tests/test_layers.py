@@ -54,7 +54,7 @@ HOMES = {
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
-    "pyarrow": "[storage.files] [dataset.manifest] [dataset.window_table] [read.audit] "
+    "pyarrow": "[storage.files] [dataset.manifest] [dataset.generations] [dataset.window_table] [read.audit] "
     "[read.conditions] [read.column_values] [read.window_table]",
     "isal": "storage.gzip_members dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",

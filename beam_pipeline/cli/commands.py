@@ -89,6 +89,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         )
     seconds = time.monotonic() - started
     from beam_pipeline.cli.reports import (
+        describe_addition,
         describe_findings,
         describe_metadata,
         missing_in_data,
@@ -100,8 +101,12 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         print(f"{describe_findings(overlaps)} (`{PROGRAM} audit` lists them)")
     for warning in missing_in_data(metadata):
         complain(f"warning: {warning}")
+    adds = hasattr(args, "append") or hasattr(args, "retry")
     if already:
-        print(f"{args.output}: complete before, with the same recipe and inputs")
+        what = "complete before, with the same recipe and inputs"
+        print(f"{args.output}: {'nothing to add' if adds else what}")
+    elif adds:
+        print(f"{args.output}: {describe_addition(metadata)}, {seconds:.1f} s")
     else:
         print(f"{args.output}: complete, {seconds:.1f} s")
     return 0

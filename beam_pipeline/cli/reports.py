@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
+from beam_pipeline.dataset.generations import RETRY, shards_by_generation
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
@@ -71,6 +72,20 @@ def describe_metadata(metadata: Metadata) -> str:
     header = ("split", "examples", "clips", HOURS, *shares[""], "shards", "size")
     table = _table(header, rows)
     return f"{table}\n{_inputs(metadata.clips, metadata.rejected, metadata.ignored)}"
+
+
+def describe_addition(metadata: Metadata) -> str:
+    """Returns what the newest generation has added, on one line."""
+    newest = metadata.generations[-1]
+    (*_, (_, shards)) = shards_by_generation(metadata)
+    examples = sum(shard.examples for shard in shards)
+    parts = [
+        f"added {examples:,} examples in {len(shards):,} shards",
+        f"{newest.clips:,} clips {'tried again' if newest.added_by == RETRY else 'new'}",
+    ]
+    if newest.known:
+        parts.append(f"{newest.known:,} known clips skipped")
+    return ", ".join(parts)
 
 
 def _describe_elements(metadata: Metadata) -> str:

@@ -139,8 +139,9 @@ def read_rejects(folder: str, metadata: Metadata) -> list[dict[str, str]]:
 
 
 def extends(metadata: Metadata, earlier: Metadata) -> bool:
-    """Whether metadata are the earlier ones, or these after files were added."""
-    return all(
+    """Whether metadata are the earlier ones after files were added."""
+    has_more = last_generation(metadata) > last_generation(earlier)
+    return has_more and all(
         name in metadata.splits
         and metadata.splits[name].shards[: len(split.shards)] == split.shards
         for name, split in earlier.splits.items()
@@ -148,7 +149,7 @@ def extends(metadata: Metadata, earlier: Metadata) -> bool:
 
 
 def is_intact(folder: str, opened: Metadata) -> bool:
-    """Whether a folder still holds the data set that was opened, or more."""
+    """Whether a folder holds the data set that was opened, with files that were added."""
     return extends(Metadata.load(folder), opened)
 
 

@@ -23,6 +23,7 @@ from beam_pipeline.inputs.listing import ListingSummary, list_sources
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline import placing, stages
+from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.placing import IndexClips
 from beam_pipeline.pipeline.sink import PlacedRecords, WriteToTFRecord, find_finished
 from beam_pipeline.pipeline.stages import (
@@ -57,6 +58,10 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.tfrecord import SUFFIX
 from beam_pipeline.write.counters import ProcessCounter
 from tests.sounds import RATE, write_sound
+
+
+def a_job(inputs, recipe):
+    return Job(tuple(inputs), "", "", recipe)
 
 
 def run(elements, build):
@@ -103,9 +108,9 @@ def test_listing_in_blocks(tmp_path, count):
     ]
 
     def build(source):
-        listed = source | beam.ParDo(ListSources(Recipe(win_len=1))).with_outputs(
-            LISTING, main="rows"
-        )
+        listed = source | beam.ParDo(
+            ListSources(a_job((), Recipe(win_len=1)))
+        ).with_outputs(LISTING, main="rows")
         return [(listed.rows, blocks), (listed[LISTING], [ListingSummary(count, 1)])]
 
     counters = run([inputs], build)
@@ -171,7 +176,9 @@ def test_probing_gives_clips_and_rejects(tmp_path):
 
     def build(keyed):
         inputs = tuple(resolve_inputs([str(tmp_path)]))
-        probe_audio = beam.ParDo(ProbeAudio(inputs, recipe), ListingSummary(9, 0))
+        probe_audio = beam.ParDo(
+            ProbeAudio(a_job(inputs, recipe)), ListingSummary(9, 0)
+        )
         probed = keyed | probe_audio.with_outputs(REJECTS, main="clips")
         short = probed[REJECTS] | beam.Map(lambda reject: tuple(reject[:4]))
         return [(probed.clips | beam.FlatMap(list), clips), (short, rejects)]
@@ -457,7 +464,7 @@ def test_finished_shards_step_aside(tmp_path):
     changed = ShardWork(ShardTask.of(*work[1].task, "another recipe"), None)
 
     def build(source):
-        skipped = source | beam.ParDo(SkipFinished(prefix, folder)).with_outputs(
+        skipped = source | beam.ParDo(SkipFinished([prefix], folder)).with_outputs(
             FINISHED, main="work"
         )
         info = find_finished(work[0].task.shard, prefix, folder)
