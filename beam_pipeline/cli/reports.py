@@ -79,9 +79,10 @@ def describe_addition(metadata: Metadata) -> str:
     newest = metadata.generations[-1]
     (*_, (_, shards)) = shards_by_generation(metadata)
     examples = sum(shard.examples for shard in shards)
+    how = "tried again" if newest.added_by == RETRY else "new"
     parts = [
         f"added {examples:,} examples in {len(shards):,} shards",
-        f"{newest.clips:,} clips {'tried again' if newest.added_by == RETRY else 'new'}",
+        f"{newest.clips:,} clips {how}",
     ]
     if newest.known:
         parts.append(f"{newest.known:,} known clips skipped")

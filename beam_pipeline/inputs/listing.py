@@ -44,7 +44,7 @@ class ListingSummary(NamedTuple):
     ignored: int
     alike: Mapping[str, str] = {}
     known: int = 0
-    retried: Collection[str] = ()
+    retried: Collection[str] = frozenset()
 
 
 def list_sources(

@@ -80,7 +80,7 @@ def _counter(name: str) -> Any:
 class ListSources(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`list_sources`: [Input] -> (key, [SourceRow]).
 
-    The key, the block's number, spreads the blocks over workers. Side output:
+    The key, the place in the listing, spreads the blocks over workers. Side output:
     ListingSummary.
     """
 
@@ -88,7 +88,7 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
 
     def process(self, inputs: Sequence[Input]) -> Iterator[Any]:
         block: list[SourceRow] = []
-        blocks = clips = ignored = 0
+        at = clips = ignored = 0
         recipe, addition = self.job.recipe, self.job.addition
         recorded, first = None, 0
         if addition is not None:
@@ -104,11 +104,11 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
             clips += row.recorded is None
             block.append(row)
             if len(block) == ROWS_PER_BLOCK:
-                yield blocks, Batch(block)
+                yield at, Batch(block)
                 block = []
-                blocks += 1
+                at += ROWS_PER_BLOCK
         if block:
-            yield blocks, Batch(block)
+            yield at, Batch(block)
         known, retried = 0, frozenset[str]()
         if recorded is not None and addition is not None:
             known, retried = recorded.known, frozenset(recorded.retried)
