@@ -222,6 +222,7 @@ def claimed_job(
 
             with (
                 locked(work),
+                locked(output),  # another addition may have another work folder
                 nothing_left(output, work),
                 continuing(),
                 claimed_to_add(job, inputs, run) as claimed,

@@ -55,7 +55,8 @@ HOMES = {
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
     "pyarrow": "[storage.files] [dataset.manifest] [dataset.generations] "
-    "[dataset.window_table] [read.audit] [read.conditions] [read.column_values] [read.window_table]",
+    "[dataset.window_table] [read.audit] [read.conditions] "
+    "[read.column_values] [read.window_table]",
     "isal": "storage.gzip_members dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
     "threadpoolctl": "transforms.describe pipeline.one_thread run.parts",

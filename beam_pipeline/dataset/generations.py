@@ -149,7 +149,7 @@ def extends(metadata: Metadata, earlier: Metadata) -> bool:
 
 
 def is_intact(folder: str, opened: Metadata) -> bool:
-    """Whether a folder holds the data set that was opened, with files that were added."""
+    """Whether a folder holds the data set that was opened, and more."""
     return extends(Metadata.load(folder), opened)
 
 

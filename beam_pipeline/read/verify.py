@@ -15,6 +15,7 @@ from beam_pipeline.dataset.output_folder import (
     METADATA,
     generation_of_file,
 )
+from beam_pipeline.dataset.work_folder import WORK_FOLDER
 from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (
@@ -103,6 +104,7 @@ def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
     for file in files.list_files(root):
         # Shards of an append that is not complete are not of the data set yet.
         is_unfinished = (generation_of_file(file) or 0) >= next_one
+        is_unfinished |= file.startswith(WORK_FOLDER + "/")
         if file not in known and _NUMBERED.search(file) and not is_unfinished:
             yield f"{file}: a shard that is not in {METADATA}"
 

@@ -46,7 +46,12 @@ from beam_pipeline.dataset.manifest import (
     write_manifest,
 )
 from beam_pipeline.dataset.metadata import Metadata, writer_versions
-from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED, stale_shards
+from beam_pipeline.dataset.output_folder import (
+    MANIFEST,
+    REJECTED,
+    generation_of_file,
+    stale_shards,
+)
 from beam_pipeline.dataset.rejects import rejects_text
 from beam_pipeline.dataset.work_folder import PHASES
 from beam_pipeline.errors import InputError
@@ -117,6 +122,8 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
             return DAMAGED_SHARD.format(entry.file)
     known = {entry.file for entry in metadata.shards()}
     for name in stale_shards(job.output, known):
+        if generation_of_file(name):
+            continue  # of an append that is not complete
         return f"{name} in its folder is not one of its shards"
     return None
 
