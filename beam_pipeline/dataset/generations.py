@@ -18,6 +18,7 @@ so far.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -28,8 +29,10 @@ from beam_pipeline.dataset.member_index import MemberIndex
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import (
     INDEX,
+    MANIFEST,
     METADATA,
     REJECTED,
+    WINDOWS,
     earlier_metadata,
     generation_file,
     generation_of_file,
@@ -100,6 +103,32 @@ def current_rows(count: int, metadata: Metadata) -> npt.NDArray[np.bool_] | None
     current = np.ones(count, bool)
     current[replaced] = False
     return current
+
+
+def join_tables(folder: str, output: str) -> None:
+    """Writes the manifest and the table of windows of all generations as one file each.
+
+    Rows that a retry replaced are left out.
+    """
+    import pyarrow.parquet as pq
+
+    metadata = Metadata.load(folder)
+
+    def read(path: str) -> Any:
+        with files.open_parquet(path) as parquet:
+            return parquet.read(use_threads=False)
+
+    manifest, windows = (
+        read_tables(folder, metadata, name, read) for name in (MANIFEST, WINDOWS)
+    )
+    current = current_rows(len(manifest), metadata)
+    if current is not None:
+        windows = windows.filter(np.repeat(current, manifest["windows"].to_numpy()))
+        manifest = manifest.filter(current)
+    for name, table in ((MANIFEST, manifest), (WINDOWS, windows)):
+        draft = files.draft_path(output, f"{name}.tmp-{uuid.uuid4().hex}")
+        pq.write_table(table, draft, compression="zstd")
+        files.move(draft, files.join(output, name))
 
 
 def load_index(folder: str, metadata: Metadata) -> MemberIndex:
