@@ -150,18 +150,16 @@ class RecordedClips:
         return row
 
     def check(self, skip: bool) -> None:
-        """Raises InputError if clips are new, others are known, and not to be skipped.
-
-        If all clips are known, there is nothing to add, and no doubt about it.
-        """
-        if skip or not (self.known and self.new):
+        """Raises InputError if clips are known, and not to be skipped."""
+        if skip or not self.known:
             return
         more = self.known - len(self._named)
         shown = "\n  ".join(self._named) + (f"\n  ... and {more} more" if more else "")
         raise InputError(
-            f"{self.known} of {self.known + self.new} clips are in the data set "
-            f"already, or were rejected before:\n  {shown}\nTo add only the others, "
-            "give `known` skip. To record these, too, rename their files."
+            f"{self.known} of {self.known + self.new} clips have names that the data "
+            f"set has already, or that it has rejected:\n  {shown}\nIf they are the "
+            "same files, give `known` skip to add only the others. If not, give the "
+            "folder above as `input`, so that names contain the folder, or rename them."
         )
 
 

@@ -253,8 +253,10 @@ def test_nothing_new_and_known_files(
     out = work / "out"
     old = content(out)
     found: list[Metadata] = []
-    metadata = record(work / "in", out, append=True, found=found.append)
+    metadata = record(work / "in", out, append=True, known="skip", found=found.append)
     assert found == [metadata]
+    with raises(InputError, naming=["12 of 12 clips", "dog/dog_0.wav", "7 more"]):
+        record(work / "in", out, append=True)
     assert main(["record", "--input", f"{work}/in", "--output", f"{out}",
                  "--append", "--known", "skip"]) == 0  # fmt: skip
     assert_names(capsys.readouterr().out, "nothing to add")
@@ -733,7 +735,7 @@ def test_a_runner_of_beam_adds_the_same(work: Path) -> None:
     record(work / "more", out, append=True, beam_args=beam_args)
     assert content(out) == content(other)
     before = content(out)
-    record(work / "more", out, append=True, beam_args=beam_args)
+    record(work / "more", out, append=True, known="skip", beam_args=beam_args)
     assert content(out) == before
     grown = copy_all(work / "grown", work / "in")
     write_more(grown, first=50, clips=1)
