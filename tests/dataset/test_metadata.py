@@ -128,6 +128,16 @@ def test_metadata_come_back_from_their_text(changes):
     assert to_text(Metadata.parse(text, "here").to_json()) == text
 
 
+def test_a_notebook_shows_a_line():
+    metadata = some_metadata()
+    shown = repr(metadata)
+    assert len(shown) < 500
+    for split, entry in metadata.splits.items():
+        assert f"{split} {entry.examples:,}" in shown
+    assert f"{len(metadata.classes)} classes" in shown
+    assert all(f"{name} {s.dtype}" in shown for name, s in metadata.features.items())
+
+
 def test_the_text_is_for_people():
     text = to_text({"class": "dög", "n": [1]}).decode()
     assert text == '{\n  "class": "dög",\n  "n": [\n    1\n  ]\n}\n'
