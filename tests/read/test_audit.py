@@ -251,7 +251,7 @@ def test_a_group_in_two_splits(tmp_path, planted):
     assert counts(by_day) == {"group": (1, 0)}
     assert "<Audit of 4 clips: " in repr(by_day)
     assert "<Findings of group: 1, 1 across splits>" in repr(by_day)
-    assert "<Findings of audio: recorded without fingerprint>" in repr(by_day)
+    assert "<Findings of audio: 0, 0 across splits>" in repr(by_day)
     (finding,) = audit(tmp_path / "o", group_by="day")
     assert finding.detail == "1"
     assert len(finding.clips) == 4
