@@ -192,6 +192,7 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.read.show import (
         describe_example,
         example_text,
+        shown_split,
         some_examples,
         some_records,
     )
@@ -201,15 +202,18 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         raise OptionError("-n", "must be at least 1", args.n)
     picture = None if args.plot is None else picture_path(args.plot)
     metadata = Metadata.load(args.records)
-    chosen = args.records, metadata, args.n, args.split
+    split = shown_split(metadata, args.split)
+    place = f" of {split}" if len(metadata.splits) > 1 else ""
+    shown = args.records, metadata, args.n, split
+    chosen = {"clip": args.clip, "where": args.where}
     if args.text:
-        for position, record in some_records(*chosen):
-            print(f"# example {position}\n{example_text(record, metadata)}")
+        for position, record in some_records(*shown, **chosen):
+            print(f"# example {position}{place}\n{example_text(record, metadata)}")
         if picture is None:
             return 0
-    examples = dict(some_examples(*chosen))
+    examples = dict(some_examples(*shown, **chosen))
     for position, example in examples.items() if not args.text else ():
-        print(f"example {position}\n{describe_example(example)}")
+        print(f"example {position}{place}\n{describe_example(example)}")
     if picture is not None:
         left_out = plot_examples(list(examples.values()), metadata, picture)
         print(f"drawn: {picture}")
