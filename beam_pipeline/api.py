@@ -18,6 +18,7 @@ from beam_pipeline.dataset.claim import (
 from beam_pipeline.dataset.claim_addition import holds_addition
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.dataset.work_folder import WORK_FOLDER, clear_work, place_rows
 from beam_pipeline.errors import InputError, OptionError, OutputError, StoreError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
@@ -90,6 +91,12 @@ def record(
     Metadata
         The metadata of the finished data set.
 
+    Warns
+    -----
+    DataSetWarning
+        If the data set is probably not what was meant: a split lacks examples or
+        classes, clips differ in sample rate, or features have NaN.
+
     Raises
     ------
     OptionError, InputError, OutputError
@@ -114,18 +121,20 @@ def record(
     if run.has_runner():
         check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
-        if job is None:
-            return _found(output, found)
-        if run.has_runner():
+        if job is not None and run.has_runner():
             with watching(job.work_folder, watch):
                 counts = run_on_engine(job, run.beam_args)
             if counted is not None:
                 counted(counts)
-        else:
+        elif job is not None:
             run_local(job, run.workers, watch)
-        metadata = Metadata.load(job.output)
-        if job.addition is not None and metadata == job.addition.before:
-            return _found(output, found)
+        metadata = Metadata.load(os.fspath(output))
+        warn_of_data(os.fspath(output), metadata)
+        is_same = job is None or (
+            job.addition is not None and metadata == job.addition.before
+        )
+        if is_same and found is not None:
+            found(metadata)
         return metadata
 
 
@@ -138,14 +147,6 @@ def _options(
     from beam_pipeline.run.adding import options_to_add
 
     return options_to_add(files.absolute(_checked(output)), recipe, given)
-
-
-def _found(output: PathLike, found: Callable[[Metadata], Any] | None) -> Metadata:
-    """Returns the metadata of a data set that the run leaves as it is."""
-    metadata = Metadata.load(os.fspath(output))
-    if found is not None:
-        found(metadata)
-    return metadata
 
 
 def _checked(output: Any) -> str:
@@ -279,6 +280,11 @@ def plan(
         Splits, shards, examples and seconds.
     list of Reject
         Clips that cannot be recorded, as far as headers show.
+
+    Warns
+    -----
+    DataSetWarning
+        As :func:`record` does, as far as headers show.
     """
     from beam_pipeline.pipeline.job import Job
     from beam_pipeline.run.local import plan_local
@@ -296,4 +302,6 @@ def plan(
         check_transforms(recipe, inputs)
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
             job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
-            return plan_local(job)
+            summary, rejects = plan_local(job)
+    warn_of_plan(summary, recipe)
+    return summary, rejects

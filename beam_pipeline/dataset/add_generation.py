@@ -41,6 +41,7 @@ from beam_pipeline.dataset.output_folder import (
     MANIFEST,
     METADATA,
     REJECTED,
+    SCHEMA,
     STATISTICS,
     WINDOWS,
     earlier_metadata,
@@ -52,6 +53,7 @@ from beam_pipeline.dataset.rejects import (
     check_rejects,
     rejects_text,
 )
+from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import SWITCH, clear_work, keeping_verdict
 from beam_pipeline.errors import OutputError
@@ -146,6 +148,10 @@ def add_generation(
     files.write_bytes(own(STATISTICS), statistics_text(merged))
     replaced = _replaced_rows(output, addition)
     described = extended_metadata(addition, added, summary, merged, replaced)
+    if described.classes != addition.before.classes:
+        # The schema lists all classes, so that old examples fit it, too.
+        schema = schema_text(described.features, described.classes)
+        files.write_bytes(files.join(output, SCHEMA), schema)
     _switch(output, work_folder, addition, to_text(described.to_json()))
     clear_work(work_folder)
     return path

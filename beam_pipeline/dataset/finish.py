@@ -238,7 +238,8 @@ def finish_data_set(
     # With this salt in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_salt=summary.salt)
     described = assemble_metadata(summary, infos, rejects, seen, recipe)
-    files.write_bytes(files.join(output, SCHEMA), schema_text(described.features))
+    schema = schema_text(described.features, described.classes)
+    files.write_bytes(files.join(output, SCHEMA), schema)
     exact = {split: each.statistics for split, each in seen.items()}
     files.write_bytes(files.join(output, STATISTICS), statistics_text(exact))
     ordered = sorted(infos, key=lambda info: info.shard[1:3])  # by split and number

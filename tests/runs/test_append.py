@@ -340,6 +340,7 @@ def test_new_classes(work: Path) -> None:
     assert content(out) == old
     metadata = record(work / "new", out, append=True, new_classes="add")
     assert metadata.classes == ("cat", "dog", "owl", "ant", "bee")
+    assert_names((out / "schema.pbtxt").read_text(), "owl", "bee")
     assert_sound(out)
     for split in metadata.splits:
         records = open_records(out, split)
