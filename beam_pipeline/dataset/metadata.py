@@ -73,15 +73,12 @@ class Generation:
     ----------
     added_by : str
         ``record``, ``append`` or ``retry``.
-    clips : int
-        Number of clips that it listed, which are the numbers that it has used.
-    known : int
-        Number of listed clips that the data set had already.
+    clips, known : int
+        Number of clips that it listed; and of others, which the data set had already.
     writer : mapping
         The versions that wrote its shards.
     options : mapping
-        The options of the recipe, as JSON values, where they were others than those of
-        the data set.
+        The options of the recipe, as JSON values, that were others than before.
     replaced : sequence of int
         The rows of the manifest, before those of this generation, of clips that were
         rejected and that it has recorded.
