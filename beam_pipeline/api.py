@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -223,7 +223,7 @@ def plan(
     *,
     recipe: Recipe | None = None,
     **options: Unpack[RecordKeywords],
-) -> tuple[PlanSummary, list[Reject]]:
+) -> tuple[PlanSummary, Sequence[Reject]]:
     """Plans what :func:`record` would do, from headers alone; writes nothing.
 
     Takes the parameters of :func:`record`, except ``output``.
@@ -232,11 +232,12 @@ def plan(
     -------
     PlanSummary
         Splits, shards, examples and seconds.
-    list of Reject
-        Clips that cannot be recorded, as far as headers show.
+    sequence of Reject
+        Clips that cannot be recorded, as far as headers show, in the order of the
+        inputs. They are on disk if they are many.
     """
     from beam_pipeline.pipeline.job import Job
-    from beam_pipeline.run.local import plan_local
+    from beam_pipeline.run.local_plan import plan_local
 
     input, given = with_labels(input, options)
     recipe, run = split_options(recipe, given)

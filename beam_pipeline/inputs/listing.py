@@ -30,6 +30,10 @@ _AUDIO_NAMES = """
 AUDIO_SUFFIXES = frozenset(f".{name}" for name in _AUDIO_NAMES.split())
 
 
+# Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
+ROWS_PER_BLOCK = 256
+
+
 class ListingSummary(NamedTuple):
     """How many files the inputs have: clips, and other files, which are ignored.
 
@@ -40,6 +44,37 @@ class ListingSummary(NamedTuple):
     clips: int
     ignored: int
     alike: Mapping[str, str] = {}
+
+
+class Listing:
+    """The rows of all inputs in blocks, and then their summary."""
+
+    def __init__(self, inputs: Sequence[Input], recipe: Recipe):
+        self._inputs = inputs
+        self._recipe = recipe
+        self._duplicates = DuplicateCheck(
+            inputs, bool(recipe.splits.group_by), EventTable.of(recipe.events)
+        )
+        self._clips = self._ignored = 0
+
+    def blocks(self) -> Iterator[list[SourceRow]]:
+        """Yields every row of :func:`list_sources`, once."""
+        block: list[SourceRow] = []
+        for row in list_sources(self._inputs, self._recipe, self._duplicates):
+            if row is None:
+                self._ignored += 1
+                continue
+            self._clips += 1
+            block.append(row)
+            if len(block) == ROWS_PER_BLOCK:
+                yield block
+                block = []
+        if block:
+            yield block
+
+    def summary(self) -> ListingSummary:
+        """Returns the summary of the blocks so far."""
+        return ListingSummary(self._clips, self._ignored, self._duplicates.alike)
 
 
 def list_sources(
