@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import chain, groupby
 from operator import itemgetter
+from tempfile import TemporaryDirectory
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from beam_pipeline.dataset.manifest import make_manifest_part
@@ -133,17 +134,19 @@ class Found(NamedTuple):
     salt: int | None
 
 
-def find_clips(job: Job, folder: str, rejects: Any) -> Found:
+def find_clips(
+    job: Job, scratch: str, rejects: SortedValues[Reject] | ElementFile
+) -> Found:
     """Lists the inputs, reads the headers, and decides the split of each clip.
 
-    ``rejects.extend`` takes the rejects of each block.
+    It adds to the rejects, and keeps clips in files in the folder ``scratch``.
     """
     recipe = job.recipe
     listing = Listing(job.inputs, recipe)
-    buckets = Buckets(job, os.path.join(folder, "clips.db"))
+    buckets = Buckets(job, os.path.join(scratch, "clips.db"))
     corpus, tally = Merged(merge_corpora), Merged[Any](add_tallies)
     with closing(BlockProber(job.inputs, recipe)) as prober:
-        for rows in list_rows(listing, job, folder):
+        for rows in list_rows(listing, job, scratch):
             clips, bad = prober.probe(rows, listing.summary().alike)
             rejects.extend(bad)
             corpus.add(describe_clips(clips, recipe.labels, recipe.events))
@@ -155,7 +158,7 @@ def find_clips(job: Job, folder: str, rejects: Any) -> Found:
     if stratifies(recipe.splits):
         salt = choose_split_salt(tally.total(), recipe.splits)
         with closing(buckets) as without_splits:
-            buckets = Buckets(job, os.path.join(folder, "split-clips.db"))
+            buckets = Buckets(job, os.path.join(scratch, "split-clips.db"))
             for batch in without_splits.batches():
                 buckets.add(assign_splits(batch, salt, recipe))
         buckets.complete()
@@ -165,7 +168,9 @@ def find_clips(job: Job, folder: str, rejects: Any) -> Found:
     return Found(listing.summary(), buckets, found, salt)
 
 
-def list_rows(listing: Listing, job: Job, folder: str) -> Iterable[Sequence[SourceRow]]:
+def list_rows(
+    listing: Listing, job: Job, scratch: str
+) -> Iterable[Sequence[SourceRow]]:
     """Returns the blocks of a listing.
 
     With a table of events, only the whole listing shows which names are not unique. So
@@ -173,7 +178,7 @@ def list_rows(listing: Listing, job: Job, folder: str) -> Iterable[Sequence[Sour
     """
     if EventTable.of(job.recipe.events) is None:
         return listing.blocks()
-    path = os.path.join(folder, "rows.db")
+    path = os.path.join(scratch, "rows.db")
     blocks = map(Batch[SourceRow], listing.blocks())
     return SortedValues(lambda rows: (rows[0].row,), blocks, path)
 
@@ -229,8 +234,8 @@ def plan_phase(job: Job, folder: str) -> PlanSummary:
     with ExitStack() as stack:
         rejects = stack.enter_context(closing(ElementFile(folder, "rejects")))
         manifest = stack.enter_context(closing(ElementFile(folder, "manifest")))
-        work = stack.enter_context(closing(new_work(folder)))
-        found = find_clips(job, folder, rejects)
+        scratch = stack.enter_context(TemporaryDirectory(dir=folder))
+        found = find_clips(job, scratch, rejects)
         stack.enter_context(closing(found.buckets))
         layouts = lay_out_shards(found, job)
         tallies = Merged(merge_tallies)
@@ -242,15 +247,17 @@ def plan_phase(job: Job, folder: str) -> PlanSummary:
                 manifest.extend([make_manifest_part(placed, layouts, job.recipe)])
                 yield placed
 
+        work = new_work(folder)
         work.extend(plan_shards(noted(), layouts, found.example_format, job))
+        work.keep()
         return sum_up(tallies.total(), found, layouts, job)
 
 
 def plan_local(job: Job) -> tuple[PlanSummary, Sequence[Reject]]:
     """Returns the plan and the rejects by header; writes only into the work folder."""
-    with phase_folder(job) as folder:
+    with phase_folder(job) as folder, TemporaryDirectory(dir=folder) as scratch:
         rejects = sort_rejects([])
-        found = find_clips(job, folder, rejects)
+        found = find_clips(job, scratch, rejects)
         with closing(found.buckets) as buckets:
             layouts = lay_out_shards(found, job)
             tallies = Merged(merge_tallies)

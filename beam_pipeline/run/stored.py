@@ -64,7 +64,7 @@ def stored(folder: str, name: str) -> Iterator[Any]:
 def new_work(folder: str) -> SortedValues[ShardWork]:
     """The work of a plan in a phase's folder, by the numbers of shards.
 
-    It can be read when it is closed.
+    Other phases can read what it keeps.
     """
     return SortedValues(_number_and_split, path=os.path.join(folder, WORK))
 

@@ -72,7 +72,7 @@ class SortedValues(Sequence[_T]):
     values : iterable
         The first values; :meth:`extend` adds more.
     path : str, optional
-        A new file, which other processes can read after :meth:`close`; or such a file.
+        A new file, which other processes can read after :meth:`keep`; or such a file.
         Default: one without a name in SQLite's folder for temporary files.
 
     Examples
@@ -136,6 +136,12 @@ class SortedValues(Sequence[_T]):
             return next(self._select(limit=f"LIMIT 1 OFFSET {chosen}"))
         return [self[k] for k in chosen]
 
+    def __eq__(self, other: object) -> bool:
+        """Whether another sequence has the same values in the same order."""
+        if not isinstance(other, Sequence) or len(other) != len(self):
+            return False
+        return all(mine == its for mine, its in zip(self, other, strict=True))
+
     def _select(
         self, where: str = "", arguments: Sequence[int] = (), limit: str = ""
     ) -> Iterator[_T]:
@@ -155,11 +161,16 @@ class SortedValues(Sequence[_T]):
             )
 
     def close(self) -> None:
-        """Frees the memory, and the disk if there is no path."""
+        """Frees the memory, and the disk."""
+        self._database.close()
         if self._path:
-            self._sort()
-            with _storing(self._path):
-                self._database.execute("COMMIT")
+            os.remove(self._path)
+
+    def keep(self) -> None:
+        """Closes the collection, but keeps its file, for other processes."""
+        self._sort()
+        with _storing(self._path):
+            self._database.execute("COMMIT")
         self._database.close()
 
 
@@ -170,8 +181,7 @@ class FirstValues(Generic[_Values]):
     and texts.
     """
 
-    def __init__(self, held: int = ENTRIES_HELD):
-        self._held = held
+    def __init__(self) -> None:
         self._recent: dict[int, _Values] = {}
         self._database: sqlite3.Connection | None = None
 
@@ -184,7 +194,7 @@ class FirstValues(Generic[_Values]):
             found = None if row is None else cast(_Values, row[1:])
         if found is None:
             found = self._recent[key] = value
-            if len(self._recent) >= self._held:
+            if len(self._recent) >= ENTRIES_HELD:
                 self._spill(len(found))
         return found
 

@@ -2,12 +2,13 @@
 
     python -m tests.benchmarks.plan [--clips 100000,1000000] [--folder DIR]
 
-The corpus is a table that gives the length of each clip, so that no file is opened, with
-two or three windows a clip and splits by hash. All else is as it is: `plan`, and the
-whole of `record` but for the writing. In its place, each writer reads the work of its
-shards, and stores of each shard what a real writer does, as if its audio were silent.
+The corpus is a table that gives the length of each clip, so that no file is opened,
+with two or three windows a clip and splits by hash. All else is as it is: `plan`, and
+the whole of `record` but for the writing. In its place, each writer reads the work of
+its shards, and stores of each shard what a real writer does, with numbers made up.
 Every row is a process of its own. The memory is the sum over the job's processes, with
-shared pages counted once, at its highest; the disk, what the work folder held then.
+shared pages counted once, at its highest; the disk, what their temporary files and the
+output folder held at most.
 """
 
 import argparse
@@ -20,6 +21,8 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+
+from tests.benchmarks.measuring import cpu_seconds
 
 RATE = 16000
 CLASSES = 100
@@ -133,8 +136,10 @@ def run(command, kind, table, folder):
         local.wait_for = timed("written", local.wait_for)
         clips = record(table, Path(folder, "records"), **options, workers=2).clips
     ends["seconds"] = time.perf_counter()
-    return {"clips": clips} | {
-        name: round(end - started, 1) for name, end in ends.items()
+    return {
+        "clips": clips,
+        **{name: round(end - started, 1) for name, end in ends.items()},
+        "cpu_s": round(cpu_seconds(), 1),
     }
 
 

@@ -895,7 +895,7 @@ def test_a_group_is_in_one_split(corpus):
     _, rejects = plan(path, **options, group_by="who")
     (reject,) = rejects
     assert_names(reject.reason, "test", "x", "train")
-    assert len(plan(path, **options)[1]) == 0
+    assert plan(path, **options)[1] == []
 
 
 @pytest.mark.runs
