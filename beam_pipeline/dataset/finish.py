@@ -239,7 +239,8 @@ def finish_data_set(
     # With this salt in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_salt=summary.salt)
     described = assemble_metadata(summary, shards, rejects, seen, recipe)
-    files.write_bytes(files.join(output, SCHEMA), schema_text(described.features))
+    schema = schema_text(described.features, described.classes)
+    files.write_bytes(files.join(output, SCHEMA), schema)
     write_index(output, map(ShardMembers.of, written))
     write_windows(files.join(output, WINDOWS), written)
     fields = manifest_fields(recipe.audio.fingerprint, columns)
