@@ -8,15 +8,15 @@ from beam_pipeline.audio.alac import check_alac
 from beam_pipeline.audio.containers import Condition
 from beam_pipeline.audio.mpeg import check_mpeg
 from beam_pipeline.audio.ogg import check_ogg
-from beam_pipeline.audio.old_containers import check_sds
+from beam_pipeline.audio.old_containers import check_sds, check_sphere
 
-_CHECKS = (check_mpeg, check_ogg, check_alac, check_sds)
+_CHECKS = (check_mpeg, check_ogg, check_alac, check_sphere, check_sds)
 
 
 def check_stream(file: BinaryIO, file_bytes: int) -> Condition:
-    """Reads an MP3, Ogg, Apple Lossless or SDS file from its start to its end.
+    """Reads an MP3, Ogg or SDS file from its start to its end.
 
-    Other files are not read. FLAC is checked while it is decoded.
+    Of other files, it reads headers. FLAC is checked while it is decoded.
 
     Parameters
     ----------

@@ -81,6 +81,11 @@ def has_exact_length(info: AudioInfo) -> bool:
     return known and info.frames < UNKNOWN_FRAMES
 
 
+def may_break(info: AudioInfo) -> bool:
+    """Whether decoding may fail in a file that the probe did not decode to its end."""
+    return not info.format or (has_exact_length(info) and not is_pcm(info))
+
+
 @contextlib.contextmanager
 def opened(source: Source, name: str) -> Iterator[BinaryIO]:
     """Opens a source for the ``with`` block; leaves file objects open.
@@ -236,9 +241,9 @@ class Decoder:
     def refuse_change(self) -> None:
         """Raises ``UnreadableAudio`` if a FLAC stream changes in the bytes read.
 
-        Does nothing for other formats.
+        So it does if a block is missing. Does nothing for other formats.
         """
-        if self._flac is None or self._search is None:
+        if self._search is None:
             return
         for offset, header in self._search.take():
             if self._flac is not None:
@@ -249,6 +254,8 @@ class Decoder:
                     header,
                     self._flac,
                 )
+        for jump in self._search.take_jumps():
+            self._call("its frames cannot be read", self._check_jump, jump)
 
     def _check_block(
         self, offset: int, header: flac.BlockHeader, stream: flac.StreamInfo
@@ -263,6 +270,19 @@ class Decoder:
             if change is not None:
                 raise UnreadableAudio(self.name, f"{change}; split it there") from None
             self._flac = None  # the whole file was searched
+        file.seek(position)
+
+    def _check_jump(self, jump: flac.Jump) -> None:
+        """Raises ``UnreadableAudio`` if a block is missing or out of its order."""
+        assert self._callbacks is not None
+        file = self._callbacks.file
+        position = file.tell()
+        if flac.is_jump(file, jump):
+            raise UnreadableAudio(
+                self.name,
+                f"is damaged: at byte {jump.stop}, FLAC frame {jump.number} follows, "
+                f"where {jump.expected} should",
+            )
         file.seek(position)
 
     def close(self) -> None:

@@ -119,8 +119,14 @@ def check_mpeg(file: BinaryIO, file_bytes: int) -> Condition | None:
     stream = find_stream(file, file_bytes)
     if stream is None:
         return None
-    if read_at(file, stream.start, 4)[2] >> 4 == 0:
+    head = read_at(file, stream.start, 4 + stream.side_bytes)
+    if head[2] >> 4 == 0:
         return Condition("is in MP3's free format, which is not supported")
+    if stream.info_frames and any(head[4:]):
+        # libmpg123 then takes it for sound, and does not trust its numbers.
+        return Condition(
+            "is damaged: the encoder's header in its first MP3 frame is not silent"
+        )
     count, end = 0, stream.start
     reservoir = _Reservoir(stream)
     for offset, offsets, data, stop in _chunks(file, stream):

@@ -6,6 +6,7 @@ PVF, IRCAM and XI declare nothing that could be compared.
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import BinaryIO
 
@@ -83,10 +84,8 @@ def _mat4(head: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _mat5(head: bytes) -> tuple[int, int] | None:
-    name = head.find(_WAVE_DATA)
-    if name < 0:
-        return None
+def _mat5(head: bytes) -> tuple[int, int]:
+    name = 248  # of the second matrix
     order = "<" if head[126:128] == b"IM" else ">"
     (size,) = struct.unpack_from(f"{order}I", head, name + len(_WAVE_DATA) + 4)
     return name + len(_WAVE_DATA) + 8, size
@@ -103,6 +102,16 @@ def _voc(file: BinaryIO, head: bytes) -> tuple[int, int] | None:
             break
         at += 4 + size
     return None
+
+
+def check_sphere(file: BinaryIO, file_bytes: int) -> Condition | None:
+    """Checks that a NIST SPHERE file declares its length; ``None``: other formats."""
+    head = read_at(file, 0, _HEAD_BYTES)
+    if head[:7] != b"NIST_1A":
+        return None
+    if re.search(rb"\nsample_count -i \d+\s", head):
+        return Condition()
+    return Condition("is damaged: its header has no sample_count")
 
 
 def check_sds(file: BinaryIO, file_bytes: int) -> Condition | None:
@@ -127,7 +136,7 @@ def check_sds(file: BinaryIO, file_bytes: int) -> Condition | None:
     right = packets[:, [0, 1, 3, 126]] == (0xF0, 0x7E, 2, 0xF7)
     numbers = packets[:, 4] == np.arange(len(packets)) % 128
     sums = np.bitwise_xor.reduce(packets[:, 1:125], axis=1) & 0x7F == packets[:, 125]
-    good = right.all(axis=1) & numbers & sums
+    good = right.all(axis=1) & numbers & sums & (packets[:, 1:126] < 128).all(axis=1)
     if not good.all():
         at = _SDS_HEADER + _SDS_PACKET * int(np.argmin(good))
         return Condition(

@@ -211,10 +211,10 @@ def _has_known_length(info: AudioInfo, file_bytes: int) -> bool:
 
 
 def _lacks_frames(data: DataSize, info: AudioInfo) -> bool:
-    """Whether a frame, or more than a padding byte of a codec's data, is missing."""
+    """Whether a frame, or a byte of a codec's data, is missing."""
     sample_bytes = SAMPLE_BYTES.get(info.subtype)
     if sample_bytes is None:
-        return data.declared - data.present > 1
+        return data.declared > data.present
     frame_bytes = sample_bytes * info.channels
     return data.declared // frame_bytes > data.present // frame_bytes
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
@@ -102,8 +103,9 @@ class Child:
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write("clip\n")
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # it died since the last case
+            process.stdin.write("clip\n")
+            process.stdin.flush()
         with DefaultSelector() as selector:
             selector.register(process.stdout, EVENT_READ)
             answered = bool(selector.select(SECONDS))
@@ -135,7 +137,8 @@ class Child:
     def _kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.communicate()
+            with suppress(BrokenPipeError):
+                self._process.communicate()
             self._process = None
 
     def close(self) -> None:
