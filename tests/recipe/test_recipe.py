@@ -321,6 +321,7 @@ LATER = {
     "encodings": ({}, {"signal": "raw"}),
     "member_bytes": (None, 1),
     "compression": ("gzip", "none"),
+    "whole_clips": (False, True),
 }
 
 
