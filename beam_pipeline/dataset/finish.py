@@ -229,7 +229,8 @@ def finish_data_set(
     # With this salt in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_salt=summary.salt)
     described = assemble_metadata(summary, infos, rejects, seen, recipe)
-    files.write_bytes(files.join(output, SCHEMA), schema_text(described.features))
+    schema = schema_text(described.features, described.classes)
+    files.write_bytes(files.join(output, SCHEMA), schema)
     ordered = sorted(infos, key=lambda info: info.shard[1:3])  # by split and number
     write_index(output, [ShardMembers.of(info) for info in ordered])
     write_windows(files.join(output, WINDOWS), ordered)

@@ -10,6 +10,7 @@ from typing import Any
 from isal import isal_zlib
 
 from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
+from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
@@ -154,6 +155,13 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
             values = [bytes.fromhex(value) or None for value in values]
         columns.append(pa.array(values, kind))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def recorded_rates(folder: str) -> set[int]:
+    """Returns the sample rates of a data set's clips, in Hz, after resampling."""
+    with files.open_parquet(files.join(folder, MANIFEST)) as parquet:
+        table = parquet.read(["sample_rate_hz"], use_threads=False)
+    return set(table.column(0).unique().to_pylist())
 
 
 def equal_manifests(path: str, other: str) -> bool:

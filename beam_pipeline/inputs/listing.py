@@ -13,9 +13,17 @@ from beam_pipeline.inputs.duplicates import DuplicateCheck
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.file_identity import FileIdentities
 from beam_pipeline.inputs.labels import named_groups
+from beam_pipeline.inputs.part_columns import check_no_parts
 from beam_pipeline.inputs.rows import RowReader, SourceRow
 from beam_pipeline.inputs.sources import FOLDER, GLOB, LIST, TABLE, Input
-from beam_pipeline.inputs.tables import STRING, column_types, open_table, read_rows
+from beam_pipeline.inputs.tables import (
+    FLOAT32,
+    FLOAT64,
+    STRING,
+    column_types,
+    open_table,
+    read_rows,
+)
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
@@ -151,7 +159,10 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
         types = dict.fromkeys(layout.extra, STRING)
         if entry.table is not None and layout.extra:
             types = column_types(entry.table, layout.extra)
+            if recipe.columns.extra is None:
+                check_no_parts(layout.extra, types, entry.location)
         surveyed.append(replace(entry, columns=layout.columns(types)))
+    surveyed = _widened(surveyed)
     for entry in surveyed[1:]:
         if entry.columns != surveyed[0].columns:
             first, other = (
@@ -164,6 +175,21 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
                 "columns with `columns`, or set `columns` to none."
             )
     return surveyed
+
+
+def _widened(inputs: Sequence[Input]) -> list[Input]:
+    """Returns the inputs; a float32 column that is float64 in another is float64."""
+    wide = {name for e in inputs for name, dtype in e.columns if dtype == FLOAT64}
+    return [
+        replace(
+            entry,
+            columns=tuple(
+                (name, FLOAT64 if dtype == FLOAT32 and name in wide else dtype)
+                for name, dtype in entry.columns
+            ),
+        )
+        for entry in inputs
+    ]
 
 
 def list_input(entry: Input) -> Iterator[tuple[str, bool]]:

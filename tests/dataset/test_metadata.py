@@ -128,6 +128,16 @@ def test_metadata_come_back_from_their_text(changes):
     assert to_text(Metadata.parse(text, "here").to_json()) == text
 
 
+def test_a_notebook_shows_a_line():
+    metadata = some_metadata()
+    shown = repr(metadata)
+    assert len(shown) < 500
+    for split, entry in metadata.splits.items():
+        assert f"{split} {entry.examples:,}" in shown
+    assert f"{len(metadata.classes)} classes" in shown
+    assert all(f"{name} {s.dtype}" in shown for name, s in metadata.features.items())
+
+
 def test_the_text_is_for_people():
     text = to_text({"class": "dög", "n": [1]}).decode()
     assert text == '{\n  "class": "dög",\n  "n": [\n    1\n  ]\n}\n'
@@ -349,6 +359,33 @@ def test_the_schema_is_one_of_tensorflow_metadata():
         assert list(feature.annotation.comment) == [specs[feature.name].description]
 
 
+def test_classes_are_domains():
+    specs = features_of(Recipe(win_len=100))
+    text = schema_text(specs, ["cat", "dög", "owl"])
+    schema = text_format.Parse(text, schema_pb2.Schema())
+    features = {feature.name: feature for feature in schema.feature}
+    assert list(features["class"].string_domain.value) == ["cat", "dög", "owl"]
+    domain = features["target"].int_domain
+    assert (domain.min, domain.max, domain.is_categorical) == (0, 2, True)
+    for name in {*features} - {"class", "target"}:
+        assert features[name].WhichOneof("domain_info") is None
+
+
+def test_several_classes_are_a_domain():
+    spec = FeatureSpec("labels", "int64", (3,), "int64_list")
+    text = schema_text({"labels": spec}, ["cat", "dög", "owl"])
+    (feature,) = text_format.Parse(text, schema_pb2.Schema()).feature
+    domain = feature.int_domain
+    assert (domain.min, domain.max, domain.is_categorical) == (0, 1, True)
+
+
+def test_a_number_to_predict_is_no_class():
+    spec = FeatureSpec("target", "float32", (), "float_list")
+    text = schema_text({"target": spec}, ["cat", "owl"])
+    (feature,) = text_format.Parse(text, schema_pb2.Schema()).feature
+    assert feature.WhichOneof("domain_info") is None
+
+
 def test_tfx_bsl_decodes_records_by_the_schema():
     from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
@@ -368,7 +405,8 @@ def test_tfx_bsl_decodes_records_by_the_schema():
         "fs": RATE,
     }
     records = ExampleEncoder(specs.values()).encode(2, columns)
-    schema = text_format.Parse(schema_text(specs), schema_pb2.Schema())
+    text = schema_text(specs, ["cat", "dög"])
+    schema = text_format.Parse(text, schema_pb2.Schema())
     decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString())
     batch = decoder.DecodeBatch(records)
     assert set(batch.schema.names) == set(specs)
