@@ -35,8 +35,6 @@ class _Catcher:
         stream = libc.fdopen(os.dup(self._file.fileno()), b"w")
         libc.setvbuf(ctypes.c_void_p(stream), None, _UNBUFFERED, 0)
         self._stream = stream
-        os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release)
-        os.register_at_fork(after_in_child=_lock.release)
 
     def call(self, function: Callable[..., _T], *args: object) -> tuple[_T, bytes]:
         with _lock:
@@ -68,6 +66,20 @@ def _catcher() -> _Catcher | None:
         return _Catcher(ctypes.c_void_p.in_dll(libc, name), libc)
     except (OSError, TypeError, ValueError, AttributeError):
         return None
+
+
+def _start_anew() -> None:
+    """Lets a forked process have a file of its own."""
+    _catcher.cache_clear()
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_lock.acquire,  # no process begins with the variable changed
+        after_in_parent=_lock.release,
+        after_in_child=_start_anew,
+    )
 
 
 def call_quietly(function: Callable[..., _T], *args: object) -> tuple[_T, str | None]:

@@ -293,6 +293,41 @@ def test_decoders_print_nothing_and_their_errors_are_reasons(tmp_path):
     assert broken_line.endswith("big_values too large!")
 
 
+FORKED = """
+import os, sys
+from beam_pipeline.audio.probe import probe_audio
+broken, good = sys.argv[1:]
+probe_audio(good, name="clip")
+child = os.fork() == 0
+for _ in range(20):
+    if child:
+        probe_audio(good, name="clip")
+    else:
+        try:
+            probe_audio(broken, name="clip")
+        except Exception as error:
+            assert "big_values" in str(error), error
+if child:
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_forked_processes_do_not_read_what_each_others_decoders_print(tmp_path):
+    broken = bytearray(MP3)
+    broken[OFFSETS[9] + 14] = 0xFF
+    (tmp_path / "broken.mp3").write_bytes(bytes(broken))
+    (tmp_path / "good.mp3").write_bytes(MP3)
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, tmp_path / "broken.mp3", tmp_path / "good.mp3"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
 def test_what_others_print_meanwhile_is_not_lost(capfd):
     """Decodes a cut file, of which libmpg123 prints a warning, while others print."""
     cut = MP3[: OFFSETS[9] + 17]
