@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -269,7 +269,7 @@ def plan(
     *,
     recipe: Recipe | None = None,
     **options: Unpack[RecordKeywords],
-) -> tuple[PlanSummary, list[Reject]]:
+) -> tuple[PlanSummary, Sequence[Reject]]:
     """Plans what :func:`record` would do, from headers alone; writes nothing.
 
     Takes the parameters of :func:`record`, except ``output``.
@@ -278,8 +278,9 @@ def plan(
     -------
     PlanSummary
         Splits, shards, examples and seconds.
-    list of Reject
-        Clips that cannot be recorded, as far as headers show.
+    sequence of Reject
+        Clips that cannot be recorded, as far as headers show, in the order of the
+        inputs. They are on disk if they are many.
 
     Warns
     -----
@@ -287,7 +288,7 @@ def plan(
         As :func:`record` does, as far as headers show.
     """
     from beam_pipeline.pipeline.job import Job
-    from beam_pipeline.run.local import plan_local
+    from beam_pipeline.run.local_plan import plan_local
 
     input, given = with_labels(input, options)
     recipe, run = split_options(recipe, given)

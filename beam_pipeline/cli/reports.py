@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from itertools import islice
 
 from beam_pipeline.dataset.generations import RETRY, shards_by_generation
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.rejects import count_clips
 from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
@@ -147,10 +149,11 @@ def describe_plan(
     if example_format.classes:
         parts.append(_describe_classes(summary, example_format))
     parts.append(_describe_features(example_format.features.specs))
-    rejected = len({reject.row for reject in rejects})
+    rejected = count_clips(rejects)
     listing = summary.listing
     parts.append(_inputs(listing.clips, rejected, listing.ignored))
-    lines = [f"  {r.filepath}: {r.reason}" for r in sorted(rejects)[:REJECTS_SHOWN]]
+    first = heapq.nsmallest(REJECTS_SHOWN, rejects)
+    lines = [f"  {r.filepath}: {r.reason}" for r in first]
     if rejected > REJECTS_SHOWN:
         lines.append(f"  ... and {rejected - REJECTS_SHOWN} more")
     return "\n\n".join(parts) + "".join(f"\n{line}" for line in lines)

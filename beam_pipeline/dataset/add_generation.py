@@ -47,11 +47,13 @@ from beam_pipeline.dataset.output_folder import (
     earlier_metadata,
     generation_file,
     generation_of_file,
+    without_draft,
 )
 from beam_pipeline.dataset.rejects import (
     check_any_accepted,
     check_rejects,
-    rejects_text,
+    sort_rejects,
+    write_rejects,
 )
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
@@ -64,6 +66,7 @@ from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.write.described_statistics import described_state
 from beam_pipeline.write.observations import Observations, Seen
 from beam_pipeline.write.statistics import DataStatistics
@@ -110,40 +113,42 @@ def add_generation(
     OutputError
         If another run has changed the data set since this one began.
     """
-    infos, rejects = list(infos), list(rejects)
+    # On disk: what grows with the clips. In memory: what grows with the shards.
+    written = SortedValues(lambda info: (info.shard.split, info.shard.number), infos)
+    shards = [info._replace(members="", windows="") for info in written]
+    rejects = sort_rejects(rejects)
     path = files.join(output, METADATA)
-    if not summary.listing.clips or _adds_nothing(addition, infos):
+    if not summary.listing.clips or _adds_nothing(addition, shards):
         clear_work(work_folder)
         return path
-    if _is_added(output, addition, infos):
+    if _is_added(output, addition, shards):
         clear_work(work_folder)
         return path
-    files.write_bytes(files.join(work_folder, REJECTED), rejects_text(rejects))
+    write_rejects(files.join(work_folder, REJECTED), rejects)
     with keeping_verdict(work_folder):
-        check_complete(summary, infos, rejects)
+        check_complete(summary, shards, rejects)
         if not addition.retry:
             check_any_accepted(summary, rejects)
-            check_any_selected(infos, recipe)
+            check_any_selected(shards, recipe)
             check_rejects(summary.listing, rejects, max_rejected)
-    ordered = sorted(infos, key=lambda info: info.shard[1:3])  # by split and number
 
     def own(name: str) -> str:
         return files.join(output, generation_file(name, addition.generation))
 
-    delete_unfinished(output, addition.generation, (info.file for info in ordered))
-    _publish(ordered, shards_folder, output)
+    delete_unfinished(output, addition.generation, (info.file for info in shards))
+    _publish(shards, shards_folder, output)
     write_index(
         output,
-        [ShardMembers.of(info) for info in ordered],
+        map(ShardMembers.of, written),
         generation_file(INDEX, addition.generation),
     )
-    write_windows(own(WINDOWS), ordered)
+    write_windows(own(WINDOWS), written)
     fields = manifest_fields(recipe.audio.fingerprint, columns)
     write_manifest(own(MANIFEST), manifest, fields)
     retried = summary.listing.retried
-    files.write_bytes(own(REJECTED), _all_rejects(output, addition, retried, rejects))
+    write_rejects(own(REJECTED), rejects, _still_rejected(output, addition, retried))
     seen = merge_observed(observed)
-    added = assemble_metadata(summary, infos, rejects, seen, recipe)
+    added = assemble_metadata(summary, shards, rejects, seen, recipe)
     merged = _merged_statistics(output, addition, added, seen)
     files.write_bytes(own(STATISTICS), statistics_text(merged))
     replaced = _replaced_rows(output, addition)
@@ -197,10 +202,16 @@ def delete_unfinished(
         Shards that stay, relative to ``output``.
     """
     current = set(current)
+
+    def is_unfinished(name: str) -> bool:
+        made = without_draft(name)
+        is_draft = made != name and made == METADATA
+        return is_draft or (generation_of_file(made) or 0) >= generation
+
     files.delete(
         files.join(output, name)
         for name in list(files.list_files(output))
-        if (generation_of_file(name) or 0) >= generation and name not in current
+        if is_unfinished(name) and name not in current
     )
 
 
@@ -211,17 +222,13 @@ def _publish(infos: Iterable[ShardInfo], shards_folder: str, output: str) -> Non
             files.move(shards_folder + info.file, files.join(output, info.file))
 
 
-def _all_rejects(
-    output: str, addition: Addition, retried: Collection[str], rejects: Sequence[Reject]
-) -> bytes:
-    """Returns the list of rejects of the data set with an addition.
-
-    The clips that were tried again have left the list, unless they fail again.
-    """
+def _still_rejected(
+    output: str, addition: Addition, retried: Collection[str]
+) -> list[bytes]:
+    """Returns the lines of the clips that were rejected, and not tried again."""
     path = files.join(output, newest_file(addition.before, REJECTED))
     lines = files.read_bytes(path).splitlines(keepends=True)
-    kept = (line for line in lines if json.loads(line)["path"] not in retried)
-    return b"".join(kept) + rejects_text(rejects)
+    return [line for line in lines if json.loads(line)["path"] not in retried]
 
 
 def _merged_statistics(

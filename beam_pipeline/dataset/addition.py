@@ -29,10 +29,11 @@ from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.plan.corpus import merge_corpora
+from beam_pipeline.plan.corpus import format_of, merge_corpora
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -85,10 +86,6 @@ class Addition:
     def added_by(self) -> str:
         """Returns the name of what adds the files."""
         return RETRY if self.retry else APPEND
-
-    def first_index_of(self, split: str) -> int:
-        """Returns the position of the first example that a split gets."""
-        return self.first_index.get(split, 0)
 
     def stamp(self) -> dict[str, Any]:
         """Returns what must be equal for a run to continue another one."""
@@ -325,6 +322,22 @@ def extended_format(
                 "columns of a table, or a transform are others than before."
             )
     return found
+
+
+def resolve_format(
+    corpus: Corpus,
+    recipe: Recipe,
+    listing: ListingSummary,
+    columns: Sequence[tuple[str, str]],
+    addition: Addition | None,
+) -> ExampleFormat | None:
+    """Calls :func:`format_of` or :func:`extended_format` for some clips.
+
+    Returns None if every clip was rejected.
+    """
+    if addition is None or not corpus.rates_hz:
+        return format_of(corpus, recipe, listing, columns)
+    return extended_format(corpus, addition, recipe, columns)
 
 
 def _told(spec: FeatureSpec | None) -> str:

@@ -45,6 +45,14 @@ _OF_GENERATIONS = (MANIFEST, WINDOWS, INDEX, REJECTED, STATISTICS)
 _MARKED = re.compile(r"(?P<stem>[^-/]+)-a(?P<generation>[0-9]{3,})(?P<suffix>\.[a-z]+)")
 
 
+_DRAFT = re.compile(r"\.tmp(-[0-9a-f]+)?$")
+
+
+def without_draft(name: str) -> str:
+    """Returns the name of a file that a run was writing when it ended."""
+    return _DRAFT.sub("", name)
+
+
 def generation_file(name: str, generation: int) -> str:
     """Returns a file's name in a generation: ``manifest-a001.parquet``."""
     stem, dot, suffix = name.rpartition(".")

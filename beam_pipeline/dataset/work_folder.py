@@ -32,6 +32,7 @@ from beam_pipeline.dataset.output_folder import METADATA, REJECTED
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.shards import ShardLayout
+from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.storage import files
 
 WORK_FOLDER = "_work"
@@ -91,6 +92,13 @@ def receipt_path(shard_name: str, work_folder: str) -> str:
     """The path of the receipt of a finished shard."""
     name = shard_name.replace("/", ".")
     return files.join(work_folder, RECEIPTS, f"{name}.json")
+
+
+def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
+    """Calls :func:`write_totals`; returns the plan unchanged."""
+    seconds = {split: summary.seconds(split) for split in summary.layouts}
+    write_totals(summary.layouts, seconds, work_folder)
+    return summary
 
 
 def write_totals(

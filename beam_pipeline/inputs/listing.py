@@ -39,6 +39,10 @@ _AUDIO_NAMES = """
 AUDIO_SUFFIXES = frozenset(f".{name}" for name in _AUDIO_NAMES.split())
 
 
+# Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
+ROWS_PER_BLOCK = 256
+
+
 class ListingSummary(NamedTuple):
     """How many files the inputs have: clips, and other files, which are ignored.
 
@@ -53,6 +57,63 @@ class ListingSummary(NamedTuple):
     alike: Mapping[str, str] = {}
     known: int = 0
     retried: Collection[str] = frozenset()
+
+
+class Listing:
+    """The rows of all inputs in blocks, and then their summary.
+
+    Clips that are ``recorded`` are in the data set already. They are refused, unless
+    they are skipped. Other clips are numbered from ``first``.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        recipe: Recipe,
+        recorded: RecordedClips | None = None,
+        first: int = 0,
+        skip_known: bool = False,
+    ):
+        self._inputs = inputs
+        self._recipe = recipe
+        self._recorded, self._first, self._skip_known = recorded, first, skip_known
+        self._duplicates = DuplicateCheck(
+            inputs, bool(recipe.splits.group_by), EventTable.of(recipe.events), recorded
+        )
+        self._clips = self._ignored = 0
+
+    def blocks(self) -> Iterator[list[SourceRow]]:
+        """Yields every row of :func:`list_sources`, once.
+
+        Raises
+        ------
+        InputError
+            At the end, if clips are recorded already, and not to be skipped.
+        """
+        block: list[SourceRow] = []
+        for row in list_sources(
+            self._inputs, self._recipe, self._duplicates, self._recorded, self._first
+        ):
+            if row is None:
+                self._ignored += 1
+                continue
+            self._clips += row.recorded is None
+            block.append(row)
+            if len(block) == ROWS_PER_BLOCK:
+                yield block
+                block = []
+        if block:
+            yield block
+        if self._recorded is not None:
+            self._recorded.check(self._skip_known)
+
+    def summary(self) -> ListingSummary:
+        """Returns the summary of the blocks so far."""
+        found = self._clips, self._ignored, self._duplicates.alike
+        if self._recorded is None:
+            return ListingSummary(*found)
+        retried = frozenset(self._recorded.retried)
+        return ListingSummary(*found, self._recorded.known, retried)
 
 
 def list_sources(

@@ -12,6 +12,8 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
+from beam_pipeline.dataset.manifest import make_manifest_part
+from beam_pipeline.dataset.work_folder import announce_plan
 from beam_pipeline.pipeline.finishing import finish_job
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.outputs import Found, Placed, Planned, Written
@@ -31,9 +33,7 @@ from beam_pipeline.pipeline.stages import (
     ProbeAudio,
     SelectAndAugment,
     SkipFinished,
-    announce_plan,
-    make_manifest_part,
-    resolve_format,
+    resolve_job_format,
     split_info,
 )
 from beam_pipeline.plan.corpus import describe_clips, merge_corpora
@@ -79,7 +79,7 @@ def find_clips(pipeline: beam.Pipeline, job: Job) -> Found:
 
 def place_clips(found: Found, job: Job) -> Placed:
     """Gives every example its number in its split, and every split its shards."""
-    recipe, columns = job.recipe, job.inputs[0].columns
+    recipe = job.recipe
     describe = beam.Map(describe_clips, recipe.labels, recipe.events)
     placed, counts = (
         found.clips
@@ -91,8 +91,7 @@ def place_clips(found: Found, job: Job) -> Placed:
         | "MergeCorpora" >> beam.CombineGlobally(merge_corpora)  # one Corpus
     )
     example_format = found.once | "ResolveFormat" >> beam.Map(
-        resolve_format, AsIter(corpora), recipe, job.work_folder,
-        AsSingleton(found.listing), columns, job.addition,
+        resolve_job_format, AsIter(corpora), job, AsSingleton(found.listing),
     )                                               # ExampleFormat
     layouts = found.once | "LayOutShards" >> beam.Map(
         lay_out, AsDict(counts), AsSingleton(example_format), recipe.shards,
@@ -115,7 +114,7 @@ def plan_shards(found: Found, placed: Placed, job: Job) -> Planned:
     manifest = (
         placed.clips
         | "MakeManifest" >> beam.Map(
-            make_manifest_part, layouts, recipe, job.addition
+            make_manifest_part, layouts, recipe, job.first_index()
         )
     )                                               # (split, bucket, bytes)
     return Planned(work, found.rejects, manifest, sum_up(found, placed, job))

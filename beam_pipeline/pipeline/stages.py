@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
+from itertools import chain
 from typing import Any
 
 import apache_beam as beam
@@ -13,20 +13,12 @@ import numpy as np
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 
-from beam_pipeline.dataset.addition import (
-    Addition,
-    extended_format,
-    read_recorded,
-)
-from beam_pipeline.dataset.manifest import manifest_part
-from beam_pipeline.dataset.work_folder import keeping_verdict, write_totals
+from beam_pipeline.dataset.addition import resolve_format
+from beam_pipeline.dataset.work_folder import keeping_verdict
 from beam_pipeline.examples.encoding import ExampleEncoder
-from beam_pipeline.examples.event_targets import check_any_event
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.freed_memory import keep_freed_memory
-from beam_pipeline.inputs.duplicates import DuplicateCheck
-from beam_pipeline.inputs.event_files import EventTable
-from beam_pipeline.inputs.listing import ListingSummary, list_sources
+from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.job import Job
@@ -39,13 +31,10 @@ from beam_pipeline.pipeline.sink import (
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.corpus import merge_corpora
-from beam_pipeline.plan.order import PlacedClips
-from beam_pipeline.plan.prober import Prober
+from beam_pipeline.plan.prober import BlockProber
 from beam_pipeline.plan.segments import ShardWork
-from beam_pipeline.plan.shards import Shard, ShardInfo, ShardLayout
-from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage import files
 from beam_pipeline.write.blocks import (
     FeatureBlock,
     FrameBlock,
@@ -61,10 +50,6 @@ from beam_pipeline.write.counters import ProcessCounter
 from beam_pipeline.write.observations import Observations, merge_observations
 from beam_pipeline.write.stretches import PlacedRecords
 
-# Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
-ROWS_PER_BLOCK = 256
-REMOTE_PROBE_THREADS = 32
-
 REJECTS = "rejects"
 LISTING = "listing"
 FINISHED = "finished"
@@ -78,51 +63,27 @@ def _counter(name: str) -> Any:
 
 @dataclass(eq=False)
 class ListSources(beam.DoFn):  # type: ignore[misc]
-    """Calls :func:`list_sources`: [Input] -> (key, [SourceRow]).
+    """Calls :meth:`Listing.blocks`: [Input] -> (key, [SourceRow]).
 
-    The key, the place in the listing, spreads the blocks over workers. Side output:
-    ListingSummary.
+    The key spreads the blocks over workers. Side output: ListingSummary.
     """
 
     job: Job
 
-    def process(self, inputs: Sequence[Input]) -> Iterator[Any]:
-        block: list[SourceRow] = []
-        at = clips = ignored = 0
-        recipe, addition = self.job.recipe, self.job.addition
-        recorded, first = None, 0
-        if addition is not None:
-            recorded = read_recorded(self.job.output, addition, recipe, inputs)
-            first = addition.first_row
-        duplicates = DuplicateCheck(
-            inputs, bool(recipe.splits.group_by), EventTable.of(recipe.events), recorded
-        )
-        for row in list_sources(inputs, recipe, duplicates, recorded, first):
-            if row is None:
-                ignored += 1
-                continue
-            clips += row.recorded is None
-            block.append(row)
-            if len(block) == ROWS_PER_BLOCK:
-                yield at, Batch(block)
-                block = []
-                at += ROWS_PER_BLOCK
-        if block:
-            yield at, Batch(block)
-        known, retried = 0, frozenset[str]()
-        if recorded is not None and addition is not None:
-            known, retried = recorded.known, frozenset(recorded.retried)
-            with keeping_verdict(self.job.work_folder):
-                recorded.check(addition.skip_known)
-        _counter("clips_listed").inc(clips)
-        _counter("files_ignored").inc(ignored)
-        summary = ListingSummary(clips, ignored, duplicates.alike, known, retried)
+    def process(self, _: Any) -> Iterator[Any]:
+        listing = self.job.listing()
+        with keeping_verdict(self.job.work_folder):
+            for number, block in enumerate(listing.blocks()):
+                yield number, Batch(block)
+        summary = listing.summary()
+        _counter("clips_listed").inc(summary.clips)
+        _counter("files_ignored").inc(summary.ignored)
         yield TaggedOutput(LISTING, summary)
 
 
 @dataclass(eq=False)
 class ProbeAudio(beam.DoFn):  # type: ignore[misc]
-    """Calls :meth:`Prober.probe`: [SourceRow] -> [Clip]; side output Reject.
+    """Calls :meth:`BlockProber.probe`: [SourceRow] -> [Clip]; side output Reject.
 
     The listing holds the names that several files share, which no row shows by itself.
     """
@@ -130,31 +91,18 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
     job: Job
 
     def setup(self) -> None:
-        self._prober = Prober(self.job.inputs, self.job.recipe)
-        # Reading headers from an object store is waiting, which threads can share.
-        self._pool: ThreadPoolExecutor | None = None
-        if not all(files.is_local(entry.location) for entry in self.job.inputs):
-            self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
+        self._prober = BlockProber(self.job.inputs, self.job.recipe)
 
     def teardown(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._prober.close()
 
     def process(
         self, keyed: tuple[int, Iterable[Sequence[SourceRow]]], listing: ListingSummary
     ) -> Iterator[Any]:
-        probe = partial(self._prober.probe, alike=listing.alike)
-        clips = []
-        over = map if self._pool is None else self._pool.map
-        for rows in keyed[1]:
-            known = [row for row in rows if row.recorded is not None]
-            with keeping_verdict(self.job.work_folder):
-                list(over(self._prober.recheck, known))
-            for probed in over(probe, [r for r in rows if r.recorded is None]):
-                if isinstance(probed, Reject):
-                    yield _rejected(probed)
-                else:
-                    clips.append(probed)
+        rows = chain.from_iterable(keyed[1])
+        with keeping_verdict(self.job.work_folder):
+            clips, rejects = self._prober.probe(rows, listing.alike)
+        yield from map(_rejected, rejects)
         _counter("clips").inc(len(clips))
         yield Batch(clips)
 
@@ -164,51 +112,13 @@ def _rejected(reject: Reject) -> TaggedOutput:
     return TaggedOutput(REJECTS, reject)
 
 
-def resolve_format(
-    _: Any,
-    corpora: Iterable[Corpus],
-    recipe: Recipe,
-    work_folder: str,
-    listing: ListingSummary,
-    columns: Sequence[tuple[str, str]] = (),
-    addition: Addition | None = None,
+def resolve_job_format(
+    _: Any, corpora: Iterable[Corpus], job: Job, listing: ListingSummary
 ) -> ExampleFormat | None:
-    """Returns the format of all clips together; None if every clip was rejected."""
-    corpus = merge_corpora(corpora)
-    if not corpus.rates_hz:
-        return None
-    with keeping_verdict(work_folder):
-        clip = min(corpus.named.values())
-        check_any_event(
-            corpus.labels, clip, listing.alike, recipe.events, recipe.labels.classes
-        )
-        if addition is not None:
-            return extended_format(corpus, addition, recipe, columns)
-        return ExampleFormat.of(corpus, recipe, columns)
-
-
-def make_manifest_part(
-    placed: PlacedClips,
-    layouts: Mapping[str, ShardLayout],
-    recipe: Recipe,
-    addition: Addition | None = None,
-) -> tuple[str, int, bytes]:
-    """Calls :func:`manifest_part`; adds the keys that order the parts."""
-    part = manifest_part(
-        placed,
-        layouts[placed.split],
-        recipe.audio,
-        has_groups=bool(recipe.splits.group_by),
-        first_index=0 if addition is None else addition.first_index_of(placed.split),
-    )
-    return placed.split, placed.bucket, part
-
-
-def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
-    """Calls :func:`write_totals`; returns the plan unchanged."""
-    seconds = {split: summary.seconds(split) for split in summary.layouts}
-    write_totals(summary.layouts, seconds, work_folder)
-    return summary
+    """Calls :func:`resolve_format` for all clips together."""
+    corpus, columns = merge_corpora(corpora), job.inputs[0].columns
+    with keeping_verdict(job.work_folder):
+        return resolve_format(corpus, job.recipe, listing, columns, job.addition)
 
 
 @dataclass(eq=False)

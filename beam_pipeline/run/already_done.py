@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -52,7 +51,7 @@ from beam_pipeline.dataset.output_folder import (
     generation_of_file,
     stale_shards,
 )
-from beam_pipeline.dataset.rejects import rejects_text
+from beam_pipeline.dataset.rejects import reject_line, sort_rejects
 from beam_pipeline.dataset.work_folder import PHASES
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.event_files import events_file
@@ -64,8 +63,9 @@ from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import ShardTask, ShardWork
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.values import allowed_rejects
-from beam_pipeline.run.local import plan_phase
-from beam_pipeline.run.phases import in_memory_pipeline, stored
+from beam_pipeline.run.local_plan import plan_phase
+from beam_pipeline.run.phases import in_memory_pipeline
+from beam_pipeline.run.stored import stored, stored_work
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records, suffix_for
 
@@ -147,17 +147,18 @@ def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
             recipe=job.recipe.replace(fingerprint=fingerprint),
         )
         folder = files.join(work, PHASES)
-        plan_phase(again, folder)
+        files.make_folder(folder)
+        summary = plan_phase(again, folder)
         if not (
-            _equal_counts(next(stored(folder, "summary")), metadata)
+            _equal_counts(summary, metadata)
             and _equal_rejects(stored(folder, "rejects"), job.output)
             and _equal_clips(stored(folder, "manifest"), again, job.output)
         ):
             return OTHER_INPUTS
-        newer = _find_newer(stored(folder, "work"), job)
+        newer = _find_newer(stored_work(0, folder, 1), job)
         if newer is not None:
             return NEWER_FILE.format(newer)
-        some = list(islice(stored(folder, "work"), SHARDS_AGAIN))
+        some = list(islice(stored_work(0, folder, 1), SHARDS_AGAIN))
         _write_first(some, again)
         recorded = {entry.file: entry for entry in metadata.shards()}
         suffix = suffix_for(job.recipe.shards.compression)
@@ -191,11 +192,12 @@ def _equal_counts(summary: PlanSummary, metadata: Metadata) -> bool:
 
 def _equal_rejects(rejects: Iterable[Reject], output: str) -> bool:
     """Whether each reject by header was recorded; those by decoding come on top."""
-    try:
-        recorded = files.read_bytes(files.join(output, REJECTED))
-    except FileNotFoundError:
+    path = files.join(output, REJECTED)
+    if not files.exists(path):
         return False
-    return Counter(rejects_text(rejects).splitlines()) <= Counter(recorded.splitlines())
+    with files.open_read(path) as recorded:
+        # Both are in the order of rows: each search begins where the last one ended.
+        return all(reject_line(r) in recorded for r in sort_rejects(rejects))
 
 
 def _equal_clips(

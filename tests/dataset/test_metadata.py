@@ -27,7 +27,7 @@ from beam_pipeline.dataset.metadata import (
     to_text,
     writer_versions,
 )
-from beam_pipeline.dataset.rejects import rejects_text
+from beam_pipeline.dataset.rejects import sort_rejects, write_rejects
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.encoding import ExampleEncoder
@@ -554,11 +554,18 @@ def test_the_same_clips_are_the_same_manifest(tmp_path):
 # rejected.jsonl
 
 
-def test_rejects_are_one_line_each_by_row():
+def rejects_text(tmp_path, rejects):
+    path = tmp_path / "rejected.jsonl"
+    write_rejects(str(path), sort_rejects(rejects))
+    assert list(tmp_path.iterdir()) == [path]
+    return path.read_bytes()
+
+
+def test_rejects_are_one_line_each_by_row(tmp_path):
     first = Reject(2, "dög/2.wav", "probe", "EmptyAudio", "holds no frames")
     late = Reject(9, "a.wav", "decode", "UnreadableAudio", "x", "a", "s-1", "train", 3)
     later = late._replace(shard="s-2")
-    lines = rejects_text([later, late, first]).decode().splitlines()
+    lines = rejects_text(tmp_path, [later, late, first]).decode().splitlines()
     assert lines[0] == (
         '{"path": "dög/2.wav", "stage": "probe", "error": "EmptyAudio", '
         '"reason": "holds no frames"}'
@@ -568,16 +575,16 @@ def test_rejects_are_one_line_each_by_row():
         "a.wav",
         "a.wav",
     ]
-    assert (
-        rejects_text([first, later, late]) == "".join(f"{s}\n" for s in lines).encode()
-    )
+    again = rejects_text(tmp_path, [first, later, late])
+    assert again == "".join(f"{s}\n" for s in lines).encode()
 
 
-def test_no_rejects_are_no_lines():
-    assert rejects_text([]) == b""
+def test_no_rejects_are_no_lines(tmp_path):
+    assert rejects_text(tmp_path, []) == b""
 
 
-def test_a_reason_of_two_lines_stays_on_one():
-    text = rejects_text([Reject(0, "a\nb", "transform", "X", "one\ntwo\u2028three")])
+def test_a_reason_of_two_lines_stays_on_one(tmp_path):
+    reject = Reject(0, "a\nb", "transform", "X", "one\ntwo\u2028three")
+    text = rejects_text(tmp_path, [reject])
     assert text.count(b"\n") == 1
     assert json.loads(text)["reason"] == "one\ntwo\u2028three"

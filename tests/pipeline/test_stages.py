@@ -19,9 +19,13 @@ from hypothesis import strategies as st
 from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import Corpus, ExampleFormat
-from beam_pipeline.inputs.listing import ListingSummary, list_sources
+from beam_pipeline.inputs.listing import (
+    ROWS_PER_BLOCK,
+    ListingSummary,
+    list_sources,
+)
 from beam_pipeline.inputs.rows import SourceRow
-from beam_pipeline.inputs.sources import resolve_inputs
+from beam_pipeline.inputs.sources import Input, resolve_inputs
 from beam_pipeline.pipeline import placing, stages
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.placing import IndexClips
@@ -30,7 +34,6 @@ from beam_pipeline.pipeline.stages import (
     FINISHED,
     LISTING,
     REJECTS,
-    ROWS_PER_BLOCK,
     ApplyTransforms,
     CutWindows,
     DecodeAudio,
@@ -39,7 +42,7 @@ from beam_pipeline.pipeline.stages import (
     ProbeAudio,
     SkipFinished,
 )
-from beam_pipeline.plan import corpus
+from beam_pipeline.plan import corpus, order
 from beam_pipeline.plan import segments as plan_segments
 from beam_pipeline.plan import shards as plan_shards
 from beam_pipeline.plan import summary as plan_summary
@@ -103,13 +106,13 @@ def test_listing_in_blocks(tmp_path, count):
     rows = [row for row in list_sources(inputs, Recipe(win_len=1)) if row is not None]
     assert len(rows) == count
     blocks = [
-        (at, Batch(rows[at : at + ROWS_PER_BLOCK]))
-        for at in range(0, count, ROWS_PER_BLOCK)
+        (number, Batch(rows[at : at + ROWS_PER_BLOCK]))
+        for number, at in enumerate(range(0, count, ROWS_PER_BLOCK))
     ]
 
     def build(source):
         listed = source | beam.ParDo(
-            ListSources(a_job((), Recipe(win_len=1)))
+            ListSources(a_job(inputs, Recipe(win_len=1)))
         ).with_outputs(LISTING, main="rows")
         return [(listed.rows, blocks), (listed[LISTING], [ListingSummary(count, 1)])]
 
@@ -273,7 +276,7 @@ def test_shuffled_clips_are_indexed_as_by_one_process(count):
 @pytest.mark.runs
 @pytest.mark.parametrize("held", [1, 7, 8, 100])
 def test_buckets_are_whole_however_few_clips_wait(monkeypatch, held):
-    monkeypatch.setattr(placing, "CLIPS_HELD", held)
+    monkeypatch.setattr(order, "CLIPS_HELD", held)
     index(some_clips(50, ("eval", "train")), Recipe(win_len=100, seed=5))
 
 
@@ -281,7 +284,7 @@ def test_buckets_are_whole_however_few_clips_wait(monkeypatch, held):
 def test_clips_of_a_bucket_cross_the_shuffle_together(monkeypatch):
     clips = some_clips(60)
     recipe = Recipe(win_len=100, order="listed")  # all in one bucket
-    monkeypatch.setattr(placing, "CLIPS_HELD", 21)
+    monkeypatch.setattr(order, "CLIPS_HELD", 21)
 
     def build(blocks):
         keyed = blocks | beam.ParDo(placing.KeyByBucket(recipe.shards))
@@ -389,14 +392,11 @@ def test_the_corpus_is_what_all_buckets_hold():
         corpus.describe_clips(some, recipe.labels, recipe.events)
         for some in (clips[:2], clips[2:])
     ]
-    example_format = stages.resolve_format(
-        None, corpora, recipe, "unused", ListingSummary(3, 0)
-    )
+    job = a_job([Input("folder", "", "")], recipe)
+    example_format = stages.resolve_job_format(None, corpora, job, ListingSummary(3, 0))
     assert example_format.classes == ("a", "b")
     assert example_format.rates_hz == {RATE: 3}
-    assert (
-        stages.resolve_format(None, [], recipe, "unused", ListingSummary(0, 0)) is None
-    )
+    assert stages.resolve_job_format(None, [], job, ListingSummary(0, 0)) is None
 
 
 @pytest.mark.parametrize("splits", [(), ("records",), ("eval", "train")])
@@ -647,8 +647,8 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
         once = blocks.pipeline | "Once" >> beam.Create([None], reshuffle=False)
         corpora = blocks | beam.Map(corpus.describe_clips, recipe.labels, recipe.events)
         example_format = once | beam.Map(
-            stages.resolve_format, beam.pvalue.AsIter(corpora), recipe, "unused",
-            ListingSummary(2, 0),
+            stages.resolve_job_format, beam.pvalue.AsIter(corpora),
+            a_job([Input("folder", "", "")], recipe), ListingSummary(2, 0),
         )  # fmt: skip
         layouts = once | "LayOut" >> beam.Map(
             plan_shards.lay_out,

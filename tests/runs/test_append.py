@@ -691,10 +691,13 @@ def test_files_of_an_unfinished_append_are_not_the_data_sets(work: Path) -> None
     (out / "train" / "train-a001-00000-of-00009.tfrecord.gz").write_bytes(b"stale")
     (out / "manifest-a001.parquet").write_bytes(b"stale")
     (out / "windows-a002.parquet").write_bytes(b"stale")
+    (out / "members-a001.index.tmp-0a1b").write_bytes(b"stale")
+    (out / "metadata.json.tmp-17").write_bytes(b"stale")
     metadata = assert_sound(out)
     record(work / "more", out, append=True)
     assert not (out / "train" / "train-a001-00000-of-00009.tfrecord.gz").exists()
     assert not (out / "windows-a002.parquet").exists()
+    assert not list(out.glob("*.tmp-*"))
     assert assert_sound(out) != metadata
     # A data set with generations can be replaced, and is not recorded again by chance.
     with raises(OutputError, naming="files were added"):
