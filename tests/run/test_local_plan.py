@@ -164,7 +164,9 @@ def test_a_plan_is_the_same_however_little_is_in_memory(
 ):
     options = {"win_len": 100, "elements_per_file": 4, "label_from": "kind"}
     recipe = Recipe(**{**options, "columns": "none", **KINDS[kind]})
-    with resolved(write_table(tmp_path, rows_of(lengths, every)), recipe) as inputs:
+    rows = rows_of(lengths, every)
+    rows += [*rows[::2], {**rows[0], "who": 9, "channel": 0}]  # which are rejected
+    with resolved(write_table(tmp_path, rows), recipe) as inputs:
         job = Job(tuple(inputs), "unused", str(tmp_path / "work"), recipe)
         wanted = plan_here(job)
         with pytest.MonkeyPatch.context() as patch:
