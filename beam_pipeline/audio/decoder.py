@@ -15,6 +15,7 @@ import soundfile
 
 from beam_pipeline.audio import flac
 from beam_pipeline.errors import UnreadableAudio
+from beam_pipeline.marks import Marks
 
 _T = TypeVar("_T")
 
@@ -173,6 +174,7 @@ class Decoder:
         finally:
             self.refuse_change()
         self.position += frames
+        Marks.progress()
         return frames
 
     def _decode(self, out: np.ndarray) -> int:

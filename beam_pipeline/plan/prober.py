@@ -21,9 +21,11 @@ from beam_pipeline.inputs.event_files import EventTable, clip_events
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clip_audio import fingerprint_clip, measure_clip
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.copies import examples_of
+from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.seconds import seconds_to_frames
 from beam_pipeline.storage import files
@@ -39,8 +41,14 @@ class Prober:
     needs only arithmetic.
     """
 
-    def __init__(self, inputs: Sequence[Input], recipe: Recipe):
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        recipe: Recipe,
+        suspects: Suspects = NO_SUSPECTS,
+    ):
         self._inputs = inputs
+        self._suspects = suspects
         self._recipe = recipe
         self._events = EventTable.of(recipe.events)
         self._split = DEFAULT_SPLIT if recipe.splits.hashed_shares() is None else ""
@@ -64,6 +72,8 @@ class Prober:
                 if name in alike:
                     problem = self._events.unclear(name, alike[name])
                     raise UnusableEntry(row.filepath, problem)
+            if (suspect := self._suspects.probed(row)) is not None:
+                raise suspect.to_error()
             return self.clip(row)
         except ClipError as error:
             stage = "sources" if row.problem is not None else "probe"
@@ -73,6 +83,8 @@ class Prober:
                 table = "the table" if entry.in_memory else entry.location
                 reason += f" (row {row.line} of {table})"
             return Reject(row.row, row.filepath, stage, name, reason)
+        finally:
+            Marks.unmark()
 
     def clip(self, row: SourceRow, info: AudioInfo | None = None) -> Clip:
         """Returns the clip of a row without a problem.
@@ -150,6 +162,8 @@ class Prober:
             events=events,
             file=row.file,
         )
+        if audio.stream or audio.fingerprint:
+            Marks.mark(clip, PROBE)
         if audio.stream:
             clip = measure_clip(clip, self._inputs, audio)
         if audio.fingerprint:
@@ -166,6 +180,7 @@ class Prober:
 
     def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
         """Returns what a row's file holds, and when it was last changed."""
+        Marks.mark(row, PROBE)
         with files.closing(self._begun(row)) as source:
             info = probe_audio(
                 source,

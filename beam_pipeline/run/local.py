@@ -2,32 +2,35 @@
 
 ::
 
-    this process     plan -> work folder            finish <- work folder
-                            \\                     /
+    this process                                    finish <- work folder
+    one process      plan -> work folder            /
     writers 0..n-1           shards k, k+n, k+2n ..
 
 The plan and the writers are pipelines in Beam's in-memory runner, with the steps of the
 whole job; the end is the same function. Beam's own multi-process mode takes seconds to
 start, waits for ever for a worker that died, and loses records.
+
+A clip that ends or stalls a process is rejected, see :mod:`.guard`. So the plan, and a
+single writer, have a process, too, if that starts fast; else they run in this one.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import apache_beam as beam
 
 from beam_pipeline.dataset.finish import finish_data_set
+from beam_pipeline.dataset.suspect_files import drop_cleared
 from beam_pipeline.dataset.work_folder import Totals
+from beam_pipeline.marks import Marks, new_states
 from beam_pipeline.pipeline.graph import (
     find_clips,
     place_clips,
@@ -37,7 +40,11 @@ from beam_pipeline.pipeline.graph import (
 )
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.outputs import Planned
+from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.plan.suspects import Suspects
+from beam_pipeline.run.guard import Guard
+from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.phases import (
     in_memory_pipeline,
     phase_folder,
@@ -45,9 +52,9 @@ from beam_pipeline.run.phases import (
     stored,
     stored_work,
 )
-from beam_pipeline.run.watching import Watch, reporting
-from beam_pipeline.run.writer_processes import wait_for, writer_processes
-from beam_pipeline.write.counters import ProcessCounter
+from beam_pipeline.run.supervising import call_guarded, is_guarded, run_workers
+from beam_pipeline.run.watching import Watch, reporter, reporting
+from beam_pipeline.storage import files
 
 # Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0
@@ -58,6 +65,7 @@ MANY_CLIPS = 10_000
 def run_local(
     job: Job,
     workers: int | None,
+    limits: Limits,
     watch: Callable[[Totals], Watch] | None = None,
 ) -> None:
     """Runs the job on this machine.
@@ -76,30 +84,23 @@ def run_local(
         The error of a phase; WorkerDied if a process ended without one.
     """
     with phase_folder(job) as folder:
-        plan_phase(job, folder)
+        drop_cleared(job.work_folder, job.inputs, limits)
+        make_plan(job, folder, limits)
         summary: PlanSummary = next(stored(folder, "summary"))
         if summary.listing.clips >= MANY_CLIPS:
             give_back_memory()
-        totals = totals_of(summary)
         writers = writers_for(summary, workers)
-        shared = multiprocessing.RawArray("d", 2 * writers)
-        with ExitStack() as running:
-            if writers > 1:
-                write = partial(write_phase, job, folder, writers, shared)
-                processes = running.enter_context(writer_processes(write, writers))
-            # After the writers: it starts a thread, and a process with threads must
-            # not fork.
-            running.enter_context(reporting(watch, totals, shared))
-            if writers > 1:
-                wait_for(processes)
-            else:
-                write_phase(job, folder, 1, shared, 0)
+        _write(job, folder, totals_of(summary), writers, limits, watch)
+        results = [_results_of(writer, folder) for writer in range(writers)]
         finish_data_set(
             summary,
-            stored(folder, "infos"),
-            chain(stored(folder, "rejects"), stored(folder, "lost")),
+            chain.from_iterable(stored(each, "infos") for each in results),
+            chain(
+                stored(folder, "rejects"),
+                *(stored(each, "lost") for each in results),
+            ),
             stored(folder, "manifest"),
-            stored(folder, "observed"),
+            chain.from_iterable(stored(each, "observed") for each in results),
             output=job.output,
             work_folder=job.work_folder,
             recipe=job.recipe,
@@ -108,8 +109,13 @@ def run_local(
         )
 
 
-def plan_phase(job: Job, folder: str) -> None:
+def make_plan(job: Job, folder: str, limits: Limits) -> None:
     """Makes the plan and stores it for the other phases."""
+    call_guarded(partial(_plan_phase, job, folder), job, limits)
+
+
+def _plan_phase(job: Job, folder: str, _: int) -> None:
+    files.delete_below(folder)  # a process before this one may have died
     with in_memory_pipeline() as pipeline:
         found = find_clips(pipeline, job)
         planned = plan_shards(found, place_clips(found, job), job)
@@ -117,21 +123,49 @@ def plan_phase(job: Job, folder: str) -> None:
             store(getattr(planned, name), folder, name)
 
 
-def write_phase(job: Job, folder: str, writers: int, shared: Any, writer: int) -> None:
-    """Writes every ``writers``-th shard of the stored plan.
+def _write(
+    job: Job,
+    folder: str,
+    totals: Totals,
+    writers: int,
+    limits: Limits,
+    watch: Callable[[Totals], Watch] | None,
+) -> None:
+    """Writes the shards of the stored plan."""
+    states = new_states(writers)
+    write = partial(_write_phase, job, folder, writers)
+    if writers == 1 and not is_guarded(limits):
+        with reporting(watch, totals, states), Marks.kept_in(states[0]):
+            write(0)
+        return
+    guard = Guard(job, limits, states, partial(_holds, folder, writers))
+    run_workers(write, states, guard, look=reporter(watch, totals, states))
 
-    ``shared`` is an array with two numbers for each writer: examples and seconds.
-    """
-    with ProcessCounter.counting(shared, writer), in_memory_pipeline() as pipeline:
+
+def _write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
+    """Writes every ``writers``-th shard of the stored plan."""
+    results = _results_of(writer, folder)
+    files.delete_below(results)  # a process before this one may have died
+    with in_memory_pipeline() as pipeline:
         work = (
             pipeline
             | "Writer" >> beam.Create([writer], reshuffle=False)
             | "MyShards" >> beam.FlatMap(stored_work, folder, writers)
         )
         written = write_shards(work, job)
-        store(written.infos, folder, "infos")
-        store(written.rejects, folder, "lost")
-        store(written.observed, folder, "observed")
+        store(written.infos, results, "infos")
+        store(written.rejects, results, "lost")
+        store(written.observed, results, "observed")
+
+
+def _results_of(writer: int, folder: str) -> str:
+    """The folder in which a writer stores what it has written."""
+    return files.join(folder, f"writer-{writer}")
+
+
+def _holds(folder: str, writers: int, writer: int, suspects: Suspects) -> bool:
+    """Whether a writer's shards have examples of suspects."""
+    return any(map(suspects.among, stored_work(writer, folder, writers)))
 
 
 def give_back_memory() -> None:
@@ -141,15 +175,19 @@ def give_back_memory() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def plan_local(job: Job) -> tuple[PlanSummary, list[Any]]:
+def plan_local(job: Job, limits: Limits) -> tuple[PlanSummary, list[Reject]]:
     """Returns the plan and the rejects by header; writes only into the work folder."""
     with phase_folder(job) as folder:
-        with in_memory_pipeline() as pipeline:
-            found = find_clips(pipeline, job)
-            summary = sum_up(found, place_clips(found, job), job)
-            store(summary, folder, "summary")
-            store(found.rejects, folder, "rejects")
+        call_guarded(partial(_sum_up_phase, job, folder), job, limits)
         return next(stored(folder, "summary")), list(stored(folder, "rejects"))
+
+
+def _sum_up_phase(job: Job, folder: str, _: int) -> None:
+    files.delete_below(folder)  # a process before this one may have died
+    with in_memory_pipeline() as pipeline:
+        found = find_clips(pipeline, job)
+        store(sum_up(found, place_clips(found, job), job), folder, "summary")
+        store(found.rejects, folder, "rejects")
 
 
 def totals_of(summary: PlanSummary) -> Totals:
