@@ -169,7 +169,9 @@ def test_probing_gives_clips_and_rejects(tmp_path):
 
     def build(keyed):
         inputs = tuple(resolve_inputs([str(tmp_path)]))
-        probe_audio = beam.ParDo(ProbeAudio(inputs, recipe, "no-folder"), ListingSummary(9, 0))
+        probe_audio = beam.ParDo(
+            ProbeAudio(inputs, recipe, "no-folder"), ListingSummary(9, 0)
+        )
         probed = keyed | probe_audio.with_outputs(REJECTS, main="clips")
         short = probed[REJECTS] | beam.Map(lambda reject: tuple(reject[:4]))
         return [(probed.clips | beam.FlatMap(list), clips), (short, rejects)]
