@@ -105,6 +105,13 @@ class RunOptions:
         memory = self.memory_bytes()
         if memory is not None and memory <= 0:
             raise OptionError("memory_limit", "must be positive", self.memory_limit)
+        for name in ("time_limit", "memory_limit"):
+            if getattr(self, name) is not None and self.beam_args:
+                raise OptionError(
+                    name,
+                    "works only on this machine, not with `--runner`; leave it out",
+                    getattr(self, name),
+                )
         if self.beam_args and not self.has_runner():
             raise OptionError(
                 "options of Beam", "must include `--runner`", self.beam_args

@@ -48,6 +48,12 @@ def test_limits_that_are_none(option, value):
         RunOptions(**{option: value})
 
 
+@pytest.mark.parametrize("option", ["time_limit", "memory_limit"])
+def test_limits_are_none_of_a_runner(option):
+    with raises(OptionError, option, naming="--runner"):
+        RunOptions(**{option: 8}, beam_args=["--runner=FnApiRunner"])
+
+
 @pytest.mark.parametrize(
     ("files", "wanted"),
     [
