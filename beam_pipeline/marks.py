@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -120,7 +120,7 @@ class WorkerState(ctypes.Structure):
         ctypes.memset(ctypes.byref(self), 0, ctypes.sizeof(self))
 
 
-def new_states(workers: int) -> Sequence[WorkerState]:
+def new_states(workers: int) -> list[WorkerState]:
     """Returns the memory of some workers, which processes started later share."""
     from multiprocessing import RawValue
 

@@ -30,7 +30,7 @@ import apache_beam as beam
 from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.dataset.suspect_files import drop_cleared
 from beam_pipeline.dataset.work_folder import Totals
-from beam_pipeline.marks import Marks, new_states
+from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.graph import (
     find_clips,
     place_clips,
@@ -52,7 +52,7 @@ from beam_pipeline.run.phases import (
     stored,
     stored_work,
 )
-from beam_pipeline.run.supervising import call_guarded, is_guarded, run_workers
+from beam_pipeline.run.supervising import Workers, call_guarded, is_guarded
 from beam_pipeline.run.watching import Watch, reporter, reporting
 from beam_pipeline.storage import files
 
@@ -83,14 +83,16 @@ def run_local(
     AudioTFRecordsError
         The error of a phase; WorkerDied if a process ended without one.
     """
-    with phase_folder(job) as folder:
+    with phase_folder(job) as folder, Workers() as processes:
         drop_cleared(job.work_folder, job.inputs, limits)
-        make_plan(job, folder, limits)
+        processes.call(partial(_plan_phase, job, folder), job, limits, "plan")
         summary: PlanSummary = next(stored(folder, "summary"))
         if summary.listing.clips >= MANY_CLIPS:
+            processes.dismiss()
             give_back_memory()
         writers = writers_for(summary, workers)
-        _write(job, folder, totals_of(summary), writers, limits, watch)
+        _write(job, folder, totals_of(summary), writers, limits, processes, watch)
+        processes.dismiss()
         results = [_results_of(writer, folder) for writer in range(writers)]
         finish_data_set(
             summary,
@@ -129,17 +131,18 @@ def _write(
     totals: Totals,
     writers: int,
     limits: Limits,
+    processes: Workers,
     watch: Callable[[Totals], Watch] | None,
 ) -> None:
     """Writes the shards of the stored plan."""
-    states = new_states(writers)
+    states = processes.states(writers)
     write = partial(_write_phase, job, folder, writers)
     if writers == 1 and not is_guarded(limits):
         with reporting(watch, totals, states), Marks.kept_in(states[0]):
             write(0)
         return
     guard = Guard(job, limits, states, partial(_holds, folder, writers))
-    run_workers(write, states, guard, look=reporter(watch, totals, states))
+    processes.run(write, states, guard, look=reporter(watch, totals, states))
 
 
 def _write_phase(job: Job, folder: str, writers: int, writer: int) -> None:

@@ -14,7 +14,7 @@ from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, finished_sou
 from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.marks import Marks, WorkerState, new_states
 from beam_pipeline.run.engine import pipeline_for, run_pipeline
-from beam_pipeline.run.supervising import run_workers
+from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch, reporter, reporting, reporting_work
 from beam_pipeline.run.worker_processes import can_fork
 from beam_pipeline.write.part_blocks import (
@@ -96,7 +96,8 @@ def _in_processes(
     given = job if can_fork() else by_value(job)
     look = reporter(watch, Totals(job.sources or 0, 0.0), states)
     work = partial(_write_share, given, len(states))
-    return run_workers(work, states, look=look, advice=_NOTHING_KEPT)
+    with Workers() as workers:
+        return workers.run(work, states, look=look, advice=_NOTHING_KEPT)
 
 
 def by_value(value: Any) -> bytes:

@@ -19,7 +19,7 @@ from beam_pipeline.marks import Marks, WorkerState, new_states
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.run.guard import Guard
 from beam_pipeline.run.limits import Limits
-from beam_pipeline.run.worker_processes import WorkerProcess, can_fork
+from beam_pipeline.run.worker_processes import Answer, WorkerProcess, can_fork
 
 _T = TypeVar("_T")
 
@@ -44,81 +44,136 @@ def call_guarded(
 
     The process may die, and ``work`` is called again: it must begin from the start.
     """
-    states = new_states(1)
-    if not is_guarded(limits):
-        with Marks.kept_in(states[0]):
-            return work(0)
-    value: _T = run_workers(work, states, Guard(job, limits, states), name=name)[0]
-    return value
+    with Workers() as workers:
+        return workers.call(work, job, limits, name)
 
 
-def run_workers(
-    work: Callable[[int], Any],
-    states: Sequence[WorkerState],
-    guard: Guard | None = None,
-    *,
-    look: Callable[[], None] | None = None,
-    name: str = "writer {}",
-    advice: str = KEPT,
-) -> list[Any]:
-    """Calls ``work`` with each number in a process of its own; returns the answers.
+class Workers:
+    """Processes of this machine; killed at the end of the ``with`` block.
 
-    Parameters
-    ----------
-    states
-        The shared memory of each worker, from
-        :func:`beam_pipeline.marks.new_states`.
-    guard : Guard, optional
-        Watches the processes. Without it, a worker that dies ends the run.
-    look : callable, optional
-        Called several times a second, and at the end.
-    name : str
-        The name of a worker in errors.
-    advice : str
-        The end of the message if a worker died.
-
-    Raises
-    ------
-    AudioTFRecordsError
-        The error of the first worker that failed.
-    WorkerDied
-        If a worker ended without sending an error, not because of a clip.
+    One process that has answered is kept for the work that follows, because it knows
+    what the first work has taught it, and a new one would cost time.
     """
-    answers: dict[int, Any] = {}
-    running: dict[int, WorkerProcess] = {}
-    waiting = list(range(len(states)))
-    try:
-        while waiting or running:
-            for number in waiting:
+
+    def __init__(self) -> None:
+        self._running: dict[int, WorkerProcess] = {}
+        self._idle: WorkerProcess | None = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for worker in self._running.values():
+            worker.kill()
+        if kind is None:
+            self.dismiss()
+        elif self._idle is not None:
+            self._idle.kill()
+
+    def dismiss(self) -> None:
+        """Ends the process that waits for work."""
+        if self._idle is not None:
+            self._idle.join()
+        self._idle = None
+
+    def states(self, workers: int) -> list[WorkerState]:
+        """Returns the shared memory of some workers, the first that of the idle one."""
+        if self._idle is None:
+            return new_states(workers)
+        return [self._idle.state, *new_states(workers - 1)]
+
+    def call(
+        self, work: Callable[[int], _T], job: Job, limits: Limits, name: str
+    ) -> _T:
+        """See :func:`call_guarded`."""
+        states = self.states(1)
+        if not is_guarded(limits):
+            with Marks.kept_in(states[0]):
+                return work(0)
+        value: _T = self.run(work, states, Guard(job, limits, states), name=name)[0]
+        return value
+
+    def run(
+        self,
+        work: Callable[[int], Any],
+        states: Sequence[WorkerState],
+        guard: Guard | None = None,
+        *,
+        look: Callable[[], None] | None = None,
+        name: str = "writer {}",
+        advice: str = KEPT,
+    ) -> list[Any]:
+        """Calls ``work`` with each number, each in a process; returns the answers.
+
+        Parameters
+        ----------
+        states
+            From :meth:`states`, for as many workers as wanted.
+        guard : Guard, optional
+            Watches the processes. Without it, a worker that dies ends the run.
+        look : callable, optional
+            Called several times a second, and at the end.
+        name : str
+            The name of a worker in errors.
+        advice : str
+            The end of the message if a worker died.
+
+        Raises
+        ------
+        AudioTFRecordsError
+            The error of the first worker that failed.
+        WorkerDied
+            If a worker ended without sending an error, not because of a clip.
+        """
+        answers: dict[int, Any] = {}
+        waiting = list(range(len(states)))
+        try:
+            while waiting or self._running:
+                for number in waiting:
+                    if guard is not None:
+                        guard.begin(number)
+                    self._start(work, number, name.format(number), states[number])
+                waiting = []
+                _wait_for_any(list(self._running.values()))
+                if look is not None:
+                    look()
                 if guard is not None:
-                    guard.begin(number)
-                label, state = name.format(number), states[number]
-                running[number] = WorkerProcess(work, number, label, state)
-            waiting = []
-            _wait_for_any(list(running.values()))
+                    guard.look(self._running)
+                for number, worker in list(self._running.items()):
+                    if not worker.has_ended():
+                        continue
+                    if worker.answer is None:
+                        _mourn(number, worker, guard, advice)
+                        waiting.append(number)
+                    else:
+                        answers[number] = _value_of(worker.answer, advice)
+                        self._release(worker)
+                    del self._running[number]
+                if guard is not None and not waiting:
+                    waiting = [n for n in answers if guard.works_again(n)]
+                    answers = {n: v for n, v in answers.items() if n not in waiting}
+        finally:
             if look is not None:
                 look()
-            if guard is not None:
-                guard.look(running)
-            for number, worker in list(running.items()):
-                if not worker.has_ended():
-                    continue
-                del running[number]
-                if worker.answer is None:
-                    _mourn(number, worker, guard, advice)
-                    waiting.append(number)
-                else:
-                    worker.join()
-                    answers[number] = _value_of(worker, advice)
-            if guard is not None and not waiting:
-                waiting = [number for number in answers if guard.works_again(number)]
-                answers = {n: v for n, v in answers.items() if n not in waiting}
-    finally:
-        for worker in running.values():
-            worker.kill()
-        if look is not None:
-            look()
-    return [answers[number] for number in range(len(states))]
+        return [answers[number] for number in range(len(states))]
+
+    def _start(
+        self, work: Callable[[int], Any], number: int, name: str, state: WorkerState
+    ) -> None:
+        idle = self._idle
+        if idle is not None and idle.state is state:
+            self._idle = None
+            if idle.give(work, number, name):
+                self._running[number] = idle
+                return
+            idle.kill()
+        self._running[number] = WorkerProcess(work, number, name, state)
+
+    def _release(self, worker: WorkerProcess) -> None:
+        if self._idle is None:
+            self._idle = worker
+        else:
+            worker.join()
 
 
 def _wait_for_any(workers: Sequence[WorkerProcess]) -> None:
@@ -137,9 +192,8 @@ def _mourn(
     guard.after_death(number, worker, advice)
 
 
-def _value_of(worker: WorkerProcess, advice: str) -> Any:
-    assert worker.answer is not None
-    value, error = worker.answer
+def _value_of(answer: Answer, advice: str) -> Any:
+    value, error = answer
     if isinstance(error, WorkerDied):
         message, *details = error.args
         raise WorkerDied(f"{message} {advice}", *details) from (

@@ -46,7 +46,7 @@ class Answer(NamedTuple):
 class WorkerProcess:
     """A process that calls ``work`` with its number, and sends what it returns.
 
-    ``state`` holds its marks and counts.
+    Then it waits for more work. ``state`` holds its marks and counts.
     """
 
     def __init__(
@@ -54,7 +54,9 @@ class WorkerProcess:
     ) -> None:
         context: Any = multiprocessing.get_context("fork" if can_fork() else "spawn")
         self.answer: Answer | None = None
-        self._pipe, theirs = context.Pipe(duplex=False)
+        self.state = state
+        self._name = name
+        self._pipe, theirs = context.Pipe()
         self._readable = True
         self._process = context.Process(
             target=_main, args=(work, number, name, state, theirs), name=name
@@ -63,6 +65,16 @@ class WorkerProcess:
         with _hidden_main(), _frozen_memory():
             self._process.start()
         theirs.close()
+
+    def give(self, work: Callable[[int], Any], number: int, name: str) -> bool:
+        """Gives more work to the process, after its answer; False if it is gone."""
+        self.answer, self._name = None, name
+        try:
+            self._pipe.send((work, number, name))
+        except OSError:
+            return False
+        self._readable = True
+        return True
 
     @property
     def pid(self) -> int:
@@ -94,12 +106,12 @@ class WorkerProcess:
         hint = ""
         if how == "SIGKILL":
             hint = " It may have run out of memory: try fewer `workers`."
-        return (
-            f"A worker process ended early ({self._process.name}, {kind}{how}).{hint}"
-        )
+        return f"A worker process ended early ({self._name}, {kind}{how}).{hint}"
 
     def join(self) -> None:
-        """Waits until the process, which has answered, is gone."""
+        """Lets the process end, which has answered, and waits until it is gone."""
+        with suppress(OSError):
+            self._pipe.send(None)
         self._process.join(LAST_SECONDS)
         self.kill()
 
@@ -122,14 +134,18 @@ def _main(
     """What the process runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
-    with Marks.kept_in(state):
-        try:
-            answer = Answer(work(number))
-        except AudioTFRecordsError as error:
-            answer = Answer(None, error)
-        except BaseException as error:  # the parent raises it
-            answer = Answer(None, _failure(error, name, state))
-    pipe.send(answer)
+    given: Any = work, number, name
+    while given is not None:
+        work, number, name = given
+        with Marks.kept_in(state):
+            try:
+                answer = Answer(work(number))
+            except AudioTFRecordsError as error:
+                answer = Answer(None, error)
+            except BaseException as error:  # the parent raises it
+                answer = Answer(None, _failure(error, name, state))
+        pipe.send(answer)
+        given = pipe.recv()
 
 
 def _failure(error: BaseException, name: str, state: WorkerState) -> WorkerDied:
