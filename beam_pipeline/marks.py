@@ -193,7 +193,11 @@ class Marks:
 
     @classmethod
     def step(cls, name: str) -> None:
-        """Says which step of the recipe this thread begins, for the same clip."""
+        """Says which step of the recipe this thread begins, for the same clip.
+
+        No name: the step before has ended.
+        """
+        cls.leave_fork()
         if cls._state is not None and (state := cls._thread.place.state) is not None:
             state.step = name.encode()[:239]
             state.serial += 1

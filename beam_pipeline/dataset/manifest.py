@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from operator import itemgetter
 from typing import Any
 
 from isal import isal_zlib
 
 from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
+from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.spilled import SortedValues
 
 _MANIFEST_FIELDS = {
     "path": "string",
@@ -107,6 +112,19 @@ def manifest_part(
     return isal_zlib.compress(json.dumps(rows).encode())
 
 
+def make_manifest_part(
+    placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
+) -> tuple[str, int, bytes]:
+    """Calls :func:`manifest_part`; adds the keys that order the parts."""
+    part = manifest_part(
+        placed,
+        layouts[placed.split],
+        recipe.audio,
+        has_groups=bool(recipe.splits.group_by),
+    )
+    return placed.split, placed.bucket, part
+
+
 def write_manifest(
     path: str,
     parts: Iterable[tuple[str, int, bytes]],
@@ -117,7 +135,7 @@ def write_manifest(
     Parameters
     ----------
     parts : iterable of (split, bucket, bytes)
-        See :func:`manifest_part`. They stay packed in memory until they are written.
+        See :func:`manifest_part`; in any order.
     fields : mapping
         See :func:`manifest_fields`.
     """
@@ -134,7 +152,7 @@ def write_manifest(
     draft = files.draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         rows: list[Sequence[Any]] = []
-        for _, _, part in sorted(parts):
+        for _, _, part in SortedValues(itemgetter(0, 1), parts):
             rows += json.loads(isal_zlib.decompress(part))
             if len(rows) >= _ROW_GROUP:
                 writer.write_table(_table(rows, schema))
@@ -156,20 +174,40 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def recorded_rates(folder: str) -> set[int]:
+    """Returns the sample rates of a data set's clips, in Hz, after resampling."""
+    with files.open_parquet(files.join(folder, MANIFEST)) as parquet:
+        table = parquet.read(["sample_rate_hz"], use_threads=False)
+    return set(table.column(0).unique().to_pylist())
+
+
 def equal_manifests(path: str, other: str) -> bool:
     """Whether two manifests are equal, fingerprints aside."""
-    table, against = map(_read_manifest, (path, other))
-    if table.schema != against.schema:
-        return False
-    return all(map(_equal_columns, table.columns, against.columns))
-
-
-def _read_manifest(path: str) -> Any:
-    with files.open_parquet(path) as parquet:
-        table = parquet.read(use_threads=False)
-    return table.drop_columns(
-        [n for n in _FINGERPRINT_FIELDS if n in table.schema.names]
+    pairs = zip_longest(_slices(path), _slices(other))
+    return all(
+        table is not None
+        and against is not None
+        and table.schema == against.schema
+        and table.num_rows == against.num_rows
+        and all(map(_equal_columns, table.columns, against.columns))
+        for table, against in pairs
     )
+
+
+def _slices(path: str) -> Iterator[Any]:
+    """Yields a manifest in tables of equal length, the last one with the rest."""
+    import pyarrow as pa
+
+    with files.open_parquet(path) as parquet:
+        names = [n for n in parquet.schema_arrow.names if n not in _FINGERPRINT_FIELDS]
+        table = parquet.schema_arrow.empty_table().select(names)
+        for group in range(parquet.num_row_groups):
+            more = parquet.read_row_group(group, columns=names, use_threads=False)
+            table = pa.concat_tables([table, more])
+            while table.num_rows >= _ROW_GROUP:
+                yield table.slice(0, _ROW_GROUP)
+                table = table.slice(_ROW_GROUP)
+        yield table
 
 
 def _equal_columns(column: Any, other: Any) -> bool:

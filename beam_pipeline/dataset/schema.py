@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.errors import InputError
@@ -18,10 +18,13 @@ from beam_pipeline.examples.spec import (
 _DTYPES = {BYTES_LIST: "string", FLOAT_LIST: "float32", INT64_LIST: "int64"}
 
 
-def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
+def schema_text(
+    features: Mapping[str, FeatureSpec], classes: Sequence[str] = ()
+) -> bytes:
     """Returns the schema of the examples as a TensorFlow Metadata text proto.
 
     TFX, TF Transform, TFDV and tfx-bsl read it. They see raw arrays as byte strings.
+    With classes, ``class``, ``target`` and ``labels`` have their values as domains.
     """
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
@@ -37,6 +40,8 @@ def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
             name=name, type=kinds.get(spec.encoding, schema_pb2.BYTES)
         )
         feature.annotation.comment.append(spec.description)
+        if classes:
+            _add_domain(feature, spec, classes)
         if not spec.optional:
             feature.presence.min_fraction = 1.0
             feature.presence.min_count = 1
@@ -47,6 +52,16 @@ def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
         for size in spec.sizes if spec.encoding in LISTS else ():
             feature.shape.dim.add(size=size)
     return str(text_format.MessageToString(schema)).encode()
+
+
+def _add_domain(feature: Any, spec: FeatureSpec, classes: Sequence[str]) -> None:
+    """Describes the values of a feature that says the class of an example."""
+    if spec.name == "class":
+        feature.string_domain.value.extend(classes)
+    elif spec.name in ("target", "labels") and spec.encoding == INT64_LIST:
+        largest = 1 if spec.name == "labels" else len(classes) - 1
+        feature.int_domain.min, feature.int_domain.max = 0, largest
+        feature.int_domain.is_categorical = True
 
 
 def parse_schema(text: bytes, where: str) -> dict[str, FeatureSpec]:

@@ -31,6 +31,7 @@ from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.shards import ShardLayout
+from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.storage import files
 
 WORK_FOLDER = "_work"
@@ -99,6 +100,13 @@ def new_draft(start: str, suffix: str, work_folder: str) -> str:
 def delete_drafts_of(process: int, work_folder: str) -> None:
     """Deletes the unfinished shards of a process that died."""
     files.delete_drafts(files.join(work_folder, PARTS), f"*.{process}.*")
+
+
+def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
+    """Calls :func:`write_totals`; returns the plan unchanged."""
+    seconds = {split: summary.seconds(split) for split in summary.layouts}
+    write_totals(summary.layouts, seconds, work_folder)
+    return summary
 
 
 def write_totals(

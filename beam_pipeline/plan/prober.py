@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from typing import BinaryIO
 
 from beam_pipeline.audio.clip_reader import output_frames
@@ -32,6 +33,7 @@ from beam_pipeline.storage import files
 
 # How far a row or an event may reach beyond the end of its file.
 SECONDS_ROUNDED = 0.005
+REMOTE_PROBE_THREADS = 32
 
 
 class Prober:
@@ -189,6 +191,42 @@ class Prober:
                 allow_nonfinite=self._recipe.audio.allow_nonfinite,
             )
             return info, files.modified_ns(source)
+
+
+class BlockProber:
+    """Makes clips of blocks of rows; it must be closed."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        recipe: Recipe,
+        suspects: Suspects = NO_SUSPECTS,
+    ):
+        self._prober = Prober(inputs, recipe, suspects)
+        # Reading headers from an object store is waiting, which threads can share.
+        self._pool: ThreadPoolExecutor | None = None
+        if not all(files.is_local(entry.location) for entry in inputs):
+            self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
+
+    def probe(
+        self, rows: Iterable[SourceRow], alike: Mapping[str, str]
+    ) -> tuple[list[Clip], list[Reject]]:
+        """Returns the clips and the rejects of some rows; see :meth:`Prober.probe`."""
+        pool = None if Marks.one_thread() else self._pool
+        over = map if pool is None else pool.map
+        clips: list[Clip] = []
+        rejects: list[Reject] = []
+        for probed in over(partial(self._prober.probe, alike=alike), rows):
+            if isinstance(probed, Reject):
+                rejects.append(probed)
+            else:
+                clips.append(probed)
+        return clips, rejects
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
 
 def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -47,7 +46,7 @@ from beam_pipeline.dataset.manifest import (
 )
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, writer_versions
 from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED, stale_shards
-from beam_pipeline.dataset.rejects import rejects_text
+from beam_pipeline.dataset.rejects import reject_line, sort_rejects
 from beam_pipeline.dataset.work_folder import PHASES
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.event_files import events_file
@@ -60,9 +59,10 @@ from beam_pipeline.plan.segments import ShardTask, ShardWork
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.run.limits import Limits
-from beam_pipeline.run.local import make_plan
-from beam_pipeline.run.phases import in_memory_pipeline, stored
-from beam_pipeline.run.supervising import call_guarded
+from beam_pipeline.run.local_plan import make_plan
+from beam_pipeline.run.phases import in_memory_pipeline
+from beam_pipeline.run.stored import stored, stored_work
+from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records, suffix_for
 
@@ -142,19 +142,21 @@ def _difference_by_plan(job: Job, metadata: Metadata, limits: Limits) -> str | N
             recipe=job.recipe.replace(fingerprint=fingerprint),
         )
         folder = files.join(work, PHASES)
-        make_plan(again, folder, limits)
+        with Workers(limits) as processes:
+            summary = make_plan(again, folder, processes)
         if not (
-            _equal_counts(next(stored(folder, "summary")), metadata)
+            _equal_counts(summary, metadata)
             and _equal_rejects(stored(folder, "rejects"), job.output)
             and _equal_clips(stored(folder, "manifest"), again, job.output)
         ):
             return OTHER_INPUTS
-        newer = _find_newer(stored(folder, "work"), job)
+        newer = _find_newer(stored_work(0, folder, 1), job)
         if newer is not None:
             return NEWER_FILE.format(newer)
-        some = list(islice(stored(folder, "work"), SHARDS_AGAIN))
+        some = list(islice(stored_work(0, folder, 1), SHARDS_AGAIN))
         write = functools.partial(_write_first, some, again)
-        call_guarded(write, again, limits, "writer")
+        with Workers(limits) as processes:
+            processes.call(write, again, "writer")
         recorded = {entry.file: entry for entry in _shards_of(metadata)}
         suffix = suffix_for(job.recipe.shards.compression)
         for shard in (each.task.shard for each in some):
@@ -192,11 +194,12 @@ def _equal_counts(summary: PlanSummary, metadata: Metadata) -> bool:
 
 def _equal_rejects(rejects: Iterable[Reject], output: str) -> bool:
     """Whether each reject by header was recorded; those by decoding come on top."""
-    try:
-        recorded = files.read_bytes(files.join(output, REJECTED))
-    except FileNotFoundError:
+    path = files.join(output, REJECTED)
+    if not files.exists(path):
         return False
-    return Counter(rejects_text(rejects).splitlines()) <= Counter(recorded.splitlines())
+    with files.open_read(path) as recorded:
+        # Both are in the order of rows: each search begins where the last one ended.
+        return all(reject_line(r) in recorded for r in sort_rejects(rejects))
 
 
 def _equal_clips(

@@ -63,11 +63,12 @@ def _first_clip(
 ) -> Clip | None:
     """Returns the first clip that a decoder opens; a bad one must not end the run."""
     from beam_pipeline.pipeline.job import Job
-    from beam_pipeline.run.supervising import call_guarded
+    from beam_pipeline.run.supervising import Workers
 
     with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as work:
         job = Job(tuple(inputs), "", work, recipe)
-        return call_guarded(partial(_probe_first, rows, job), job, limits, "probe")
+        with Workers(limits) as processes:
+            return processes.call(partial(_probe_first, rows, job), job, "probe")
 
 
 def _probe_first(rows: Sequence[SourceRow], job: Job, _: int) -> Clip | None:

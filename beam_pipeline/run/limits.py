@@ -50,6 +50,9 @@ class Limits:
         return today.get(suspect.error, 0.0) <= suspect.limit
 
 
+NO_LIMITS = Limits(time_s=float("inf"))
+
+
 def machine_bytes() -> float:
     """The memory of this machine, or of the container that this process is in."""
     found = list(_container_bytes())

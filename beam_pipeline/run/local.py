@@ -6,9 +6,9 @@
     one process      plan -> work folder            /
     writers 0..n-1           shards k, k+n, k+2n ..
 
-The plan and the writers are pipelines in Beam's in-memory runner, with the steps of the
-whole job; the end is the same function. Beam's own multi-process mode takes seconds to
-start, waits for ever for a worker that died, and loses records.
+The plan is in :mod:`.local_plan`. The writers are pipelines in Beam's in-memory runner,
+with the steps of the whole job; the end is the same function. Beam's own multi-process
+mode takes seconds to start, waits for ever for a worker that died, and loses records.
 
 A clip that ends or stalls a process is rejected, see :mod:`.guard`. So the plan, and a
 single writer, have a process, too, if that starts fast; else they run in this one.
@@ -31,28 +31,16 @@ from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.dataset.suspect_files import drop_cleared
 from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.marks import Marks
-from beam_pipeline.pipeline.graph import (
-    find_clips,
-    place_clips,
-    plan_shards,
-    sum_up,
-    write_shards,
-)
+from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.pipeline.outputs import Planned
-from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.plan.suspects import Suspects
 from beam_pipeline.run.guard import Guard
 from beam_pipeline.run.limits import Limits
-from beam_pipeline.run.phases import (
-    in_memory_pipeline,
-    phase_folder,
-    store,
-    stored,
-    stored_work,
-)
-from beam_pipeline.run.supervising import Workers, call_guarded, is_guarded
+from beam_pipeline.run.local_plan import make_plan
+from beam_pipeline.run.phases import in_memory_pipeline, store
+from beam_pipeline.run.stored import phase_folder, stored, stored_work
+from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch, reporter, reporting
 from beam_pipeline.storage import files
 
@@ -83,17 +71,16 @@ def run_local(
     AudioTFRecordsError
         The error of a phase; WorkerDied if a process ended without one.
     """
-    with phase_folder(job) as folder, Workers() as processes:
+    with phase_folder(job) as folder, Workers(limits) as processes:
         drop_cleared(job.work_folder, job.inputs, limits)
-        processes.call(partial(_plan_phase, job, folder), job, limits, "plan")
-        summary: PlanSummary = next(stored(folder, "summary"))
+        summary = make_plan(job, folder, processes)
         if summary.listing.clips >= MANY_CLIPS:
             processes.dismiss()
             give_back_memory()
         writers = writers_for(summary, workers)
-        _write(job, folder, totals_of(summary), writers, limits, processes, watch)
+        write_planned(job, folder, writers, processes, totals_of(summary), watch)
         processes.dismiss()
-        results = [_results_of(writer, folder) for writer in range(writers)]
+        results = [results_of(writer, folder) for writer in range(writers)]
         finish_data_set(
             summary,
             chain.from_iterable(stored(each, "infos") for each in results),
@@ -111,43 +98,28 @@ def run_local(
         )
 
 
-def make_plan(job: Job, folder: str, limits: Limits) -> None:
-    """Makes the plan and stores it for the other phases."""
-    call_guarded(partial(_plan_phase, job, folder), job, limits)
-
-
-def _plan_phase(job: Job, folder: str, _: int) -> None:
-    files.delete_below(folder)  # a process before this one may have died
-    with in_memory_pipeline() as pipeline:
-        found = find_clips(pipeline, job)
-        planned = plan_shards(found, place_clips(found, job), job)
-        for name in Planned._fields:
-            store(getattr(planned, name), folder, name)
-
-
-def _write(
+def write_planned(
     job: Job,
     folder: str,
-    totals: Totals,
     writers: int,
-    limits: Limits,
     processes: Workers,
+    totals: Totals,
     watch: Callable[[Totals], Watch] | None,
 ) -> None:
     """Writes the shards of the stored plan."""
     states = processes.states(writers)
-    write = partial(_write_phase, job, folder, writers)
-    if writers == 1 and not is_guarded(limits):
+    write = partial(write_phase, job, folder, writers)
+    if writers == 1 and not processes.are_watched():
         with reporting(watch, totals, states), Marks.kept_in(states[0]):
             write(0)
         return
-    guard = Guard(job, limits, states, partial(_holds, folder, writers))
+    guard = Guard(job, processes.limits, states, partial(_holds, folder, writers))
     processes.run(write, states, guard, look=reporter(watch, totals, states))
 
 
-def _write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
+def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
     """Writes every ``writers``-th shard of the stored plan."""
-    results = _results_of(writer, folder)
+    results = results_of(writer, folder)
     files.delete_below(results)  # a process before this one may have died
     with in_memory_pipeline() as pipeline:
         work = (
@@ -161,7 +133,7 @@ def _write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
         store(written.observed, results, "observed")
 
 
-def _results_of(writer: int, folder: str) -> str:
+def results_of(writer: int, folder: str) -> str:
     """The folder in which a writer stores what it has written."""
     return files.join(folder, f"writer-{writer}")
 
@@ -172,25 +144,10 @@ def _holds(folder: str, writers: int, writer: int, suspects: Suspects) -> bool:
 
 
 def give_back_memory() -> None:
-    """Frees the memory of the in-memory runner, before writers inherit it."""
+    """Frees the memory of the plan, before writers inherit it."""
     gc.collect()
     with suppress(OSError, AttributeError):  # another C library than glibc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def plan_local(job: Job, limits: Limits) -> tuple[PlanSummary, list[Reject]]:
-    """Returns the plan and the rejects by header; writes only into the work folder."""
-    with phase_folder(job) as folder:
-        call_guarded(partial(_sum_up_phase, job, folder), job, limits)
-        return next(stored(folder, "summary")), list(stored(folder, "rejects"))
-
-
-def _sum_up_phase(job: Job, folder: str, _: int) -> None:
-    files.delete_below(folder)  # a process before this one may have died
-    with in_memory_pipeline() as pipeline:
-        found = find_clips(pipeline, job)
-        store(sum_up(found, place_clips(found, job), job), folder, "summary")
-        store(found.rejects, folder, "rejects")
 
 
 def totals_of(summary: PlanSummary) -> Totals:

@@ -18,7 +18,7 @@ from beam_pipeline.errors import WorkerDied
 from beam_pipeline.marks import Marks, WorkerState, new_states
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.run.guard import Guard
-from beam_pipeline.run.limits import Limits
+from beam_pipeline.run.limits import NO_LIMITS, Limits
 from beam_pipeline.run.worker_processes import Answer, WorkerProcess, can_fork
 
 _T = TypeVar("_T")
@@ -28,26 +28,6 @@ KEPT = "Finished shards are kept: give the same command again to continue."
 LOOK_S = 0.2
 
 
-def is_guarded(limits: Limits) -> bool:
-    """Whether work runs in processes that are watched, and not in this one.
-
-    Where a fork is not possible, a process takes seconds to start, and small jobs run
-    here; unless the user has set a limit.
-    """
-    return can_fork() or limits.given
-
-
-def call_guarded(
-    work: Callable[[int], _T], job: Job, limits: Limits, name: str = "plan"
-) -> _T:
-    """Returns ``work(0)``, from a watched process if that is possible.
-
-    The process may die, and ``work`` is called again: it must begin from the start.
-    """
-    with Workers() as workers:
-        return workers.call(work, job, limits, name)
-
-
 class Workers:
     """Processes of this machine; killed at the end of the ``with`` block.
 
@@ -55,7 +35,8 @@ class Workers:
     what the first work has taught it, and a new one would cost time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = NO_LIMITS) -> None:
+        self.limits = limits
         self._running: dict[int, WorkerProcess] = {}
         self._idle: WorkerProcess | None = None
 
@@ -70,6 +51,14 @@ class Workers:
         elif self._idle is not None:
             self._idle.kill()
 
+    def are_watched(self) -> bool:
+        """Whether even a single worker has a process, which is watched.
+
+        Where a fork is not possible, a process takes seconds to start, and small jobs
+        run in this one; unless the user has set a limit.
+        """
+        return can_fork() or self.limits.given
+
     def dismiss(self) -> None:
         """Ends the process that waits for work."""
         if self._idle is not None:
@@ -82,15 +71,17 @@ class Workers:
             return new_states(workers)
         return [self._idle.state, *new_states(workers - 1)]
 
-    def call(
-        self, work: Callable[[int], _T], job: Job, limits: Limits, name: str
-    ) -> _T:
-        """See :func:`call_guarded`."""
+    def call(self, work: Callable[[int], _T], job: Job, name: str) -> _T:
+        """Returns ``work(0)``, from a watched process if that is possible.
+
+        The process may die, and ``work`` is called again: it must begin afresh.
+        """
         states = self.states(1)
-        if not is_guarded(limits):
+        if not self.are_watched():
             with Marks.kept_in(states[0]):
                 return work(0)
-        value: _T = self.run(work, states, Guard(job, limits, states), name=name)[0]
+        guard = Guard(job, self.limits, states)
+        value: _T = self.run(work, states, guard, name=name)[0]
         return value
 
     def run(

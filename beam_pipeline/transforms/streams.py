@@ -197,12 +197,12 @@ class SteppedReader:
 
     def _compute(self, start: int) -> FloatArray:
         before = min(start, self._context)
-        Marks.step("")
         given = self._reader.read(start - before, min(start + self._size, self._frames))
         frames = np.atleast_2d(given)
         for step in self._steps:
             Marks.step(f"stream: {type(step).__name__}")
             frames = step.on_stream(frames, self._rate)
+        Marks.step("")
         return frames[..., before:].reshape(*given.shape[:-1], -1)
 
 
