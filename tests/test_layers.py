@@ -19,7 +19,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 # one floor do not know each other.
 FLOORS = [
     "errors",
-    "freed_memory hashing seconds",
+    "freed_memory hashing marks seconds",
     "storage audio transforms",
     "recipe",
     "inputs",

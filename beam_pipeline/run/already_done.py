@@ -58,9 +58,11 @@ from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import ShardTask, ShardWork
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.values import allowed_rejects
-from beam_pipeline.run.local_plan import plan_phase
+from beam_pipeline.run.limits import Limits
+from beam_pipeline.run.local_plan import make_plan
 from beam_pipeline.run.phases import in_memory_pipeline
 from beam_pipeline.run.stored import stored, stored_work
+from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records, suffix_for
 
@@ -75,7 +77,7 @@ SHARDS_AGAIN = 8
 EXAMPLES_AGAIN = 8
 
 
-def difference_to_finished(job: Job) -> str | None:
+def difference_to_finished(job: Job, limits: Limits) -> str | None:
     """Returns how the data set in the output differs from the one the job would record.
 
     None if they do not differ. Nothing is written to the output. The text continues the
@@ -85,7 +87,9 @@ def difference_to_finished(job: Job) -> str | None:
         metadata = Metadata.load(job.output)
     except InputError as error:
         return str(error).rstrip(".")
-    return _difference_by_metadata(job, metadata) or _difference_by_plan(job, metadata)
+    return _difference_by_metadata(job, metadata) or _difference_by_plan(
+        job, metadata, limits
+    )
 
 
 def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
@@ -126,7 +130,7 @@ def _other_value(name: str, old: object, new: object) -> str:
     return f"it was recorded with `{name}` = {old!r}{other}"
 
 
-def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
+def _difference_by_plan(job: Job, metadata: Metadata, limits: Limits) -> str | None:
     """The difference that shows with the inputs."""
     with tempfile.TemporaryDirectory(prefix="audio-tfrecords-again-") as work:
         # A fingerprint decodes a whole clip. Here it matters only if that can fail.
@@ -138,8 +142,8 @@ def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
             recipe=job.recipe.replace(fingerprint=fingerprint),
         )
         folder = files.join(work, PHASES)
-        files.make_folder(folder)
-        summary = plan_phase(again, folder)
+        with Workers(limits) as processes:
+            summary = make_plan(again, folder, processes)
         if not (
             _equal_counts(summary, metadata)
             and _equal_rejects(stored(folder, "rejects"), job.output)
@@ -150,7 +154,9 @@ def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
         if newer is not None:
             return NEWER_FILE.format(newer)
         some = list(islice(stored_work(0, folder, 1), SHARDS_AGAIN))
-        _write_first(some, again)
+        write = functools.partial(_write_first, some, again)
+        with Workers(limits) as processes:
+            processes.call(write, again, "writer")
         recorded = {entry.file: entry for entry in _shards_of(metadata)}
         suffix = suffix_for(job.recipe.shards.compression)
         for shard in (each.task.shard for each in some):
@@ -242,7 +248,7 @@ def _changed_ns(path: str, known_ns: int) -> int:
         return 0
 
 
-def _write_first(shards: Sequence[ShardWork], job: Job) -> None:
+def _write_first(shards: Sequence[ShardWork], job: Job, _: int) -> None:
     """Writes the first examples of some shards, each as if it ended after them."""
     cut = [shard._replace(task=_first_positions(shard.task)) for shard in shards]
     with in_memory_pipeline() as pipeline:

@@ -15,6 +15,7 @@ from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan import order
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local_plan
+from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.local_plan import plan_local, plan_phase
 from beam_pipeline.run.phases import in_memory_pipeline, store
 from beam_pipeline.run.stored import phase_folder, stored, stored_work
@@ -68,7 +69,7 @@ def compare(folder, source, **options):
         assert repr(found[0]) == repr(wanted[0])  # the order of the splits, too
         assert found[0] == wanted[0]
         assert found[1] == wanted[1]
-        summary, rejects = plan_local(jobs[2])
+        summary, rejects = plan_local(jobs[2], Limits())
     assert summary == wanted[0]
     assert sorted(map(repr, rejects)) == wanted[1]["rejects"]
     assert [r.row for r in rejects] == sorted(r.row for r in rejects)
