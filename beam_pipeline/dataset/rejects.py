@@ -14,6 +14,9 @@ from beam_pipeline.recipe.values import allowed_rejects
 
 NAMED_IN_ERRORS = 5
 
+# Where clips are rejected before the plan; those that fail later are in the manifest.
+HEADER_STAGES = ("sources", "probe")
+
 
 def check_rejects(
     listing: ListingSummary, rejects: Sequence[Reject], max_rejected: str

@@ -21,6 +21,7 @@ import numpy as np
 from beam_pipeline.examples.entry_values import (
     NO_ENTRY,
     EntryParser,
+    check_names,
     example_features,
     feature_lists,
 )
@@ -127,10 +128,20 @@ class RecordParser:
         All features of the data set.
     wanted : iterable of str
         The features to parse; the others may be anything.
+    only_these : bool, optional
+        Whether an example must not have features besides ``specs``, or one twice.
+        Default: what is not wanted is not looked at.
     """
 
-    def __init__(self, specs: Mapping[str, FeatureSpec], wanted: Iterable[str]):
+    def __init__(
+        self,
+        specs: Mapping[str, FeatureSpec],
+        wanted: Iterable[str],
+        only_these: bool = False,
+    ):
         chosen = set(wanted)
+        self._only_these = only_these
+        self._known = {name.encode() for name in specs}
         ordered = sorted(specs.values(), key=lambda spec: spec.name.encode())
         self.entries = [EntryParser(s) for s in ordered if s.name in chosen]
         self._numbers = {e.spec.name.encode(): k for k, e in enumerate(self.entries)}
@@ -198,6 +209,8 @@ class RecordParser:
 
     def _in_any_order(self, record: bytes) -> Stored:
         stored: Stored = [None] * len(self.entries)
+        if self._only_these:
+            check_names(record, self._known, self._sequences)
         for key, feature in example_features(record):
             number = self._numbers.get(key)
             if number is not None and not self.entries[number].spec.sequence:

@@ -79,7 +79,7 @@ def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) 
     held = np.array([shard.examples for shard in shards], np.int64)
     total = int(held.sum())
     path = files.join(folder, WINDOWS)
-    found = _read_files(folder, metadata, sha256)
+    found = read_tables(folder, metadata, sha256)
     if found is None:
         return pa.table(_places(np.arange(total), np.zeros(total, bool), split, shards))
     windows, manifest = found
@@ -186,7 +186,7 @@ def _places(numbers: Any, left_out: Any, split: str, shards: Any) -> dict[str, A
     }
 
 
-def _read_files(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any] | None:
+def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any] | None:
     """Returns the windows and the manifest that belong to the metadata, if any.
 
     A run deletes the metadata before any other file, and writes them last. So files
