@@ -58,7 +58,7 @@ HOMES = {
     "[read.conditions] [read.column_values] [read.window_table]",
     "isal": "storage.gzip_members dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
-    "threadpoolctl": "transforms.describe pipeline.one_thread run.parts",
+    "threadpoolctl": "transforms.describe write.one_thread run.parts",
     "tqdm": "[cli.progress_bar] [elements.writing]",
     "PIL": "[examples.images] [read.example_view]",
     "datasets": ("read.hugging_face read.hugging_face_stream [read.framework_methods]"),

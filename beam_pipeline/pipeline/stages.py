@@ -24,7 +24,6 @@ from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary, list_sources
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.pipeline.one_thread import OneThread
 from beam_pipeline.pipeline.sink import (
     COUNTERS,
     at_the_end,
@@ -53,6 +52,7 @@ from beam_pipeline.write.blocks import (
 )
 from beam_pipeline.write.counters import ProcessCounter
 from beam_pipeline.write.observations import Observations, merge_observations
+from beam_pipeline.write.one_thread import OneThread
 from beam_pipeline.write.stretches import PlacedRecords
 
 # Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.

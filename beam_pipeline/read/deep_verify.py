@@ -14,17 +14,22 @@ A thread reads a shard; it holds a block of its examples. No code of the recipe 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.errors import DamagedRecord, InputError
+from beam_pipeline.errors import DamagedRecord, InputError, OptionError
+from beam_pipeline.inputs.in_memory import Source, resolved
+from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.cores import usable_cores
+from beam_pipeline.read.decode_again import choose_examples, sample_problems
 from beam_pipeline.read.example_check import Checked, ExampleCheck, Expected
 from beam_pipeline.read.example_places import ExamplePlaces
 from beam_pipeline.read.member_records import MemberReader
@@ -35,7 +40,12 @@ from beam_pipeline.read.side_files import (
     schema_problems,
     statistic_problems,
 )
-from beam_pipeline.read.verify import ShardCheck, folder_problems
+from beam_pipeline.read.verify import (
+    ShardCheck,
+    find_problems,
+    folder_problems,
+    load_metadata,
+)
 from beam_pipeline.read.window_table import read_tables
 from beam_pipeline.storage import files
 
@@ -55,9 +65,87 @@ class _Result(NamedTuple):
     checked: Checked
 
 
-def find_deep_problems(folder: str, metadata: Metadata) -> Iterator[str]:
-    """Compares everything in a data set with everything else; yields a line for each
-    difference.
+def verify(
+    folder: str | os.PathLike[str],
+    *,
+    deep: bool = False,
+    input: Source | None = None,
+    sample: int = 100,
+    seed: int = 0,
+) -> list[str]:
+    """Compares a data set with its metadata; returns a line for each difference.
+
+    ::
+
+        for line in verify("records/", deep=True, input="sounds/"):
+            print(line)
+
+    Parameters
+    ----------
+    folder : path
+        The data set.
+    deep : bool
+        Whether to compare every example, window and file; see
+        :func:`find_deep_problems`. Default: see :func:`.find_problems`.
+    input : as in :func:`beam_pipeline.record`, optional
+        What the data set was recorded from, to decode some windows again. This imports
+        the modules of transforms that the recipe names.
+    sample : int
+        How many windows; more than there are means all.
+    seed : int
+        Chooses these windows.
+
+    Raises
+    ------
+    InputError
+        If there is no data set, or an input cannot be used.
+    OptionError
+        If ``sample`` or ``seed`` is negative, or there is an input without ``deep``.
+    VerificationError
+        If the metadata are damaged.
+    """
+    for option, value in (("sample", sample), ("seed", seed)):
+        if value < 0:
+            raise OptionError(option, "must not be negative", value)
+    if input is not None and not deep:
+        raise OptionError("input", "needs `deep` or `repair`")
+    name = os.fspath(folder)
+    metadata = load_metadata(name)
+    if not deep:
+        return list(find_problems(name, metadata))
+    if input is None:
+        return list(find_deep_problems(name, metadata))
+    if metadata.recipe is None:
+        raise InputError(
+            f"{name} was not recorded from audio files, so no input gives its examples "
+            "again. Leave `input` out."
+        )
+    with resolved(input, metadata.recipe) as inputs:
+        chosen = Sample(inputs, sample, seed)
+        return list(find_deep_problems(name, metadata, chosen))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Which windows to decode again from the sources.
+
+    Attributes
+    ----------
+    inputs : sequence of Input
+        Those that the data set was recorded from, in their order.
+    count, seed : int
+        How many, and the seed that chooses them.
+    """
+
+    inputs: Sequence[Input]
+    count: int = 100
+    seed: int = 0
+
+
+def find_deep_problems(
+    folder: str, metadata: Metadata, sample: Sample | None = None
+) -> Iterator[str]:
+    """Yields a line for each difference between any two parts of a data set.
 
     Besides what :func:`.find_problems` compares: each example is parsed, and its
     features are those of the metadata; windows, clips and rejects are those of the
@@ -65,7 +153,13 @@ def find_deep_problems(folder: str, metadata: Metadata) -> Iterator[str]:
     are those of the examples; ``schema.pbtxt`` describes the features. A damaged
     example is named by its file, the byte where its member begins, and its number.
 
-    Memory holds a block of examples for each thread, and some 20 bytes for each window.
+    Memory holds a block of examples for each thread, and some 30 bytes for each window.
+
+    Parameters
+    ----------
+    sample : Sample, optional
+        Windows that are decoded again and compared byte for byte. Only this runs the
+        recipe. Default: none.
     """
     root = files.absolute(folder)
     planned: PlannedWindows | None = None
@@ -92,6 +186,11 @@ def find_deep_problems(folder: str, metadata: Metadata) -> Iterator[str]:
     for split, checked in merged.items():
         yield from _split_problems(split, checked, metadata)
     yield from folder_problems(root, metadata, check.index)
+    if sample is not None and planned is not None:
+        chosen = choose_examples(
+            planned, list(metadata.splits), sample.count, sample.seed
+        )
+        yield from sample_problems(root, metadata, planned, sample.inputs, chosen)
 
 
 def _read_planned(root: str, metadata: Metadata) -> PlannedWindows:
