@@ -24,6 +24,8 @@ from beam_pipeline.errors import OptionError, TooManyRejected
 
 PROGRAM = "audio-tfrecords"
 
+VERIFY_OPTIONS = {"deep", "input", "sample", "seed", "repair"}
+
 
 def complain(message: str, command: str = "record") -> None:
     """Prints an error or a warning to standard error, after the program's name."""
@@ -42,6 +44,8 @@ def as_flags(message: str, command: str = "record") -> str:
     known = {*RecordKeywords.__annotations__, "input", "output", "recipe"}
     if command == "convert":
         known = set(CONVERT_OPTIONS)
+    if command == "verify":
+        known |= VERIFY_OPTIONS
 
     def flag(name: str) -> str:
         repeated = {} if command == "convert" else REPEATED
@@ -203,20 +207,55 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 
 def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.dataset.metadata import Metadata
     from beam_pipeline.errors import VerificationError
-    from beam_pipeline.read.verify import find_problems, load_metadata
+    from beam_pipeline.read.verification import verify
 
     _no_beam_args("verify", beam_args)
-    metadata = load_metadata(args.records)
-    problems = list(find_problems(args.records, metadata))
+    if args.input is not None:
+        _search_here()
+    if args.repair:
+        _repair(args)
+    problems = verify(
+        args.records,
+        deep=args.deep,
+        input=args.input if args.deep or not args.repair else None,
+        sample=args.sample,
+        seed=args.seed,
+    )
     if problems:
         raise VerificationError(problems)
+    metadata = Metadata.load(args.records)
     shards = sum(len(split.shards) for split in metadata.splits.values())
     examples = sum(split.examples for split in metadata.splits.values())
-    print(
-        f"{args.records}: {examples:,} examples in {shards:,} shards match the metadata"
+    what = (
+        "the metadata, clip by clip and window by window"
+        if args.deep
+        else ("the metadata")
     )
+    print(f"{args.records}: {examples:,} examples in {shards:,} shards match {what}")
     return 0
+
+
+def _repair(args: argparse.Namespace) -> None:
+    """Makes damaged files again, and names them."""
+    from beam_pipeline.run.engine import quiet_beam
+    from beam_pipeline.run.repair import repair
+
+    if args.input is None:
+        raise OptionError(
+            "repair", "needs `input`: what the data set was recorded from"
+        )
+    with contextlib.ExitStack() as stack:
+        if not args.debug:
+            stack.enter_context(quiet_beam())
+        bar = functools.partial(watch_terminal, stack)
+        watch = bar if sys.stderr.isatty() else watch_lines
+        replaced = repair(args.records, args.input, watch=watch)
+    for name in replaced:
+        print(f"repaired: {name}")
+    if not replaced:
+        print("nothing to repair")
 
 
 def run_index(args: argparse.Namespace, beam_args: Sequence[str]) -> int:

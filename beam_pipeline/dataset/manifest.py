@@ -156,12 +156,33 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def equal_manifests(path: str, other: str) -> bool:
-    """Whether two manifests are equal, fingerprints aside."""
-    table, against = map(_read_manifest, (path, other))
+def manifest_difference(recorded: str, made: str) -> str | None:
+    """Says how two manifests differ, fingerprints aside; None if they are equal.
+
+    Parameters
+    ----------
+    recorded, made : str
+        Their paths; the texts for the second one begin with "here".
+
+    Raises
+    ------
+    OSError, pyarrow.ArrowException
+        If one cannot be read.
+    """
+    table, against = map(_read_manifest, (recorded, made))
     if table.schema != against.schema:
-        return False
-    return all(map(_equal_columns, table.columns, against.columns))
+        names = [set(t.schema.names) for t in (table, against)]
+        other = sorted(names[0] ^ names[1])
+        return f"the columns differ: {', '.join(other) or 'in their types'}"
+    if len(table) != len(against):
+        return f"{len(table)} clips were recorded; here are {len(against)}"
+    for name in table.schema.names:
+        row = _first_difference(table[name], against[name])
+        if row is not None:
+            old, new = table[name][row].as_py(), against[name][row].as_py()
+            path = table["path"][row].as_py()
+            return f"{name} of clip {row}, {path!r}, was {old!r}; here it is {new!r}"
+    return None
 
 
 def _read_manifest(path: str) -> Any:
@@ -172,8 +193,8 @@ def _read_manifest(path: str) -> Any:
     )
 
 
-def _equal_columns(column: Any, other: Any) -> bool:
-    """Whether all values are equal; NaN is equal to NaN."""
+def _first_difference(column: Any, other: Any) -> int | None:
+    """Returns the first row whose values differ; NaN is equal to NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -182,4 +203,8 @@ def _equal_columns(column: Any, other: Any) -> bool:
             pc.if_else(pc.is_nan(c), pa.scalar(None, c.type), c)
             for c in (column, other)
         )
-    return bool(column.equals(other))
+    if column.equals(other):
+        return None
+    equal = pc.fill_null(pc.equal(column, other), False)
+    same = pc.or_(equal, pc.and_(column.is_null(), other.is_null()))
+    return int(pc.index(same, pa.scalar(False)).as_py())

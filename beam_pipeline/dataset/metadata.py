@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,11 @@ class Metadata:
     ignored: int = 0
     writer: Mapping[str, str] = field(default_factory=dict)
     elements: Elements | None = None
+
+    def shards(self) -> Iterator[ShardEntry]:
+        """Yields the shards of all splits."""
+        for split in self.splits.values():
+            yield from split.shards
 
     def feature_description(
         self,

@@ -9,6 +9,7 @@
     parts/           unfinished shards
     phases/          elements that one phase on this machine stores for the next one
     verdict.json     the error that ended the job
+    repair/          what a repair of the data set makes again
 
 A run deletes these files when the data set is complete, and no others.
 """
@@ -26,12 +27,12 @@ from typing import Any, NamedTuple
 
 from beam_pipeline import errors
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.output_folder import WORK_FOLDER as WORK_FOLDER
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.storage import files
 
-WORK_FOLDER = "_work"
 JOB_FILE = "job.json"
 PLAN_FILE = "plan.json"
 VERDICT_FILE = "verdict.json"
@@ -39,7 +40,8 @@ RECEIPTS = "receipts"
 PARTS = "parts"
 PHASES = "phases"
 ROWS = "rows"
-OURS = (JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS)
+REPAIR = "repair"
+OURS = (JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS, REPAIR)
 
 
 class Totals(NamedTuple):

@@ -13,6 +13,7 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA
+from beam_pipeline.dataset.planned_windows import PlannedWindows
 from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.format import Corpus, ExampleFormat
@@ -25,7 +26,6 @@ from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
 from beam_pipeline.plan.shards import Shard
-from beam_pipeline.read.planned_windows import PlannedWindows
 from beam_pipeline.read.split_source import SplitSource
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.blocks import (

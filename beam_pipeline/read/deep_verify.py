@@ -14,7 +14,6 @@ A thread reads a shard; it holds a block of its examples. No code of the recipe 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,16 +24,15 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.errors import DamagedRecord, InputError, OptionError
-from beam_pipeline.inputs.in_memory import Source, resolved
+from beam_pipeline.dataset.planned_windows import PlannedWindows, plan_problems
+from beam_pipeline.dataset.problem_lines import Lines
+from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.decode_again import choose_examples, sample_problems
 from beam_pipeline.read.example_check import Checked, ExampleCheck, Expected
 from beam_pipeline.read.example_places import ExamplePlaces
 from beam_pipeline.read.member_records import MemberReader
-from beam_pipeline.read.planned_windows import PlannedWindows, plan_problems
-from beam_pipeline.read.problem_lines import Lines
 from beam_pipeline.read.side_files import (
     reject_problems,
     schema_problems,
@@ -42,9 +40,7 @@ from beam_pipeline.read.side_files import (
 )
 from beam_pipeline.read.verify import (
     ShardCheck,
-    find_problems,
     folder_problems,
-    load_metadata,
 )
 from beam_pipeline.read.window_table import read_tables
 from beam_pipeline.storage import files
@@ -63,66 +59,6 @@ class _Result(NamedTuple):
     split: str
     lines: list[str]
     checked: Checked
-
-
-def verify(
-    folder: str | os.PathLike[str],
-    *,
-    deep: bool = False,
-    input: Source | None = None,
-    sample: int = 100,
-    seed: int = 0,
-) -> list[str]:
-    """Compares a data set with its metadata; returns a line for each difference.
-
-    ::
-
-        for line in verify("records/", deep=True, input="sounds/"):
-            print(line)
-
-    Parameters
-    ----------
-    folder : path
-        The data set.
-    deep : bool
-        Whether to compare every example, window and file; see
-        :func:`find_deep_problems`. Default: see :func:`.find_problems`.
-    input : as in :func:`beam_pipeline.record`, optional
-        What the data set was recorded from, to decode some windows again. This imports
-        the modules of transforms that the recipe names.
-    sample : int
-        How many windows; more than there are means all.
-    seed : int
-        Chooses these windows.
-
-    Raises
-    ------
-    InputError
-        If there is no data set, or an input cannot be used.
-    OptionError
-        If ``sample`` or ``seed`` is negative, or there is an input without ``deep``.
-    VerificationError
-        If the metadata are damaged.
-    """
-    for option, value in (("sample", sample), ("seed", seed)):
-        if value < 0:
-            raise OptionError(option, "must not be negative", value)
-    if input is not None and not deep:
-        raise OptionError("input", "needs `deep` or `repair`")
-    name = os.fspath(folder)
-    metadata = load_metadata(name)
-    if not deep:
-        return list(find_problems(name, metadata))
-    if input is None:
-        return list(find_deep_problems(name, metadata))
-    if metadata.recipe is None:
-        raise InputError(
-            f"{name} was not recorded from audio files, so no input gives its examples "
-            "again. Leave `input` out."
-        )
-    with resolved(input, metadata.recipe) as inputs:
-        chosen = Sample(inputs, sample, seed)
-        return list(find_deep_problems(name, metadata, chosen))
 
 
 @dataclass(frozen=True)

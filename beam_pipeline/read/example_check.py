@@ -11,6 +11,8 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.dataset.planned_windows import Integers, PlannedWindows
+from beam_pipeline.dataset.problem_lines import Lines, differ
 from beam_pipeline.examples.record_parser import (
     BatchMaker,
     ExampleMaker,
@@ -18,8 +20,6 @@ from beam_pipeline.examples.record_parser import (
     Stored,
 )
 from beam_pipeline.examples.spec import INT64_LIST, JPEG, FeatureSpec
-from beam_pipeline.read.planned_windows import Integers, PlannedWindows
-from beam_pipeline.read.problem_lines import Lines, differ
 from beam_pipeline.write.statistics import DataStatistics
 
 # A block is checked at once when it has so many bytes, or so many examples.

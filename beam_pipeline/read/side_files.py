@@ -16,9 +16,9 @@ from beam_pipeline.dataset.output_folder import (
     SCHEMA,
     WINDOWS,
 )
+from beam_pipeline.dataset.planned_windows import PlannedWindows
 from beam_pipeline.dataset.rejects import HEADER_STAGES
 from beam_pipeline.dataset.schema import schema_problem
-from beam_pipeline.read.planned_windows import PlannedWindows
 from beam_pipeline.storage import files
 from beam_pipeline.write.window_rows import REJECTED as LOST
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.dataset.output_folder import INDEX, METADATA
-from beam_pipeline.dataset.work_folder import WORK_FOLDER
+from beam_pipeline.dataset.output_folder import INDEX, METADATA, WORK_FOLDER
 from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (

@@ -81,19 +81,7 @@ def run_local(
         if summary.listing.clips >= MANY_CLIPS:
             give_back_memory()
         totals = totals_of(summary)
-        writers = writers_for(summary, workers)
-        shared = multiprocessing.RawArray("d", 2 * writers)
-        with ExitStack() as running:
-            if writers > 1:
-                write = partial(write_phase, job, folder, writers, shared)
-                processes = running.enter_context(writer_processes(write, writers))
-            # After the writers: it starts a thread, and a process with threads must
-            # not fork.
-            running.enter_context(reporting(watch, totals, shared))
-            if writers > 1:
-                wait_for(processes)
-            else:
-                write_phase(job, folder, 1, shared, 0)
+        write_in_processes(job, folder, writers_for(summary, workers), totals, watch)
         finish_data_set(
             summary,
             stored(folder, "infos"),
@@ -115,6 +103,28 @@ def plan_phase(job: Job, folder: str) -> None:
         planned = plan_shards(found, place_clips(found, job), job)
         for name in Planned._fields:
             store(getattr(planned, name), folder, name)
+
+
+def write_in_processes(
+    job: Job,
+    folder: str,
+    writers: int,
+    totals: Totals,
+    watch: Callable[[Totals], Watch] | None = None,
+) -> None:
+    """Writes the shards of the stored plan; see :func:`run_local`."""
+    shared = multiprocessing.RawArray("d", 2 * writers)
+    with ExitStack() as running:
+        if writers > 1:
+            write = partial(write_phase, job, folder, writers, shared)
+            processes = running.enter_context(writer_processes(write, writers))
+        # After the writers: it starts a thread, and a process with threads must not
+        # fork.
+        running.enter_context(reporting(watch, totals, shared))
+        if writers > 1:
+            wait_for(processes)
+        else:
+            write_phase(job, folder, 1, shared, 0)
 
 
 def write_phase(job: Job, folder: str, writers: int, shared: Any, writer: int) -> None:

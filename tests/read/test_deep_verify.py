@@ -20,8 +20,8 @@ from beam_pipeline.errors import InputError, OptionError, VerificationError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.read import example_check
-from beam_pipeline.read.deep_verify import verify
 from beam_pipeline.read.index_members import index_data_set
+from beam_pipeline.read.verification import verify
 from beam_pipeline.storage.tfrecord import SUFFIX, read_records
 from tests.raising import assert_names, raises
 from tests.read.members import write_shard
@@ -159,7 +159,7 @@ def test_tables_events_and_late_rejects(tmp_path: Path) -> None:
     ):
         out = tmp_path / f"e{k}"
         sounds = str(tmp_path / "in")
-        record(sounds, str(out), win_len=WIN_LEN, events="{stem}.txt", **options)  # fmt: skip
+        record(sounds, str(out), win_len=WIN_LEN, events="{stem}.txt", **options)
         assert verify(out, deep=True, input=sounds, sample=50) == []
 
 

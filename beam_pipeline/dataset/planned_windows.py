@@ -23,13 +23,13 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
+from beam_pipeline.dataset.problem_lines import differ, name_some
 from beam_pipeline.examples.windows import WindowPlan, count_windows
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import examples_of
 from beam_pipeline.plan.order import order_key
 from beam_pipeline.plan.segments import Segment, locate_examples
-from beam_pipeline.read.problem_lines import differ, name_some
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.window_rows import (
     BY_KEEP,
