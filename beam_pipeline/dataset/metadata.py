@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from beam_pipeline.dataset.metadata_checks import check_metadata, short
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
@@ -256,11 +257,15 @@ class Metadata:
         ValueError, KeyError, TypeError, AttributeError
             If the content is not that of metadata.
         """
-        if values.get("format_version") == ELEMENTS_VERSION:
+        version = values.get("format_version")
+        if version in (FORMAT_VERSION, ELEMENTS_VERSION):
+            check_metadata(values)
+        if version == ELEMENTS_VERSION:
             return cls._elements_from_json(values)
-        if values.get("format_version") != FORMAT_VERSION:
+        if version != FORMAT_VERSION:
+            shown = short(repr(version))
             raise InputError(
-                f"it has format version {values.get('format_version')!r}, but "
+                f"it has format version {shown}, but "
                 f"the installed {DISTRIBUTION} reads only format versions "
                 f"{FORMAT_VERSION} and {ELEMENTS_VERSION}. Install a version of "
                 f"{DISTRIBUTION} that reads it."
@@ -304,10 +309,12 @@ class Metadata:
             return cls.from_json(json.loads(text))
         except InputError as error:  # it does not know the file
             raise InputError(f"{where}: {error}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            ValueError, KeyError, TypeError, AttributeError, RecursionError,
+        ) as error:  # fmt: skip
             raise InputError(
-                f"{where} is not the metadata of a data set: {error!r}. Restore the "
-                "file, or record the data set again."
+                f"{where} is not the metadata of a data set: {short(repr(error), 300)}"
+                ". Restore the file, or record the data set again."
             ) from error
 
     @classmethod

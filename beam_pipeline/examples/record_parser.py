@@ -336,19 +336,24 @@ class BatchMaker:
         self._size = size
         self._numbers = {e.spec.name: k for k, e in enumerate(parser.entries)}
         self._stored: list[Stored] = [[]] * size
-        # Arrays are copied at once: a record is best read while it is in the cache.
-        self._rows = [
-            np.empty((size, *entry.spec.sizes), entry.dtype) if entry.is_row else None
-            for entry in parser.entries
-        ]
-        self._puts = [
-            (k, rows.reshape(size, parser.entries[k].count).__setitem__)
-            for k, rows in enumerate(self._rows)
-            if rows is not None
-        ]
+        self._rows: list[Any] = [None] * len(parser.entries)
+        self._puts: list[tuple[int, Callable[[int, Any], None]]] | None = None
+
+    def _make_rows(self) -> list[tuple[int, Callable[[int, Any], None]]]:
+        """Makes the arrays; not before an example shows that it has their shapes."""
+        puts: list[tuple[int, Callable[[int, Any], None]]] = []
+        for k, entry in enumerate(self._entries.values()):
+            if entry.is_row:
+                rows = np.empty((self._size, *entry.spec.sizes), entry.dtype)
+                self._rows[k] = rows
+                puts.append((k, rows.reshape(self._size, entry.count).__setitem__))
+        return puts
 
     def put(self, place: int, stored: Stored) -> None:
         """Puts an example at a place of the batch."""
+        # Arrays are copied at once: a record is best read while it is in the cache.
+        if self._puts is None:
+            self._puts = self._make_rows()
         for number, put in self._puts:
             put(place, stored[number])
             stored[number] = None  # the record may be freed
@@ -356,6 +361,8 @@ class BatchMaker:
 
     def finish(self) -> dict[str, Any]:
         """Returns the batch."""
+        if self._puts is None:  # it has no examples
+            self._make_rows()
         columns = list(zip(*self._stored, strict=True))
         return {name: self._finished(name, columns) for name in self._names}
 

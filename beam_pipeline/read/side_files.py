@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.metadata_checks import short
 from beam_pipeline.dataset.output_folder import (
     MANIFEST,
     METADATA,
@@ -110,7 +111,7 @@ def _value_problems(
         for k, inner in enumerate(zip(recorded, found, strict=True)):
             yield from _value_problems(*inner, f"{where}[{k}]", spread)
     elif not _is_close(recorded, found, spread):
-        yield f"{where} is {recorded!r}; the examples give {found!r}"
+        yield f"{where} is {short(recorded)}; the examples give {short(found)}"
 
 
 def _is_close(recorded: Any, found: Any, spread: Any) -> bool:

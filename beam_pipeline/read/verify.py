@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
@@ -20,7 +19,6 @@ from beam_pipeline.storage.tfrecord import (
 
 _INDEX_AGAIN = "Make it again with `audio-tfrecords index`."
 _NUMBERED = re.compile(r"-of-\d{5}.*\.tfrecord(\.gz)?$")
-_KINDS = {"file": str, "examples": int, "bytes": int, "sha256": str}
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -34,32 +32,11 @@ def load_metadata(folder: str) -> Metadata:
         If its metadata are damaged.
     """
     try:
-        metadata = Metadata.load(folder)
+        return Metadata.load(folder)
     except InputError as error:
         if not files.exists(files.join(files.absolute(folder), METADATA)):
             raise
         raise VerificationError([str(error)]) from error
-    problems = list(_wrong_kinds(metadata))
-    if problems:
-        raise VerificationError(problems)
-    return metadata
-
-
-def _wrong_kinds(metadata: Metadata) -> Iterator[str]:
-    """Yields a line for each entry that has a wrong type and so cannot be compared."""
-    for name, split in metadata.splits.items():
-        entries: list[tuple[str, str, type, Any]]
-        entries = [(f"split {name}", "examples", int, split.examples)]
-        for number, shard in enumerate(split.shards):
-            where = f"split {name}: shard {number}"
-            entries += [
-                (where, k, kind, getattr(shard, k)) for k, kind in _KINDS.items()
-            ]
-        for where, key, kind, value in entries:
-            if type(value) is not kind:
-                yield (
-                    f"{METADATA}: {where}: {key} must be {kind.__name__}; got {value!r}"
-                )
 
 
 def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
