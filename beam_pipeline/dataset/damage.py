@@ -13,6 +13,7 @@ from beam_pipeline.dataset.planned_windows import PlannedWindows, plan_problems
 from beam_pipeline.dataset.schema import schema_problem
 from beam_pipeline.dataset.shard_scan import members_of, scan_shard
 from beam_pipeline.storage import files
+from beam_pipeline.storage.parquet import read_parquet
 
 _THREADS = 4
 
@@ -85,7 +86,6 @@ def _damaged_tables(root: str, metadata: Metadata) -> tuple[bool, bool]:
 def _read_table(path: str) -> Any:
     """Returns the table in a file; None if it is missing or damaged."""
     try:
-        with files.open_parquet(path) as parquet:
-            return parquet.read(use_threads=False)
+        return read_parquet(path)
     except (OSError, ValueError):
         return None

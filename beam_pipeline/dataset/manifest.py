@@ -14,6 +14,7 @@ from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.storage import files
+from beam_pipeline.storage.parquet import read_parquet
 
 _MANIFEST_FIELDS = {
     "path": "string",
@@ -186,8 +187,7 @@ def manifest_difference(recorded: str, made: str) -> str | None:
 
 
 def _read_manifest(path: str) -> Any:
-    with files.open_parquet(path) as parquet:
-        table = parquet.read(use_threads=False)
+    table = read_parquet(path)
     return table.drop_columns(
         [n for n in _FINGERPRINT_FIELDS if n in table.schema.names]
     )

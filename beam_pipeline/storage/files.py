@@ -70,20 +70,6 @@ def open_read(path: str) -> BinaryIO:
     return beam_filesystem.open_read(path)
 
 
-@contextmanager
-def open_parquet(path: str) -> Iterator[Any]:
-    """Opens a Parquet file as ``pyarrow.parquet.ParquetFile``.
-
-    Read it with ``use_threads=False``. Otherwise, or with ``pre_buffer``, Arrow's
-    threads read the file and release its Python buffers. If that happens while the
-    interpreter shuts down, the process aborts.
-    """
-    import pyarrow.parquet as pq
-
-    with open_read(path) as file:
-        yield pq.ParquetFile(file, pre_buffer=False)
-
-
 def begin_read(
     path: str, expected_bytes: int = 0, share: float = 1.0
 ) -> str | BinaryIO:
