@@ -22,6 +22,7 @@ from beam_pipeline.cli.given_flags import REPEATED, given_options
 from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
 from beam_pipeline.cli.terminal import say
 from beam_pipeline.errors import OptionError, TooManyRejected
+from beam_pipeline.secrets_in_text import hidden
 
 PROGRAM = "audio-tfrecords"
 
@@ -30,7 +31,7 @@ VERIFY_OPTIONS = {"deep", "input", "sample", "seed", "repair"}
 
 def complain(message: str, command: str = "record") -> None:
     """Prints an error or a warning to standard error, after the program's name."""
-    say(f"{PROGRAM}: {as_flags(message, command)}", file=sys.stderr)
+    say(f"{PROGRAM}: {hidden(as_flags(message, command))}", file=sys.stderr)
 
 
 def as_flags(message: str, command: str = "record") -> str:

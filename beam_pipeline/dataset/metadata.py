@@ -23,6 +23,7 @@ from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 
 if TYPE_CHECKING:
     from beam_pipeline.plan.shards import ShardInfo
@@ -306,7 +307,7 @@ class Metadata:
             If the text is not that of metadata.
         """
         try:
-            return cls.from_json(json.loads(text))
+            return cls.from_json(parse_json(text))
         except InputError as error:  # it does not know the file
             raise InputError(f"{where}: {error}") from error
         except (

@@ -16,6 +16,7 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,13 @@ from beam_pipeline.write.window_rows import (
 )
 
 Integers = npt.NDArray[np.int64]
+
+# Frames beyond this are in no file; below it, no product of them leaves 64 bits.
+_MOST = 1 << 48
+
+_TEXTS: Mapping[str, Any] = {
+    "path": str, "split": str, "class": (str, NoneType), "group": (str, NoneType),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,13 @@ class PlannedWindows:
                      "first_index"):  # fmt: skip
             columns[name] = _integers(columns, name, MANIFEST)
         if len(manifest) and columns["sample_rate_hz"].min() < 1:
-            raise ValueError(f"{MANIFEST} has a sample rate below 1 Hz")
+            raise ValueError(f"{MANIFEST} has a sample_rate_hz below 1")
+        for name in ("start", "frames"):
+            if ((columns[name] < 0) | (columns[name] > _MOST)).any():
+                raise ValueError(f"{MANIFEST} has a column {name} that no file has")
+        for name, kinds in _TEXTS.items():
+            if not all(isinstance(text, kinds) for text in columns[name]):
+                raise ValueError(f"{MANIFEST} has a column {name} that is not of texts")
         names = ("start", "frames", "copy")
         of_windows = {name: _column(windows, name) for name in names}
         start, frames, copy = (_integers(of_windows, n, WINDOWS) for n in names)

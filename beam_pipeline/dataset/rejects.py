@@ -11,6 +11,7 @@ from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.values import allowed_rejects
+from beam_pipeline.secrets_in_text import hidden
 
 NAMED_IN_ERRORS = 5
 
@@ -63,7 +64,7 @@ def rejects_text(rejects: Iterable[Reject]) -> bytes:
                 "path": reject.filepath,
                 "stage": reject.stage,
                 "error": reject.error,
-                "reason": reject.reason,
+                "reason": hidden(reject.reason),
             },
             ensure_ascii=False,
         )

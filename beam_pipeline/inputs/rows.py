@@ -21,6 +21,7 @@ from beam_pipeline.inputs.labels import Labeler, composed, label_parts
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR, Splitter, group_key
 from beam_pipeline.inputs.tables import Row
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.secrets_in_text import hidden, holds_credentials
 
 # The offset_s, duration_s and channel of a clip that is a whole file.
 WHOLE_FILE = 0.0, None, None
@@ -141,6 +142,11 @@ class RowReader:
             )
             problem = "has a name that is not valid UTF-8; rename it"
             return SourceRow(row, self._source, shown, None, problem, file=row)
+        if holds_credentials(filepath):
+            problem = "holds credentials in its address; give it without them"
+            return SourceRow(
+                row, self._source, hidden(filepath), None, problem, line=line, file=row
+            )
         try:
             label = self._label(filepath, values)
             group = self._group(filepath, values)

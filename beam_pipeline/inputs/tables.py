@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.parquet import as_texts, open_parquet
 
 CSV_SUFFIXES = (".csv", ".tsv")
@@ -236,7 +237,7 @@ def _json_rows(file: BinaryIO, location: str) -> Iterator[tuple[int, Row]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError as error:
             raise InputError(f"{location}, line {number}: {error}.") from error
         if not isinstance(row, dict):

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.output_folder import MANIFEST, METADATA
 from beam_pipeline.dataset.planned_windows import PlannedWindows, plan_problems
 from beam_pipeline.dataset.problem_lines import Lines
-from beam_pipeline.errors import DamagedRecord, InputError
+from beam_pipeline.errors import DamagedRecord, InputError, RecipeError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.decode_again import choose_examples, sample_problems
@@ -106,7 +106,10 @@ def find_deep_problems(
         except InputError as error:
             yield str(error)
         else:
-            yield from plan_problems(planned, metadata)
+            try:
+                yield from plan_problems(planned, metadata)
+            except (RecipeError, OverflowError) as error:  # rates, copies
+                yield f"{MANIFEST}: {error}"
             yield from reject_problems(root, metadata, planned)
     check = ShardCheck(root, metadata)
     yield from check.index_problems

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from beam_pipeline.dataset.planned_windows import PlannedWindows
 from beam_pipeline.dataset.rejects import HEADER_STAGES
 from beam_pipeline.dataset.schema import schema_problem
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.write.window_rows import REJECTED as LOST
 
 # The recorded statistics are sums in another order; see statistic_problems.
@@ -57,8 +57,8 @@ def reject_problems(
     by_header = late = 0
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            values = json.loads(line)
-        except (ValueError, RecursionError):
+            values = parse_json(line)
+        except ValueError:
             values = None
         if not isinstance(values, dict) or {*values} != _KEYS:
             yield f"{REJECTED}: line {number} is not a reject"

@@ -14,7 +14,6 @@ the new one. What is left in the work folder is deleted by the next repair, or r
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import tempfile
@@ -22,8 +21,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from beam_pipeline.dataset.claim import locked
 from beam_pipeline.dataset.damage import Damage, find_damage, is_damaged
+from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata, writer_versions
 from beam_pipeline.dataset.output_folder import (
@@ -56,6 +55,7 @@ from beam_pipeline.run.plan_again import (
 )
 from beam_pipeline.run.watching import Watch
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.tfrecord import suffix_for
 
 _NAMED = 5
@@ -339,8 +339,8 @@ def _other_rejects(text: bytes, by_header: Sequence[Reject], has_late: bool) -> 
 
 def _is_reject(line: bytes) -> bool:
     try:
-        return line.endswith(b"\n") and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
+        return line.endswith(b"\n") and isinstance(parse_json(line), dict)
+    except ValueError:
         return False
 
 

@@ -31,6 +31,9 @@ from beam_pipeline.transforms.own_modules import import_own
 from beam_pipeline.transforms.selection import SELECTIONS, Selection
 from beam_pipeline.transforms.streams import STREAM_STEPS
 
+# Reading takes time that grows with the square of the length.
+LONGEST_EXPRESSION = 10_000
+
 _NAME = re.compile(r"\s*([^\W\d][\w.]*(?::[^\W\d][\w.]*)?)\s*")
 
 
@@ -279,6 +282,12 @@ def _split_steps(
     expression: str, kind: Kind
 ) -> Iterator[tuple[str, list[ast.keyword] | None]]:
     """Each step's name and arguments; None for a step without parentheses."""
+    if len(expression) > LONGEST_EXPRESSION:
+        raise RecipeError(
+            kind.field,
+            f"must be an expression of at most {LONGEST_EXPRESSION} characters",
+            expression,
+        )
     rest = expression
     while True:
         match = _NAME.match(rest)
@@ -322,8 +331,8 @@ def _split_call(
     for closing in re.finditer(r"\)", text):
         try:
             tree = ast.parse("f" + text[: closing.end()], mode="eval")
-        except (SyntaxError, ValueError) as error:
-            problem = error
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            problem = error  # the last two: it is nested too deep
             continue
         if isinstance(tree.body, ast.Call):
             return tree.body, text[closing.end() :]
@@ -398,7 +407,7 @@ def _instantiate(
             raise RecipeError(kind.field, f"{parameter} is given twice", expression)
         try:
             values[parameter] = ast.literal_eval(keyword.value)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError, MemoryError) as error:
             raise RecipeError(
                 kind.field,
                 f"{parameter}={ast.unparse(keyword.value)} is not a literal; use "

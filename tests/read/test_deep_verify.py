@@ -350,7 +350,7 @@ def drop_last(columns: dict[str, list[Any]]) -> None:
         ("manifest", set_at("index", 0, 77), ["index is", "77"]),
         ("manifest", set_at("first_index", 1, 3), ["row 1", "first_index is 3"]),
         ("manifest", set_at("split", 0, "train"), ["row", "first_index"]),
-        ("manifest", set_at("sample_rate_hz", 0, 0), ["1 Hz"]),
+        ("manifest", set_at("sample_rate_hz", 0, 0), ["sample_rate_hz"]),
         ("manifest", swap_rows, ["row 1", "order"]),
     ],
 )
