@@ -19,8 +19,10 @@ import dataclasses
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from beam_pipeline.errors import RecipeError, did_you_mean
@@ -314,7 +316,7 @@ def _split_steps(
             return
         if not rest.startswith("|"):
             raise RecipeError(
-                kind.field, f"needs a | before the step {rest!r}", expression
+                kind.field, f"needs a | before the step {rest[:80]!r}", expression
             )
         rest = rest[1:]
 
@@ -370,6 +372,12 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
             f"{', '.join(kind.table)}; give your own as package.module:name",
             expression,
         )
+    if _is_of_python(module_name):
+        raise RecipeError(
+            kind.field,
+            f"{name} is of Python's own library, which has no {kind.noun}",
+            expression,
+        )
     try:
         target: Any = import_own(module_name)
     except Exception as error:  # the module's own code may raise anything
@@ -384,7 +392,19 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
                 kind.field, f"{module_name} has no {qualified}", expression
             )
         target = getattr(target, attribute)
+    is_code = isinstance(target, type | FunctionType | BuiltinFunctionType)
+    if is_code and _is_of_python(target.__module__ or ""):
+        raise RecipeError(
+            kind.field,
+            f"{name} is of Python's own library, which has no {kind.noun}",
+            expression,
+        )
     return target
+
+
+def _is_of_python(module: str) -> bool:
+    """Whether a module is of Python's own library: a recipe may be a stranger's."""
+    return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _instantiate(
@@ -429,6 +449,9 @@ def _instantiate(
             f"{name}({','.join(f'{p}=...' for p in missing)})",
             expression,
         )
+    # Before an instance is made: making one may do anything.
+    if not any(kind.method in vars(base) for base in cls.__mro__):
+        raise RecipeError(kind.field, f"{name} {kind.lacks}; {kind.advice}", expression)
     try:
         with naming_step(cls, kind):
             step = cls(**values)
