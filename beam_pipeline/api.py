@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from beam_pipeline.dataset.claim import (
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.dataset.work_folder import WORK_FOLDER, clear_work, place_rows
 from beam_pipeline.errors import InputError, OptionError, OutputError, StoreError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
@@ -88,6 +89,12 @@ def record(
     Metadata
         The metadata of the finished data set.
 
+    Warns
+    -----
+    DataSetWarning
+        If the data set is probably not what was meant: a split lacks examples or
+        classes, clips differ in sample rate, or features have NaN.
+
     Raises
     ------
     OptionError, InputError, OutputError
@@ -114,6 +121,7 @@ def record(
     with claimed_job(input, output, recipe, run) as job:
         if job is None:
             metadata = Metadata.load(os.fspath(output))
+            warn_of_data(os.fspath(output), metadata)
             if found is not None:
                 found(metadata)
             return metadata
@@ -124,7 +132,9 @@ def record(
                 counted(counts)
         else:
             run_local(job, run.workers, watch)
-        return Metadata.load(job.output)
+        metadata = Metadata.load(job.output)
+        warn_of_data(job.output, metadata)
+        return metadata
 
 
 @list_keywords
@@ -221,7 +231,7 @@ def plan(
     *,
     recipe: Recipe | None = None,
     **options: Unpack[RecordKeywords],
-) -> tuple[PlanSummary, list[Reject]]:
+) -> tuple[PlanSummary, Sequence[Reject]]:
     """Plans what :func:`record` would do, from headers alone; writes nothing.
 
     Takes the parameters of :func:`record`, except ``output``.
@@ -230,11 +240,17 @@ def plan(
     -------
     PlanSummary
         Splits, shards, examples and seconds.
-    list of Reject
-        Clips that cannot be recorded, as far as headers show.
+    sequence of Reject
+        Clips that cannot be recorded, as far as headers show, in the order of the
+        inputs. They are on disk if they are many.
+
+    Warns
+    -----
+    DataSetWarning
+        As :func:`record` does, as far as headers show.
     """
     from beam_pipeline.pipeline.job import Job
-    from beam_pipeline.run.local import plan_local
+    from beam_pipeline.run.local_plan import plan_local
 
     input, given = with_labels(input, options)
     recipe, run = split_options(recipe, given)
@@ -244,4 +260,6 @@ def plan(
         check_transforms(recipe, inputs)
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
             job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
-            return plan_local(job)
+            summary, rejects = plan_local(job)
+    warn_of_plan(summary, recipe)
+    return summary, rejects

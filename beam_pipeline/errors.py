@@ -26,6 +26,8 @@
     ├── DamagedRecord        a shard does not hold the example that it should
     └── VerificationError    a data set differs from its metadata
 
+``DataSetWarning`` is a warning, and is outside the tree.
+
 Errors keep their fields in ``args`` and format them when they are printed, because
 pickle rebuilds an exception from its ``args`` when it crosses from one process to
 another. PyTorch rebuilds it from its message instead; it then has the message only.
@@ -54,6 +56,10 @@ class AudioTFRecordsError(Exception):
     def _message(self) -> str:
         """Returns the message of an error that has fields."""
         return super().__str__()
+
+
+class DataSetWarning(UserWarning):
+    """A plan or a data set is as asked for, but probably not as meant."""
 
 
 class OptionError(AudioTFRecordsError, ValueError):

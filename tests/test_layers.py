@@ -48,7 +48,8 @@ HOMES = {
     "read.original_records elements.tensors elements.record_dataset "
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
     "[examples.feature_description] [read.mixing] [read.show]",
-    "obstore": "[storage.object_store] [storage.credentials] [storage.store_ranges]",
+    "obstore": "[storage.object_store] [storage.credentials] [storage.store_ranges] "
+    "[storage.store_errors]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
     "soxr": "audio.clip_reader",

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.rejects import rejects_text
+from beam_pipeline.dataset.rejects import reject_line
 from beam_pipeline.dataset.work_folder import keeping_verdict, read_verdict
 from beam_pipeline.errors import OptionError, StoreError, UnreadableAudio
 from beam_pipeline.plan.clips import Reject
@@ -67,7 +67,7 @@ def test_addresses_with_credentials_are_refused(capsys, tmp_path):
 def test_files_of_a_run_hold_none(tmp_path):
     text = ADDRESSES[0]
     reject = Reject(0, "x.wav", "probe", "UnreadableAudio", f"cannot open {text}")
-    assert b"SECRET" not in rejects_text([reject])
+    assert b"SECRET" not in reject_line(reject)
     with pytest.raises(StoreError), keeping_verdict(str(tmp_path)):
         raise StoreError(text, "refuses access")
     assert b"SECRET" not in (tmp_path / "verdict.json").read_bytes()

@@ -14,14 +14,15 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.cli.convert_flags import CONVERT_OPTIONS
 from beam_pipeline.cli.given_flags import REPEATED, given_options
 from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
 from beam_pipeline.cli.terminal import say
-from beam_pipeline.errors import OptionError, TooManyRejected
+from beam_pipeline.errors import DataSetWarning, OptionError, TooManyRejected
 from beam_pipeline.secrets_in_text import hidden
 
 PROGRAM = "audio-tfrecords"
@@ -32,6 +33,24 @@ VERIFY_OPTIONS = {"deep", "input", "sample", "seed", "repair"}
 def complain(message: str, command: str = "record") -> None:
     """Prints an error or a warning to standard error, after the program's name."""
     say(f"{PROGRAM}: {hidden(as_flags(message, command))}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """Collects the warnings about a data set, to print them after its description."""
+    collected: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataSetWarning)
+        show = warnings.showwarning
+
+        def collect(message: Any, category: type[Warning], *args: Any) -> None:
+            if issubclass(category, DataSetWarning):
+                collected.append(str(message))
+            else:
+                show(message, category, *args)
+
+        warnings.showwarning = collect  # type: ignore[assignment]
+        yield collected
 
 
 def as_flags(message: str, command: str = "record") -> str:
@@ -80,7 +99,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         return 0
     started = time.monotonic()
     already: list[Any] = []
-    with contextlib.ExitStack() as stack:
+    with collected_warnings() as warned, contextlib.ExitStack() as stack:
         if not args.debug:
             stack.enter_context(quiet_beam())
         bar = functools.partial(watch_terminal, stack)
@@ -94,17 +113,13 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             **given_options(args),
         )
     seconds = time.monotonic() - started
-    from beam_pipeline.cli.reports import (
-        describe_findings,
-        describe_metadata,
-        missing_in_data,
-    )
+    from beam_pipeline.cli.reports import describe_findings, describe_metadata
     from beam_pipeline.read.audit import find_overlaps
 
     say(describe_metadata(metadata))
     if overlaps := find_overlaps(args.output):
         say(f"{describe_findings(overlaps)} (`{PROGRAM} audit` lists them)")
-    for warning in missing_in_data(metadata):
+    for warning in warned:
         complain(f"warning: {warning}")
     if already:
         say(f"{args.output}: complete before, with the same recipe and inputs")
@@ -129,19 +144,20 @@ def _print_counters(counts: Mapping[str, int]) -> None:
 
 def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.api import plan
-    from beam_pipeline.cli.reports import describe_plan, missing_in_plan
+    from beam_pipeline.cli.reports import describe_plan
     from beam_pipeline.dataset.rejects import check_any_accepted, check_rejects
     from beam_pipeline.recipe.canonical import split_options
     from beam_pipeline.run.engine import quiet_beam
 
     _search_here()
     options = given_options(args)
-    with contextlib.nullcontext() if args.debug else quiet_beam():
+    quiet = contextlib.nullcontext() if args.debug else quiet_beam()
+    with collected_warnings() as warned, quiet:
         summary, rejects = plan(args.input, **options)
     check_any_accepted(summary, rejects)
     recipe, _ = split_options(None, options)
     say(as_flags(describe_plan(summary, rejects, recipe)))
-    for warning in missing_in_plan(summary):
+    for warning in warned:
         complain(f"warning: {warning}")
     allowed = str(options.get("max_rejected", 0))
     try:
@@ -182,6 +198,7 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.read.show import (
         describe_example,
         example_text,
+        shown_split,
         some_examples,
         some_records,
     )
@@ -191,15 +208,18 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         raise OptionError("-n", "must be at least 1", args.n)
     picture = None if args.plot is None else picture_path(args.plot)
     metadata = Metadata.load(args.records)
-    chosen = args.records, metadata, args.n, args.split
+    split = shown_split(metadata, args.split)
+    place = f" of {split}" if len(metadata.splits) > 1 else ""
+    shown = args.records, metadata, args.n, split
+    chosen = {"clip": args.clip, "where": args.where}
     if args.text:
-        for position, record in some_records(*chosen):
-            say(f"# example {position}\n{example_text(record, metadata)}")
+        for position, record in some_records(*shown, **chosen):
+            say(f"# example {position}{place}\n{example_text(record, metadata)}")
         if picture is None:
             return 0
-    examples = dict(some_examples(*chosen))
+    examples = dict(some_examples(*shown, **chosen))
     for position, example in examples.items() if not args.text else ():
-        say(f"example {position}\n{describe_example(example)}")
+        say(f"example {position}{place}\n{describe_example(example)}")
     if picture is not None:
         left_out = plot_examples(list(examples.values()), metadata, picture)
         say(f"drawn: {picture}")

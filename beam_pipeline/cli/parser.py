@@ -136,13 +136,30 @@ def _add_show(commands: Any) -> None:
         "records/ -n 3",
         "records/ --split test --plot examples.png",
         "records/ -n 1 --text",
+        "records/ --clip owl/night.wav --where 'start_s >= 60 and level_db > -40'",
     )
     _add_folder(parser)
     parser.add_argument(
         "-n", type=_whole_number, default=3, metavar="N", help="how many; default: 3"
     )
     parser.add_argument(
-        "--split", default=None, metavar="NAME", help="which split; default: the first"
+        "--split",
+        default=None,
+        metavar="NAME",
+        help="which split; default: train, or else the largest",
+    )
+    parser.add_argument(
+        "--clip",
+        default=None,
+        metavar="PATH",
+        help="only windows of this file, by its path relative to its input",
+    )
+    parser.add_argument(
+        "--where",
+        default=None,
+        metavar="CONDITION",
+        help="only windows that meet a condition on the columns of the table of "
+        "windows, such as \"class == 'owl' and start_s > 60\"",
     )
     parser.add_argument(
         "--text",

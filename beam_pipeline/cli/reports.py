@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.rejects import count_clips
 from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
@@ -56,6 +58,7 @@ def describe_metadata(metadata: Metadata) -> str:
         return _describe_elements(metadata)
     seconds = {name: split.seconds for name, split in metadata.splits.items()}
     shares = _shares(seconds, metadata.recipe)
+    any_left_out = any(split.left_out for split in metadata.splits.values())
     rows = [
         (
             name,
@@ -65,10 +68,14 @@ def describe_metadata(metadata: Metadata) -> str:
             *shares.get(name, ()),
             f"{len(split.shards):,}",
             _bytes(sum(shard.bytes for shard in split.shards)),
+            *([f"{split.left_out:,}"] if any_left_out else []),
         )
         for name, split in metadata.splits.items()
     ]
-    header = ("split", "examples", "clips", HOURS, *shares[""], "shards", "size")
+    header = (
+        "split", "examples", "clips", HOURS, *shares[""], "shards", "size",
+        *(["windows left out"] if any_left_out else []),
+    )  # fmt: skip
     table = _table(header, rows)
     return f"{table}\n{_inputs(metadata.clips, metadata.rejected, metadata.ignored)}"
 
@@ -126,10 +133,11 @@ def describe_plan(
     if example_format.classes:
         parts.append(_describe_classes(summary, example_format))
     parts.append(_describe_features(example_format.features.specs))
-    rejected = len({reject.row for reject in rejects})
+    rejected = count_clips(rejects)
     listing = summary.listing
     parts.append(_inputs(listing.clips, rejected, listing.ignored))
-    lines = [f"  {r.filepath}: {r.reason}" for r in sorted(rejects)[:REJECTS_SHOWN]]
+    first = heapq.nsmallest(REJECTS_SHOWN, rejects)
+    lines = [f"  {r.filepath}: {r.reason}" for r in first]
     if rejected > REJECTS_SHOWN:
         lines.append(f"  ... and {rejected - REJECTS_SHOWN} more")
     return "\n\n".join(parts) + "".join(f"\n{line}" for line in lines)
@@ -187,64 +195,6 @@ def _at_most(example_format: ExampleFormat) -> str:
 
 def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:
     return sum(n for key, n in counts if key[0] == split)
-
-
-def missing_in_plan(summary: PlanSummary) -> list[str]:
-    """Returns a warning for each split without clips, or without some classes."""
-    example_format = summary.example_format
-    if example_format is None:
-        return []
-    examples = [(key, n) for key, (_, n) in summary.by_class().items()]
-    counts = split_by_class(example_format, examples)
-    return _empty(summary.empty) + _missing(
-        {
-            split: {label: _in_split(split, some) for label, some in counts.items()}
-            for split in summary.layouts
-        }
-    )
-
-
-def missing_in_data(metadata: Metadata) -> list[str]:
-    """Returns a warning for each split that lacks examples or classes, and for NaN."""
-    recipe = metadata.recipe
-    shares = () if recipe is None else recipe.splits.hashed_shares() or ()
-    warnings = _empty(name for name in shares if name not in metadata.splits)
-    for name, split in metadata.splits.items():
-        if split.examples == 0:
-            reason = "its clips were rejected"
-            if split.left_out:
-                reason = f"--keep has left out {split.left_out:,} windows"
-            warnings.append(f"split {name} has no example at all: {reason}")
-    filled = {n: s for n, s in metadata.splits.items() if s.examples}
-    warnings += _missing({n: s.examples_per_class for n, s in filled.items()})
-    for name, split in metadata.splits.items():
-        for feature, values in split.statistics.get("features", {}).items():
-            share = values["nonfinite_share"]
-            if share:
-                warnings.append(
-                    f"{100 * share:.3g} % of the values of {feature} in {name} are NaN "
-                    "or infinite"
-                )
-    return warnings
-
-
-def _empty(splits: Iterable[str]) -> list[str]:
-    return [
-        f"split {name} has no clip at all: there are too few groups for its share"
-        for name in splits
-    ]
-
-
-def _missing(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    warnings = []
-    for split, per_class in counts.items():
-        lacks = [label for label, n in per_class.items() if n == 0]
-        if lacks:
-            more = f" and {len(lacks) - 5} more" if len(lacks) > 5 else ""
-            warnings.append(
-                f"split {split} has no example of {', '.join(lacks[:5])}{more}"
-            )
-    return warnings
 
 
 def _describe_shape(shape: Shape | None) -> str:

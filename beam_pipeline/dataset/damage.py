@@ -52,9 +52,11 @@ def find_damage(root: str, metadata: Metadata) -> Damage:
     whole = {some.file: some for some in found if some is not None}
     damaged = [entry for entry in entries if entry.file not in whole]
     manifest, windows = _damaged_tables(root, metadata)
-    schema = is_damaged(
-        root, SCHEMA, lambda text: schema_problem(text, metadata.features) is not None
-    )
+
+    def other_schema(text: bytes) -> bool:
+        return schema_problem(text, metadata.features, metadata.classes) is not None
+
+    schema = is_damaged(root, SCHEMA, other_schema)
     return Damage(damaged, whole, schema, windows, manifest)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from beam_pipeline.dataset.manifest import manifest_fields, write_manifest
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
@@ -26,7 +28,9 @@ from beam_pipeline.dataset.rejects import (
     NAMED_IN_ERRORS,
     check_any_accepted,
     check_rejects,
-    rejects_text,
+    count_clips,
+    sort_rejects,
+    write_rejects,
 )
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
@@ -37,6 +41,7 @@ from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.write.observations import Observations, Seen
 
 
@@ -107,21 +112,24 @@ def check_complete(
 def assemble_metadata(
     summary: PlanSummary,
     infos: Sequence[ShardInfo],
-    rejects: Sequence[Reject],
+    rejects: Iterable[Reject],
     observed: Mapping[str, Observations],
     recipe: Recipe,
 ) -> Metadata:
-    """Returns the metadata; they count what was written, not what was planned."""
+    """Returns the metadata; they count what was written, not what was planned.
+
+    ``rejects`` are iterated several times; those of one row must follow each other.
+    """
     example_format = summary.example_format
     if example_format is None:
         raise ValueError("a data set without clips has no metadata")
     clips = Counter({key: n for key, (n, _) in summary.tally.items()})
     windows = Counter({key: n for key, (_, n) in summary.tally.items()})
-    late = [reject for reject in rejects if reject.shard is not None]
-    for reject in {reject.row: reject for reject in late}.values():
-        clips[_tally_key(reject)] -= 1
-    for reject in late:
-        windows[_tally_key(reject)] -= reject.examples
+    late = (reject for reject in rejects if reject.shard is not None)
+    for _, parts in groupby(late, key=attrgetter("row")):
+        for number, reject in enumerate(parts):
+            clips[_tally_key(reject)] -= number == 0
+            windows[_tally_key(reject)] -= reject.examples
     for seen in observed.values():
         windows.subtract(seen.left_out)
     splits = {}
@@ -157,7 +165,7 @@ def assemble_metadata(
         example_format.classes,
         splits,
         summary.listing.clips,
-        len({reject.row for reject in rejects}),
+        count_clips(rejects),
         summary.listing.ignored,
         writer_versions(recipe.features.encodings.values()),
     )
@@ -215,24 +223,26 @@ def finish_data_set(
         If the data set is not complete. ``metadata.json`` is not written then;
         ``rejected.jsonl`` is.
     """
-    infos, rejects = list(infos), list(rejects)
+    # On disk: what grows with the clips. In memory: what grows with the shards.
+    written = SortedValues(lambda info: (info.shard.split, info.shard.number), infos)
+    shards = [info._replace(members="", windows="") for info in written]
+    rejects = sort_rejects(rejects)
     seen = merge_observed(observed)
-    rejected = rejects_text(rejects)
-    files.write_bytes(files.join(output, REJECTED), rejected)
+    write_rejects(files.join(output, REJECTED), rejects)
     with keeping_verdict(work_folder):
         check_any_accepted(summary, rejects)
-        check_any_selected(infos, recipe)
-        check_complete(summary, infos, rejects)
+        check_any_selected(shards, recipe)
+        check_complete(summary, shards, rejects)
         check_rejects(summary.listing, rejects, max_rejected)
         if is_claimed(work_folder):
-            delete_stale_shards(output, (info.file for info in infos))
+            delete_stale_shards(output, (info.file for info in shards))
     # With this salt in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_salt=summary.salt)
-    described = assemble_metadata(summary, infos, rejects, seen, recipe)
-    files.write_bytes(files.join(output, SCHEMA), schema_text(described.features))
-    ordered = sorted(infos, key=lambda info: info.shard[1:3])  # by split and number
-    write_index(output, [ShardMembers.of(info) for info in ordered])
-    write_windows(files.join(output, WINDOWS), ordered)
+    described = assemble_metadata(summary, shards, rejects, seen, recipe)
+    schema = schema_text(described.features, described.classes)
+    files.write_bytes(files.join(output, SCHEMA), schema)
+    write_index(output, map(ShardMembers.of, written))
+    write_windows(files.join(output, WINDOWS), written)
     fields = manifest_fields(recipe.audio.fingerprint, columns)
     write_manifest(files.join(output, MANIFEST), manifest, fields)
     path = files.join(output, METADATA)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from operator import itemgetter
 from typing import Any
 
 from isal import isal_zlib
 
 from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
+from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import read_parquet
+from beam_pipeline.storage.parquet import as_texts, open_parquet, read_parquet
+from beam_pipeline.storage.spilled import SortedValues
 
 _MANIFEST_FIELDS = {
     "path": "string",
@@ -108,6 +113,19 @@ def manifest_part(
     return isal_zlib.compress(json.dumps(rows).encode())
 
 
+def make_manifest_part(
+    placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
+) -> tuple[str, int, bytes]:
+    """Calls :func:`manifest_part`; adds the keys that order the parts."""
+    part = manifest_part(
+        placed,
+        layouts[placed.split],
+        recipe.audio,
+        has_groups=bool(recipe.splits.group_by),
+    )
+    return placed.split, placed.bucket, part
+
+
 def write_manifest(
     path: str,
     parts: Iterable[tuple[str, int, bytes]],
@@ -118,7 +136,7 @@ def write_manifest(
     Parameters
     ----------
     parts : iterable of (split, bucket, bytes)
-        See :func:`manifest_part`. They stay packed in memory until they are written.
+        See :func:`manifest_part`; in any order.
     fields : mapping
         See :func:`manifest_fields`.
     """
@@ -135,7 +153,7 @@ def write_manifest(
     draft = files.draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         rows: list[Sequence[Any]] = []
-        for _, _, part in sorted(parts):
+        for _, _, part in SortedValues(itemgetter(0, 1), parts):
             rows += json.loads(isal_zlib.decompress(part))
             if len(rows) >= _ROW_GROUP:
                 writer.write_table(_table(rows, schema))
@@ -157,6 +175,12 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def recorded_rates(folder: str) -> set[int]:
+    """Returns the sample rates of a data set's clips, in Hz, after resampling."""
+    table = read_parquet(files.join(folder, MANIFEST), ["sample_rate_hz"])
+    return set(table.column(0).unique().to_pylist())
+
+
 def manifest_difference(recorded: str, made: str) -> str | None:
     """Says how two manifests differ, fingerprints aside; None if they are equal.
 
@@ -167,30 +191,48 @@ def manifest_difference(recorded: str, made: str) -> str | None:
 
     Raises
     ------
-    OSError, pyarrow.ArrowException
+    OSError, ValueError
         If one cannot be read.
     """
-    table, against = map(_read_manifest, (recorded, made))
-    if table.schema != against.schema:
-        names = [set(t.schema.names) for t in (table, against)]
-        other = sorted(names[0] ^ names[1])
-        return f"the columns differ: {', '.join(other) or 'in their types'}"
-    if len(table) != len(against):
-        return f"{len(table)} clips were recorded; here are {len(against)}"
-    for name in table.schema.names:
-        row = _first_difference(table[name], against[name])
-        if row is not None:
-            old, new = table[name][row].as_py(), against[name][row].as_py()
-            path = table["path"][row].as_py()
-            return f"{name} of clip {row}, {path!r}, was {old!r}; here it is {new!r}"
+    row = 0
+    for table, against in zip_longest(_slices(recorded), _slices(made)):
+        rows = [0 if some is None else len(some) for some in (table, against)]
+        if rows[0] != rows[1]:
+            return f"{row + rows[0]} clips were recorded; here are {row + rows[1]}"
+        if table.schema != against.schema:
+            names = [set(t.schema.names) for t in (table, against)]
+            other = sorted(names[0] ^ names[1])
+            return f"the columns differ: {', '.join(other) or 'in their types'}"
+        for name in table.schema.names:
+            first = _first_difference(table[name], against[name])
+            if first is not None:
+                old, new = table[name][first].as_py(), against[name][first].as_py()
+                path = table["path"][first].as_py()
+                return (
+                    f"{name} of clip {row + first}, {path!r}, was {old!r}; here it is "
+                    f"{new!r}"
+                )
+        row += rows[0]
     return None
 
 
-def _read_manifest(path: str) -> Any:
-    table = read_parquet(path)
-    return table.drop_columns(
-        [n for n in _FINGERPRINT_FIELDS if n in table.schema.names]
-    )
+def _slices(path: str) -> Iterator[Any]:
+    """Yields a manifest in tables of equal length, the last one with the rest."""
+    import pyarrow as pa
+
+    size = files.size(path)
+    with open_parquet(path) as parquet:
+        names = [n for n in parquet.schema_arrow.names if n not in _FINGERPRINT_FIELDS]
+        waiting: list[Any] = []
+        for group in range(parquet.num_row_groups):
+            more = parquet.read_row_group(group, columns=names, use_threads=False)
+            table = pa.concat_tables([*waiting, as_texts(more, size)])
+            while table.num_rows >= _ROW_GROUP:
+                yield table.slice(0, _ROW_GROUP)
+                table = table.slice(_ROW_GROUP)
+            waiting = [table]
+        if waiting:
+            yield waiting[0]
 
 
 def _first_difference(column: Any, other: Any) -> int | None:

@@ -22,8 +22,10 @@ import json
 import os
 import reprlib
 import struct
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import google_crc32c
@@ -296,7 +298,7 @@ def _slice(entries: Integers, start: int, count: int) -> Integers:
     return found
 
 
-def write_index(folder: str, shards: Sequence[ShardMembers]) -> None:
+def write_index(folder: str, shards: Iterable[ShardMembers]) -> None:
     """Writes the index of a data set; the same shards give the same bytes."""
     listed, arrays, entries = [], [], 0
     for shard in shards:
@@ -310,12 +312,12 @@ def write_index(folder: str, shards: Sequence[ShardMembers]) -> None:
             "per_member": per_member,
             "offsets": entries,
         }
-        arrays.append(np.asarray(shard.offsets))
+        arrays.append(_narrow(shard.offsets))
         entries += len(shard.offsets)
         if per_member is None:
             described["firsts"] = entries
             counts = np.asarray(shard.counts, np.int64)
-            arrays.append(np.cumsum(counts) - counts)
+            arrays.append(_narrow(np.cumsum(counts) - counts))
             entries += len(shard.offsets)
         listed.append(described)
     most = max((int(array[-1]) for array in arrays if len(array)), default=0)
@@ -330,16 +332,23 @@ def write_index(folder: str, shards: Sequence[ShardMembers]) -> None:
     ).encode()
     header += b" " * (-len(header) % _ALIGNMENT)
     dtype = f"<u{entry_bytes}"
-    content = b"".join(
-        [
-            _MAGIC,
-            struct.pack("<Q", len(header)),
-            header,
-            *(array.astype(dtype).tobytes() for array in arrays),
-        ]
-    )
-    checksum = struct.pack("<I", google_crc32c.value(content))
-    files.write_bytes(files.join(folder, INDEX), content + checksum)
+    draft = files.draft_path(folder, f"{INDEX}.tmp-{uuid.uuid4().hex}")
+    path, checksum = files.join(folder, INDEX), 0
+    with files.writing(path), open(draft, "wb") as file:
+        for piece in chain(
+            [_MAGIC, struct.pack("<Q", len(header)), header],
+            (array.astype(dtype).tobytes() for array in arrays),
+        ):
+            checksum = google_crc32c.extend(checksum, piece)
+            file.write(piece)
+        file.write(struct.pack("<I", checksum))
+    files.move(draft, path)
+
+
+def _narrow(numbers: Integers) -> Integers:
+    """Returns ascending numbers in 32 bits if these hold them, to save memory."""
+    fits = not len(numbers) or int(numbers[-1]) < 1 << 32
+    return np.asarray(numbers, np.uint32 if fits else np.uint64)
 
 
 def _common_count(counts: Integers) -> int | None:

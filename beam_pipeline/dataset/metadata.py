@@ -90,7 +90,7 @@ class Elements:
     drop_remainder: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Metadata:
     """A data set's ``metadata.json``.
 
@@ -122,6 +122,16 @@ class Metadata:
     ignored: int = 0
     writer: Mapping[str, str] = field(default_factory=dict)
     elements: Elements | None = None
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{n} {s.examples:,}" for n, s in self.splits.items())
+        clips = f" of {self.clips - self.rejected:,} clips" if self.recipe else ""
+        classes = f"{len(self.classes):,} classes; " if self.classes else ""
+        features = ", ".join(
+            f"{name} {spec.dtype}" + (f" {list(spec.shape)}" if spec.shape else "")
+            for name, spec in self.features.items()
+        )
+        return f"<Metadata: examples{clips}: {splits}; {classes}features {features}>"
 
     def shards(self) -> Iterator[ShardEntry]:
         """Yields the shards of all splits."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Collection, Iterable
+
+import numpy as np
 
 from beam_pipeline.dataset.output_folder import REJECTED
 from beam_pipeline.errors import TooManyRejected
@@ -12,6 +16,8 @@ from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.secrets_in_text import hidden
+from beam_pipeline.storage import files
+from beam_pipeline.storage.spilled import SortedValues
 
 NAMED_IN_ERRORS = 5
 
@@ -20,10 +26,10 @@ HEADER_STAGES = ("sources", "probe")
 
 
 def check_rejects(
-    listing: ListingSummary, rejects: Sequence[Reject], max_rejected: str
+    listing: ListingSummary, rejects: Collection[Reject], max_rejected: str
 ) -> None:
     """Raises TooManyRejected if there are more rejected clips than allowed."""
-    rejected = len({reject.row for reject in rejects})
+    rejected = count_clips(rejects)
     if rejected > allowed_rejects(max_rejected, listing.clips):
         raise TooManyRejected(
             f"The run rejected {rejected} of {listing.clips} clips, but `max_rejected` "
@@ -33,7 +39,7 @@ def check_rejects(
         )
 
 
-def check_any_accepted(summary: PlanSummary, rejects: Sequence[Reject]) -> None:
+def check_any_accepted(summary: PlanSummary, rejects: Collection[Reject]) -> None:
     """Raises TooManyRejected if no clip is left, whatever ``max_rejected`` allows."""
     lost = sum(reject.examples for reject in rejects)
     planned = sum(layout.total for layout in summary.layouts.values())
@@ -44,30 +50,43 @@ def check_any_accepted(summary: PlanSummary, rejects: Sequence[Reject]) -> None:
         )
 
 
-def name_some(rejects: Sequence[Reject], file: str = f" in {REJECTED}") -> str:
+def name_some(rejects: Collection[Reject], file: str = f" in {REJECTED}") -> str:
     """The first rejects with their reasons, one line each, for an error.
 
     ``file`` says where all of them are.
     """
-    ordered = sorted(rejects, key=lambda reject: reject.row)
-    lines = [f"  {r.filepath}: {r.reason}" for r in ordered[:NAMED_IN_ERRORS]]
-    if len(ordered) > NAMED_IN_ERRORS:
-        lines.append(f"  ... and {len(ordered) - NAMED_IN_ERRORS} more{file}")
+    first = heapq.nsmallest(NAMED_IN_ERRORS, rejects, key=lambda reject: reject.row)
+    lines = [f"  {r.filepath}: {r.reason}" for r in first]
+    if len(rejects) > NAMED_IN_ERRORS:
+        lines.append(f"  ... and {len(rejects) - NAMED_IN_ERRORS} more{file}")
     return "\n".join(lines)
 
 
-def rejects_text(rejects: Iterable[Reject]) -> bytes:
-    """The content of ``rejected.jsonl``: one line for each reject, ordered by row."""
-    lines = [
-        json.dumps(
-            {
-                "path": reject.filepath,
-                "stage": reject.stage,
-                "error": reject.error,
-                "reason": hidden(reject.reason),
-            },
-            ensure_ascii=False,
-        )
-        for reject in sorted(rejects, key=lambda r: (r.row, r.shard or "", r.reason))
-    ]
-    return "".join(line + "\n" for line in lines).encode()
+def count_clips(rejects: Iterable[Reject]) -> int:
+    """Returns the number of clips that some rejects are of."""
+    return len(np.unique(np.fromiter((reject.row for reject in rejects), np.int64)))
+
+
+def sort_rejects(rejects: Iterable[Reject]) -> SortedValues[Reject]:
+    """Returns rejects in the order of their rows."""
+    return SortedValues(lambda r: (r.row, r.shard or "", r.reason), rejects)
+
+
+def reject_line(reject: Reject) -> bytes:
+    """Returns the line of a reject in ``rejected.jsonl``."""
+    values = {
+        "path": reject.filepath,
+        "stage": reject.stage,
+        "error": reject.error,
+        "reason": hidden(reject.reason),
+    }
+    return (json.dumps(values, ensure_ascii=False) + "\n").encode()
+
+
+def write_rejects(path: str, rejects: Iterable[Reject]) -> None:
+    """Writes ``rejected.jsonl``: one line for each reject, in the given order."""
+    folder, _, name = path.rpartition("/")
+    draft = files.draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
+    with files.writing(path), open(draft, "wb") as file:
+        file.writelines(map(reject_line, rejects))
+    files.move(draft, path)

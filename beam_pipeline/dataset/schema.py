@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.errors import InputError
@@ -18,27 +18,35 @@ from beam_pipeline.examples.spec import (
 _DTYPES = {BYTES_LIST: "string", FLOAT_LIST: "float32", INT64_LIST: "int64"}
 
 
-def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
+def schema_text(
+    features: Mapping[str, FeatureSpec], classes: Sequence[str] = ()
+) -> bytes:
     """Returns the schema of the examples as a TensorFlow Metadata text proto.
 
     TFX, TF Transform, TFDV and tfx-bsl read it. They see raw arrays as byte strings.
+    With classes, ``class``, ``target`` and ``labels`` have their values as domains.
     """
     from google.protobuf import text_format
 
-    return str(text_format.MessageToString(_schema(features))).encode()
+    return str(text_format.MessageToString(_schema(features, classes))).encode()
 
 
-def schema_problem(text: bytes, features: Mapping[str, FeatureSpec]) -> str | None:
-    """Says how a schema differs from the one of these features; None if it does not."""
+def schema_problem(
+    text: bytes, features: Mapping[str, FeatureSpec], classes: Sequence[str] = ()
+) -> str | None:
+    """Says how a schema differs from the one of these features; None if it does not.
+
+    Earlier versions wrote schemas without the domains of classes.
+    """
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
-    expected = _schema(features)
+    expected = _schema(features, classes)
     try:
         found = text_format.Parse(text.decode(), schema_pb2.Schema())
     except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         return f"is not a schema of TensorFlow Metadata as text: {error}"
-    if found == expected:
+    if found in (expected, _schema(features, ())):
         return None
     by_name = [{f.name: f for f in schema.feature} for schema in (found, expected)]
     wrong = sorted(n for n in {*by_name[0], *by_name[1]} if not _same(n, *by_name))
@@ -50,7 +58,7 @@ def _same(name: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> b
     return bool(found.get(name) == expected.get(name))
 
 
-def _schema(features: Mapping[str, FeatureSpec]) -> Any:
+def _schema(features: Mapping[str, FeatureSpec], classes: Sequence[str]) -> Any:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     kinds = {
@@ -64,6 +72,8 @@ def _schema(features: Mapping[str, FeatureSpec]) -> Any:
             name=name, type=kinds.get(spec.encoding, schema_pb2.BYTES)
         )
         feature.annotation.comment.append(spec.description)
+        if classes:
+            _add_domain(feature, spec, classes)
         if not spec.optional:
             feature.presence.min_fraction = 1.0
             feature.presence.min_count = 1
@@ -74,6 +84,16 @@ def _schema(features: Mapping[str, FeatureSpec]) -> Any:
         for size in spec.sizes if spec.encoding in LISTS else ():
             feature.shape.dim.add(size=size)
     return schema
+
+
+def _add_domain(feature: Any, spec: FeatureSpec, classes: Sequence[str]) -> None:
+    """Describes the values of a feature that says the class of an example."""
+    if spec.name == "class":
+        feature.string_domain.value.extend(classes)
+    elif spec.name in ("target", "labels") and spec.encoding == INT64_LIST:
+        largest = 1 if spec.name == "labels" else len(classes) - 1
+        feature.int_domain.min, feature.int_domain.max = 0, largest
+        feature.int_domain.is_categorical = True
 
 
 def parse_schema(text: bytes, where: str) -> dict[str, FeatureSpec]:

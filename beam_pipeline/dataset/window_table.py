@@ -8,7 +8,7 @@ out have a row, too, with the reason.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from beam_pipeline.write.window_rows import (
 _ROW_GROUP = 1 << 17
 
 
-def write_windows(path: str, infos: Sequence[ShardInfo]) -> None:
+def write_windows(path: str, infos: Iterable[ShardInfo]) -> None:
     """Writes the table of the windows of some shards, in their order.
 
     ::

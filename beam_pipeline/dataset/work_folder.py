@@ -31,6 +31,7 @@ from beam_pipeline.dataset.output_folder import WORK_FOLDER as WORK_FOLDER
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.shards import ShardLayout
+from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.secrets_in_text import hidden
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
@@ -90,6 +91,13 @@ def receipt_path(shard_name: str, work_folder: str) -> str:
     """The path of the receipt of a finished shard."""
     name = shard_name.replace("/", ".")
     return files.join(work_folder, RECEIPTS, f"{name}.json")
+
+
+def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
+    """Calls :func:`write_totals`; returns the plan unchanged."""
+    seconds = {split: summary.seconds(split) for split in summary.layouts}
+    write_totals(summary.layouts, seconds, work_folder)
+    return summary
 
 
 def write_totals(

@@ -20,6 +20,7 @@ from beam_pipeline.examples.spec import (
     DESCRIPTIONS,
     FLOAT_LIST,
     INT64_LIST,
+    RAW,
     FeatureSpec,
     dtype_name,
     encoding_for,
@@ -234,7 +235,12 @@ class FeatureSet:
         return values
 
 
-_COLUMN_ENCODING = {"string": BYTES_LIST, "int64": INT64_LIST, "float32": FLOAT_LIST}
+_COLUMN_ENCODING = {
+    "string": BYTES_LIST,
+    "int64": INT64_LIST,
+    "float32": FLOAT_LIST,
+    "float64": RAW,
+}
 
 
 def resolve_transforms(features: Features, dtype: str) -> dict[str, Transform]:

@@ -1,22 +1,14 @@
-"""Columns of tables: their use under a recipe, and their values by type."""
+"""Columns of tables: their use under a recipe."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.labels import reads_names
-from beam_pipeline.inputs.tables import (
-    FLOAT32,
-    STRING,
-    Row,
-    fits_int64,
-    is_number,
-)
+from beam_pipeline.inputs.part_columns import PartColumns
+from beam_pipeline.inputs.tables import FLOAT32
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import RESERVED_NAMES
@@ -24,13 +16,8 @@ from beam_pipeline.recipe.values import RESERVED_NAMES
 # Names of the path's column if the recipe gives none, the first that exists.
 PATH_NAMES = ("path", "filepath", "file", "filename", "file_name", "audio", "wav",
               "audio_filepath", "audio_path", "wav_path")  # fmt: skip
-# Columns with a fixed meaning: parts of files, and what a probe would find.
-SEGMENT_COLUMNS = ("offset_s", "duration_s", "channel")
+# Columns with what a probe would find.
 KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
-
-MOST_FLOAT32 = 3.4028234663852886e38
-# No file holds more frames: at 8 bits, these are a terabyte.
-MOST_KNOWN = 2**40
 
 Column = tuple[str, str]  # name, dtype
 
@@ -50,6 +37,7 @@ class Layout:
     group_by: tuple[str, ...]
     targets: tuple[str, ...]
     extra: tuple[str, ...]
+    part: PartColumns
 
     @classmethod
     def of(
@@ -79,6 +67,7 @@ class Layout:
             (path,) = check("path_column", [columns.path])
         elif is_table:
             path = _usual_path(names, where)
+        part = PartColumns.of(names, path, where) if is_table else PartColumns()
         label = _label_column(names, recipe, where)
         split = None
         if splits.column is not None:
@@ -86,16 +75,14 @@ class Layout:
         group_by = check("group_by", splits.group_by)
         targets = check("target_columns", columns.targets)
         if columns.extra is None:
-            taken = {path, label, split, *targets}
-            if is_table:
-                taken.update(SEGMENT_COLUMNS)
-                if set(KNOWN_COLUMNS[:2]) <= set(names):
-                    taken.update(KNOWN_COLUMNS)
+            taken = {path, label, split, *targets, *part.names()}
+            if is_table and set(KNOWN_COLUMNS[:2]) <= set(names):
+                taken.update(KNOWN_COLUMNS)
             extra = tuple(name for name in names if name not in taken)
         else:
             extra = check("columns", columns.extra)
         _check_extra(extra, recipe)
-        return cls(names, path, label, split, group_by, targets, extra)
+        return cls(names, path, label, split, group_by, targets, extra, part)
 
     def columns(self, types: Mapping[str, str]) -> tuple[Column, ...]:
         """The columns of the rows' values: the extra ones, then the targets.
@@ -156,80 +143,3 @@ def _check_extra(extra: Sequence[str], recipe: Recipe) -> None:
                 f"{use}rename the column, or give `columns` without it",
                 name,
             )
-
-
-def optional_count(values: Row, name: str) -> int | None:
-    """Returns a column's value as a positive integer; None if it is missing."""
-    value = values.get(name)
-    if value is None or value == "":
-        return None
-    if isinstance(value, str) and value.isdecimal() and value.isascii():
-        number: float = int(value)
-    else:
-        number = finite_number(name, value)
-    if number != int(number) or not 1 <= number <= MOST_KNOWN:
-        raise ValueError(
-            f"has {name} {number:g}, which is not a whole number from 1 to 2**40"
-        )
-    return int(number)
-
-
-def optional_number(values: Row, name: str) -> float | None:
-    """Returns a column's value as a finite number; None if it is missing."""
-    value = values.get(name)
-    if value is None or value == "":
-        return None
-    return finite_number(name, value)
-
-
-def finite_number(name: str, value: Any) -> float:
-    """Returns a column's value as a finite number that float32 can hold.
-
-    Raises
-    ------
-    ValueError
-        If it is not one.
-    """
-    try:
-        number = float(value) if is_number(value) else math.nan
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number) or abs(number) > MOST_FLOAT32:
-        raise ValueError(f"has {value!r} in column {name}, but it must be a number")
-    return number
-
-
-def convert(name: str, value: Any, dtype: str) -> Any:
-    """Converts a table's value to what an example holds.
-
-    Raises
-    ------
-    ValueError
-        If the value is not of this type.
-    """
-    if dtype == STRING:
-        if isinstance(value, list | dict):
-            return json.dumps(value, ensure_ascii=False, default=str)
-        # A data frame with gaps holds whole numbers as floats.
-        whole = isinstance(value, float) and value.is_integer()
-        return "" if value is None else str(int(value) if whole else value)
-    if dtype == FLOAT32:
-        return math.nan if value in (None, "") else finite_number(name, value)
-    try:
-        number = int(value)
-        if not fits_int64(number):
-            raise ValueError
-        return number
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"has {value!r} in column {name}, but it must be a 64-bit whole number"
-        ) from None
-
-
-def target_value(name: str, value: Any) -> float:
-    """Returns a number to predict, which must not be missing."""
-    if value in (None, ""):
-        raise ValueError(
-            f"has an empty column {name}, but `target_columns` needs a number there"
-        )
-    return finite_number(name, value)

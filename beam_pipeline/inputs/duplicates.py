@@ -11,6 +11,11 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.storage import files
+from beam_pipeline.storage.spilled import FirstValues
+
+# The first row of a file: its number, and the hash of its part, its split, and the hash
+# of its group.
+_First = tuple[int, int, str, int]
 
 
 class DuplicateCheck:
@@ -18,7 +23,8 @@ class DuplicateCheck:
 
     Folders that do not overlap list a file once, so their rows need no check. Lists and
     manifests may list a clip twice, and several rows may be parts of one file. For
-    these, and if inputs or groups have splits, the check keeps hashes in memory.
+    these, and if inputs or groups have splits, the check keeps hashes of all files;
+    the hashes of large corpora are on disk.
 
     Attributes
     ----------
@@ -41,11 +47,10 @@ class DuplicateCheck:
         self._by_hand = any(entry.kind != FOLDER for entry in inputs)
         self._has_splits = any(entry.split for entry in inputs)
         self._has_groups = has_groups
-        self._parts: dict[int, int] = {}
-        self._files: dict[int, int] = {}
-        self._groups: dict[int, int] = {}
-        self._group_splits: dict[str, str] = {}
-        self._file_splits: dict[int, str] = {}
+        self._files = FirstValues[_First]()
+        # The rows of further parts of files; and the split of each group.
+        self._parts = FirstValues[tuple[int]]()
+        self._group_splits = FirstValues[tuple[str]]()
 
     def check(self, row: SourceRow) -> SourceRow:
         """Returns the row with the number of its file, or with its problem."""
@@ -53,48 +58,64 @@ class DuplicateCheck:
         if not watched and self._events is None:
             return row
         path = self.identities.path(self._inputs[row.source].root, row.filepath)
-        problem = row.problem
-        if self._by_hand and problem is None:
-            # Two links to a file are two clips on purpose, so links are not followed.
-            name = normal_path(self._inputs[row.source].root, row.filepath)
-            part = (name, row.offset_s, row.duration_s, row.channel)
-            first = self._parts.setdefault(hash(part), row.row)
-            if first != row.row:
-                problem = f"is listed twice: first as clip {first}, counted from 0"
         if watched and row.problem is None:
-            file = self._files.setdefault(hash(path), row.row)
-            if file != row.row:
-                row = row._replace(file=file)
-        if self._has_splits and problem is None:
-            split = self._file_splits.setdefault(hash(path), row.split)
-            if split != row.split:
-                problem = (
-                    f"is in the split {row.split}, but an earlier clip of the same "
-                    f"file is in {split}; a file must be in one split"
-                )
-        if self._has_groups and problem is None:
-            problem = self._group_problem(row)
+            row = self._compared(row, path)
         if self._events is not None:
             unclear = self._event_problem(row, path, self._events)
-            problem = problem or unclear
-        return row if problem == row.problem else row._replace(problem=problem)
+            if unclear is not None and row.problem is None:
+                row = row._replace(problem=unclear)
+        return row
 
-    def _group_problem(self, row: SourceRow) -> str | None:
-        """The problem if the file has two groups, or the group two splits."""
-        group = row.group.replace(GROUP_SEPARATOR, ", ")
-        if self._groups.setdefault(row.file, hash(row.group)) != hash(row.group):
+    def _compared(self, row: SourceRow, path: str) -> SourceRow:
+        """Returns the row after a comparison with the rows of its file and group."""
+        part = 0
+        if self._by_hand:
+            # Two links to a file are two clips on purpose, so links are not followed.
+            name = normal_path(self._inputs[row.source].root, row.filepath)
+            part = hash((name, row.offset_s, row.duration_s, row.channel))
+        this = row.row, part, row.split, hash(row.group)
+        first = self._files.setdefault(hash(path), this)
+        problem = None
+        if first != this:
+            row = row._replace(file=first[0])
+            problem = self._file_problem(row, part, first)
+        if problem is None and self._has_groups and row.split:
+            problem = self._group_problem(row)
+        return row if problem is None else row._replace(problem=problem)
+
+    def _file_problem(self, row: SourceRow, part: int, first: _First) -> str | None:
+        """The problem if another row has this part, or the file another split or group.
+
+        ``first`` is that of the first row of the same file.
+        """
+        earlier, its_part, split, its_group = first
+        if self._by_hand:
+            if part != its_part:
+                (earlier,) = self._parts.setdefault(part, (row.row,))
+            if earlier != row.row:
+                return f"is listed twice: first as clip {earlier}, counted from 0"
+        if self._has_splits and split != row.split:
             return (
-                f"is in the group {group}, but clip {row.file}, counted from 0, is a "
-                "part of the same file and in another group; a file must be in one "
-                "group"
+                f"is in the split {row.split}, but an earlier clip of the same "
+                f"file is in {split}; a file must be in one split"
             )
-        split = self._group_splits.setdefault(row.group, row.split) if row.split else ""
-        if split != row.split:
+        if self._has_groups and its_group != hash(row.group):
             return (
-                f"is in the split {row.split}, but an earlier clip of its group "
-                f"{group} is in {split}; a group must be in one split"
+                f"is in the group {_shown(row.group)}, but clip {row.file}, counted "
+                "from 0, is a part of the same file and in another group; a file must "
+                "be in one group"
             )
         return None
+
+    def _group_problem(self, row: SourceRow) -> str | None:
+        """The problem if the group has another split."""
+        (split,) = self._group_splits.setdefault(hash(row.group), (row.split,))
+        if split == row.split:
+            return None
+        return (
+            f"is in the split {row.split}, but an earlier clip of its group "
+            f"{_shown(row.group)} is in {split}; a group must be in one split"
+        )
 
     def _event_problem(
         self, row: SourceRow, path: str, events: EventTable
@@ -105,6 +126,10 @@ class DuplicateCheck:
             return None
         self.alike.setdefault(name, path)
         return events.unclear(name, self.named[name])
+
+
+def _shown(group: str) -> str:
+    return group.replace(GROUP_SEPARATOR, ", ")
 
 
 def normal_path(root: str, name: str) -> str:

@@ -15,6 +15,9 @@ from contextlib import suppress
 
 from beam_pipeline.storage import files
 
+# A listing names the files of a folder one after the other, or nearly so.
+FOLDERS_HELD = 1 << 16
+
 
 class FileIdentities:
     """Finds the file that a name below a root means.
@@ -29,10 +32,10 @@ class FileIdentities:
         real = {os.path.realpath(root) for root in roots if files.is_local(root)}
         # The innermost first.
         self._roots = sorted(real, key=len, reverse=True)
-        self._folders: dict[tuple[str, str], tuple[str, str]] = {}
         # A row needs its file's path, then its key, and the test for a link may be a
         # request over the network.
         self._found = functools.lru_cache(maxsize=1)(self._find)
+        self._folder = functools.lru_cache(FOLDERS_HELD)(self._find_folder)
         self._outside: dict[str, str] = {}
 
     def key(self, root: str, name: str) -> str:
@@ -67,18 +70,14 @@ class FileIdentities:
                 self._outside[real] = f"{self._outside[folder]}/{base}"
         return real, self._key_of(real, key)
 
-    def _folder(self, root: str, folder: str) -> tuple[str, str]:
+    def _find_folder(self, root: str, folder: str) -> tuple[str, str]:
         """Returns a folder's path, and what comes before a name in a file's key."""
-        found = self._folders.get((root, folder))
-        if found is None:
-            path = os.path.join(root, folder)
-            with suppress(ValueError):  # a name with a NUL in it names no folder
-                path = os.path.realpath(path)
-            spelt = os.path.normpath(folder) if folder else ""
-            key = self._key_of(path, "" if spelt == "." else spelt)
-            found = path.rstrip("/"), f"{key}/" if key not in ("", "/") else key
-            self._folders[root, folder] = found
-        return found
+        path = os.path.join(root, folder)
+        with suppress(ValueError):  # a name with a NUL in it names no folder
+            path = os.path.realpath(path)
+        spelt = os.path.normpath(folder) if folder else ""
+        key = self._key_of(path, "" if spelt == "." else spelt)
+        return path.rstrip("/"), f"{key}/" if key not in ("", "/") else key
 
     def _key_of(self, path: str, spelt: str) -> str:
         """Returns the key of a real path; ``spelt`` if this is its first name."""

@@ -13,9 +13,17 @@ from beam_pipeline.inputs.duplicates import DuplicateCheck
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.file_identity import FileIdentities
 from beam_pipeline.inputs.labels import named_groups
+from beam_pipeline.inputs.part_columns import check_no_parts
 from beam_pipeline.inputs.rows import RowReader, SourceRow
 from beam_pipeline.inputs.sources import FOLDER, GLOB, LIST, TABLE, Input
-from beam_pipeline.inputs.tables import STRING, column_types, open_table, read_rows
+from beam_pipeline.inputs.tables import (
+    FLOAT32,
+    FLOAT64,
+    STRING,
+    column_types,
+    open_table,
+    read_rows,
+)
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
@@ -30,6 +38,10 @@ _AUDIO_NAMES = """
 AUDIO_SUFFIXES = frozenset(f".{name}" for name in _AUDIO_NAMES.split())
 
 
+# Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
+ROWS_PER_BLOCK = 256
+
+
 class ListingSummary(NamedTuple):
     """How many files the inputs have: clips, and other files, which are ignored.
 
@@ -40,6 +52,37 @@ class ListingSummary(NamedTuple):
     clips: int
     ignored: int
     alike: Mapping[str, str] = {}
+
+
+class Listing:
+    """The rows of all inputs in blocks, and then their summary."""
+
+    def __init__(self, inputs: Sequence[Input], recipe: Recipe):
+        self._inputs = inputs
+        self._recipe = recipe
+        self._duplicates = DuplicateCheck(
+            inputs, bool(recipe.splits.group_by), EventTable.of(recipe.events)
+        )
+        self._clips = self._ignored = 0
+
+    def blocks(self) -> Iterator[list[SourceRow]]:
+        """Yields every row of :func:`list_sources`, once."""
+        block: list[SourceRow] = []
+        for row in list_sources(self._inputs, self._recipe, self._duplicates):
+            if row is None:
+                self._ignored += 1
+                continue
+            self._clips += 1
+            block.append(row)
+            if len(block) == ROWS_PER_BLOCK:
+                yield block
+                block = []
+        if block:
+            yield block
+
+    def summary(self) -> ListingSummary:
+        """Returns the summary of the blocks so far."""
+        return ListingSummary(self._clips, self._ignored, self._duplicates.alike)
 
 
 def list_sources(
@@ -151,7 +194,10 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
         types = dict.fromkeys(layout.extra, STRING)
         if entry.table is not None and layout.extra:
             types = column_types(entry.table, layout.extra)
+            if recipe.columns.extra is None:
+                check_no_parts(layout.extra, types, entry.location)
         surveyed.append(replace(entry, columns=layout.columns(types)))
+    surveyed = _widened(surveyed)
     for entry in surveyed[1:]:
         if entry.columns != surveyed[0].columns:
             first, other = (
@@ -164,6 +210,21 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
                 "columns with `columns`, or set `columns` to none."
             )
     return surveyed
+
+
+def _widened(inputs: Sequence[Input]) -> list[Input]:
+    """Returns the inputs; a float32 column that is float64 in another is float64."""
+    wide = {name for e in inputs for name, dtype in e.columns if dtype == FLOAT64}
+    return [
+        replace(
+            entry,
+            columns=tuple(
+                (name, FLOAT64 if dtype == FLOAT32 and name in wide else dtype)
+                for name, dtype in entry.columns
+            ),
+        )
+        for entry in inputs
+    ]
 
 
 def list_input(entry: Input) -> Iterator[tuple[str, bool]]:

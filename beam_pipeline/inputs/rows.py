@@ -8,23 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_pipeline.inputs.columns import (
-    SEGMENT_COLUMNS,
-    Layout,
-    convert,
-    optional_count,
-    optional_number,
-    target_value,
-)
+from beam_pipeline.inputs.column_values import convert, optional_count, target_value
+from beam_pipeline.inputs.columns import Layout
 from beam_pipeline.inputs.file_identity import FileIdentities
 from beam_pipeline.inputs.labels import Labeler, composed, label_parts
+from beam_pipeline.inputs.part_columns import WHOLE_FILE
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR, Splitter, group_key
 from beam_pipeline.inputs.tables import Row
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.secrets_in_text import hidden, holds_credentials
-
-# The offset_s, duration_s and channel of a clip that is a whole file.
-WHOLE_FILE = 0.0, None, None
 
 
 class Known(NamedTuple):
@@ -99,7 +91,7 @@ class RowReader:
         self._layout = layout
         self._columns = [(name, types[name]) for name in layout.extra]
         self._identities = identities
-        self._has_parts = not set(SEGMENT_COLUMNS).isdisjoint(layout.names)
+        self._has_parts = bool(layout.part.names())
         self._split = split
         self._labeler = (
             Labeler(recipe.labels.label_from) if layout.label is None else None
@@ -150,9 +142,7 @@ class RowReader:
         try:
             label = self._label(filepath, values)
             group = self._group(filepath, values)
-            offset_s, duration_s, channel = (
-                _segment(table) if self._has_parts else WHOLE_FILE
-            )
+            part = self._layout.part.read(table) if self._has_parts else WHOLE_FILE
             return SourceRow(
                 row,
                 self._source,
@@ -161,9 +151,7 @@ class RowReader:
                 None,
                 self._split_of(group, values),
                 group,
-                offset_s,
-                duration_s,
-                channel,
+                *part,
                 _known(table),
                 tuple(
                     [convert(name, values.get(name), t) for name, t in self._columns]
@@ -239,7 +227,9 @@ class RowReader:
         if self._split:
             return self._split
         if self._layout.split is not None:
-            name = str(values.get(self._layout.split) or "").strip()
+            name = group_name(values.get(self._layout.split))
+            if name.isdecimal():  # the number of a fold: fold1
+                name = self._layout.split + name
             if not name.isidentifier():
                 raise ValueError(
                     f"has {name!r} in column {self._layout.split}, but this cannot be "
@@ -267,22 +257,6 @@ def _group_spelt(text: str) -> str:
     whole, point, rest = text.partition(".")
     is_whole = point and rest.strip("0") == "" and whole.lstrip("-").isdecimal()
     return whole if is_whole and whole.isascii() else text
-
-
-def _segment(values: Row) -> tuple[float, float | None, int | None]:
-    """Returns the offset_s, duration_s and channel of a row."""
-    offset_s = optional_number(values, "offset_s")
-    duration_s = optional_number(values, "duration_s")
-    channel = optional_number(values, "channel")
-    if offset_s is not None and offset_s < 0:
-        raise ValueError(f"has offset_s {offset_s:g}, which is negative")
-    if duration_s is not None and duration_s <= 0:
-        raise ValueError(f"has duration_s {duration_s:g}, which is not positive")
-    if channel is not None and (channel < 0 or channel != int(channel)):
-        raise ValueError(
-            f"has channel {channel:g}, which is not a whole number, 0 or more"
-        )
-    return offset_s or 0.0, duration_s, None if channel is None else int(channel)
 
 
 def _known(values: Row) -> Known | None:

@@ -14,6 +14,7 @@ import io
 import json
 import math
 import os
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -32,7 +33,7 @@ DELIMITERS = ",;\t|"
 SNIFFED_BYTES = 1 << 16
 BATCH_ROWS = 4096
 # Types of columns.
-INT64, FLOAT32, STRING = "int64", "float32", "string"
+INT64, FLOAT32, FLOAT64, STRING = "int64", "float32", "float64", "string"
 # float32 holds every whole number up to this one.
 MOST_WHOLE_FLOAT32 = 2**24
 
@@ -295,9 +296,10 @@ def _parquet_rows(location: str) -> Iterator[tuple[int, Row]]:
 def column_types(table: Table, names: Sequence[str]) -> dict[str, str]:
     """Finds the type of each column that examples hold, from all its values.
 
-    A column of whole numbers is int64, of other numbers float32, and of anything else
-    text. If numbers are missing, they are NaN and the column is float32; but with whole
-    numbers beyond 2**24, which may be keys, it is text.
+    A column of whole numbers is int64, of other numbers float32, or float64 if float32
+    would lose digits, and of anything else text. If numbers are missing, they are NaN
+    and the column is not int64; but with whole numbers beyond 2**24, which may be keys,
+    it is text.
     """
     kinds: dict[str, set[str]] = {name: set() for name in names}
     for _, row in read_rows(table):
@@ -317,7 +319,7 @@ def fits_int64(value: int) -> bool:
     return -(2**63) <= value < 2**63
 
 
-_TYPE_OF = {"text": STRING, "number": FLOAT32, "whole": INT64}
+_TYPE_OF = {"text": STRING, "number": FLOAT32, "long": FLOAT64, "whole": INT64}
 
 
 def _widest(found: set[str]) -> str:
@@ -326,14 +328,25 @@ def _widest(found: set[str]) -> str:
     if found <= {"whole", "large"}:
         return "whole"
     # With missing values the type is float32, which would change large whole numbers.
-    keys = "missing" in found and "number" not in found
-    return "text" if keys and found & {"large", "large round"} else "number"
+    fractions = found & {"number", "long"}
+    if not found & {"large", "large round"}:
+        return "long" if "long" in found else "number"
+    return "text" if "missing" in found and not fractions else "long"
 
 
 def _kind_of_float(value: float) -> str:
     if not value.is_integer():
-        return "number"
+        return "number" if _survives_float32(value) else "long"
     return "round" if abs(value) <= MOST_WHOLE_FLOAT32 else "large round"
+
+
+def _survives_float32(value: float) -> bool:
+    """Whether float32 holds a number, or all digits of a number of at most seven."""
+    try:
+        (narrow,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return False
+    return bool(narrow == value) or float(f"{narrow:.7g}") == value
 
 
 def _kind_of_whole(value: int) -> str:

@@ -13,6 +13,8 @@ import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from beam_pipeline.dataset.finish import finish_data_set
+from beam_pipeline.dataset.manifest import make_manifest_part
+from beam_pipeline.dataset.work_folder import announce_plan
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.outputs import Found, Placed, Planned, Written
 from beam_pipeline.pipeline.placing import AssignSplits, IndexClips
@@ -31,8 +33,6 @@ from beam_pipeline.pipeline.stages import (
     ProbeAudio,
     SelectAndAugment,
     SkipFinished,
-    announce_plan,
-    make_manifest_part,
     resolve_format,
     split_info,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,11 @@ from apache_beam.pvalue import AsDict, AsSingleton
 
 from beam_pipeline.inputs.splits import add_tallies
 from beam_pipeline.pipeline.sink import at_the_end
-from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.order import (
+    BucketBatches,
     BucketKey,
-    bucket_of,
+    count_before,
     count_bucket,
     place_bucket,
 )
@@ -27,9 +27,6 @@ from beam_pipeline.plan.stratify import (
 )
 from beam_pipeline.recipe.example_sections import Shards
 from beam_pipeline.recipe.recipe import Recipe
-
-# Number of clips that wait for others of their buckets: some 30 MB.
-CLIPS_HELD = 1 << 16
 
 
 @dataclass(eq=False)
@@ -80,36 +77,32 @@ class IndexClips(beam.PTransform):  # type: ignore[misc]
         placed = (
             keyed
             | "GroupBuckets" >> beam.GroupByKey()
-            | "PlaceBuckets" >> beam.Map(place_bucket, AsDict(counts), self.shards)
+            | "PlaceBuckets" >> beam.Map(place_counted, AsDict(counts), self.shards)
         )
         return placed, counts
 
 
 @dataclass(eq=False)
 class KeyByBucket(beam.DoFn):  # type: ignore[misc]
-    """[Clip] -> (bucket, [Clip]).
-
-    A block holds one or two clips of each bucket. Elements that small are the largest
-    cost of a shuffle, so the clips of several blocks cross it together.
-    """
+    """Calls :class:`BucketBatches`: [Clip] -> (bucket, [Clip])."""
 
     shards: Shards
 
     def start_bundle(self) -> None:
-        self._buckets: dict[BucketKey, list[Clip]] = {}
-        self._held = 0
+        self._batches = BucketBatches(self.shards)
 
     def process(self, clips: Sequence[Clip]) -> Iterator[tuple[BucketKey, Any]]:
-        for clip in clips:
-            key = clip.split, bucket_of(clip, self.shards)
-            self._buckets.setdefault(key, []).append(clip)
-        self._held += len(clips)
-        if self._held >= CLIPS_HELD:
-            yield from self._flush()
+        yield from self._batches.add(clips)
 
     def finish_bundle(self) -> Iterator[Any]:
-        return map(at_the_end, self._flush())
+        return map(at_the_end, self._batches.flush())
 
-    def _flush(self) -> Iterator[tuple[BucketKey, Any]]:
-        buckets, self._buckets, self._held = self._buckets, {}, 0
-        return ((key, Batch(clips)) for key, clips in buckets.items())
+
+def place_counted(
+    keyed: tuple[BucketKey, Iterable[Sequence[Clip]]],
+    counts: Mapping[BucketKey, int],
+    shards: Shards,
+) -> Any:
+    """Calls :func:`place_bucket`: (bucket, [[Clip]]) -> PlacedClips."""
+    key, parts = keyed
+    return place_bucket(key, parts, count_before(key, counts), shards)

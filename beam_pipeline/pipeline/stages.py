@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
+from itertools import chain
 from typing import Any
 
 import apache_beam as beam
@@ -13,15 +13,11 @@ import numpy as np
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 
-from beam_pipeline.dataset.manifest import manifest_part
-from beam_pipeline.dataset.work_folder import keeping_verdict, write_totals
+from beam_pipeline.dataset.work_folder import keeping_verdict
 from beam_pipeline.examples.encoding import ExampleEncoder
-from beam_pipeline.examples.event_targets import check_any_event
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.freed_memory import keep_freed_memory
-from beam_pipeline.inputs.duplicates import DuplicateCheck
-from beam_pipeline.inputs.event_files import EventTable
-from beam_pipeline.inputs.listing import ListingSummary, list_sources
+from beam_pipeline.inputs.listing import Listing, ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.sink import (
@@ -31,14 +27,11 @@ from beam_pipeline.pipeline.sink import (
 )
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.corpus import merge_corpora
-from beam_pipeline.plan.order import PlacedClips
-from beam_pipeline.plan.prober import Prober
+from beam_pipeline.plan.corpus import format_of, merge_corpora
+from beam_pipeline.plan.prober import BlockProber
 from beam_pipeline.plan.segments import ShardWork
-from beam_pipeline.plan.shards import Shard, ShardInfo, ShardLayout
-from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage import files
 from beam_pipeline.write.blocks import (
     FeatureBlock,
     FrameBlock,
@@ -55,10 +48,6 @@ from beam_pipeline.write.observations import Observations, merge_observations
 from beam_pipeline.write.one_thread import OneThread
 from beam_pipeline.write.stretches import PlacedRecords
 
-# Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
-ROWS_PER_BLOCK = 256
-REMOTE_PROBE_THREADS = 32
-
 REJECTS = "rejects"
 LISTING = "listing"
 FINISHED = "finished"
@@ -72,7 +61,7 @@ def _counter(name: str) -> Any:
 
 @dataclass(eq=False)
 class ListSources(beam.DoFn):  # type: ignore[misc]
-    """Calls :func:`list_sources`: [Input] -> (key, [SourceRow]).
+    """Calls :meth:`Listing.blocks`: [Input] -> (key, [SourceRow]).
 
     The key, a row number, spreads the blocks over workers. Side output: ListingSummary.
     """
@@ -80,30 +69,18 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
     recipe: Recipe
 
     def process(self, inputs: Sequence[Input]) -> Iterator[Any]:
-        block: list[SourceRow] = []
-        clips = ignored = 0
-        duplicates = DuplicateCheck(
-            inputs, bool(self.recipe.splits.group_by), EventTable.of(self.recipe.events)
-        )
-        for row in list_sources(inputs, self.recipe, duplicates):
-            if row is None:
-                ignored += 1
-                continue
-            clips += 1
-            block.append(row)
-            if len(block) == ROWS_PER_BLOCK:
-                yield block[0].row, Batch(block)
-                block = []
-        if block:
+        listing = Listing(inputs, self.recipe)
+        for block in listing.blocks():
             yield block[0].row, Batch(block)
-        _counter("clips_listed").inc(clips)
-        _counter("files_ignored").inc(ignored)
-        yield TaggedOutput(LISTING, ListingSummary(clips, ignored, duplicates.alike))
+        summary = listing.summary()
+        _counter("clips_listed").inc(summary.clips)
+        _counter("files_ignored").inc(summary.ignored)
+        yield TaggedOutput(LISTING, summary)
 
 
 @dataclass(eq=False)
 class ProbeAudio(beam.DoFn):  # type: ignore[misc]
-    """Calls :meth:`Prober.probe`: [SourceRow] -> [Clip]; side output Reject.
+    """Calls :meth:`BlockProber.probe`: [SourceRow] -> [Clip]; side output Reject.
 
     The listing holds the names that several files share, which no row shows by itself.
     """
@@ -112,28 +89,17 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
     recipe: Recipe
 
     def setup(self) -> None:
-        self._prober = Prober(self.inputs, self.recipe)
-        # Reading headers from an object store is waiting, which threads can share.
-        self._pool: ThreadPoolExecutor | None = None
-        if not all(files.is_local(entry.location) for entry in self.inputs):
-            self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
+        self._prober = BlockProber(self.inputs, self.recipe)
 
     def teardown(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._prober.close()
 
     def process(
         self, keyed: tuple[int, Iterable[Sequence[SourceRow]]], listing: ListingSummary
     ) -> Iterator[Any]:
-        probe = partial(self._prober.probe, alike=listing.alike)
-        clips = []
-        over = map if self._pool is None else self._pool.map
-        for rows in keyed[1]:
-            for probed in over(probe, rows):
-                if isinstance(probed, Reject):
-                    yield _rejected(probed)
-                else:
-                    clips.append(probed)
+        rows = chain.from_iterable(keyed[1])
+        clips, rejects = self._prober.probe(rows, listing.alike)
+        yield from map(_rejected, rejects)
         _counter("clips").inc(len(clips))
         yield Batch(clips)
 
@@ -151,36 +117,9 @@ def resolve_format(
     listing: ListingSummary,
     columns: Sequence[tuple[str, str]] = (),
 ) -> ExampleFormat | None:
-    """Returns the format of all clips together; None if every clip was rejected."""
-    corpus = merge_corpora(corpora)
-    if not corpus.rates_hz:
-        return None
+    """Calls :func:`format_of` for all clips together."""
     with keeping_verdict(work_folder):
-        clip = min(corpus.named.values())
-        check_any_event(
-            corpus.labels, clip, listing.alike, recipe.events, recipe.labels.classes
-        )
-        return ExampleFormat.of(corpus, recipe, columns)
-
-
-def make_manifest_part(
-    placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
-) -> tuple[str, int, bytes]:
-    """Calls :func:`manifest_part`; adds the keys that order the parts."""
-    part = manifest_part(
-        placed,
-        layouts[placed.split],
-        recipe.audio,
-        has_groups=bool(recipe.splits.group_by),
-    )
-    return placed.split, placed.bucket, part
-
-
-def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
-    """Calls :func:`write_totals`; returns the plan unchanged."""
-    seconds = {split: summary.seconds(split) for split in summary.layouts}
-    write_totals(summary.layouts, seconds, work_folder)
-    return summary
+        return format_of(merge_corpora(corpora), recipe, listing, columns)
 
 
 @dataclass(eq=False)

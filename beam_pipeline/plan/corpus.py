@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from beam_pipeline.examples.event_targets import named_no_event
-from beam_pipeline.examples.format import Corpus
+from beam_pipeline.examples.event_targets import check_any_event, named_no_event
+from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.recipe.clip_sections import Events, Labels
+from beam_pipeline.recipe.recipe import Recipe
 
 
 def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Corpus:
@@ -44,3 +46,19 @@ def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
         for key, name in corpus.named.items():
             named[key] = min(name, named.get(key, name))
     return Corpus(tuple(sorted(labels)), rates, channels, named)
+
+
+def format_of(
+    corpus: Corpus,
+    recipe: Recipe,
+    listing: ListingSummary,
+    columns: Sequence[tuple[str, str]] = (),
+) -> ExampleFormat | None:
+    """Returns the format of a corpus' examples; None if every clip was rejected."""
+    if not corpus.rates_hz:
+        return None
+    clip = min(corpus.named.values())
+    check_any_event(
+        corpus.labels, clip, listing.alike, recipe.events, recipe.labels.classes
+    )
+    return ExampleFormat.of(corpus, recipe, columns)

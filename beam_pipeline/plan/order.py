@@ -13,17 +13,20 @@ So each bucket can be placed by itself once the counts of all buckets are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from beam_pipeline.hashing import clip_key
+from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.recipe.example_sections import Shards
 
 # Ten million clips in 256 buckets give about 40 000 clips, or 20 MB, in each.
 BUCKET_BITS = 8
 ROWS_PER_LISTED_BUCKET = 4096
+# Number of clips that wait for others of their buckets: some 30 MB.
+CLIPS_HELD = 1 << 16
 
 BucketKey = tuple[str, int]
 
@@ -64,13 +67,42 @@ def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]
     return key, sum(clip.examples for clip in clips)
 
 
+def count_before(key: BucketKey, counts: Mapping[BucketKey, int]) -> int:
+    """Returns how many examples the earlier buckets of a bucket's split have."""
+    split, bucket = key
+    return sum(n for (s, b), n in counts.items() if s == split and b < bucket)
+
+
 def place_bucket(
-    keyed: tuple[BucketKey, Iterable[Sequence[Clip]]],
-    counts: Mapping[BucketKey, int],
-    shards: Shards,
-) -> Any:
-    """Returns a bucket's clips in order, with the count of examples before them."""
-    (split, bucket), parts = keyed
-    before = sum(n for (s, b), n in counts.items() if s == split and b < bucket)
+    key: BucketKey, parts: Iterable[Sequence[Clip]], before: int, shards: Shards
+) -> PlacedClips:
+    """Returns a bucket's clips in order; ``before`` is that of :func:`count_before`."""
     clips = sort_bucket(chain.from_iterable(parts), shards)
-    return PlacedClips(split, bucket, before, tuple(clips))
+    return PlacedClips(*key, before, tuple(clips))
+
+
+class BucketBatches:
+    """Gathers the clips of several blocks by bucket.
+
+    A block holds one or two clips of each bucket. Elements that small are the largest
+    cost of a shuffle, so the clips of many blocks cross it together.
+    """
+
+    def __init__(self, shards: Shards):
+        self._shards = shards
+        self._buckets: dict[BucketKey, list[Clip]] = {}
+        self._held = 0
+
+    def add(self, clips: Sequence[Clip]) -> Iterator[tuple[BucketKey, Batch[Clip]]]:
+        """Adds a block; yields everything that waits if it is enough."""
+        for clip in clips:
+            key = clip.split, bucket_of(clip, self._shards)
+            self._buckets.setdefault(key, []).append(clip)
+        self._held += len(clips)
+        if self._held >= CLIPS_HELD:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[tuple[BucketKey, Batch[Clip]]]:
+        """Yields everything that waits."""
+        buckets, self._buckets, self._held = self._buckets, {}, 0
+        return ((key, Batch(clips)) for key, clips in buckets.items())

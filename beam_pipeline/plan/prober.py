@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from typing import BinaryIO
 
 from beam_pipeline.audio.clip_reader import output_frames
-from beam_pipeline.audio.decoder import AudioInfo
+from beam_pipeline.audio.decoder import AudioInfo, may_break
 from beam_pipeline.audio.probe import check_channel, probe_audio
 from beam_pipeline.errors import (
     ClipError,
@@ -21,7 +22,11 @@ from beam_pipeline.inputs.event_files import EventTable, clip_events
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.plan.clip_audio import fingerprint_clip, measure_clip
+from beam_pipeline.plan.clip_audio import (
+    check_clip,
+    fingerprint_clip,
+    measure_clip,
+)
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.copies import examples_of
 from beam_pipeline.recipe.recipe import Recipe
@@ -30,6 +35,7 @@ from beam_pipeline.storage import files
 
 # How far a row or an event may reach beyond the end of its file.
 SECONDS_ROUNDED = 0.005
+REMOTE_PROBE_THREADS = 32
 
 
 class Prober:
@@ -150,6 +156,9 @@ class Prober:
             events=events,
             file=row.file,
         )
+        if audio.whole_clips and may_break(info):
+            part = _part_of(row, info.frames, info.sample_rate_hz)
+            check_clip(clip, *part, self._inputs, audio)
         if audio.stream:
             clip = measure_clip(clip, self._inputs, audio)
         if audio.fingerprint:
@@ -174,6 +183,36 @@ class Prober:
                 allow_nonfinite=self._recipe.audio.allow_nonfinite,
             )
             return info, files.modified_ns(source)
+
+
+class BlockProber:
+    """Makes clips of blocks of rows; it must be closed."""
+
+    def __init__(self, inputs: Sequence[Input], recipe: Recipe):
+        self._prober = Prober(inputs, recipe)
+        # Reading headers from an object store is waiting, which threads can share.
+        self._pool: ThreadPoolExecutor | None = None
+        if not all(files.is_local(entry.location) for entry in inputs):
+            self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
+
+    def probe(
+        self, rows: Iterable[SourceRow], alike: Mapping[str, str]
+    ) -> tuple[list[Clip], list[Reject]]:
+        """Returns the clips and the rejects of some rows; see :meth:`Prober.probe`."""
+        over = map if self._pool is None else self._pool.map
+        clips: list[Clip] = []
+        rejects: list[Reject] = []
+        for probed in over(partial(self._prober.probe, alike=alike), rows):
+            if isinstance(probed, Reject):
+                rejects.append(probed)
+            else:
+                clips.append(probed)
+        return clips, rejects
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
 
 def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from beam_pipeline.recipe.recipe import Recipe
 # Split, class and sample rate. With the rate, seconds add up exactly.
 TallyKey = tuple[str, str, int]
 Tally = Mapping[TallyKey, tuple[int, int]]  # clips, examples
+BucketTally = tuple[Tally, Tally, Mapping[TallyKey, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def tally_bucket(
     layouts: Mapping[str, ShardLayout],
     example_format: ExampleFormat | None,
     recipe: Recipe,
-) -> tuple[Tally, Tally, Mapping[TallyKey, int]]:
+) -> BucketTally:
     """Counts the clips and examples of a bucket by split, class and sample rate.
 
     Returns
@@ -142,25 +143,16 @@ def tally_bucket(
     )
 
 
-def summarise(
-    _: Any,
-    listing: ListingSummary,
-    example_format: ExampleFormat | None,
-    layouts: Mapping[str, ShardLayout],
-    tallies: Iterable[tuple[Tally, Tally, Mapping[TallyKey, int]]],
-    salt: int | None,
-    shares: Mapping[str, float] | None,
-) -> PlanSummary:
-    """Returns the summary of a plan; ``tallies`` are those of its buckets."""
-    parts = list(tallies)
-    tally = _added(part for part, _, _ in parts)
-    by_event = _added(part for _, part, _ in parts)
+def merge_tallies(parts: Iterable[BucketTally]) -> BucketTally:
+    """Returns the sum of what :func:`tally_bucket` counts in several buckets."""
+    parts = list(parts)
     dropped = Counter[TallyKey]()
     for _, _, part in parts:
         dropped.update(part)
-    empty = tuple(name for name in shares or () if name not in layouts)
-    return PlanSummary(
-        listing, example_format, dict(layouts), tally, by_event, salt, empty, dropped
+    return (
+        _added(part for part, _, _ in parts),
+        _added(part for _, part, _ in parts),
+        dropped,
     )
 
 
@@ -171,3 +163,20 @@ def _added(tallies: Iterable[Tally]) -> dict[TallyKey, tuple[int, int]]:
             clips[key] += some_clips
             examples[key] += some_examples
     return {key: (clips[key], examples[key]) for key in sorted(examples)}
+
+
+def summarise(
+    _: Any,
+    listing: ListingSummary,
+    example_format: ExampleFormat | None,
+    layouts: Mapping[str, ShardLayout],
+    tallies: Iterable[BucketTally],
+    salt: int | None,
+    shares: Mapping[str, float] | None,
+) -> PlanSummary:
+    """Returns the summary of a plan; ``tallies`` are those of its buckets."""
+    tally, by_event, dropped = merge_tallies(tallies)
+    empty = tuple(name for name in shares or () if name not in layouts)
+    return PlanSummary(
+        listing, example_format, dict(layouts), tally, by_event, salt, empty, dropped
+    )

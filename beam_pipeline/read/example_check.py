@@ -213,8 +213,8 @@ class ExampleCheck:
             if name not in columns:
                 continue
             found = columns[name][: len(meant)]
-            if meant.dtype == np.float64:
-                meant = meant.astype(np.float32)
+            if meant.dtype == np.float64:  # the manifest keeps all digits
+                meant = meant.astype(self._metadata.features[name].dtype)
             for k in np.flatnonzero(differ(found, meant)).tolist():
                 self._problem(
                     *places[k],

@@ -103,7 +103,7 @@ def _none() -> Mask:
     return np.zeros(0, np.bool_)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Findings:
     """All findings of one kind. Iterating creates them one by one, leaks first.
 
@@ -136,6 +136,11 @@ class Findings:
 
     def __len__(self) -> int:
         return len(self.clusters)
+
+    def __repr__(self) -> str:
+        if self.missing:
+            return f"<Findings of {self.kind}: recorded without {self.missing}>"
+        return f"<Findings of {self.kind}: {len(self)}, {self.leaks} across splits>"
 
     @property
     def leaks(self) -> int:
@@ -175,13 +180,17 @@ def _finding(
     return Finding(kind, across, clips, "; ".join(details))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
     """The findings in a data set, by kind, in the order of ``KINDS``."""
 
     clips: int
     splits: tuple[str, ...]
     kinds: dict[str, Findings]
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(map(repr, self.kinds.values()))
+        return f"<Audit of {self.clips:,} clips: {kinds}>"
 
     @property
     def leaks(self) -> int:

@@ -41,6 +41,7 @@ from beam_pipeline.read.shard_streams import (
 )
 from beam_pipeline.read.sizes import SHUFFLE_BYTES, example_bytes
 from beam_pipeline.storage import files
+from beam_pipeline.storage.object_store import is_in_store
 
 _STAT_THREADS = 32
 
@@ -77,7 +78,8 @@ def replay(
     Parameters
     ----------
     records : str
-        The data set's folder, on any file system that TensorFlow reads.
+        The data set's folder: local, in ``s3://`` or ``gs://``, or on any other file
+        system that TensorFlow reads.
     split : str, optional
         Required if the data set has several.
     features : sequence of str, optional
@@ -215,13 +217,15 @@ def replay(
 
 
 def load_metadata(folder: str) -> Metadata:
-    """Reads a data set's metadata through TensorFlow's file systems.
+    """Reads a data set's metadata; TensorFlow reads what this package cannot.
 
     Raises
     ------
     InputError
         If the folder holds no finished data set.
     """
+    if is_in_store(folder):
+        return Metadata.load(folder)
     path = files.join(folder, METADATA)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
@@ -241,10 +245,7 @@ def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:
 
     def check(shard: ShardEntry) -> None:
         path = files.join(folder, shard.file)
-        try:
-            size = tf.io.gfile.stat(path).length
-        except tf.errors.OpError as error:
-            raise InputError(f"{path} cannot be read: {error.message}") from error
+        size = _size(path)
         if size != shard.bytes:
             raise InputError(
                 f"{path} has {size} bytes, but {METADATA} says {shard.bytes}. The "
@@ -254,6 +255,18 @@ def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:
 
     with ThreadPoolExecutor(_STAT_THREADS) as pool:
         list(pool.map(check, shards))
+
+
+def _size(path: str) -> int:
+    if is_in_store(path):
+        size = files.size(path)
+        if size < 0:
+            raise InputError(f"{path} cannot be read: there is no such object")
+        return size
+    try:
+        return int(tf.io.gfile.stat(path).length)
+    except tf.errors.OpError as error:
+        raise InputError(f"{path} cannot be read: {error.message}") from error
 
 
 def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Options:

@@ -1,8 +1,13 @@
-"""Reads shards in parallel, as streams of serialised examples."""
+"""Reads shards in parallel, as streams of serialised examples.
+
+TensorFlow reads local files, and those of the file systems that it knows. This package
+reads ``s3://`` and ``gs://``, with the credentials and retries of ``record``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +17,12 @@ from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.sizes import READ_AHEAD_BYTES
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import is_compressed
+from beam_pipeline.storage.object_store import is_in_store
+from beam_pipeline.storage.tfrecord import is_compressed, read_any_records
 
 MIXED_SHARDS = 16
+# Records that cross from Python to TensorFlow together.
+_STORE_BLOCK = 64
 
 
 class Piece(NamedTuple):
@@ -60,11 +68,12 @@ def read_in_order(folder: str, pieces: Sequence[Piece], size: int) -> tf.data.Da
     def turn(stream: Any, examples: Any) -> tf.data.Dataset:
         return tf.data.Dataset.from_tensors(stream).repeat(examples)
 
+    read = _reader_for(folder)
     takes = np.array([piece.take for piece in pieces], np.int64)
     turns = np.arange(len(pieces), dtype=np.int64) % streams
     return tf.data.Dataset.choose_from_datasets(
         [
-            _piece_dataset(folder, pieces[i::streams]).flat_map(_read).prefetch(held)
+            _piece_dataset(folder, pieces[i::streams]).flat_map(read).prefetch(held)
             for i in range(streams)
         ],
         tf.data.Dataset.from_tensor_slices((turns, takes)).flat_map(turn),
@@ -85,7 +94,7 @@ def read_mixed(
         )
     mixed = min(MIXED_SHARDS, max(len(pieces), 1))
     return dataset.interleave(
-        _read,
+        _reader_for(folder),
         cycle_length=mixed,
         num_parallel_calls=min(usable_cores(), mixed),
         deterministic=deterministic,
@@ -105,5 +114,29 @@ def _piece_dataset(folder: str, pieces: Sequence[Piece]) -> tf.data.Dataset:
     )
 
 
+def _reader_for(folder: str) -> Any:
+    return _read_store if is_in_store(folder) else _read
+
+
 def _read(path: Any, kind: Any, skip: Any, take: Any) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(path, kind).skip(skip).take(take)
+
+
+def _read_store(path: Any, kind: Any, skip: Any, take: Any) -> tf.data.Dataset:
+    blocks = tf.data.Dataset.from_generator(
+        _store_blocks,
+        args=(path, skip, take),
+        output_signature=tf.TensorSpec([None], tf.string),
+    )
+    return blocks.unbatch()
+
+
+def _store_blocks(path: bytes, skip: int, take: int) -> Iterator[list[bytes]]:
+    name = path.decode()
+    with files.open_read(name) as file:
+        records = islice(read_any_records(file), skip, skip + take)
+        try:
+            while block := list(islice(records, _STORE_BLOCK)):
+                yield block
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error

@@ -8,18 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.metadata import Metadata, SplitEntry
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.examples.decoding import decode_examples
+from beam_pipeline.read.records import open_records
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
 
 
 def some_examples(
-    folder: str, metadata: Metadata, count: int, split: str | None = None
+    folder: str,
+    metadata: Metadata,
+    count: int,
+    split: str | None = None,
+    **chosen: str | None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields the decoded examples of :func:`some_records`, with their positions."""
-    for position, record in some_records(folder, metadata, count, split):
+    for position, record in some_records(folder, metadata, count, split, **chosen):
         try:
             (example,) = decode_examples([record], metadata.features)
         except (ValueError, TypeError, AudioTFRecordsError) as error:
@@ -31,26 +36,83 @@ def some_examples(
 
 
 def some_records(
-    folder: str, metadata: Metadata, count: int, split: str | None = None
+    folder: str,
+    metadata: Metadata,
+    count: int,
+    split: str | None = None,
+    *,
+    clip: str | None = None,
+    where: str | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields records that are spread evenly over a split, with their positions in it.
+    """Yields some records of a split, with their positions in it.
 
-    Neighbours are often windows of one clip, so the first examples would show little.
+    They are spread evenly: neighbours are often windows of one clip, so the first
+    examples would show little.
+
+    Parameters
+    ----------
+    split : str, optional
+        See :func:`shown_split`.
+    clip : str, optional
+        Only records of the file with this path relative to its input.
+    where : str, optional
+        Only records that meet this condition, see :meth:`.Records.where`.
+
+    Raises
+    ------
+    InputError
+        If there is no such split or record; or, with ``clip`` or ``where``, if the data
+        set has no index of members.
+    OptionError
+        If the condition cannot be read.
+    """
+    name = shown_split(metadata, split)
+    if clip is None and where is None:
+        return _records_at(folder, metadata.splits[name], count)
+    records = open_records(folder, name)
+    if clip is not None:
+        records = records.of_clip(clip)
+    if where is not None:
+        records = records.where(where)
+    if not len(records):
+        raise InputError(f"Split {name} has no such example.")
+    spread = _spread(len(records), count)
+    numbers = records.numbers[spread].tolist()
+    return zip(numbers, records.serialised(spread), strict=True)
+
+
+def shown_split(metadata: Metadata, split: str | None = None) -> str:
+    """Returns the split of this name; by default ``train``, or else the largest.
 
     Raises
     ------
     InputError
         If no split has this name.
     """
-    name = split or next(iter(metadata.splits))
-    if name not in metadata.splits:
+    splits = metadata.splits
+    if split is None and "train" in splits:
+        return "train"
+    if split is None:
+        return max(splits, key=lambda name: splits[name].examples)
+    if split not in splits:
         raise InputError(
-            f"No split is named {name!r}. The splits are {', '.join(metadata.splits)}."
+            f"No split is named {split!r}. The splits are {', '.join(splits)}."
         )
-    total = metadata.splits[name].examples
-    wanted = sorted({i * total // count for i in range(count)} if total else set())
+    return split
+
+
+def _spread(total: int, count: int) -> list[int]:
+    """Returns ``count`` numbers below ``total``, evenly; fewer if there are fewer."""
+    return sorted({i * total // count for i in range(count)} if total else set())
+
+
+def _records_at(
+    folder: str, split: SplitEntry, count: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yields records with their positions; needs no index of members."""
+    wanted = _spread(split.examples, count)
     first = 0
-    for shard in metadata.splits[name].shards:
+    for shard in split.shards:
         positions = [i for i in wanted if first <= i < first + shard.examples]
         if positions:
             path = files.join(files.absolute(folder), shard.file)

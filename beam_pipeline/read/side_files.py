@@ -36,7 +36,7 @@ def schema_problems(root: str, metadata: Metadata) -> Iterator[str]:
     except FileNotFoundError:
         yield f"{SCHEMA}: is missing"
         return
-    problem = schema_problem(text, metadata.features)
+    problem = schema_problem(text, metadata.features, metadata.classes)
     if problem is not None:
         yield f"{SCHEMA}: {problem}"
 

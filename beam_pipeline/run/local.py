@@ -6,9 +6,9 @@
                             \\                     /
     writers 0..n-1           shards k, k+n, k+2n ..
 
-The plan and the writers are pipelines in Beam's in-memory runner, with the steps of the
-whole job; the end is the same function. Beam's own multi-process mode takes seconds to
-start, waits for ever for a worker that died, and loses records.
+The plan is in :mod:`.local_plan`. The writers are pipelines in Beam's in-memory runner,
+with the steps of the whole job; the end is the same function. Beam's own multi-process
+mode takes seconds to start, waits for ever for a worker that died, and loses records.
 """
 
 from __future__ import annotations
@@ -28,23 +28,12 @@ import apache_beam as beam
 
 from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.dataset.work_folder import Totals
-from beam_pipeline.pipeline.graph import (
-    find_clips,
-    place_clips,
-    plan_shards,
-    sum_up,
-    write_shards,
-)
+from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.pipeline.outputs import Planned
 from beam_pipeline.plan.summary import PlanSummary
-from beam_pipeline.run.phases import (
-    in_memory_pipeline,
-    phase_folder,
-    store,
-    stored,
-    stored_work,
-)
+from beam_pipeline.run.local_plan import plan_phase
+from beam_pipeline.run.phases import in_memory_pipeline, store
+from beam_pipeline.run.stored import phase_folder, stored, stored_work
 from beam_pipeline.run.watching import Watch, reporting
 from beam_pipeline.run.writer_processes import wait_for, writer_processes
 from beam_pipeline.write.counters import ProcessCounter
@@ -76,8 +65,7 @@ def run_local(
         The error of a phase; WorkerDied if a process ended without one.
     """
     with phase_folder(job) as folder:
-        plan_phase(job, folder)
-        summary: PlanSummary = next(stored(folder, "summary"))
+        summary = plan_phase(job, folder)
         if summary.listing.clips >= MANY_CLIPS:
             give_back_memory()
         totals = totals_of(summary)
@@ -94,15 +82,6 @@ def run_local(
             max_rejected=job.max_rejected,
             columns=job.inputs[0].columns,
         )
-
-
-def plan_phase(job: Job, folder: str) -> None:
-    """Makes the plan and stores it for the other phases."""
-    with in_memory_pipeline() as pipeline:
-        found = find_clips(pipeline, job)
-        planned = plan_shards(found, place_clips(found, job), job)
-        for name in Planned._fields:
-            store(getattr(planned, name), folder, name)
 
 
 def write_in_processes(
@@ -145,21 +124,10 @@ def write_phase(job: Job, folder: str, writers: int, shared: Any, writer: int) -
 
 
 def give_back_memory() -> None:
-    """Frees the memory of the in-memory runner, before writers inherit it."""
+    """Frees the memory of the plan, before writers inherit it."""
     gc.collect()
     with suppress(OSError, AttributeError):  # another C library than glibc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def plan_local(job: Job) -> tuple[PlanSummary, list[Any]]:
-    """Returns the plan and the rejects by header; writes only into the work folder."""
-    with phase_folder(job) as folder:
-        with in_memory_pipeline() as pipeline:
-            found = find_clips(pipeline, job)
-            summary = sum_up(found, place_clips(found, job), job)
-            store(summary, folder, "summary")
-            store(found.rejects, folder, "rejects")
-        return next(stored(folder, "summary")), list(stored(folder, "rejects"))
 
 
 def totals_of(summary: PlanSummary) -> Totals:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import os
-import pickle
-import tempfile
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,26 +12,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import core
 
-from beam_pipeline.dataset.work_folder import PHASES
 from beam_pipeline.errors import AudioTFRecordsError
-from beam_pipeline.pipeline.job import Job
-from beam_pipeline.plan.segments import ShardWork
+from beam_pipeline.run.stored import ElementFile
 from beam_pipeline.storage import files
 
 _STEP = "[while running "
-
-
-@contextmanager
-def phase_folder(job: Job) -> Iterator[str]:
-    """An empty folder on this machine, for elements that later phases read."""
-    if not files.is_local(job.work_folder):
-        with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as folder:
-            yield folder
-        return
-    folder = files.join(job.work_folder, PHASES)
-    # An interrupted run may have left files here. Finished shards are elsewhere.
-    files.delete_below(folder)
-    yield folder
 
 
 @contextmanager
@@ -127,13 +107,13 @@ class StoreElements(beam.DoFn):  # type: ignore[misc]
     """
 
     folder: str
+    name: str
 
     def start_bundle(self) -> None:
-        os.makedirs(self.folder, exist_ok=True)
-        self._file = open(os.path.join(self.folder, uuid.uuid4().hex), "wb")  # noqa: SIM115
+        self._file = ElementFile(self.folder, self.name)
 
     def process(self, element: Any) -> None:
-        pickle.dump(element, self._file, pickle.HIGHEST_PROTOCOL)
+        self._file.extend([element])
 
     def finish_bundle(self) -> None:
         self._file.close()
@@ -141,20 +121,4 @@ class StoreElements(beam.DoFn):  # type: ignore[misc]
 
 def store(collection: beam.PCollection, folder: str, name: str) -> None:
     """Stores the elements of a collection under a name, for a later phase."""
-    elements = beam.ParDo(StoreElements(os.path.join(folder, name)))
-    collection | f"Store {name}" >> elements
-
-
-def stored(folder: str, name: str) -> Iterator[Any]:
-    """The elements that earlier phases have stored under a name."""
-    for path in sorted(glob.glob(os.path.join(glob.escape(folder), name, "*"))):
-        with open(path, "rb") as file:
-            while file.peek(1):
-                yield pickle.load(file)
-
-
-def stored_work(writer: int, folder: str, writers: int) -> Iterator[ShardWork]:
-    """The shards of the stored plan that one of the writers writes."""
-    for work in stored(folder, "work"):
-        if work.task.shard.number % writers == writer:
-            yield work
+    collection | f"Store {name}" >> beam.ParDo(StoreElements(folder, name))

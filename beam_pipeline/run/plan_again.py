@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from beam_pipeline.dataset.manifest import (
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED
-from beam_pipeline.dataset.rejects import rejects_text
+from beam_pipeline.dataset.rejects import reject_line, sort_rejects
 from beam_pipeline.dataset.work_folder import PHASES
 from beam_pipeline.inputs.event_files import events_file
 from beam_pipeline.inputs.sources import locate
@@ -30,8 +29,8 @@ from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.local import plan_phase
-from beam_pipeline.run.phases import stored
+from beam_pipeline.run.local_plan import plan_phase
+from beam_pipeline.run.stored import stored, stored_work
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import suffix_for
 
@@ -46,19 +45,16 @@ class PlanAgain:
         The job, with its output and its work folder in that folder.
     phase : str
         Where the elements of the plan are, see :func:`stored`.
+    summary : PlanSummary
     """
 
     job: Job
     phase: str
-
-    @property
-    def summary(self) -> PlanSummary:
-        found: PlanSummary = next(stored(self.phase, "summary"))
-        return found
+    summary: PlanSummary
 
     def work(self) -> Iterator[ShardWork]:
         """Yields the planned shards."""
-        return stored(self.phase, "work")
+        return stored_work(0, self.phase, 1)
 
     def rejects(self) -> Iterator[Reject]:
         """Yields the rejects by header."""
@@ -111,9 +107,9 @@ def planned_again(
                 fingerprint=fingerprint and job.recipe.audio.fingerprint
             ),
         )
-        plan = PlanAgain(again, files.join(folder, PHASES))
-        plan_phase(again, plan.phase)
-        yield plan
+        phase = files.join(folder, PHASES)
+        files.make_folder(phase)
+        yield PlanAgain(again, phase, plan_phase(again, phase))
 
 
 def plan_difference(plan: PlanAgain, metadata: Metadata, output: str) -> str | None:
@@ -160,13 +156,14 @@ def count_difference(summary: PlanSummary, metadata: Metadata) -> str | None:
 
 def reject_difference(rejects: Iterable[Reject], output: str) -> str | None:
     """Names a reject by header that was not recorded; others come on top."""
-    try:
-        recorded = files.read_bytes(files.join(output, REJECTED))
-    except FileNotFoundError:
+    path = files.join(output, REJECTED)
+    if not files.exists(path):
         return f"{REJECTED} is missing"
-    made = Counter(rejects_text(rejects).splitlines())
-    for line in made - Counter(recorded.splitlines()):
-        return f"{REJECTED} has no line {line.decode()}"
+    with files.open_read(path) as recorded:
+        # Both are in the order of rows: each search begins where the last one ended.
+        for line in map(reject_line, sort_rejects(rejects)):
+            if line not in recorded:
+                return f"{REJECTED} has no line {line.decode().strip()}"
     return None
 
 

@@ -32,6 +32,8 @@ _ENGINES = {
     ),
     "PrismRunner": ((), "prism_location", "prism"),
 }
+# Its side inputs are empty where other runners wait for them.
+_CANNOT_RUN = "BundleBasedDirectRunner"
 _START_JOB_SERVER = ("FlinkRunner", "SparkRunner", "KafkaStreamsRunner")
 _NEED_JOB_SERVER = ("PortableRunner", "PrismRunner", *_START_JOB_SERVER)
 _UBER_JARS = ("flink_submit_uber_jar", "spark_submit_uber_jar")
@@ -73,6 +75,13 @@ def check_engine(beam_args: Sequence[str]) -> None:
     runner = _make_runner(options.view_as(StandardOptions).runner)
     values, unknown = _parse(words)  # again: the runner may define options
     name = type(runner).__name__
+    if name == _CANNOT_RUN:
+        raise OptionError(
+            _BEAM_OPTIONS,
+            "this runner cannot run the job: it evaluates side inputs too early. Use "
+            "DirectRunner, or leave `--runner` out",
+            f"--runner={name}",
+        )
     endpoint = options.view_as(PortableOptions).job_endpoint
     more: Iterable[str] = ()
     judged = True

@@ -15,7 +15,6 @@ the new one. What is left in the work folder is deleted by the next repair, or r
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +32,7 @@ from beam_pipeline.dataset.output_folder import (
     SCHEMA,
     WINDOWS,
 )
-from beam_pipeline.dataset.rejects import rejects_text
+from beam_pipeline.dataset.rejects import reject_line, sort_rejects, write_rejects
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import REPAIR, WORK_FOLDER, Totals
@@ -46,13 +45,13 @@ from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.run.dry_run import check_transforms
 from beam_pipeline.run.local import totals_of, write_in_processes, writers_for
-from beam_pipeline.run.phases import stored
 from beam_pipeline.run.plan_again import (
     PlanAgain,
     count_difference,
     find_newer,
     planned_again,
 )
+from beam_pipeline.run.stored import new_work, stored
 from beam_pipeline.run.watching import Watch
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
@@ -196,8 +195,8 @@ class _Repair:
             made = self._make_side_files(plan, damage, infos)
             if not lists_rejects:
                 rejects += stored(self._again(plan), "lost")
-                text = rejects_text(rejects)
-                files.write_bytes(files.join(self._work, REJECTED), text)
+                path = files.join(self._work, REJECTED)
+                write_rejects(path, sort_rejects(rejects))
                 made.append(REJECTED)
             return self._replace(plan, damage, made)
 
@@ -286,7 +285,7 @@ class _Repair:
         work, made = self._work, []
         entries = list(self._metadata.shards())
         if damage.schema:
-            text = schema_text(self._metadata.features)
+            text = schema_text(self._metadata.features, self._metadata.classes)
             files.write_bytes(files.join(work, SCHEMA), text)
             made.append(SCHEMA)
         if damage.manifest:
@@ -327,7 +326,7 @@ def _other_rejects(text: bytes, by_header: Sequence[Reject], has_late: bool) -> 
 
     Of those that fail while they are recorded, it is only known that there are some.
     """
-    planned = Counter(rejects_text(by_header).splitlines(keepends=True))
+    planned = Counter(map(reject_line, by_header))
     late = Counter(text.splitlines(keepends=True))
     late.subtract(planned)
     return (
@@ -345,9 +344,8 @@ def _is_reject(line: bytes) -> bool:
 
 
 def _store_work(some: Iterable[ShardWork], folder: str) -> None:
-    """Stores shards as the phase of the plan does."""
-    path = files.join(folder, "work")
-    os.makedirs(path)
-    with open(files.join(path, "some"), "wb") as file:
-        for work in some:
-            pickle.dump(work, file, pickle.HIGHEST_PROTOCOL)
+    """Stores shards as the plan of a run does."""
+    files.make_folder(folder)
+    work = new_work(folder)
+    work.extend(some)
+    work.keep()

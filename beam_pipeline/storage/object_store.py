@@ -15,11 +15,9 @@ are unsigned, which public buckets allow. ``AWS_ENDPOINT_URL``, ``GOOGLE_BASE_UR
 
 from __future__ import annotations
 
-import errno
 import functools
 import io
 import os
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,6 +27,7 @@ from typing import Any
 
 from beam_pipeline.errors import InputError, StoreError
 from beam_pipeline.storage.credentials import gcs_access, s3_access
+from beam_pipeline.storage.store_errors import explain
 
 SCHEMES = ("gs", "s3")
 
@@ -38,31 +37,19 @@ FIRST_BYTES = 64 << 10
 MOST_BYTES = 4 << 20
 REQUESTS_AT_ONCE = 32
 
-_RETRIES = {
-    "max_retries": 8,
+_RETRIES: dict[str, Any] = {
+    "max_retries": 10,
+    # Each pause is drawn from 0.2 s up to `base` times the one before, so that they
+    # last some half a minute together.
     "backoff": {
         "init_backoff": timedelta(milliseconds=200),
         "max_backoff": timedelta(seconds=10),
-        "base": 2,
+        "base": 3,
     },
     "retry_timeout": timedelta(minutes=3),
 }
 
-# For errors: the owner of a scheme's buckets, the variables that select another server,
-# and the sources of credentials.
-_OWNERS = {"s3": "Amazon", "gs": "Google"}
-_ENDPOINTS = {
-    "s3": ("AWS_ENDPOINT_URL",),
-    "gs": ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST"),
-}
-_CREDENTIALS = {
-    "s3": "AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, "
-    "~/.aws/credentials, a web identity and the role of the machine",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS, gcloud's default credentials and the "
-    "service account of the machine",
-}
-_LISTING_REFUSED = re.compile(r"list request.* status code: 40[13]")
-_MESSAGE = re.compile(r'message: "([^"]+)"')
+_CUT_ANSWER = "list response body"
 _NO_KEY = "audio-tfrecords/no-such-folder"
 
 # The process that started the client, whose threads do not survive a fork.
@@ -123,38 +110,8 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except (exceptions.BaseError, FileNotFoundError) as error:
-        raise _explain(path, error) from error
-
-
-def _explain(path: str, error: Exception) -> Exception:
-    """Returns the error to raise instead of the client's ``error``."""
-    from obstore import exceptions
-
-    text = str(error)
-    first = text.partition("\n")[0]
-    scheme, _, rest = path.partition("://")
-    bucket = rest.partition("/")[0]
-    if "<Code>NoSuchBucket</Code>" in text:
-        return InputError(
-            f"{path}: there is no bucket {bucket!r}. Check its name. If the store is "
-            f"not {_OWNERS[scheme]}'s, set {' or '.join(_ENDPOINTS[scheme])} to its "
-            "address."
-        )
-    if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(errno.ENOENT, "there is no such object", path)
-    refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError
-    if isinstance(error, refusals) or _LISTING_REFUSED.search(first):
-        unsigned = _split(path)[0].config.get("skip_signature")
-        found = "none were found" if unsigned else "those found are not sufficient"
-        return StoreError(
-            path,
-            f"the store refuses access to the bucket {bucket!r}, or to this part of it",
-            f"Credentials are looked for in {_CREDENTIALS[scheme]}: {found}. They must "
-            "allow listing, reading and, for an output, writing (without the right to "
-            "list, the store also refuses access to missing objects).",
-        )
-    message = _MESSAGE.search(text)
-    return StoreError(path, first + (f" ({message[1]})" if message else ""))
+        unsigned = bool(_split(path)[0].config.get("skip_signature"))
+        raise explain(path, error, unsigned) from error
 
 
 @functools.lru_cache(maxsize=64)
@@ -360,25 +317,40 @@ def list_files(folder: str) -> Iterator[str]:
     StoreError
         The store does not list in sorted order, as S3's directory buckets do not.
     """
-    import obstore
-
     store, key = _split(folder.rstrip("/") + "/")
     previous = ""
     with _explained(folder):
-        for chunk in obstore.list(store, prefix=key or None):
-            for entry in chunk:
-                name = entry["path"][len(key) :]
-                if name < previous:
-                    if entry["size"] == 0 and f"{name}/" >= previous:
-                        continue  # a folder marker, without its final "/"
-                    raise StoreError(
-                        folder,
-                        f"the store lists {name!r} after {previous!r}, but a folder "
-                        "can be read only from a store that lists in sorted order",
-                        "Give a .txt list of paths instead of the folder.",
-                    )
-                previous = name
-                yield name
+        for entry in _entries(store, key):
+            name = entry["path"][len(key) :]
+            if name < previous:
+                if entry["size"] == 0 and f"{name}/" >= previous:
+                    continue  # a folder marker, without its final "/"
+                raise StoreError(
+                    folder,
+                    f"the store lists {name!r} after {previous!r}, but a folder "
+                    "can be read only from a store that lists in sorted order",
+                    "Give a .txt list of paths instead of the folder.",
+                )
+            previous = name
+            yield name
+
+
+def _entries(store: Any, key: str) -> Iterator[Any]:
+    """Yields what a store lists; the client does not ask again after a cut answer."""
+    import obstore
+    from obstore.exceptions import GenericError
+
+    last: str | None = None
+    for left in reversed(range(_RETRIES["max_retries"] + 1)):
+        try:
+            for chunk in obstore.list(store, prefix=key or None, offset=last):
+                for entry in chunk:
+                    last = entry["path"]
+                    yield entry
+            return
+        except GenericError as error:
+            if not left or _CUT_ANSWER not in str(error):
+                raise
 
 
 def delete(paths: Sequence[str]) -> None:

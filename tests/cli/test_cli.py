@@ -93,6 +93,42 @@ def test_show_prints_and_draws(
     assert_names(capsys.readouterr().err, "train", "records")
 
 
+def test_show_chooses_by_clip_and_condition(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown(*flags: str) -> list[str]:
+        capsys.readouterr()
+        assert main(["show", str(recorded), "-n", "2", *flags]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [line for line in lines if "filepath" in line or "win_start" in line]
+
+    path = "  filepath       'dog/dog_3.wav'"
+    starts = [f"  win_start_idx  {start}" for start in (0, 1000, 1500)]
+    assert shown("--clip", "dog/dog_3.wav") == [path, starts[0], path, starts[1]]
+    later = ("--clip", "dog/dog_3.wav", "--where", "start_s > 0.15 and class == 'dog'")
+    assert shown(*later) == [path, starts[2], path, "  win_start_idx  2000"]
+    for flags, names in (
+        (["--clip", "dog/dog.wav"], ["dog/dog.wav"]),
+        (["--where", "start_s > 10"], ["records", "no such example"]),
+        (["--where", "starts > 10"], ["starts", "start_s"]),
+    ):
+        assert main(["show", str(recorded), *flags]) == 2
+        assert_names(capsys.readouterr().err, *names)
+
+
+def test_show_begins_with_the_split_for_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in", clips=2)
+    for splits, wanted in (("dev=1,train=1", "train"), ("a=.3,b=.7", "b")):
+        out = str(tmp_path / wanted)
+        io = ["--input", str(tmp_path / "in"), "--output", out, "--win-len", "500"]
+        assert main(["record", *io, "--splits", splits]) == 0
+        capsys.readouterr()
+        assert main(["show", out, "-n", "1"]) == 0
+        assert capsys.readouterr().out.startswith(f"example 0 of {wanted}\n")
+
+
 def test_verify_finds_a_changed_byte_a_missing_and_a_foreign_shard(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,7 +27,7 @@ from beam_pipeline.dataset.metadata import (
     to_text,
     writer_versions,
 )
-from beam_pipeline.dataset.rejects import rejects_text
+from beam_pipeline.dataset.rejects import sort_rejects, write_rejects
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.encoding import ExampleEncoder
@@ -126,6 +126,16 @@ def test_metadata_come_back_from_their_text(changes):
     assert Metadata.parse(text, "here") == metadata
     assert Metadata.parse(text.decode(), "here") == metadata
     assert to_text(Metadata.parse(text, "here").to_json()) == text
+
+
+def test_a_notebook_shows_a_line():
+    metadata = some_metadata()
+    shown = repr(metadata)
+    assert len(shown) < 500
+    for split, entry in metadata.splits.items():
+        assert f"{split} {entry.examples:,}" in shown
+    assert f"{len(metadata.classes)} classes" in shown
+    assert all(f"{name} {s.dtype}" in shown for name, s in metadata.features.items())
 
 
 def test_the_text_is_for_people():
@@ -349,6 +359,33 @@ def test_the_schema_is_one_of_tensorflow_metadata():
         assert list(feature.annotation.comment) == [specs[feature.name].description]
 
 
+def test_classes_are_domains():
+    specs = features_of(Recipe(win_len=100))
+    text = schema_text(specs, ["cat", "dög", "owl"])
+    schema = text_format.Parse(text, schema_pb2.Schema())
+    features = {feature.name: feature for feature in schema.feature}
+    assert list(features["class"].string_domain.value) == ["cat", "dög", "owl"]
+    domain = features["target"].int_domain
+    assert (domain.min, domain.max, domain.is_categorical) == (0, 2, True)
+    for name in {*features} - {"class", "target"}:
+        assert features[name].WhichOneof("domain_info") is None
+
+
+def test_several_classes_are_a_domain():
+    spec = FeatureSpec("labels", "int64", (3,), "int64_list")
+    text = schema_text({"labels": spec}, ["cat", "dög", "owl"])
+    (feature,) = text_format.Parse(text, schema_pb2.Schema()).feature
+    domain = feature.int_domain
+    assert (domain.min, domain.max, domain.is_categorical) == (0, 1, True)
+
+
+def test_a_number_to_predict_is_no_class():
+    spec = FeatureSpec("target", "float32", (), "float_list")
+    text = schema_text({"target": spec}, ["cat", "owl"])
+    (feature,) = text_format.Parse(text, schema_pb2.Schema()).feature
+    assert feature.WhichOneof("domain_info") is None
+
+
 def test_tfx_bsl_decodes_records_by_the_schema():
     from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
@@ -368,7 +405,8 @@ def test_tfx_bsl_decodes_records_by_the_schema():
         "fs": RATE,
     }
     records = ExampleEncoder(specs.values()).encode(2, columns)
-    schema = text_format.Parse(schema_text(specs), schema_pb2.Schema())
+    text = schema_text(specs, ["cat", "dög"])
+    schema = text_format.Parse(text, schema_pb2.Schema())
     decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString())
     batch = decoder.DecodeBatch(records)
     assert set(batch.schema.names) == set(specs)
@@ -516,11 +554,18 @@ def test_the_same_clips_are_the_same_manifest(tmp_path):
 # rejected.jsonl
 
 
-def test_rejects_are_one_line_each_by_row():
+def rejects_text(tmp_path, rejects):
+    path = tmp_path / "rejected.jsonl"
+    write_rejects(str(path), sort_rejects(rejects))
+    assert list(tmp_path.iterdir()) == [path]
+    return path.read_bytes()
+
+
+def test_rejects_are_one_line_each_by_row(tmp_path):
     first = Reject(2, "dög/2.wav", "probe", "EmptyAudio", "holds no frames")
     late = Reject(9, "a.wav", "decode", "UnreadableAudio", "x", "a", "s-1", "train", 3)
     later = late._replace(shard="s-2")
-    lines = rejects_text([later, late, first]).decode().splitlines()
+    lines = rejects_text(tmp_path, [later, late, first]).decode().splitlines()
     assert lines[0] == (
         '{"path": "dög/2.wav", "stage": "probe", "error": "EmptyAudio", '
         '"reason": "holds no frames"}'
@@ -530,16 +575,16 @@ def test_rejects_are_one_line_each_by_row():
         "a.wav",
         "a.wav",
     ]
-    assert (
-        rejects_text([first, later, late]) == "".join(f"{s}\n" for s in lines).encode()
-    )
+    again = rejects_text(tmp_path, [first, later, late])
+    assert again == "".join(f"{s}\n" for s in lines).encode()
 
 
-def test_no_rejects_are_no_lines():
-    assert rejects_text([]) == b""
+def test_no_rejects_are_no_lines(tmp_path):
+    assert rejects_text(tmp_path, []) == b""
 
 
-def test_a_reason_of_two_lines_stays_on_one():
-    text = rejects_text([Reject(0, "a\nb", "transform", "X", "one\ntwo\u2028three")])
+def test_a_reason_of_two_lines_stays_on_one(tmp_path):
+    reject = Reject(0, "a\nb", "transform", "X", "one\ntwo\u2028three")
+    text = rejects_text(tmp_path, [reject])
     assert text.count(b"\n") == 1
     assert json.loads(text)["reason"] == "one\ntwo\u2028three"

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from beam_pipeline import record
+from beam_pipeline import open_records, record
 from beam_pipeline.api import plan
 from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata
@@ -140,6 +140,18 @@ def test_tables_that_cannot_be_read(tmp_path, name, text, facts):
         ([None, 1.5], "float32"),
         (["a", None], "string"),
         ([[1, 2], [3]], "string"),
+        (["0.1", "1234.567"], "float32"),
+        (["1234567.8"], "float64"),
+        ([1561965277.252, None], "float64"),
+        ([0.1 + 0.2], "float64"),
+        ([float(np.float32(0.1))], "float32"),
+        ([1e39, 1.5], "float64"),
+        ([2**24, 0.5], "float32"),
+        ([2**24 + 1, 0.5], "float64"),
+        ([2**24 + 1, 0.5, None], "float64"),
+        ([2**24 + 1, None], "string"),
+        ([2.0**25, 1], "float64"),
+        ([1561965277.252, "x"], "string"),
     ],
 )
 def test_types_of_columns(tmp_path, values, dtype):
@@ -283,6 +295,32 @@ def test_columns_travel_into_every_example(corpus):
         assert example["take"] == row["take"]
     assert metadata.classes == ("cat", "dog")
     assert metadata.features["loud"].dtype == "float32"
+
+
+@pytest.mark.runs
+def test_digits_stay(corpus):
+    times = [1561965277.252, 0.1, math.nan]
+    rows = [
+        {**row, "time": "" if time != time else time}
+        for row, time in zip(ROWS, times, strict=True)
+    ]
+    path = write_csv(corpus / "m.csv", rows)
+    metadata = record(path, corpus / "o", win_len=500, max_windows=1, order="listed")
+    assert metadata.features["time"].dtype == "float64"
+    found = [example["time"] for example in examples_of(corpus / "o")]
+    np.testing.assert_array_equal(found, times)
+    assert found[0].dtype == np.float64
+    (example,) = open_records(corpus / "o").where("time > 1561965277.2519")
+    assert example["time"] == times[0]
+
+
+def test_digits_of_one_table_stay(tmp_path):
+    for name, value in (("m", 0.5), ("n", 1561965277.252)):
+        rows = [{"path": "x.wav", "time": value}]
+        write_csv(tmp_path / f"{name}.csv", rows)
+    inputs = resolve_inputs([str(tmp_path / "m.csv"), str(tmp_path / "n.csv")])
+    recipe = Recipe(win_len=1, label_from="none")
+    assert [e.columns for e in survey(inputs, recipe)] == [(("time", "float64"),)] * 2
 
 
 @pytest.mark.runs
@@ -671,6 +709,13 @@ def test_a_split_column(corpus):
     assert {name: s.examples for name, s in metadata.splits.items()} == {
         "dev": 3, "train": 12
     }  # fmt: skip
+
+
+def test_numbers_of_folds(tmp_path):
+    rows = [{"path": f"{k}.wav", "fold": f} for k, f in enumerate(["1", "2.0", "x"])]
+    path = write_csv(tmp_path / "m.csv", rows)
+    found = rows_of(path, label_from="none", split_column="fold")
+    assert [row.split for row in found] == ["fold1", "fold2", "x"]
 
 
 @pytest.mark.runs

@@ -19,7 +19,11 @@ from hypothesis import strategies as st
 from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import Corpus, ExampleFormat
-from beam_pipeline.inputs.listing import ListingSummary, list_sources
+from beam_pipeline.inputs.listing import (
+    ROWS_PER_BLOCK,
+    ListingSummary,
+    list_sources,
+)
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline import placing, stages
@@ -29,7 +33,6 @@ from beam_pipeline.pipeline.stages import (
     FINISHED,
     LISTING,
     REJECTS,
-    ROWS_PER_BLOCK,
     ApplyTransforms,
     CutWindows,
     DecodeAudio,
@@ -38,7 +41,7 @@ from beam_pipeline.pipeline.stages import (
     ProbeAudio,
     SkipFinished,
 )
-from beam_pipeline.plan import corpus
+from beam_pipeline.plan import corpus, order
 from beam_pipeline.plan import segments as plan_segments
 from beam_pipeline.plan import shards as plan_shards
 from beam_pipeline.plan import summary as plan_summary
@@ -266,7 +269,7 @@ def test_shuffled_clips_are_indexed_as_by_one_process(count):
 @pytest.mark.runs
 @pytest.mark.parametrize("held", [1, 7, 8, 100])
 def test_buckets_are_whole_however_few_clips_wait(monkeypatch, held):
-    monkeypatch.setattr(placing, "CLIPS_HELD", held)
+    monkeypatch.setattr(order, "CLIPS_HELD", held)
     index(some_clips(50, ("eval", "train")), Recipe(win_len=100, seed=5))
 
 
@@ -274,7 +277,7 @@ def test_buckets_are_whole_however_few_clips_wait(monkeypatch, held):
 def test_clips_of_a_bucket_cross_the_shuffle_together(monkeypatch):
     clips = some_clips(60)
     recipe = Recipe(win_len=100, order="listed")  # all in one bucket
-    monkeypatch.setattr(placing, "CLIPS_HELD", 21)
+    monkeypatch.setattr(order, "CLIPS_HELD", 21)
 
     def build(blocks):
         keyed = blocks | beam.ParDo(placing.KeyByBucket(recipe.shards))

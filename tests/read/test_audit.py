@@ -247,7 +247,11 @@ def test_a_group_in_two_splits(tmp_path, planted):
     assert status(tmp_path / "o") == 0
     # By other columns of the manifest.
     assert status(tmp_path / "o", "--group-by", "speaker") == 4
-    assert counts(audit(tmp_path / "o", "day")) == {"group": (1, 0)}
+    by_day = audit(tmp_path / "o", "day")
+    assert counts(by_day) == {"group": (1, 0)}
+    assert "<Audit of 4 clips: " in repr(by_day)
+    assert "<Findings of group: 1, 1 across splits>" in repr(by_day)
+    assert "<Findings of audio: 0, 0 across splits>" in repr(by_day)
     (finding,) = audit(tmp_path / "o", group_by="day")
     assert finding.detail == "1"
     assert len(finding.clips) == 4

@@ -95,6 +95,15 @@ def test_what_listens_and_is_no_job_server_is_told(
             check_engine(["--runner=PortableRunner", f"--job_endpoint={endpoint}"])
 
 
+@pytest.mark.parametrize("module", ["", "apache_beam.runners.direct.direct_runner."])
+def test_a_runner_that_cannot_run_the_job(module: str) -> None:
+    name = "BundleBasedDirectRunner"
+    with raises(
+        OptionError, "options of Beam", f"--runner={name}", naming="`--runner`"
+    ):
+        check_engine([f"--runner={module}{name}"])
+
+
 def test_a_job_server_is_asked_which_options_it_takes(job_endpoint: str) -> None:
     args = ["--runner=PortableRunner", f"--job_endpoint={job_endpoint}"]
     check_engine([*args, "--parallelism=2", "--object_reuse=true"])

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import soundfile
 
 from beam_pipeline import record, record_examples, repair, verify
 from beam_pipeline.cli.main import main
@@ -41,6 +41,9 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_corpus(folder)
     write_sound(folder / "cat" / "short.wav", 100)
     write_sound(folder / "owl" / "loud.wav", 4000, seed=5)
+    samples, rate = soundfile.read(folder / "owl" / "loud.wav")
+    samples[1600] = 0.95
+    soundfile.write(folder / "owl" / "loud.wav", samples, rate)
     return folder
 
 
@@ -50,31 +53,12 @@ def recorded(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     record(
         str(sounds), str(folder), win_len=500, elements_per_file=12, max_rejected=2,
         splits="train=.5,test=.5", stratify=True, keep="energy(above_db=-10.9)",
-        fingerprint=True, features={"x": "tests.run.test_repair:refuse_one"},
+        fingerprint=True, features={"x": "tests.sounds:fail_on_loud"},
     )  # fmt: skip
     metadata = Metadata.load(folder)
     assert metadata.rejected == 2
     assert all(split.left_out for split in metadata.splits.values())
     return folder
-
-
-def refuse_one(windows: Any) -> Any:
-    """Fails on one window of loud.wav alone, by its first sample."""
-    if (abs(windows[:, 0] - ODD) < 1e-7).any():
-        raise ValueError("this one")
-    return windows
-
-
-# The sample 1500 of write_sound(4000 frames, seed=5), as 16-bit PCM holds it.
-ODD = 0.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _odd(sounds: Path) -> None:
-    import soundfile
-
-    global ODD
-    ODD = float(soundfile.read(sounds / "owl" / "loud.wav", dtype="float32")[0][1500])
 
 
 @pytest.fixture
@@ -251,12 +235,10 @@ def test_killed_at_any_moment(folder: Path, recorded: Path, sounds: Path) -> Non
         "    move(draft, target)\n"
         "files.move = dying\n"
         "from beam_pipeline import repair\n"
-        "from tests.run import test_repair\n"
-        "test_repair.ODD = float(sys.argv[3])\n"
         "repair(sys.argv[1], sys.argv[2])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, folder, sounds, str(ODD)],
+        [sys.executable, "-c", code, folder, sounds],
         cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONPATH": "."},
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL

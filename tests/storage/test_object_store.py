@@ -444,3 +444,22 @@ def test_job_files_hold_no_secret(bucket, tmp_path, monkeypatch):
         assert b"most-secret" not in files.read_bytes(f"{remote}/{name}")
     job = json.loads(files.read_bytes(f"{remote}/_work/job.json"))
     assert job["recipe"]["win_len"] == 500
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_list_whose_answer_is_cut_is_continued(bucket, proxy, scheme):
+    names = [f"{number:05}-{'x' * 100}" for number in range(30)]
+    for name in names:
+        object_store.write(f"{scheme}://{bucket}/in/{name}", b"")
+    proxy.cut = 3
+    assert list(object_store.list_files(f"{scheme}://{bucket}/in")) == names
+    assert proxy.cut == 0
+
+
+def test_a_list_that_is_always_cut(bucket, proxy, monkeypatch):
+    monkeypatch.setitem(object_store._RETRIES, "max_retries", 2)
+    for number in range(30):
+        object_store.write(f"s3://{bucket}/in/{number:05}-{'x' * 100}", b"")
+    proxy.cut = 99
+    with raises(StoreError, naming=f"s3://{bucket}/in"):
+        list(object_store.list_files(f"s3://{bucket}/in"))

@@ -1,0 +1,267 @@
+"""The plan of a job on this machine: the steps of :mod:`beam_pipeline.pipeline.graph`.
+
+::
+
+    inputs -> rows -> clips -> buckets, on disk --counts of all buckets--> layouts
+                                  |                                           |
+                                  +-> bucket 0 -> bucket 1 -> bucket 2 ... <--+
+                                          |
+                                       shard 0, shard 1, shard 2, ...
+
+Engines spread these steps over machines. Beam's in-memory runner would keep every clip
+in memory, and on this machine nothing needs that: clips go to disk, one bucket after
+the other comes back, and a shard is complete when the next one begins. What each step
+computes is in the functions of :mod:`beam_pipeline.plan`, which both have in common.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from itertools import chain, groupby
+from operator import itemgetter
+from tempfile import TemporaryDirectory
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from beam_pipeline.dataset.manifest import make_manifest_part
+from beam_pipeline.dataset.rejects import sort_rejects
+from beam_pipeline.dataset.work_folder import announce_plan, keeping_verdict
+from beam_pipeline.examples.format import ExampleFormat
+from beam_pipeline.inputs.event_files import EventTable
+from beam_pipeline.inputs.listing import Listing, ListingSummary
+from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.inputs.splits import add_tallies
+from beam_pipeline.pipeline.job import Job
+from beam_pipeline.plan.batch import Batch
+from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.corpus import describe_clips, format_of, merge_corpora
+from beam_pipeline.plan.order import (
+    BucketBatches,
+    BucketKey,
+    PlacedClips,
+    count_bucket,
+    place_bucket,
+)
+from beam_pipeline.plan.prober import BlockProber
+from beam_pipeline.plan.segments import ShardWork, cut_shards, make_task
+from beam_pipeline.plan.shards import ShardLayout, lay_out
+from beam_pipeline.plan.stratify import (
+    assign_splits,
+    choose_split_salt,
+    stratifies,
+    tally_clips,
+)
+from beam_pipeline.plan.summary import (
+    BucketTally,
+    PlanSummary,
+    merge_tallies,
+    summarise,
+    tally_bucket,
+)
+from beam_pipeline.run.stored import ElementFile, new_work, phase_folder
+from beam_pipeline.storage.spilled import SortedValues
+
+_T = TypeVar("_T")
+
+# Number of sums that wait to be added up.
+MERGED_AT_ONCE = 64
+
+
+class Merged(Generic[_T]):
+    """The sum of many values, some of them at a time."""
+
+    def __init__(self, merge: Callable[[list[_T]], _T]):
+        self._merge = merge
+        self._waiting: list[_T] = []
+
+    def add(self, value: _T) -> None:
+        self._waiting.append(value)
+        if len(self._waiting) == MERGED_AT_ONCE:
+            self._waiting = [self._merge(self._waiting)]
+
+    def total(self) -> _T:
+        return self._merge(self._waiting)
+
+
+class Buckets:
+    """Clips by bucket, on disk, and the number of examples of each bucket."""
+
+    def __init__(self, job: Job, path: str):
+        self.counts = Counter[BucketKey]()
+        self._shards = job.recipe.shards
+        self._batches = BucketBatches(self._shards)
+        self._kept = SortedValues[tuple[BucketKey, Sequence[Clip]]](
+            itemgetter(0), path=path
+        )
+
+    def add(self, clips: Sequence[Clip]) -> None:
+        self._keep(self._batches.add(clips))
+
+    def _keep(self, batches: Iterable[tuple[BucketKey, Sequence[Clip]]]) -> None:
+        for key, clips in batches:
+            self.counts.update(dict([count_bucket(key, clips)]))
+            self._kept.extend([(key, clips)])
+
+    def complete(self) -> Buckets:
+        """Keeps what still waits for more clips of its bucket."""
+        self._keep(self._batches.flush())
+        return self
+
+    def batches(self) -> Iterator[Sequence[Clip]]:
+        """Yields all clips, bucket by bucket."""
+        return (clips for _, clips in self._kept)
+
+    def placed(self) -> Iterator[PlacedClips]:
+        """Yields the clips of each bucket in order, split by split."""
+        before = Counter[str]()
+        for key, batches in groupby(self._kept, key=itemgetter(0)):
+            parts = (clips for _, clips in batches)
+            yield place_bucket(key, parts, before[key[0]], self._shards)
+            before[key[0]] += self.counts[key]
+
+    def close(self) -> None:
+        self._kept.close()
+
+
+class Found(NamedTuple):
+    """The clips; see :class:`beam_pipeline.pipeline.outputs.Found`."""
+
+    listing: ListingSummary
+    buckets: Buckets
+    example_format: ExampleFormat | None
+    salt: int | None
+
+
+def find_clips(
+    job: Job, scratch: str, rejects: SortedValues[Reject] | ElementFile
+) -> Found:
+    """Lists the inputs, reads the headers, and decides the split of each clip.
+
+    It adds to the rejects, and keeps clips in files in the folder ``scratch``.
+    """
+    recipe = job.recipe
+    listing = Listing(job.inputs, recipe)
+    buckets = Buckets(job, os.path.join(scratch, "clips.db"))
+    corpus, tally = Merged(merge_corpora), Merged[Any](add_tallies)
+    with closing(BlockProber(job.inputs, recipe)) as prober:
+        for rows in list_rows(listing, job, scratch):
+            clips, bad = prober.probe(rows, listing.summary().alike)
+            rejects.extend(bad)
+            corpus.add(describe_clips(clips, recipe.labels, recipe.events))
+            if stratifies(recipe.splits):
+                tally.add(tally_clips(clips, recipe.splits, recipe.shards.seed))
+            buckets.add(clips)
+    buckets.complete()
+    salt = recipe.splits.salt
+    if stratifies(recipe.splits):
+        salt = choose_split_salt(tally.total(), recipe.splits)
+        with closing(buckets) as without_splits:
+            buckets = Buckets(job, os.path.join(scratch, "split-clips.db"))
+            for batch in without_splits.batches():
+                buckets.add(assign_splits(batch, salt, recipe))
+        buckets.complete()
+    with keeping_verdict(job.work_folder):
+        columns = job.inputs[0].columns
+        found = format_of(corpus.total(), recipe, listing.summary(), columns)
+    return Found(listing.summary(), buckets, found, salt)
+
+
+def list_rows(
+    listing: Listing, job: Job, scratch: str
+) -> Iterable[Sequence[SourceRow]]:
+    """Returns the blocks of a listing.
+
+    With a table of events, only the whole listing shows which names are not unique. So
+    the rows go to disk until it is complete.
+    """
+    if EventTable.of(job.recipe.events) is None:
+        return listing.blocks()
+    path = os.path.join(scratch, "rows.db")
+    blocks = map(Batch[SourceRow], listing.blocks())
+    return SortedValues(lambda rows: (rows[0].row,), blocks, path)
+
+
+def lay_out_shards(found: Found, job: Job) -> Mapping[str, ShardLayout]:
+    """Returns how each split is cut into shards."""
+    recipe = job.recipe
+    return lay_out(
+        None,
+        found.buckets.counts,
+        found.example_format,
+        recipe.shards,
+        recipe.augmentation.copies,
+    )
+
+
+def plan_shards(
+    placed: Iterable[PlacedClips],
+    layouts: Mapping[str, ShardLayout],
+    example_format: ExampleFormat | None,
+    job: Job,
+) -> Iterator[ShardWork]:
+    """Yields the work of each shard.
+
+    The clips are in order, so the segments of a shard follow each other.
+    """
+    if example_format is None:
+        return  # there are no clips
+    cut = chain.from_iterable(cut_shards(p, layouts, job.recipe) for p in placed)
+    for name, parts in groupby(cut, key=itemgetter(0)):
+        some = (part for _, part in parts)
+        yield make_task((name, some), example_format, job.recipe.sha256())
+
+
+def sum_up(
+    tally: BucketTally, found: Found, layouts: Mapping[str, ShardLayout], job: Job
+) -> PlanSummary:
+    """Sums the plan up: for the user, and for the end of the job."""
+    summary = summarise(
+        None,
+        found.listing,
+        found.example_format,
+        layouts,
+        [tally],
+        found.salt,
+        job.recipe.splits.hashed_shares(),
+    )
+    return announce_plan(summary, job.work_folder)
+
+
+def plan_phase(job: Job, folder: str) -> PlanSummary:
+    """Makes the plan, and stores it for the other phases."""
+    with ExitStack() as stack:
+        rejects = stack.enter_context(closing(ElementFile(folder, "rejects")))
+        manifest = stack.enter_context(closing(ElementFile(folder, "manifest")))
+        scratch = stack.enter_context(TemporaryDirectory(dir=folder))
+        found = find_clips(job, scratch, rejects)
+        stack.enter_context(closing(found.buckets))
+        layouts = lay_out_shards(found, job)
+        tallies = Merged(merge_tallies)
+
+        def noted() -> Iterator[PlacedClips]:
+            for placed in found.buckets.placed():
+                tally = tally_bucket(placed, layouts, found.example_format, job.recipe)
+                tallies.add(tally)
+                manifest.extend([make_manifest_part(placed, layouts, job.recipe)])
+                yield placed
+
+        work = new_work(folder)
+        work.extend(plan_shards(noted(), layouts, found.example_format, job))
+        work.keep()
+        return sum_up(tallies.total(), found, layouts, job)
+
+
+def plan_local(job: Job) -> tuple[PlanSummary, Sequence[Reject]]:
+    """Returns the plan and the rejects by header; writes only into the work folder."""
+    with phase_folder(job) as folder, TemporaryDirectory(dir=folder) as scratch:
+        rejects = sort_rejects([])
+        found = find_clips(job, scratch, rejects)
+        with closing(found.buckets) as buckets:
+            layouts = lay_out_shards(found, job)
+            tallies = Merged(merge_tallies)
+            for placed in buckets.placed():
+                tally = tally_bucket(placed, layouts, found.example_format, job.recipe)
+                tallies.add(tally)
+        return sum_up(tallies.total(), found, layouts, job), rejects

@@ -1,0 +1,78 @@
+"""Elements that one phase of a run on this machine stores for the next one."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pickle
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from beam_pipeline.dataset.work_folder import PHASES
+from beam_pipeline.pipeline.job import Job
+from beam_pipeline.plan.segments import ShardWork
+from beam_pipeline.storage import files
+from beam_pipeline.storage.spilled import SortedValues
+
+WORK = "work.db"
+
+
+@contextmanager
+def phase_folder(job: Job) -> Iterator[str]:
+    """An empty folder on this machine, for elements that later phases read."""
+    if not files.is_local(job.work_folder):
+        with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as folder:
+            yield folder
+        return
+    folder = files.join(job.work_folder, PHASES)
+    # An interrupted run may have left files here. Finished shards are elsewhere.
+    files.delete_below(folder)
+    files.make_folder(folder)
+    yield folder
+
+
+class ElementFile:
+    """A new file of elements in a phase's folder, under a name."""
+
+    def __init__(self, folder: str, name: str):
+        folder = os.path.join(folder, name)
+        os.makedirs(folder, exist_ok=True)
+        self._path = os.path.join(folder, uuid.uuid4().hex)
+        self._file = open(self._path, "wb")  # noqa: SIM115
+
+    def extend(self, elements: Sequence[Any]) -> None:
+        with files.writing(self._path):
+            for element in elements:
+                pickle.dump(element, self._file, pickle.HIGHEST_PROTOCOL)
+
+    def close(self) -> None:
+        with files.writing(self._path):
+            self._file.close()
+
+
+def stored(folder: str, name: str) -> Iterator[Any]:
+    """The elements that earlier phases have stored under a name."""
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), name, "*"))):
+        with open(path, "rb") as file:
+            while file.peek(1):
+                yield pickle.load(file)
+
+
+def new_work(folder: str) -> SortedValues[ShardWork]:
+    """The work of a plan in a phase's folder, by the numbers of shards.
+
+    Other phases can read what it keeps.
+    """
+    return SortedValues(_number_and_split, path=os.path.join(folder, WORK))
+
+
+def stored_work(writer: int, folder: str, writers: int) -> Iterator[ShardWork]:
+    """The shards of the stored plan that one of the writers writes."""
+    return new_work(folder).every(writers, writer)
+
+
+def _number_and_split(work: ShardWork) -> tuple[int, str]:
+    return work.task.shard.number, work.task.shard.split

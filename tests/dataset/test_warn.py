@@ -1,0 +1,111 @@
+"""Warnings about data sets that are as asked for, but probably not as meant."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from beam_pipeline import record
+from beam_pipeline.api import plan
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import DataSetWarning
+
+
+def write_clips(folder: Path, rates=(8000, 8000, 8000)) -> Path:
+    """Writes a clip of 100 frames for each rate, each of its own class."""
+    for k, rate in enumerate(rates):
+        (folder / f"class{k}").mkdir(parents=True)
+        sound = np.full(100, k / 10, np.float32)
+        soundfile.write(folder / f"class{k}" / f"{k}.wav", sound, rate)
+    return folder
+
+
+def warned_of(folder, call=record, **options) -> list[str]:
+    args = (folder / "in",) if call is plan else (folder / "in", folder / "out")
+    with pytest.warns(DataSetWarning) as caught:
+        call(*args, win_len=10, **options)
+    assert {warning.filename for warning in caught} == {__file__}
+    return [str(warning.message) for warning in caught]
+
+
+def test_mixed_rates(tmp_path):
+    write_clips(tmp_path / "in", (8000, 8001, 16000))
+    wanted = [
+        "clips have 3 sample rates (8,000, 8,001, 16,000 Hz), so windows of one length "
+        "last differently long. Give `sample_rate`"
+    ]
+    assert warned_of(tmp_path, plan) == wanted
+    assert warned_of(tmp_path) == wanted
+    # The data set is complete: the same call says the same.
+    assert warned_of(tmp_path) == wanted
+
+
+def test_many_rates(tmp_path):
+    write_clips(tmp_path / "in", range(8000, 8006))
+    (warning,) = warned_of(tmp_path)
+    assert "6 sample rates (8,000, 8,001, 8,002, 8,003, 8,004 and 1 more Hz)" in warning
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rates", [(8000, 8000), (8000, 16000)])
+def test_one_rate(tmp_path, rates):
+    write_clips(tmp_path / "in", rates)
+    options = {"sample_rate": 8000} if rates[0] != rates[1] else {}
+    plan(tmp_path / "in", win_len=10, **options)
+    record(tmp_path / "in", tmp_path / "out", win_len=10, **options)
+
+
+@pytest.mark.parametrize(("asked", "warns"), [(29, False), (30, False), (31, True)])
+@pytest.mark.parametrize("call", [plan, record])
+def test_too_few_examples(tmp_path, call, asked, warns):
+    write_clips(tmp_path / "in")
+    wanted = ["split records has 30 examples, but `num_elems` asks for 31"]
+    if warns:
+        assert warned_of(tmp_path, call, num_elems=asked) == wanted
+        return
+    args = (tmp_path / "in",) if call is plan else (tmp_path / "in", tmp_path / "out")
+    call(*args, win_len=10, num_elems=asked)
+
+
+@pytest.mark.parametrize("call", [plan, record])
+def test_splits(tmp_path, call):
+    write_clips(tmp_path / "in")
+    warnings = warned_of(tmp_path, call, splits={"train": 0.999, "test": 0.001})
+    assert warnings == [
+        "split test has no clip at all: there are too few files or groups for its "
+        "share. Give `stratify`, or another `seed`"
+    ]
+
+
+@pytest.mark.parametrize("call", [plan, record])
+def test_classes(tmp_path, call):
+    write_clips(tmp_path / "in")
+    table = [
+        {"path": str(path), "class": path.parent.name, "part": part}
+        for path, part in zip(
+            sorted((tmp_path / "in").rglob("*.wav")), "aab", strict=True
+        )
+    ]
+    args = (table,) if call is plan else (table, tmp_path / "out")
+    options = {"label_from": "class", "split_column": "part", "win_len": 10}
+    with pytest.warns(DataSetWarning) as caught:
+        call(*args, **options)
+    assert [str(warning.message) for warning in caught] == [
+        "split a has no example of class2",
+        "split b has no example of class0, class1",
+    ]
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    write_clips(tmp_path / "in", (8000, 16000))
+    io = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert main(["record", *io, "--win-len", "10", "--num-elems", "31"]) == 0
+    assert [
+        line for line in capsys.readouterr().err.splitlines() if "warning" in line
+    ] == [
+        "audio-tfrecords: warning: split records has 20 examples, but --num-elems asks "
+        "for 31",
+        "audio-tfrecords: warning: clips have 2 sample rates (8,000, 16,000 Hz), so "
+        "windows of one length last differently long. Give --sample-rate",
+    ]

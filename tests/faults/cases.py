@@ -1,0 +1,411 @@
+"""The faults. Each function tries one, and returns what happened in a few words.
+
+It fails with an AssertionError if an example is lost, doubled or altered, if a run
+hangs, or if an error does not name what the user needs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from beam_pipeline.storage import files, object_store
+from tests import loopback
+from tests.faults.world import RATE, Run, World, digest, digests, small_disk
+
+CASES: dict[str, Callable[[World], str]] = {}
+
+
+def case(title: str) -> Callable[[Callable[[World], str]], Callable[[World], str]]:
+    """Adds a function to the faults under a title."""
+
+    def add(function: Callable[[World], str]) -> Callable[[World], str]:
+        function.__doc__ = function.__doc__ or title
+        CASES[title] = function
+        return function
+
+    return add
+
+
+# Processes
+
+
+def _kill_and_continue(world: World, strike: Callable[[Run], None]) -> str:
+    """Strikes a run up to three times, then gives its command until it is done."""
+    wanted = world.reference()
+    ended = "ended before"
+    for _ in range(world.random.randint(1, 3)):
+        run = world.start()
+        world.some_moment()
+        if run.is_alive():
+            strike(run)
+            ended = "continued"
+        status, said = run.end()
+        if status == 0:
+            break
+    status, said = world.run()
+    assert status == 0, said
+    world.check(wanted)
+    return ended
+
+
+@case("SIGKILL of the run")
+def killed_run(world: World) -> str:
+    return _kill_and_continue(world, lambda run: os.kill(run.pid, signal.SIGKILL))
+
+
+@case("SIGKILL of a worker")
+def killed_worker(world: World) -> str:
+    world.workers = 2
+
+    def strike(run: Run) -> None:
+        if children := run.children():
+            with suppress(ProcessLookupError):
+                os.kill(world.random.choice(children), signal.SIGKILL)
+
+    return _kill_and_continue(world, strike)
+
+
+@case("SIGKILL of all processes at once")
+def killed_group(world: World) -> str:
+    return _kill_and_continue(world, lambda run: os.killpg(run.pid, signal.SIGKILL))
+
+
+@case("SIGTERM, or Ctrl-C")
+def interrupted(world: World) -> str:
+    number = world.random.choice((signal.SIGTERM, signal.SIGINT))
+    return _kill_and_continue(world, lambda run: os.killpg(run.pid, number))
+
+
+# Disks
+
+
+def _on_a_disk(world: World, folder: Path, at_most: float, names: str) -> str:
+    """Fills a disk at ``folder``, makes room, and continues."""
+    wanted = world.reference()
+    size = max(1 << 14, int(world.random.uniform(0, at_most) * 2**20))
+    with small_disk(folder, size) as remount:
+        status, said = world.run()
+        if status:
+            assert status == 2, said
+            assert names in said, said
+            assert "disk is full" in said, said
+        remount("size=200m")
+        again, said = world.run()
+        assert again == 0, said
+        world.check(wanted)
+    return "named and continued" if status else "had room"
+
+
+@case("a full disk under the output")
+def full_output(world: World) -> str:
+    return _on_a_disk(world, world.output, 4.0, str(world.output))
+
+
+@case("a full disk under the temporary folder")
+def full_temporary(world: World) -> str:
+    return _on_a_disk(world, world.temporary, 0.5, str(world.temporary))
+
+
+@case("an output that becomes read-only")
+def read_only(world: World) -> str:
+    wanted = world.reference()
+    with small_disk(world.output, 1 << 28) as remount:
+        run = world.start()
+        world.some_moment()
+        early = "ended before"
+        if run.is_alive():
+            try:
+                remount("ro")
+                early = "named and continued"
+            except OSError:
+                pass
+            except Exception:  # busy: a file is open for writing
+                early = "was busy"
+        status, said = run.end()
+        remount("rw")
+        if status:
+            assert str(world.output) in said, said
+        again, said = world.run()
+        assert again == 0, said
+        world.check(wanted)
+    return early if status or early == "was busy" else "ended before"
+
+
+@case("a work folder that is deleted")
+def deleted_work(world: World) -> str:
+    wanted = world.reference()
+    run = world.start()
+    world.some_moment()
+    shutil.rmtree(world.output / "_work", ignore_errors=True)
+    status, said = run.end()
+    assert status == 0 or str(world.output) in said, said
+    again, said = world.run()
+    if again:  # shards of whatever run: the user has to say that they may go
+        assert again == 2, said
+        assert "--overwrite" in said, said
+        again, said = world.run("--overwrite")
+    assert again == 0, said
+    world.check(wanted)
+    return "named" if status else "not needed"
+
+
+# Inputs
+
+
+def _with_changed_input(world: World, change: Callable[[Path], None]) -> str:
+    """Changes a sound during a run, restores it, and gives the command again."""
+    wanted = world.reference()
+    path = world.random.choice(sorted(world.sounds.rglob("*.*")))
+    kept = world.root / "kept"
+    shutil.copy2(path, kept)
+    run = world.start()
+    world.some_moment()
+    change(path)
+    status, said = run.end()
+    found = digests(world.output)
+    happened = "read before"
+    if status:
+        assert status == 3, said
+        assert path.name in said, said
+        happened = "named"
+    elif found != wanted:
+        happened = "read after"
+        other = world.root / "after"
+        status, said = world.run(output=other)
+        assert status == 0, said
+        assert found == digests(other), "a sound was recorded in part"
+    if path.is_dir():
+        path.rmdir()
+    os.replace(kept, path)
+    # A finished data set of other sounds is not replaced without a word.
+    again, said = world.run(*["--overwrite"] * (happened != "named"))
+    assert again == 0, said
+    world.check(wanted)
+    return happened
+
+
+@case("a sound that disappears during the run")
+def missing_sound(world: World) -> str:
+    return _with_changed_input(world, Path.unlink)
+
+
+@case("a sound that another one replaces")
+def replaced_sound(world: World) -> str:
+    def change(path: Path) -> None:
+        draft = path.with_name(f".draft{path.suffix}")
+        frames = soundfile.info(path).frames
+        soundfile.write(draft, np.zeros(frames, np.float32), RATE)
+        os.replace(draft, path)
+
+    return _with_changed_input(world, change)
+
+
+@case("a sound that is rewritten in place")
+def rewritten_sound(world: World) -> str:
+    def change(path: Path) -> None:
+        frames = soundfile.info(path).frames
+        soundfile.write(path, np.zeros(frames, np.float32), RATE)
+
+    return _with_changed_input(world, change)
+
+
+@case("a sound that grows")
+def growing_sound(world: World) -> str:
+    def change(path: Path) -> None:
+        with open(path, "ab") as file:
+            file.write(bytes(10_000))
+
+    return _with_changed_input(world, change)
+
+
+@case("a sound that becomes a folder")
+def folder_for_a_sound(world: World) -> str:
+    def change(path: Path) -> None:
+        path.unlink()
+        path.mkdir()
+
+    return _with_changed_input(world, change)
+
+
+@case("pipes, devices, sockets, folders, link loops and dead links as sounds")
+def odd_files(world: World) -> str:
+    wanted = world.reference()
+    folder = world.sounds / "a"
+    os.mkfifo(folder / "pipe.wav")
+    os.symlink("loop.wav", folder / "loop.wav")
+    os.symlink("nowhere.wav", folder / "dead.wav")
+    os.symlink("..", folder / "up")
+    (folder / "folder.wav").mkdir()
+    (folder / "empty.wav").touch()
+    os.symlink("/dev/zero", folder / "device.wav")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(folder / "socket.wav"))
+        status, said = world.run()
+        assert status == 3, said
+        again, said = world.run("--max-rejected=50%")
+    assert again == 0, said
+    rejected = (world.output / "rejected.jsonl").read_text()
+    for name in ("pipe", "loop", "dead", "empty", "device", "socket"):
+        assert f"{name}.wav" in rejected, rejected
+    _check_same_examples(world, wanted, "--max-rejected=50%")
+    return "named, and the rest recorded"
+
+
+@case("odd names of sounds")
+def odd_names(world: World) -> str:
+    names = [
+        "new\nline", "tab\t", "quote'\"", "-dash", "*[a]?", "ünï", "音", "\u202eright",
+        "%s{0}", "a" * 250, " space ", "$HOME", "`id`", ";ls", "..x", "\x1b[31m",
+    ]  # fmt: skip
+    folder = world.sounds / "a"
+    for number, name in enumerate(names):
+        samples = np.full(RATE, number / 100, np.float32)
+        soundfile.write(folder / f"{name[:200]}.wav", samples, RATE)
+    bad = os.fsencode(folder) + b"/\xff.wav"
+    shutil.copy(folder / "0.wav", bad)
+    status, said = world.run()
+    assert status == 3, said
+    assert "\\xff.wav" in said, said
+    os.remove(bad)
+    wanted = world.reference()
+    again, said = world.run()
+    assert again == 0, said
+    world.check(wanted)
+    return "recorded; what is not UTF-8 is named"
+
+
+def _check_same_examples(world: World, wanted: dict[str, str], *more: str) -> None:
+    """Fails unless a run with the same rejects gives the same bytes."""
+    found = digests(world.output)
+    other = world.root / "other"
+    status, said = world.run(*more, output=other)
+    assert status == 0, said
+    assert digests(other) == found
+    world.check_nothing_left()
+    assert set(found) >= {name for name in wanted if name.endswith(".json")}
+
+
+# Two runs into one output
+
+
+@case("two runs into one output, on one machine")
+def two_runs(world: World) -> str:
+    wanted = world.reference()
+    first = world.start()
+    time.sleep(world.random.uniform(0, 0.5) * world.seconds)
+    second = world.start()
+    ends = sorted([first.end(), second.end()])
+    (status, _), (other, said) = ends
+    assert status == 0, ends
+    assert other == 0 or (other == 2 and "Another run" in said), said
+    world.check(wanted)
+    return "one was refused" if other else "one after the other"
+
+
+@case("two runs into one output, on two machines")
+def two_machines(world: World) -> str:
+    wanted = world.reference()
+    first = world.start()
+    time.sleep(world.random.uniform(0, 0.8) * world.seconds)
+    other = world.root / "tmp of another machine"
+    other.mkdir()
+    second = world.start_command(world.arguments(), TMPDIR=str(other))
+    ends = [first.end(), second.end()]
+    done = sum(status == 0 for status, _ in ends)
+    again, said = world.run()
+    assert again == 0, said
+    world.check(wanted)
+    return ("none done, continued", "one done", "both done")[done]
+
+
+# Object stores
+
+
+@contextmanager
+def _store() -> Iterator[tuple[str, loopback.Proxy, dict[str, str]]]:
+    """A bucket, the proxy before its store, and the environment that leads there."""
+    with loopback.store_server() as port, loopback.proxy_to(port) as proxy:
+        loopback.put(port, "/bucket")
+        address = f"http://127.0.0.1:{proxy.port}"
+        places = {"AWS_ENDPOINT_URL": address, "GOOGLE_BASE_URL": address}
+        yield "s3://bucket", proxy, {**loopback.ENVIRONMENT, **places}
+
+
+def _in_store(world: World, disturb: Callable[[loopback.Proxy, Run], None]) -> str:
+    """Records from a store into it, while something happens to it; continues."""
+    wanted = world.reference()
+    world.workers = 1  # others would start as new interpreters
+    with _store() as (bucket, proxy, environment):
+        os.environ.update(environment)
+        try:
+            for path in world.sounds.rglob("*.*"):
+                name = path.relative_to(world.sounds)
+                files.write_bytes(f"{bucket}/sounds/{name}", path.read_bytes())
+            command = world.arguments(output=f"{bucket}/records")
+            command[1] = f"--input={bucket}/sounds"
+            run = world.start_command(command, **environment)
+            thread = threading.Thread(target=disturb, args=(proxy, run))
+            thread.start()
+            status, said = run.end()
+            thread.join()
+            proxy.refuse = proxy.cut = 0
+            proxy.delay_s, proxy.deny = 0.0, ""
+            if status > 0:
+                assert bucket.partition("://")[2] in said, said
+            again, said = world.start_command(command, **environment).end()
+            assert again == 0, said
+            found = {
+                name: digest(files.read_bytes(f"{bucket}/records/{name}"))
+                for name in files.list_files(f"{bucket}/records")
+            }
+        finally:
+            object_store._client.cache_clear()
+            for name in environment:
+                del os.environ[name]
+    differing = {n for n in {*found, *wanted} if found.get(n) != wanted.get(n)}
+    assert not differing, f"differ from a local run: {sorted(differing)}"
+    world.check_nothing_left()
+    return "continued" if status else "went on"
+
+
+@case("a store that answers 503, cuts answers, and is slow")
+def failing_store(world: World) -> str:
+    def disturb(proxy: loopback.Proxy, run: Run) -> None:
+        for _ in range(10):
+            proxy.refuse = world.random.randint(0, 2)
+            proxy.cut = world.random.randint(0, 2)
+            proxy.delay_s = world.random.uniform(0, 0.05)
+            time.sleep(0.5)
+            proxy.refuse = proxy.cut = 0
+
+    return _in_store(world, disturb)
+
+
+@case("a store that refuses access in the middle")
+def refusing_store(world: World) -> str:
+    def disturb(proxy: loopback.Proxy, run: Run) -> None:
+        time.sleep(world.random.uniform(0, 3) * world.seconds)
+        proxy.deny = "/bucket"
+
+    return _in_store(world, disturb)
+
+
+@case("SIGKILL of a run that writes into a store")
+def killed_at_store(world: World) -> str:
+    def disturb(proxy: loopback.Proxy, run: Run) -> None:
+        time.sleep(world.random.uniform(0, 3) * world.seconds)
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+
+    return _in_store(world, disturb)

@@ -1,0 +1,238 @@
+"""One try: a job, its processes, and the bytes that it has to give."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+
+RATE = 8000
+CLIPS = 12
+SHARDS = 8
+PATIENCE_S = 60.0  # a run that takes longer hangs
+_MARK = "AUDIO_TFRECORDS_FAULT"
+
+# Runs are forks of a server that has imported everything: they start at once.
+_FORKS: Any = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    ["beam_pipeline.cli.main", "beam_pipeline.api", "beam_pipeline.run.local",
+     "beam_pipeline.run.already_done", "beam_pipeline.audio.decoder",
+     "beam_pipeline.read.audit"]
+)  # fmt: skip
+
+
+class World:
+    """A folder with sounds, a job on them, and a seed for the moments of faults.
+
+    Attributes
+    ----------
+    root : Path
+        Everything of this try is below it.
+    random : random.Random
+        From the seed of the try.
+    seconds : float
+        The time that a run takes that nothing disturbs.
+    """
+
+    def __init__(self, root: Path, seed: int, workers: int | None = None):
+        self.root = root
+        self.random = random.Random(seed)
+        self.sounds = root / "sounds"
+        self.output = root / "records"
+        self.temporary = root / "tmp"
+        self.workers = workers or self.random.choice((1, 2))
+        self._mark = f"{os.getpid()}-{seed}-{root.name}"
+        self.temporary.mkdir(parents=True)
+        write_sounds(self.sounds)
+        self.output.mkdir()
+
+    def arguments(self, *more: str, output: Path | str | None = None) -> list[str]:
+        """Returns the command of the job."""
+        return [
+            "record", f"--input={self.sounds}", f"--output={output or self.output}",
+            "--win-seconds=.5", "--hop-seconds=.1", f"--num-shards={SHARDS}",
+            "--feature=mel=log_mel(n_fft=256,hop=64,n_mels=32)",
+            "--feature=signal=identity()",
+            f"--workers={self.workers}", *more,
+        ]  # fmt: skip
+
+    def start(self, *more: str, **options: Any) -> Run:
+        """Starts the job."""
+        return self.start_command(self.arguments(*more, **options))
+
+    def start_command(self, arguments: Sequence[str], **environment: str) -> Run:
+        """Starts a command in a session of its own."""
+        number = len(list(self.root.glob("said-*")))
+        said = self.root / f"said-{number}.txt"
+        environment = {
+            "TMPDIR": str(self.temporary), _MARK: self._mark, **environment
+        }  # fmt: skip
+        process = _FORKS.Process(
+            target=_run_command, args=(list(arguments), str(said), environment)
+        )
+        process.start()
+        return Run(process, said)
+
+    def run(self, *more: str, **options: Any) -> tuple[int, str]:
+        """Runs the job; returns its exit status and what it said."""
+        return self.start(*more, **options).end()
+
+    def reference(self) -> dict[str, str]:
+        """The digests of a run that nothing disturbs; also measures its time."""
+        output = self.root / "undisturbed"
+        started = time.monotonic()
+        status, said = self.run(output=output)
+        self.seconds = time.monotonic() - started
+        assert status == 0, said
+        found = digests(output)
+        shutil.rmtree(output)
+        return found
+
+    def some_moment(self) -> None:
+        """Waits for a random part of the time of a run."""
+        time.sleep(self.random.uniform(0.0, 1.1) * self.seconds)
+
+    def processes(self) -> list[int]:
+        """The processes of this try that are alive."""
+        mark = f"{_MARK}={self._mark}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                    state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                    if state not in "ZX":
+                        found.append(int(entry.name))
+        return found
+
+    def check(self, wanted: dict[str, str], output: Path | None = None) -> None:
+        """Fails unless the output has these files, and nothing else is left."""
+        found = digests(output or self.output)
+        differing = {n for n in {*found, *wanted} if found.get(n) != wanted.get(n)}
+        assert not differing, f"differ from an undisturbed run: {sorted(differing)}"
+        self.check_nothing_left()
+
+    def check_nothing_left(self) -> None:
+        """Fails if processes, or files in the temporary folder, are left."""
+        deadline = time.monotonic() + 5
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not left, f"processes are left: {left}"
+
+
+class Run:
+    """A run of a command."""
+
+    def __init__(self, process: Any, said: Path):
+        self._process = process
+        self._said = said
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid)
+
+    def children(self) -> list[int]:
+        """The processes that the run has started."""
+        path = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        try:
+            return [int(word) for word in path.read_text().split()]
+        except OSError:
+            return []
+
+    def is_alive(self) -> bool:
+        return bool(self._process.is_alive())
+
+    def end(self) -> tuple[int, str]:
+        """Waits; returns the exit status (negative: a signal) and what was said."""
+        self._process.join(PATIENCE_S)
+        if self._process.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._process.join()
+            raise AssertionError(f"the run hangs; it said: {self._said.read_text()}")
+        return int(self._process.exitcode), self._said.read_text()
+
+
+def _run_command(arguments: list[str], said: str, environment: dict[str, str]) -> None:
+    from beam_pipeline.cli.main import main
+
+    os.setsid()
+    out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    status = main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(status)
+
+
+def write_sounds(folder: Path) -> None:
+    """Writes clips of noise of different lengths in two formats, in three classes."""
+    noise = np.random.default_rng(0).normal(0, 0.1, CLIPS * RATE).astype(np.float32)
+    for k in range(CLIPS):
+        path = folder / "abc"[k % 3] / f"{k}.{'flac' if k % 2 else 'wav'}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(path, noise[k * 4000 : k * 4000 + (3 + k) * 4000], RATE)
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The digest of every file below a folder, by name."""
+    return {
+        str(path.relative_to(folder)): digest(path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Callable[[str], None]]:
+    """A file system of a size in bytes at a folder; yields a function to remount it.
+
+    Raises
+    ------
+    CannotTry
+        If this user cannot mount file systems.
+    """
+
+    def mount(options: str, *more: str) -> int:
+        words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        return subprocess.run(words, capture_output=True).returncode
+
+    folder.mkdir(exist_ok=True)
+    if mount(f"size={size}"):
+        raise CannotTry("file systems cannot be mounted here")
+    try:
+        yield (
+            lambda options: (
+                subprocess.run(
+                    ["mount", "-o", f"remount,{options}", str(folder)], check=True
+                )
+                and None
+            )
+        )
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+class CannotTry(Exception):
+    """This machine cannot produce a fault."""

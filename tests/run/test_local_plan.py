@@ -1,0 +1,213 @@
+"""local_plan.py: the same plan as that of the Beam graph, to the last byte."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.inputs import listing
+from beam_pipeline.inputs.in_memory import resolved
+from beam_pipeline.pipeline import graph
+from beam_pipeline.pipeline.job import Job
+from beam_pipeline.plan import order
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.run import local_plan
+from beam_pipeline.run.local_plan import plan_local, plan_phase
+from beam_pipeline.run.phases import in_memory_pipeline, store
+from beam_pipeline.run.stored import phase_folder, stored, stored_work
+from beam_pipeline.storage import spilled
+from tests.raising import raises
+from tests.sounds import write_corpus
+
+pytestmark = pytest.mark.runs
+
+SPLITS = {"train": 0.5, "eval": 0.5}
+
+
+def plan_by_beam(job):
+    """The plan of the graph, in Beam's in-memory runner."""
+    with phase_folder(job) as folder:
+        with in_memory_pipeline() as pipeline:
+            found = graph.find_clips(pipeline, job)
+            planned = graph.plan_shards(found, graph.place_clips(found, job), job)
+            for name, collection in planned._asdict().items():
+                store(collection, folder, name)
+        (summary,) = stored(folder, "summary")
+        return summary, in_order(folder, stored(folder, "work"))
+
+
+def plan_here(job):
+    with phase_folder(job) as folder:
+        summary = plan_phase(job, folder)
+        names = {path.name for path in Path(folder).iterdir()}
+        assert names == {"rejects", "manifest", "work.db"}
+        return summary, in_order(folder, stored_work(0, folder, 1))
+
+
+def in_order(folder, work):
+    """What the other phases get, as text, which shows types and every field."""
+    return {
+        "work": sorted(map(repr, work)),
+        "rejects": sorted(map(repr, stored(folder, "rejects"))),
+        "manifest": sorted(map(repr, stored(folder, "manifest"))),
+    }
+
+
+def compare(folder, source, **options):
+    """Compares both plans of a job; returns the plan."""
+    recipe = Recipe(**{"win_len": 100, "elements_per_file": 4, **options})
+    with resolved(source, recipe) as inputs:
+        jobs = [
+            Job(tuple(inputs), "unused", str(folder / f"work-{name}"), recipe)
+            for name in ("beam", "here", "only")
+        ]
+        wanted, found = plan_by_beam(jobs[0]), plan_here(jobs[1])
+        assert repr(found[0]) == repr(wanted[0])  # the order of the splits, too
+        assert found[0] == wanted[0]
+        assert found[1] == wanted[1]
+        summary, rejects = plan_local(jobs[2])
+    assert summary == wanted[0]
+    assert sorted(map(repr, rejects)) == wanted[1]["rejects"]
+    assert [r.row for r in rejects] == sorted(r.row for r in rejects)
+    totals = [(Path(job.work_folder) / "plan.json").read_bytes() for job in jobs]
+    assert totals == totals[:1] * 3
+    return found
+
+
+def rows_of(lengths, every=1):
+    """Rows of a table that gives the length of clips; some of files with two clips."""
+    return [
+        {
+            "path": f"{i // every}.wav",
+            "offset_s": 0.0125 * (i % every),
+            "kind": f"k{i % 3}",
+            "who": i // every % 5,
+            "frames": length,
+            "sample_rate_hz": (8000, 16000)[i // every % 2],
+        }
+        for i, length in enumerate(lengths)
+    ]
+
+
+def write_table(folder, rows):
+    path = folder / "table.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+LENGTHS = [200 + 37 * i % 700 for i in range(70)]
+KINDS = {
+    "no splits": {},
+    "splits": {"splits": SPLITS},
+    "groups": {"splits": SPLITS, "group_by": "who"},
+    "stratified": {"splits": SPLITS, "stratify": True},
+    "stratified groups": {"splits": SPLITS, "stratify": True, "group_by": "who"},
+    "a column": {"split_column": "kind"},
+    "listed": {"order": "listed", "splits": SPLITS},
+    "cut off": {"num_elems": 17, "splits": SPLITS},
+    "one shard": {"elements_per_file": None, "num_shards": 1},
+    "more shards": {"elements_per_file": None, "num_shards": 9, "splits": SPLITS},
+    "copies": {"augment": "random_gain()", "copies": 2, "sample_rate": 8000},
+    "columns": {"columns": "who"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_plan_is_that_of_beam(tmp_path, kind):
+    options = {"label_from": "kind", "columns": "none", **KINDS[kind]}
+    source = write_table(tmp_path, rows_of(LENGTHS))
+    _, plan = compare(tmp_path, source, **options)
+    assert len(plan["work"]) >= 1
+    assert plan["rejects"] == []
+
+
+def set_limits(patch, limit):
+    """Lets no more than so many rows, clips, files or sums wait in memory."""
+    patch.setattr(listing, "ROWS_PER_BLOCK", limit)
+    patch.setattr(order, "CLIPS_HELD", limit)
+    patch.setattr(spilled, "ENTRIES_HELD", limit)
+    patch.setattr(local_plan, "MERGED_AT_ONCE", max(2, limit))
+
+
+@pytest.mark.parametrize("limit", [1, 9, 10])
+def test_the_plan_is_that_of_beam_however_little_is_in_memory(
+    tmp_path, monkeypatch, limit
+):
+    """Ten clips of five files, and one of each kind that is rejected."""
+    set_limits(monkeypatch, limit)
+    monkeypatch.setattr(order, "ROWS_PER_LISTED_BUCKET", limit)
+    rows = rows_of([500] * 10, every=2)
+    rows += [rows[3], {**rows[0], "path": "short.wav", "frames": 99}]
+    rows += [{**rows[5], "who": 4, "offset_s": 0.02}, {**rows[6], "path": ""}]
+    options = {"label_from": "kind", "columns": "none", "order": "listed"}
+    _, plan = compare(
+        tmp_path, write_table(tmp_path, rows), splits=SPLITS, group_by="who", **options
+    )
+    assert len(plan["rejects"]) == 4
+
+
+@settings(
+    max_examples=20, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(
+    lengths=st.lists(st.integers(90, 700), min_size=1, max_size=12),
+    every=st.integers(1, 3),
+    kind=st.sampled_from(sorted(KINDS)),
+    limit=st.integers(1, 13),
+)
+def test_a_plan_is_the_same_however_little_is_in_memory(
+    tmp_path, lengths, every, kind, limit
+):
+    options = {"win_len": 100, "elements_per_file": 4, "label_from": "kind"}
+    recipe = Recipe(**{**options, "columns": "none", **KINDS[kind]})
+    with resolved(write_table(tmp_path, rows_of(lengths, every)), recipe) as inputs:
+        job = Job(tuple(inputs), "unused", str(tmp_path / "work"), recipe)
+        wanted = plan_here(job)
+        with pytest.MonkeyPatch.context() as patch:
+            set_limits(patch, limit)
+            assert plan_here(job) == wanted
+
+
+def test_a_plan_without_clips(tmp_path):
+    source = write_table(tmp_path, rows_of([9, 9]))
+    summary, plan = compare(tmp_path, source, label_from="kind", columns="none")
+    assert summary.example_format is None
+    assert (plan["work"], len(plan["rejects"])) == ([], 2)
+
+
+def test_a_plan_of_files(tmp_path):
+    write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
+    (tmp_path / "in" / "notes.md").touch()
+    summary, plan = compare(tmp_path, str(tmp_path / "in"))
+    assert len(plan["rejects"]) == 1
+    assert summary.listing.ignored == 1
+
+
+def test_names_that_are_not_unique_in_a_table_of_events(tmp_path):
+    """Only the last file shows that the first one's name is not unique."""
+    write_corpus(tmp_path / "in", clips=2)
+    names = sorted((tmp_path / "in").rglob("*.wav"))
+    (tmp_path / "in" / "zebra").mkdir()
+    (tmp_path / "in" / "zebra" / names[0].name).write_bytes(names[0].read_bytes())
+    lines = [f"{path.name},0,0.1,call" for path in names]
+    table = tmp_path / "events.csv"
+    table.write_text("\n".join(["file,start,end,label", *lines, ""]))
+    summary, plan = compare(tmp_path, str(tmp_path / "in"), events=str(table))
+    assert len(plan["rejects"]) == 2
+    assert list(summary.listing.alike) == [names[0].name]
+
+
+def test_a_plan_that_fails_leaves_no_clips_behind(tmp_path):
+    options = {"augment": "random_gain()", "copies": 1}  # for one sample rate only
+    recipe = Recipe(win_len=100, label_from="none", columns="none", **options)
+    with resolved(write_table(tmp_path, rows_of(LENGTHS)), recipe) as inputs:
+        job = Job(tuple(inputs), "unused", str(tmp_path / "work"), recipe)
+        with phase_folder(job) as folder, raises(RecipeError, naming="0.wav"):
+            plan_phase(job, folder)
+    assert (tmp_path / "work" / "verdict.json").exists()
+    assert not list((tmp_path / "work").rglob("*.db"))

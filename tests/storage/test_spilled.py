@@ -1,0 +1,103 @@
+"""spilled.py: collections on disk, against lists and dicts in memory."""
+
+import os
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import OutputError
+from beam_pipeline.storage import spilled
+from beam_pipeline.storage.spilled import FirstValues, SortedValues
+from tests.raising import raises
+
+# Lone surrogates, too: they are in names that are not UTF-8.
+TEXTS = st.text(st.characters(codec=None), max_size=3)
+KEYS = st.tuples(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 2), TEXTS, TEXTS)
+
+
+def first_of(value):
+    return value[0]
+
+
+def number_of(value):
+    return value[:1]
+
+
+# SortedValues
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(KEYS, max_size=20), st.integers(0, 20), st.integers(1, 3))
+def test_values_are_in_the_order_of_their_keys(keys, at, width):
+    pairs = [(key[:width], number) for number, key in enumerate(keys)]
+    values = SortedValues(first_of, pairs[:at])
+    assert values == sorted(pairs[:at], key=first_of)
+    values.extend(iter(pairs[at:]))
+    ordered = sorted(pairs, key=first_of)  # stable, as SortedValues
+    assert list(values) == list(values) == ordered
+    assert [values[k] for k in range(len(values))] == ordered
+    assert values[-2:] == ordered[-2:]
+    assert (values == ordered[:-1]) == (not ordered)
+
+
+def test_an_index_out_of_range_is_an_error():
+    with pytest.raises(IndexError):
+        SortedValues(number_of, [(1,)])[1]
+
+
+def test_two_readers_at_once():
+    values = SortedValues(number_of, [(n,) for n in range(3)])
+    assert list(zip(values, values, strict=True)) == [((n,), (n,)) for n in range(3)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 7])
+def test_every_third_value_of_a_file(tmp_path, count):
+    path = str(tmp_path / "values.db")
+    SortedValues(number_of, ((n, "x") for n in range(count)), path).keep()
+    several = [SortedValues(number_of, path=path) for _ in range(3)]
+    found = [list(one.every(3, n)) for n, one in enumerate(several)]
+    assert found == [[(k, "x") for k in range(n, count, 3)] for n in range(3)]
+    assert [len(one) for one in several] == [count] * 3
+    several[0].close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_values_beyond_the_memory_of_a_collection(tmp_path, monkeypatch):
+    monkeypatch.setattr(spilled, "CACHE_KIB", 64)
+    path = tmp_path / "values.db"
+    values = SortedValues(
+        number_of, ((n, "x" * 1000) for n in range(500, 0, -1)), str(path)
+    )
+    assert path.stat().st_size > 400_000
+    assert [n for n, _ in values] == list(range(1, 501))
+
+
+def test_a_full_disk_is_told(tmp_path):
+    values = SortedValues(number_of, path=str(tmp_path / "values.db"))
+    values._database.execute("PRAGMA max_page_count = 10")
+    with raises(OutputError, naming=[tmp_path / "values.db", "disk is full"]):
+        values.extend((n, os.urandom(1000)) for n in range(100))
+
+
+def test_an_error_of_a_value_is_its_own():
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        SortedValues(number_of, [(1, lambda: 0)])
+
+
+# FirstValues
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3), TEXTS)),
+    st.integers(1, 4),
+)
+def test_the_first_value_of_each_key(pairs, held):
+    found, wanted = FirstValues(), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spilled, "ENTRIES_HELD", held)
+        for number, (key, text) in enumerate(pairs):
+            value = (number, text.encode(errors="replace").decode())
+            assert found.setdefault(key, value) == wanted.setdefault(key, value)
