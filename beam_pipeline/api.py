@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from beam_pipeline.dataset.claim import (
     check_work_folder,
     claim_output,
-    locked,
     nothing_left,
 )
 from beam_pipeline.dataset.claim_addition import holds_addition
+from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
@@ -28,7 +28,8 @@ from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.dry_run import check_transforms
-from beam_pipeline.run.engine import run_on_engine
+from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
+from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.preflight import check_engine
 from beam_pipeline.run.watching import watching
 from beam_pipeline.storage import files
@@ -127,7 +128,7 @@ def record(
             if counted is not None:
                 counted(counts)
         elif job is not None:
-            run_local(job, run.workers, watch)
+            run_local(job, run.workers, Limits.of(run), watch)
         metadata = Metadata.load(os.fspath(output))
         warn_of_data(os.fspath(output), metadata)
         is_same = job is None or (
@@ -175,9 +176,6 @@ def write_template(
     Takes the options of :func:`record`. ``beam_args`` must contain ``--runner``, and
     ``--template_location`` with the file.
     """
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-
     from beam_pipeline.pipeline.graph import build_pipeline
 
     input, given = with_labels(input, options)
@@ -189,9 +187,10 @@ def write_template(
                 f"{os.fspath(output)} already holds this data set, and it is complete. "
                 "Give another `output`, or give `overwrite` to replace it."
             )
-        pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
-        build_pipeline(pipeline, job)
-        pipeline.run()
+        with temporary_files():
+            pipeline = pipeline_for(run.beam_args)
+            build_pipeline(pipeline, job)
+            pipeline.run()
 
 
 @contextmanager
@@ -208,7 +207,8 @@ def claimed_job(
     from beam_pipeline.pipeline.job import Job
 
     with resolved(input, recipe) as inputs:
-        check_transforms(recipe, inputs)
+        limits = Limits.of(run)
+        check_transforms(recipe, inputs, limits)
         output = files.absolute(_checked(output))
         work = files.join(output, WORK_FOLDER)
         if run.work_dir is not None:
@@ -236,7 +236,8 @@ def claimed_job(
             if asks and files.exists(files.join(output, METADATA)):
                 from beam_pipeline.run.already_done import difference_to_finished
 
-                difference = difference_to_finished(replace(job, inputs=tuple(inputs)))
+                again = replace(job, inputs=tuple(inputs))
+                difference = difference_to_finished(again, limits)
                 if difference is None:
                     own = work == files.join(output, WORK_FOLDER)
                     if own and not holds_addition(work):
@@ -300,9 +301,10 @@ def plan(
     # Fingerprints need the samples, and do not change the plan.
     recipe = recipe.replace(fingerprint=False)
     with resolved(input, recipe) as inputs:
-        check_transforms(recipe, inputs)
+        limits = Limits.of(run)
+        check_transforms(recipe, inputs, limits)
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
             job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
-            summary, rejects = plan_local(job)
+            summary, rejects = plan_local(job, limits)
     warn_of_plan(summary, recipe)
     return summary, rejects

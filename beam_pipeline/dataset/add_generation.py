@@ -26,6 +26,7 @@ from beam_pipeline.dataset.finish import (
     merge_observed,
     statistics_text,
 )
+from beam_pipeline.dataset.generation import Generation
 from beam_pipeline.dataset.generations import (
     RECORD,
     metadata_text,
@@ -35,7 +36,7 @@ from beam_pipeline.dataset.generations import (
 )
 from beam_pipeline.dataset.manifest import manifest_fields, write_manifest
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
-from beam_pipeline.dataset.metadata import Generation, Metadata, SplitEntry, to_text
+from beam_pipeline.dataset.metadata import Metadata, SplitEntry, to_text
 from beam_pipeline.dataset.output_folder import (
     INDEX,
     MANIFEST,
@@ -70,9 +71,6 @@ from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.write.described_statistics import described_state
 from beam_pipeline.write.observations import Observations, Seen
 from beam_pipeline.write.statistics import DataStatistics
-
-# What says that rows of two manifests are the same clip.
-_PLACE = ("path", "start", "channel")
 
 
 def add_generation(
@@ -151,7 +149,7 @@ def add_generation(
     added = assemble_metadata(summary, shards, rejects, seen, recipe)
     merged = _merged_statistics(output, addition, added, seen)
     files.write_bytes(own(STATISTICS), statistics_text(merged))
-    replaced = _replaced_rows(output, addition)
+    replaced = _replaced_rows(output, addition, retried)
     described = extended_metadata(addition, added, summary, merged, replaced)
     if described.classes != addition.before.classes:
         # The schema lists all classes, so that old examples fit it, too.
@@ -341,23 +339,16 @@ def _joined(
     )
 
 
-def _replaced_rows(output: str, addition: Addition) -> list[int]:
-    """Returns the rows of the manifest of lost clips that a retry has recorded."""
+def _replaced_rows(
+    output: str, addition: Addition, retried: Collection[str]
+) -> list[int]:
+    """Returns the rows of the manifest of lost clips that a retry has tried again."""
     if not addition.retry:
         return []
-
-    def places(metadata: Metadata) -> list[tuple[Any, ...]]:
-        columns = read_columns(output, metadata, MANIFEST, _PLACE)
-        return list(zip(*(columns[n].to_pylist() for n in _PLACE), strict=True))
-
-    own = files.join(output, generation_file(MANIFEST, addition.generation))
-    with files.open_parquet(own) as parquet:
-        table = parquet.read(columns=list(_PLACE), use_threads=False)
-    again = set(zip(*(table[name].to_pylist() for name in _PLACE), strict=True))
-    lost = np.flatnonzero(lost_rows(output, addition.before)).tolist()
-    before = places(addition.before)
+    paths = read_columns(output, addition.before, MANIFEST, ["path"])["path"]
     known = {row for each in addition.before.generations for row in each.replaced}
-    return [row for row in lost if before[row] in again and row not in known]
+    lost = np.flatnonzero(lost_rows(output, addition.before)).tolist()
+    return [r for r in lost if paths[r].as_py() in retried and r not in known]
 
 
 def _switch(output: str, work_folder: str, addition: Addition, text: bytes) -> None:

@@ -17,7 +17,6 @@ so far.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -40,6 +39,8 @@ from beam_pipeline.dataset.output_folder import (
 from beam_pipeline.errors import InputError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.storage.parquet import read_parquet
 
 RECORD, APPEND, RETRY = "record", "append", "retry"
 
@@ -59,7 +60,7 @@ def newest_file(metadata: Metadata, name: str) -> str:
     return generation_file(name, last_generation(metadata))
 
 
-def read_tables(
+def read_generations(
     folder: str, metadata: Metadata, name: str, read: Callable[[str], Any]
 ) -> Any:
     """Returns a table of all generations; ``read`` reads that of one from its path."""
@@ -81,14 +82,14 @@ def read_columns(
 
     def read(path: str) -> Any:
         try:
-            with files.open_parquet(path) as parquet:
-                return parquet.read(columns=list(columns), use_threads=False)
-        except FileNotFoundError as error:
+            return read_parquet(path, columns).select(list(columns))
+        except (OSError, ValueError, KeyError) as error:
             raise InputError(
-                f"{path} is missing. Restore it, or record the data set again."
+                f"{path} cannot be read: {error}. Restore it, or record the data set "
+                "again."
             ) from error
 
-    return read_tables(folder, metadata, name, read)
+    return read_generations(folder, metadata, name, read)
 
 
 def current_rows(count: int, metadata: Metadata) -> npt.NDArray[np.bool_] | None:
@@ -100,6 +101,11 @@ def current_rows(count: int, metadata: Metadata) -> npt.NDArray[np.bool_] | None
     replaced = [row for each in metadata.generations for row in each.replaced]
     if not replaced:
         return None
+    if max(replaced) >= count:
+        raise InputError(
+            f"{METADATA} has replaced row {max(replaced)} of the manifest, which has "
+            f"{count}. Restore both files."
+        )
     current = np.ones(count, bool)
     current[replaced] = False
     return current
@@ -113,13 +119,9 @@ def join_tables(folder: str, output: str) -> None:
     import pyarrow.parquet as pq
 
     metadata = Metadata.load(folder)
-
-    def read(path: str) -> Any:
-        with files.open_parquet(path) as parquet:
-            return parquet.read(use_threads=False)
-
     manifest, windows = (
-        read_tables(folder, metadata, name, read) for name in (MANIFEST, WINDOWS)
+        read_generations(folder, metadata, name, read_parquet)
+        for name in (MANIFEST, WINDOWS)
     )
     current = current_rows(len(manifest), metadata)
     if current is not None:
@@ -164,7 +166,7 @@ def shards_by_generation(metadata: Metadata) -> Iterator[tuple[int, list[ShardEn
 def read_rejects(folder: str, metadata: Metadata) -> list[dict[str, str]]:
     """Returns the rejects of the data set, as the file lists them."""
     path = files.join(folder, newest_file(metadata, REJECTED))
-    return [json.loads(line) for line in files.read_bytes(path).splitlines()]
+    return [parse_json(line) for line in files.read_bytes(path).splitlines()]
 
 
 def extends(metadata: Metadata, earlier: Metadata) -> bool:

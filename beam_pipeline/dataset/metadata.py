@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from beam_pipeline.dataset.generation import Generation
+from beam_pipeline.dataset.metadata_checks import check_metadata, short
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
@@ -23,6 +25,7 @@ from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 
 if TYPE_CHECKING:
     from beam_pipeline.plan.shards import ShardInfo
@@ -63,33 +66,6 @@ class SplitEntry:
     seconds_per_class: Mapping[str, float] = field(default_factory=dict)
     statistics: Mapping[str, Any] = field(default_factory=dict)
     shards: tuple[ShardEntry, ...] = ()
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What one run has added to a data set.
-
-    Attributes
-    ----------
-    added_by : str
-        ``record``, ``append`` or ``retry``.
-    clips, known : int
-        Number of clips that it listed; and of others, which the data set had already.
-    writer : mapping
-        The versions that wrote its shards.
-    options : mapping
-        The options of the recipe, as JSON values, that were others than before.
-    replaced : sequence of int
-        The rows of the manifest, before those of this generation, of clips that were
-        rejected and that it has recorded.
-    """
-
-    added_by: str
-    clips: int
-    known: int = 0
-    writer: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    replaced: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -162,6 +138,11 @@ class Metadata:
             for name, spec in self.features.items()
         )
         return f"<Metadata: examples{clips}: {splits}; {classes}features {features}>"
+
+    def shards(self) -> Iterator[ShardEntry]:
+        """Yields the shards of all splits."""
+        for split in self.splits.values():
+            yield from split.shards
 
     def feature_description(
         self,
@@ -290,14 +271,17 @@ class Metadata:
         ValueError, KeyError, TypeError, AttributeError
             If the content is not that of metadata.
         """
-        if values.get("format_version") == ELEMENTS_VERSION:
-            return cls._elements_from_json(values)
         version = values.get("format_version")
+        if version in (FORMAT_VERSION, ELEMENTS_VERSION, GENERATIONS_VERSION):
+            check_metadata(values)
+        if version == ELEMENTS_VERSION:
+            return cls._elements_from_json(values)
         if version not in (FORMAT_VERSION, GENERATIONS_VERSION):
             raise InputError(
-                f"it has format version {version!r}, but the installed {DISTRIBUTION} "
-                f"reads only format versions {FORMAT_VERSION} to {GENERATIONS_VERSION}."
-                f" Install a version of {DISTRIBUTION} that reads it."
+                f"it has format version {short(repr(version))}, but the installed "
+                f"{DISTRIBUTION} reads only format versions {FORMAT_VERSION} to "
+                f"{GENERATIONS_VERSION}. Install a version of {DISTRIBUTION} that "
+                "reads it."
             )
         added = values["generations"] if version == GENERATIONS_VERSION else ()
         # The hash is of the JSON in the file: later versions may add recipe fields.
@@ -337,13 +321,15 @@ class Metadata:
             If the text is not that of metadata.
         """
         try:
-            return cls.from_json(json.loads(text))
+            return cls.from_json(parse_json(text))
         except InputError as error:  # it does not know the file
             raise InputError(f"{where}: {error}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            ValueError, KeyError, TypeError, AttributeError, RecursionError,
+        ) as error:  # fmt: skip
             raise InputError(
-                f"{where} is not the metadata of a data set: {error!r}. Restore the "
-                "file, or record the data set again."
+                f"{where} is not the metadata of a data set: {short(repr(error), 300)}"
+                ". Restore the file, or record the data set again."
             ) from error
 
     @classmethod
@@ -362,11 +348,6 @@ class Metadata:
                 "was interrupted, give its command again."
             )
         return cls.parse(files.read_bytes(path), path)
-
-    def shards(self) -> Iterator[ShardEntry]:
-        """Yields the shards of all splits."""
-        for split in self.splits.values():
-            yield from split.shards
 
 
 def writer_versions(encodings: Iterable[str] = ()) -> dict[str, str]:

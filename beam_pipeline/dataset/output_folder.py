@@ -38,6 +38,7 @@ REJECTED = "rejected.jsonl"
 STATISTICS = "statistics.json"
 LOG = "log.txt"
 EXAMPLES_CSV = "examples.csv"
+WORK_FOLDER = "_work"
 
 
 # Each generation has its own.

@@ -143,7 +143,8 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
     """Decodes, cuts, transforms, encodes and writes: one worker writes one shard."""
     places = tuple(dict.fromkeys([job.shards_folder(), job.output]))
     skip = beam.ParDo(SkipFinished(places, job.work_folder))
-    decode, encode = DecodeAudio(job.inputs, job.recipe), beam.ParDo(EncodeExamples())
+    decode = DecodeAudio(job.inputs, job.recipe, job.work_folder)
+    encode = beam.ParDo(EncodeExamples())
     checked = (
         work
         | "SkipFinished" >> skip.with_outputs(FINISHED, main="work")

@@ -22,11 +22,11 @@ from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BYTES
 from beam_pipeline.dataset.generations import (
     current_rows,
     read_columns,
-    read_tables,
+    read_generations,
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.read.findings import (
@@ -43,6 +43,7 @@ from beam_pipeline.read.findings import (
 from beam_pipeline.read.similarity import joined, near_sketches
 from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
+from beam_pipeline.storage.parquet import open_parquet, read_parquet
 
 # The option that records what a kind compares.
 _RECORDED_WITH = {GROUP: "group_by", AUDIO: "fingerprint", SIMILAR: "fingerprint"}
@@ -266,7 +267,7 @@ def read_clips(folder: str, metadata: Metadata, by: Sequence[str] | None) -> Any
     """Reads the columns that an audit needs, for the clips that have examples."""
     import pyarrow.compute as pc
 
-    table = read_tables(folder, metadata, MANIFEST, partial(_read_clips, by))
+    table = read_generations(folder, metadata, MANIFEST, partial(_read_clips, by))
     current = current_rows(len(table), metadata)
     if current is not None:
         table = table.filter(current)
@@ -279,14 +280,13 @@ def read_clips(folder: str, metadata: Metadata, by: Sequence[str] | None) -> Any
 
 def _read_clips(by: Sequence[str] | None, path: str) -> Any:
     """Reads the columns of one manifest."""
-    import pyarrow as pa
 
     if not files.exists(path):
         raise InputError(
             f"{path} is missing, so the data set cannot be audited. Record it again."
         )
     try:
-        with files.open_parquet(path) as parquet:
+        with open_parquet(path) as parquet:
             names = parquet.schema_arrow.names
             missing = [n for n in (*_NEEDED, "windows") if n not in names]
             if missing:
@@ -304,9 +304,11 @@ def _read_clips(by: Sequence[str] | None, path: str) -> Any:
                         name,
                     )
             more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
-            wanted = dict.fromkeys((*_NEEDED, "windows", *more))
-            return parquet.read(columns=list(wanted), use_threads=False)
-    except pa.ArrowInvalid as error:
+        wanted = dict.fromkeys((*_NEEDED, "windows", *more))
+        return read_parquet(path, list(wanted)).select(list(wanted))
+    except AudioTFRecordsError:
+        raise
+    except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {error}") from error
 
 

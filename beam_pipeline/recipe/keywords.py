@@ -87,6 +87,8 @@ class RunKeywords(TypedDict, total=False):
     new_classes: Literal["refuse", "add"]
     workers: int | None
     work_dir: PathLike | None
+    time_limit: float | None
+    memory_limit: int | str | None
     beam_args: Sequence[str]
 
 

@@ -86,7 +86,7 @@ def clips_by_ours(folder):
 
     recipe = Recipe(win_len=RATE)
     inputs = tuple(resolve_inputs([f"{folder}/clips"]))
-    probe = ProbeAudio(Job(inputs, "", "", recipe))
+    probe = ProbeAudio(Job(inputs, "", "no-folder", recipe))
     probe.setup()
     rows = list(list_sources(inputs, recipe))
     (clips,) = probe.process((0, [rows]), ListingSummary(len(rows), 0))

@@ -6,13 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipeline.dataset.generation import Generation
 from beam_pipeline.dataset.generations import extends, generation_files, newest_file
-from beam_pipeline.dataset.metadata import (
-    Generation,
-    Metadata,
-    ShardEntry,
-    SplitEntry,
-)
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.dataset.output_folder import (
     MANIFEST,
     generation_file,

@@ -33,7 +33,9 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.index_members import index_data_set
+from beam_pipeline.read.verification import verify
 from beam_pipeline.read.verify import find_problems
+from beam_pipeline.run.repair import repair
 from beam_pipeline.storage import files
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
@@ -137,7 +139,7 @@ def replayed(folder: Path, split: str) -> Counter[tuple[Any, ...]]:
 def assert_sound(folder: Path) -> Metadata:
     """The data set verifies, and its files agree with each other."""
     metadata = Metadata.load(folder)
-    assert list(find_problems(str(folder), metadata)) == []
+    assert verify(folder, deep=True) == []
     jsonschema.validate(json.loads((folder / "metadata.json").read_text()), SCHEMA)
     assert not (folder / "_work").exists()
     for split, entry in metadata.splits.items():
@@ -609,6 +611,10 @@ def test_damage_in_an_added_shard_is_found(work: Path) -> None:
     data[len(data) // 2] ^= 1
     (out / shard).write_bytes(data)
     assert any(shard in line for line in find_problems(str(out), metadata))
+    with raises(InputError, naming=["were added", "restore"]):
+        repair(out, work / "in")
+    with raises(InputError, naming=["were added", "`input`"]):
+        verify(out, deep=True, input=work / "in")
     (out / shard).unlink()
     assert list(find_problems(str(out), metadata)) == [f"{shard}: is missing"]
 
@@ -616,29 +622,31 @@ def test_damage_in_an_added_shard_is_found(work: Path) -> None:
 # A process that runs an append once, counting the files that it makes; then on other
 # copies, where it kills itself as it is about to make one of them.
 KILLED = """
-import os, signal, sys
+import multiprocessing, os, signal, sys
 from beam_pipeline import record
 from beam_pipeline.storage import files
 
 source, undisturbed, *copies = sys.argv[1:]
-made = fatal = 0
+made = multiprocessing.Value("i")  # also by processes that a run starts
+fatal = 0
 
 def counted(function):
     def call(*args, **kwargs):
-        global made
-        made += 1
-        if made == fatal:
-            os.kill(os.getpid(), signal.SIGKILL)
+        with made:
+            made.value += 1
+        if made.value == fatal:
+            os.killpg(0, signal.SIGKILL)
         return function(*args, **kwargs)
     return call
 
 files.move, files.write_bytes = counted(files.move), counted(files.write_bytes)
 record(source, undisturbed, append=True)
-last, made = made, 0
+last = made.value
 for number, folder in enumerate(copies, 1):
-    fatal = last * number // len(copies)
+    made.value, fatal = 0, last * number // len(copies)
     child = os.fork()
     if child == 0:
+        os.setpgrp()
         record(source, folder, append=True)
         os._exit(0)
     _, status = os.waitpid(child, 0)
