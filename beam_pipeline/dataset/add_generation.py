@@ -59,7 +59,7 @@ from beam_pipeline.dataset.rejects import (
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import SWITCH, clear_work, keeping_verdict
-from beam_pipeline.errors import OutputError
+from beam_pipeline.errors import InputError, OutputError
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.plan.clips import Reject
@@ -67,6 +67,7 @@ from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.write.described_statistics import described_state
 from beam_pipeline.write.observations import Observations, Seen
@@ -236,14 +237,20 @@ def _merged_statistics(
     before = addition.before
     path = files.join(output, newest_file(before, STATISTICS))
     try:
-        states = json.loads(files.read_bytes(path))["splits"]
+        states = parse_json(files.read_bytes(path))["splits"]
+        merged = {n: DataStatistics.from_state(state) for n, state in states.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} is damaged: {error!r:.200}. Delete it, and give the command again: "
+            f"the statistics in {METADATA} take its place."
+        ) from error
     except FileNotFoundError:  # an earlier version has recorded the data set
         states = {
             split: _described(entry, addition)
             for split, entry in before.splits.items()
             if entry.statistics
         }
-    merged = {n: DataStatistics.from_state(state) for n, state in states.items()}
+        merged = {n: DataStatistics.from_state(state) for n, state in states.items()}
     for split in added.splits:
         if split not in seen:
             continue  # every window of it is lost
