@@ -17,7 +17,6 @@ from typing import BinaryIO
 # largest number, signed or unsigned, or a slightly smaller one (sox: 0x7FFFF000).
 _STREAMED_32 = ((0x7FFFE000, 0x80000000 + 0x1000), (0xFFFFE000, 0xFFFFFFFF))
 _STREAMED_64 = ((2**63 - 0x2000, 2**64 - 1),)
-_LARGEST_OGG_PAGE = 27 + 255 + 255 * 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +25,19 @@ class DataSize:
 
     declared: int
     present: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What is wrong with a compressed stream, as ends of "The file ..."; or ``None``.
+
+    A file that is only ``cut`` is good up to its end. ``frames`` is how many the file
+    holds, if that is known and the decoder may give more.
+    """
+
+    damage: str | None = None
+    cut: str | None = None
+    frames: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,7 @@ class _ChunkFormat:
 _RIFF = _ChunkFormat(struct.Struct("<4sI"), 12, 2, b"data")
 _RIFX = _ChunkFormat(struct.Struct(">4sI"), 12, 2, b"data")
 _AIFF = _ChunkFormat(struct.Struct(">4sI"), 12, 2, b"SSND", lead=8)
+_SVX = _ChunkFormat(struct.Struct(">4sI"), 12, 2, b"BODY")
 _CAF = _ChunkFormat(struct.Struct(">4sQ"), 8, 1, b"data", lead=4, streamed=_STREAMED_64)
 _W64 = _ChunkFormat(
     struct.Struct("<16sQ"),
@@ -69,8 +82,8 @@ def find_data_size(file: BinaryIO, file_bytes: int) -> DataSize | None:
     -------
     DataSize or None
         ``None`` if the container is not one of WAV (RIFF, RIFX, RF64, BW64), AIFF,
-        AIFC, CAF, W64, AU and NIST SPHERE, if it has no data chunk, or if its size is
-        the placeholder of a streaming writer.
+        AIFC, CAF, W64, SVX, AU and NIST SPHERE, if it has no data chunk, or if its size
+        is the placeholder of a streaming writer.
     """
     magic = read_at(file, 0, 16)
     if magic[:4] == b".snd":
@@ -95,43 +108,6 @@ def find_data_size(file: BinaryIO, file_bytes: int) -> DataSize | None:
     return None
 
 
-def ogg_ends_properly(file: BinaryIO, file_bytes: int) -> bool:
-    """Whether the last page of an Ogg file is complete and flagged as the last one.
-
-    Ogg declares no length. A cut file decodes without an error, and only the missing
-    end-of-stream flag shows that pages are missing.
-    """
-    tail = read_at(file, max(0, file_bytes - _LARGEST_OGG_PAGE), _LARGEST_OGG_PAGE)
-    page = tail.rfind(b"OggS\0")
-    header = tail[page : page + 27]
-    if page < 0 or len(header) < 27:
-        return False
-    segments = header[26]
-    lacing = tail[page + 27 : page + 27 + segments]
-    end = page + 27 + segments + sum(lacing)
-    return bool(header[5] & 0x04) and len(lacing) == segments and end <= len(tail)
-
-
-def ogg_is_chained(file: BinaryIO, file_bytes: int) -> bool:
-    """Whether an Ogg file holds several streams one after another.
-
-    Parallel streams all begin at the start of the file. So in a file that is not
-    chained, the last page belongs to a stream that begins there.
-    """
-    serials = set()
-    position = 0
-    while True:
-        header = read_at(file, position, 27)
-        if header[:4] != b"OggS" or len(header) < 27 or not header[5] & 0x02:
-            break
-        serials.add(header[14:18])
-        position += 27 + header[26] + sum(read_at(file, position + 27, header[26]))
-    tail = read_at(file, max(0, file_bytes - _LARGEST_OGG_PAGE), _LARGEST_OGG_PAGE)
-    page = tail.rfind(b"OggS\0")
-    last = tail[page + 14 : page + 18]
-    return bool(serials) and page >= 0 and len(last) == 4 and last not in serials
-
-
 def _chunk_format(magic: bytes) -> _ChunkFormat | None:
     """Returns the chunk format for a file's first bytes; None if it is unknown."""
     family, kind = magic[:4], magic[8:12]
@@ -141,11 +117,19 @@ def _chunk_format(magic: bytes) -> _ChunkFormat | None:
         return _RIFX
     if family == b"FORM" and kind in (b"AIFF", b"AIFC"):
         return _AIFF
+    if family == b"FORM" and kind in (b"8SVX", b"16SV"):
+        return _SVX
     if family == b"caff":
         return _CAF
     if magic[:8] == b"riff\x2e\x91\xcf\x11":
         return _W64
     return None
+
+
+def caf_chunks(file: BinaryIO, file_bytes: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yields id, offset and size of each chunk of a CAF file; none of other formats."""
+    if read_at(file, 0, 4) == b"caff":
+        yield from _walk(file, file_bytes, _CAF)
 
 
 def _walk(

@@ -13,7 +13,11 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 import soundfile
 
-from beam_pipeline.audio import flac
+from beam_pipeline.audio import flac, mpeg
+from beam_pipeline.audio.callbacks import Callbacks
+from beam_pipeline.audio.condition import check_stream
+from beam_pipeline.audio.containers import Condition
+from beam_pipeline.audio.decoder_noise import call_quietly
 from beam_pipeline.errors import UnreadableAudio
 from beam_pipeline.marks import Marks
 
@@ -78,6 +82,11 @@ def has_exact_length(info: AudioInfo) -> bool:
     return known and info.frames < UNKNOWN_FRAMES
 
 
+def may_break(info: AudioInfo) -> bool:
+    """Whether decoding may fail in a file that the probe did not decode to its end."""
+    return not info.format or (has_exact_length(info) and not is_pcm(info))
+
+
 @contextlib.contextmanager
 def opened(source: Source, name: str) -> Iterator[BinaryIO]:
     """Opens a source for the ``with`` block; leaves file objects open.
@@ -106,11 +115,18 @@ class Decoder:
         self, file: BinaryIO, name: str, probed: AudioInfo | None = None
     ) -> None:
         self.name = name
-        self._callbacks: _Callbacks | None = None
+        self._callbacks: Callbacks | None = None
         self._flac: flac.StreamInfo | None = None
         self._search: flac.BlockSearch | None = None
         self.position = 0
         self._sound: Any = None
+        self._mpeg: mpeg.MpegStream | None = None
+        self._mpeg = self._call("cannot be read", _find_mpeg, file)
+        if probed is not None and not probed.format:
+            # From a manifest, which has no formats. No probe has read the file.
+            condition = self._call("cannot be read", _condition_of, file)
+            if condition.damage is not None:
+                raise UnreadableAudio(name, condition.damage)
         self._sound = self._call("not readable as audio", self._open, file)
         header = AudioInfo(
             frames=self._sound.frames,
@@ -123,7 +139,7 @@ class Decoder:
         if header.format == "FLAC" and self._flac is None:
             self.close()
             raise UnreadableAudio(name, "has incomplete FLAC metadata blocks")
-        if not self.info.format:  # from a manifest, which has no formats
+        if not self.info.format:
             self.info = replace(self.info, format=header.format, subtype=header.subtype)
             for field in ("sample_rate_hz", "channels", "frames"):
                 found, listed = getattr(header, field), getattr(self.info, field)
@@ -227,9 +243,9 @@ class Decoder:
     def refuse_change(self) -> None:
         """Raises ``UnreadableAudio`` if a FLAC stream changes in the bytes read.
 
-        Does nothing for other formats.
+        So it does if a block is missing. Does nothing for other formats.
         """
-        if self._flac is None or self._search is None:
+        if self._search is None:
             return
         for offset, header in self._search.take():
             if self._flac is not None:
@@ -240,6 +256,8 @@ class Decoder:
                     header,
                     self._flac,
                 )
+        for jump in self._search.take_jumps():
+            self._call("its frames cannot be read", self._check_jump, jump)
 
     def _check_block(
         self, offset: int, header: flac.BlockHeader, stream: flac.StreamInfo
@@ -256,6 +274,19 @@ class Decoder:
             self._flac = None  # the whole file was searched
         file.seek(position)
 
+    def _check_jump(self, jump: flac.Jump) -> None:
+        """Raises ``UnreadableAudio`` if a block is missing or out of its order."""
+        assert self._callbacks is not None
+        file = self._callbacks.file
+        position = file.tell()
+        if flac.is_jump(file, jump):
+            raise UnreadableAudio(
+                self.name,
+                f"is damaged: at byte {jump.stop}, FLAC frame {jump.number} follows, "
+                f"where {jump.expected} should",
+            )
+        file.seek(position)
+
     def close(self) -> None:
         """Closes libsndfile's handle; the file object stays open."""
         if self._sound is not None:
@@ -269,20 +300,26 @@ class Decoder:
 
     def _open(self, file: BinaryIO) -> Any:
         self._flac = flac.read_stream_info(file)
-        if isinstance(file, io.FileIO) and self._flac is None:
+        endless = self._mpeg is not None and self._mpeg.declared is None
+        if isinstance(file, io.FileIO) and self._flac is None and not endless:
             os.lseek(file.fileno(), 0, os.SEEK_SET)
             return _ForwardSoundFile(file.fileno(), closefd=False)
         file.seek(0)
         if self._flac is not None:
             self._search = flac.BlockSearch(self._flac)
-        self._callbacks = _Callbacks(file, self._search)
+        self._callbacks = Callbacks(file, self._search, endless)
         return _ForwardSoundFile(self._callbacks)
 
     def _call(self, failed: str, function: Callable[..., _T], *args: object) -> _T:
         """Calls a function of libsndfile; ``failed`` begins the reason of an error."""
         failure: BaseException | None = None
         try:
-            result = function(*args)
+            if self._mpeg is not None:
+                result, printed = call_quietly(function, *args)
+                if printed is not None:
+                    raise UnreadableAudio(self.name, f"{failed}: {printed}")
+            else:
+                result = function(*args)
         except (soundfile.SoundFileError, OSError) as error:
             failure = error
         if self._callbacks is not None and self._callbacks.failure is not None:
@@ -296,6 +333,14 @@ class Decoder:
         else:
             raise failure
         raise UnreadableAudio(self.name, f"{failed}: {text}") from failure
+
+
+def _condition_of(file: BinaryIO) -> Condition:
+    return check_stream(file, file.seek(0, os.SEEK_END))
+
+
+def _find_mpeg(file: BinaryIO) -> mpeg.MpegStream | None:
+    return mpeg.find_stream(file, file.seek(0, os.SEEK_END))
 
 
 def _decodes(data: bytes, frames: int) -> bool:
@@ -317,48 +362,3 @@ class _ForwardSoundFile(soundfile.SoundFile):  # type: ignore[misc]
 
     def seekable(self) -> bool:
         return False
-
-
-class _Callbacks:
-    """Wraps a file object for libsndfile: complete reads, and no exceptions.
-
-    cffi prints an exception in a callback and continues as if it had returned 0. So the
-    first exception is stored in ``failure``, and the caller raises it. All bytes that
-    are read also go to ``search``.
-    """
-
-    def __init__(self, file: BinaryIO, search: flac.BlockSearch | None = None) -> None:
-        self.file = file
-        self.failure: BaseException | None = None
-        self._search = search
-        self._position = 0
-
-    def read(self, count: int) -> bytes:
-        # A raw file may return fewer bytes than it has; libsndfile would take that as
-        # the end.
-        data = self._guard(b"", self.file.read, count)
-        while 0 < len(data) < count:
-            more = self._guard(b"", self.file.read, count - len(data))
-            if not more:
-                break
-            data += more
-        if self._search is not None:
-            self._guard(None, self._search.add, self._position, data)
-            self._position += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        position = self._guard(-1, self.file.seek, offset, whence)
-        self._position = position
-        return position
-
-    def tell(self) -> int:
-        return self._guard(-1, self.file.tell)
-
-    def _guard(self, otherwise: _T, function: Callable[..., _T], *args: Any) -> _T:
-        if self.failure is None:
-            try:
-                return function(*args)
-            except BaseException as error:
-                self.failure = error
-        return otherwise

@@ -10,7 +10,6 @@ Here, "block" means a FLAC frame; a frame is one sample of all channels.
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -145,32 +144,40 @@ def agrees(header: BlockHeader, stream: StreamInfo) -> bool:
     )
 
 
-def find_disagreeing(
-    data: bytes, stream: StreamInfo
-) -> Iterator[tuple[int, BlockHeader]]:
-    """Yields offset and header of each apparent block that differs from the stream.
+def find_blocks(data: bytes, stream: StreamInfo) -> Iterator[tuple[int, BlockHeader]]:
+    """Yields offset and header of each apparent block.
 
     Samples look like one about once in 30 million bytes.
     """
-    values, offsets = _find_syncs(data)
-    # Nearly all headers repeat the stream's values and need not be parsed.
-    plain_rate, plain_layout = _plain_codes(stream)
-    plain = plain_rate[values[offsets + 2]] & plain_layout[values[offsets + 3]]
-    for offset in offsets[~plain].tolist():
+    for offset in _find_syncs(data)[1].tolist():
         header = parse_block_header(data[offset : offset + HEADER_BYTES], stream)
-        if header is not None and not agrees(header, stream):
+        if header is not None:
             yield offset, header
 
 
-class BlockSearch:
-    """Searches the bytes that a decoder reads for blocks that differ from the stream.
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """Two apparent blocks in sequence whose numbers are not."""
 
-    Holds only the most recent bytes, for any size of reads.
+    start: int  # of the first block, in the file
+    stop: int  # where the second begins
+    expected: int
+    number: int
+
+
+class BlockSearch:
+    """Searches the bytes that a decoder reads for blocks that do not belong there.
+
+    These are blocks that differ from the stream, and those whose number does not follow
+    that of the block before: libFLAC fills the gap with silence. Holds only the most
+    recent bytes, for any size of reads.
     """
 
     def __init__(self, stream: StreamInfo) -> None:
         self._stream = stream
         self._found: list[tuple[int, BlockHeader]] = []
+        self._jumps: list[Jump] = []
+        self._last: tuple[int, BlockHeader] | None = None
         self._parts: list[bytes] = []
         self._start = 0  # of the parts, in the file
         self._stop = 0
@@ -180,6 +187,7 @@ class BlockSearch:
         if position != self._stop:
             self._search()
             self._parts, self._start = [], position
+            self._last = None
         self._parts.append(data)
         self._stop = position + len(data)
         if self._stop - self._start > _SCAN_BYTES:
@@ -191,14 +199,37 @@ class BlockSearch:
         found, self._found = self._found, []
         return found
 
+    def take_jumps(self) -> list[Jump]:
+        """Returns what `take` found besides, since the last call."""
+        jumps, self._jumps = self._jumps, []
+        return jumps
+
     def _search(self) -> None:
         data = b"".join(self._parts)
         skipped = max(0, self._stream.first_block - self._start)
-        for offset, header in find_disagreeing(data[skipped:], self._stream):
-            self._found.append((self._start + skipped + offset, header))
+        for offset, header in find_blocks(data[skipped:], self._stream):
+            self._add_block(self._start + skipped + offset, header)
         # A header may begin in the last bytes and end in the next ones.
         tail = data[1 - HEADER_BYTES :]
         self._parts, self._start = [tail], self._stop - len(tail)
+
+    def _add_block(self, offset: int, header: BlockHeader) -> None:
+        if not agrees(header, self._stream):
+            self._found.append((offset, header))
+            return
+        last = self._last
+        if last is None:
+            self._last = offset, header
+        elif offset > last[0]:  # not one of the bytes that are searched twice
+            expected = last[1].next_number
+            if header.number != expected:
+                self._jumps.append(Jump(last[0], offset, expected, header.number))
+            self._last = offset, header
+
+
+def is_jump(file: BinaryIO, jump: Jump) -> bool:
+    """Whether a block really ends where the second one begins, by its checksum."""
+    return _crc_16(read_at(file, jump.start, jump.stop - jump.start)) == 0
 
 
 def lone_block(
@@ -308,23 +339,6 @@ def _find_syncs(data: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp
     values = np.frombuffer(data, np.uint8)
     offsets = np.flatnonzero(values[:-3] == 0xFF)
     return values, offsets[values[offsets + 1] & 0xFE == 0xF8]
-
-
-@functools.lru_cache
-def _plain_codes(
-    stream: StreamInfo,
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Returns which third and fourth header bytes agree with the stream's header."""
-    rates = [code in (0, 15) for code in range(16)]
-    for code, rate in enumerate(_RATES_HZ[1:], 1):
-        rates[code] = rate == stream.sample_rate_hz
-    layouts = np.zeros(256, np.bool_)
-    for byte in range(256):
-        assignment = byte >> 4
-        channels = assignment + 1 if assignment < 8 else 2
-        bits = _BITS.get(byte >> 1 & 7, stream.bits)
-        layouts[byte] = (channels, bits) == (stream.channels, stream.bits)
-    return np.tile(np.array(rates), 16), layouts
 
 
 def _coded_number(data: bytes) -> tuple[int, int]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
 
-from beam_pipeline.audio.containers import (
-    DataSize,
-    find_data_size,
-    ogg_ends_properly,
-    ogg_is_chained,
-)
+from beam_pipeline.audio.alac import PACKET_FRAMES, repeats
+from beam_pipeline.audio.condition import check_stream
+from beam_pipeline.audio.containers import DataSize, find_data_size
 from beam_pipeline.audio.decoder import (
     SAMPLE_BYTES,
     UNKNOWN_FRAMES,
@@ -26,6 +23,7 @@ from beam_pipeline.audio.decoder import (
     has_exact_length,
     opened,
 )
+from beam_pipeline.audio.old_containers import find_old_data_size
 from beam_pipeline.errors import (
     EmptyAudio,
     NonFiniteAudio,
@@ -37,7 +35,10 @@ from beam_pipeline.errors import (
 # thousand). A header that claims more is not trusted; for an unknown length, it claims
 # 2**63 - 1.
 _FRAMES_PER_BYTE = 1 << 16
-_CUT_BLOCK = 1 << 12  # frames; precision with which the end of a cut FLAC file is found
+# Frames; precision with which the end of a cut file is found. MP3 frames have once or
+# twice as many.
+_CUT_BLOCK = 1 << 12
+_MP3_BLOCK = 576
 
 
 def probe_audio(
@@ -83,13 +84,26 @@ def probe_audio(
         The file holds samples that are NaN or infinite as float32.
     """
     with opened(source, name) as file:
-        info, file_bytes, cut = _read_header(file, name)
-        if cut is not None and not allow_truncated:
-            raise TruncatedAudio(name, f"ends early: {cut}")
+        header = _read_header(file, name)
+        info = header.info
+        if header.cut is not None and not allow_truncated:
+            raise TruncatedAudio(
+                name,
+                f"ends early: {header.cut}; `allow_truncated` accepts such files",
+            )
         floats = info.subtype in ("FLOAT", "DOUBLE") and not allow_nonfinite
-        if floats or not _has_known_length(info, file_bytes):
+        counted = header.cut is not None and info.format == "MP3"
+        if floats or not (counted or _has_known_length(info, header.file_bytes)):
             with Decoder(file, name) as decoder:
                 info = replace(info, frames=_count_frames(decoder, finite=floats))
+        if header.cut is None and header.listed_frames not in (None, info.frames):
+            raise UnreadableAudio(
+                name,
+                f"is damaged: it declares {header.listed_frames} frames, but "
+                f"{info.frames} are decoded",
+            )
+        # libsndfile reads some files beyond the end of their samples.
+        info = replace(info, frames=min(info.frames, header.most_frames()))
     if info.frames == 0:
         raise EmptyAudio(name, "holds no frames")
     return info
@@ -120,11 +134,33 @@ def check_channel(info: AudioInfo, channels: str | int, *, name: str) -> None:
         )
 
 
-def _read_header(file: BinaryIO, name: str) -> tuple[AudioInfo, int, str | None]:
-    """Returns the header's values, the file's size, and how the file is cut, if so."""
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """A header's values, the file's sizes, and how the file is cut, if it is."""
+
+    info: AudioInfo
+    file_bytes: int
+    data: DataSize | None
+    cut: str | None
+    listed_frames: int | None
+
+    def most_frames(self) -> int:
+        """Returns how many frames the file declares; a large number: unknown."""
+        if self.listed_frames is not None:
+            return self.listed_frames
+        sample_bytes = SAMPLE_BYTES.get(self.info.subtype)
+        if self.data is None or sample_bytes is None:
+            return 2 * UNKNOWN_FRAMES
+        return self.data.declared // (sample_bytes * self.info.channels)
+
+
+def _read_header(file: BinaryIO, name: str) -> _Header:
     with _reading(name):
         file_bytes = file.seek(0, os.SEEK_END)
-        data = find_data_size(file, file_bytes)
+        data = find_data_size(file, file_bytes) or find_old_data_size(file, file_bytes)
+        condition = check_stream(file, file_bytes)
+    if condition.damage is not None:
+        raise UnreadableAudio(name, condition.damage)
     with Decoder(file, name) as decoder:
         info = decoder.info
         lacks_last_frame = (
@@ -132,33 +168,23 @@ def _read_header(file: BinaryIO, name: str) -> tuple[AudioInfo, int, str | None]
             and 0 < info.frames < UNKNOWN_FRAMES
             and not decoder.holds_frame(info.frames - 1)
         )
-    cut: str | None = None
+    cut = condition.cut
     if data is not None and _lacks_frames(data, info):
         cut = (
             f"its header declares {data.declared} bytes of samples, but the file holds "
             f"only {data.present} ({info.frames} frames)"
         )
+    elif cut is not None and info.format == "MP3":
+        with Decoder(file, name) as decoder:
+            info = replace(info, frames=_count_until_error(decoder, _MP3_BLOCK))
     elif lacks_last_frame:
         with Decoder(file, name) as decoder:
-            frames = _count_until_error(decoder)
+            frames = _count_until_error(decoder, _CUT_BLOCK)
         if frames < info.frames:
             cut = (
                 f"its header declares {info.frames} frames, but {frames} can be decoded"
             )
             info = replace(info, frames=frames)
-    elif info.format == "OGG":
-        with _reading(name):
-            if ogg_is_chained(file, file_bytes):
-                raise UnreadableAudio(
-                    name,
-                    "holds several Ogg streams in sequence, but only the first "
-                    f"({info.frames} frames) would be read; split the file",
-                )
-            if not ogg_ends_properly(file, file_bytes):
-                cut = (
-                    "no page is marked as the last; the file holds "
-                    f"{info.frames} frames"
-                )
     elif info.frames == 0 and data is not None and data.present > 0:
         # A recorder that was killed leaves this. So does one that recorded no
         # samples and appended its notes, which is what libsndfile assumes.
@@ -167,7 +193,7 @@ def _read_header(file: BinaryIO, name: str) -> tuple[AudioInfo, int, str | None]
             f"holds no frames: its header declares no samples. {data.present} bytes "
             "follow the header; if these are samples, repair the header",
         )
-    return info, file_bytes, cut
+    return _Header(info, file_bytes, data, cut, condition.frames)
 
 
 @contextlib.contextmanager
@@ -185,13 +211,18 @@ def _has_known_length(info: AudioInfo, file_bytes: int) -> bool:
 
 
 def _lacks_frames(data: DataSize, info: AudioInfo) -> bool:
-    """Whether more than a part of a frame or a padding byte is missing."""
-    frame_bytes = SAMPLE_BYTES.get(info.subtype, 1) * info.channels
-    return data.declared - data.present > max(1, frame_bytes - 1)
+    """Whether a frame, or a byte of a codec's data, is missing."""
+    sample_bytes = SAMPLE_BYTES.get(info.subtype)
+    if sample_bytes is None:
+        return data.declared > data.present
+    frame_bytes = sample_bytes * info.channels
+    return data.declared // frame_bytes > data.present // frame_bytes
 
 
 def _count_frames(decoder: Decoder, *, finite: bool) -> int:
     """Counts the frames; if ``finite``, raises ``NonFiniteAudio`` for other samples."""
+    if decoder.info.subtype.startswith("ALAC"):
+        return _count_packets(decoder)
     while True:
         frames = decoder.read_into(decoder.scratch)
         block = decoder.scratch[:frames]
@@ -206,9 +237,24 @@ def _count_frames(decoder: Decoder, *, finite: bool) -> int:
             return decoder.position
 
 
-def _count_until_error(decoder: Decoder) -> int:
+def _count_packets(decoder: Decoder) -> int:
+    """Counts frames of Apple Lossless; raises for a packet that cannot be decoded."""
+    block, before = (np.empty_like(decoder.scratch[:PACKET_FRAMES]) for _ in range(2))
+    while frames := decoder.read_into(block):
+        start = decoder.position - frames
+        if start and repeats(block[:frames], before[:frames]):
+            raise UnreadableAudio(
+                decoder.name,
+                f"is damaged: the packet at frame {start} cannot be decoded, and the "
+                "decoder repeats the one before",
+            )
+        block, before = before, block
+    return decoder.position
+
+
+def _count_until_error(decoder: Decoder, block_frames: int) -> int:
     """Counts the frames that decode before the first error, in whole blocks."""
-    block = decoder.scratch[:_CUT_BLOCK]
+    block = decoder.scratch[:block_frames]
     try:
         while decoder.position < decoder.info.frames:
             wanted = block[: decoder.info.frames - decoder.position]

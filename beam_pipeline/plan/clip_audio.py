@@ -26,6 +26,10 @@ from beam_pipeline.transforms.streams import (
     with_factors,
 )
 
+# A part of a file is resampled from frames before it and after it: at most 256 frames
+# of the lower rate before, and a few blocks of 16384 frames after.
+_AROUND_FRAMES = 1 << 17
+
 
 def open_clip(source: str | BinaryIO, clip: Clip, audio: Audio) -> ClipReader:
     """Returns a reader of a clip's file at the output rate."""
@@ -119,6 +123,26 @@ def fingerprint_clip(
         )
         content, sketch = fingerprint_audio(chunks, clip.native_rate_hz, channels)
     return clip._replace(content=content, sketch=sketch)
+
+
+def check_clip(
+    clip: Clip, first: int, stop: int, inputs: Sequence[Input], audio: Audio
+) -> None:
+    """Decodes all that a clip's windows may need, and drops it.
+
+    ``first`` and ``stop`` are frames at the native rate.
+
+    Raises
+    ------
+    UnreadableAudio
+        If decoding fails.
+    """
+    first = max(0, first - _AROUND_FRAMES)
+    stop = min(stop + _AROUND_FRAMES, clip.native_frames)
+    native = replace(audio, sample_rate=None)
+    with _opened(clip, inputs, native) as decoder:
+        for at in range(first, stop, CHUNK_FRAMES):
+            decoder.read(at, min(at + CHUNK_FRAMES, stop))
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import BinaryIO
 
 from beam_pipeline.audio.clip_reader import output_frames
-from beam_pipeline.audio.decoder import AudioInfo
+from beam_pipeline.audio.decoder import AudioInfo, may_break
 from beam_pipeline.audio.probe import check_channel, probe_audio
 from beam_pipeline.errors import (
     ClipError,
@@ -23,7 +23,11 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import Marks
-from beam_pipeline.plan.clip_audio import fingerprint_clip, measure_clip
+from beam_pipeline.plan.clip_audio import (
+    check_clip,
+    fingerprint_clip,
+    measure_clip,
+)
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.copies import examples_of
 from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
@@ -164,8 +168,12 @@ class Prober:
             events=events,
             file=row.file,
         )
-        if audio.stream or audio.fingerprint:
+        whole = audio.whole_clips and may_break(info)
+        if whole or audio.stream or audio.fingerprint:
             Marks.mark(clip, PROBE)
+        if whole:
+            part = _part_of(row, info.frames, info.sample_rate_hz)
+            check_clip(clip, *part, self._inputs, audio)
         if audio.stream:
             clip = measure_clip(clip, self._inputs, audio)
         if audio.fingerprint:

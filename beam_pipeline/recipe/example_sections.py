@@ -89,9 +89,17 @@ class Audio:
         False,
         "record clips with samples that are NaN or infinite; default: reject them",
     )
+    whole_clips: bool = option(
+        False,
+        "decode each clip of a compressed file before anything is planned, so that a "
+        "clip that breaks in the middle leaves none of its windows in the data set; "
+        "default: the windows before the damage stay",
+        omit_default=True,
+    )
 
     def __post_init__(self) -> None:
         check_flag("fingerprint", self.fingerprint)
+        check_flag("whole_clips", self.whole_clips)
         if self.sample_rate is not None:
             check_whole("sample_rate", self.sample_rate)
             if self.sample_rate > MAX_RATE_HZ:

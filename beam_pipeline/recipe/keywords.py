@@ -73,6 +73,7 @@ class RecipeKeywords(TypedDict, total=False):
     seed: int
     allow_truncated: bool
     allow_nonfinite: bool
+    whole_clips: bool
 
 
 class RunKeywords(TypedDict, total=False):

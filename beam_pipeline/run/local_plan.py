@@ -109,10 +109,9 @@ class Buckets:
             self.counts.update(dict([count_bucket(key, clips)]))
             self._kept.extend([(key, clips)])
 
-    def complete(self) -> Buckets:
+    def complete(self) -> None:
         """Keeps what still waits for more clips of its bucket."""
         self._keep(self._batches.flush())
-        return self
 
     def batches(self) -> Iterator[Sequence[Clip]]:
         """Yields all clips, bucket by bucket."""
@@ -211,10 +210,11 @@ def plan_shards(
     """
     if example_format is None:
         return  # there are no clips
+    salt = job.recipe.sha256()
     cut = chain.from_iterable(cut_shards(p, layouts, job.recipe) for p in placed)
     for name, parts in groupby(cut, key=itemgetter(0)):
         some = (part for _, part in parts)
-        yield make_task((name, some), example_format, job.recipe.sha256())
+        yield make_task((name, some), example_format, salt)
 
 
 def sum_up(

@@ -122,14 +122,20 @@ def test_byte_order_rifx():
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2, 3, 4, 5])
-def test_less_than_one_frame_missing_is_not_truncation(missing):
+def test_each_frame_that_is_declared_must_be_there(missing):
     data = encode(noise(100, 2), subtype="PCM_16")
     data = data[: len(data) - missing]
-    if missing < 4:
-        assert probe(data).frames == 100 - (missing > 0)
-    else:
-        with pytest.raises(TruncatedAudio):
+    if missing:
+        with raises(TruncatedAudio, naming=["400", 400 - missing, "allow_truncated"]):
             probe(data)
+    frames = 100 - -(-missing // 4)
+    assert probe(data, allow_truncated=True).frames == frames
+
+
+@pytest.mark.parametrize("extra", [1, 3])
+def test_a_part_of_a_frame_that_is_declared_is_not_missing(extra):
+    data = put(encode(noise(100, 2), subtype="PCM_16"), 40, "<I", 400 + extra)
+    assert probe(data).frames == 100
 
 
 def test_missing_padding_byte_is_not_truncation():
@@ -179,9 +185,11 @@ def test_mp3_that_claims_more_than_it_holds_is_counted_and_read():
     cut = data[: len(data) * 2 // 3]
     with soundfile.SoundFile(io.BytesIO(cut)) as file:
         claimed = file.frames
-    info = probe(cut)
+    with raises(TruncatedAudio, naming="allow_truncated"):
+        probe(cut)
+    info = probe(cut, allow_truncated=True)
     assert 20000 < info.frames < claimed
-    with reader(cut) as clip:
+    with ClipReader(io.BytesIO(cut), info, name="clip") as clip:
         assert clip.read(0, info.frames).shape == (info.frames,)
         with raises(ValueError, naming=[info.frames, info.frames + 1]):
             clip.read(0, info.frames + 1)

@@ -154,6 +154,7 @@ def test_seconds_are_not_nan(name):
         ("random_starts", "false"),
         ("allow_truncated", 1),
         ("allow_nonfinite", None),
+        ("whole_clips", "yes"),
         ("label_from", None),
         ("label_from", 3),
         ("features", ["a"]),
@@ -320,6 +321,7 @@ LATER = {
     "encodings": ({}, {"signal": "raw"}),
     "member_bytes": (None, 1),
     "compression": ("gzip", "none"),
+    "whole_clips": (False, True),
 }
 
 
@@ -454,6 +456,7 @@ def recipes(draw):
         seed=draw(st.integers()),
         allow_truncated=draw(st.booleans()),
         allow_nonfinite=draw(st.booleans()),
+        whole_clips=draw(st.booleans()),
         **{
             window: draw(lengths[window]),
             hop: draw(COUNTS if hop == "hop" else SECONDS),
@@ -560,6 +563,7 @@ CHANGES = {
     "seed": {"seed": 1},
     "allow_truncated": {"allow_truncated": True},
     "allow_nonfinite": {"allow_nonfinite": True},
+    "whole_clips": {"whole_clips": True},
 }
 
 

@@ -165,7 +165,9 @@ def test_a_plan_is_the_same_however_little_is_in_memory(
 ):
     options = {"win_len": 100, "elements_per_file": 4, "label_from": "kind"}
     recipe = Recipe(**{**options, "columns": "none", **KINDS[kind]})
-    with resolved(write_table(tmp_path, rows_of(lengths, every)), recipe) as inputs:
+    rows = rows_of(lengths, every)
+    rows += [*rows[::2], {**rows[0], "who": 9, "channel": 0}]  # which are rejected
+    with resolved(write_table(tmp_path, rows), recipe) as inputs:
         job = Job(tuple(inputs), "unused", str(tmp_path / "work"), recipe)
         wanted = plan_here(job)
         with pytest.MonkeyPatch.context() as patch:
@@ -173,9 +175,11 @@ def test_a_plan_is_the_same_however_little_is_in_memory(
             assert plan_here(job) == wanted
 
 
-def test_a_plan_without_clips(tmp_path):
+@pytest.mark.parametrize("kind", ["splits", "stratified"])
+def test_a_plan_without_clips(tmp_path, kind):
     source = write_table(tmp_path, rows_of([9, 9]))
-    summary, plan = compare(tmp_path, source, label_from="kind", columns="none")
+    options = {"label_from": "kind", "columns": "none", **KINDS[kind]}
+    summary, plan = compare(tmp_path, source, **options)
     assert summary.example_format is None
     assert (plan["work"], len(plan["rejects"])) == ([], 2)
 

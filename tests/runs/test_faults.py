@@ -1,5 +1,6 @@
 """Runs whose disk or processes fail: an error that helps, and nothing lost."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import soundfile
 
 from beam_pipeline import record
 from beam_pipeline.errors import OutputError
+from beam_pipeline.read.records import open_records
 from tests.raising import raises
 
 pytestmark = pytest.mark.runs
@@ -89,3 +91,44 @@ def test_an_output_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     for output, why in (("file/out", "is a file"), ("x" * 300, "too long")):
         with raises(OutputError, naming=[tmp_path / output.partition("/")[0], why]):
             record(sounds, tmp_path / output, win_seconds=1, label_from="none")
+
+
+def write_broken_flac(folder: Path) -> None:
+    """Writes three clips of 40 windows; the middle one breaks after 20 of them."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for name in "abc":
+        noise = rng.normal(0, 0.1, 40 * 4096).astype(np.float32)
+        soundfile.write(folder / f"{name}.flac", noise, 8000)
+    data = bytearray((folder / "b.flac").read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    (folder / "b.flac").write_bytes(data)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_whole_clips_leaves_no_window_of_a_clip_that_breaks(
+    tmp_path: Path, known: bool
+) -> None:
+    write_broken_flac(tmp_path / "in")
+    source = tmp_path / "in"
+    if known:  # the headers are not read, only what the table says
+        source = tmp_path / "clips.csv"
+        rows = [f"in/{name}.flac,163840,8000,1" for name in "abc"]
+        source.write_text("\n".join(["filepath,frames,sample_rate_hz,channels", *rows]))
+    found = {}
+    for whole in (False, True):
+        out = tmp_path / f"out_{whole}"
+        record(
+            source, out, win_len=4096, num_shards=5, order="listed", max_rejected=1,
+            label_from="none", whole_clips=whole, workers=1,
+        )  # fmt: skip
+        names = [example["filepath"] for example in open_records(str(out))]
+        found[whole] = {name: names.count(name) for name in set(names)}
+        lines = (out / "rejected.jsonl").read_text().splitlines()
+        (stage,) = {json.loads(line)["stage"] for line in lines}
+        assert stage == ("probe" if whole else "decode")
+        recipe = json.loads((out / "metadata.json").read_text())["recipe"]
+        assert recipe.get("whole_clips") == (True if whole else None)
+    a, b, c = (f"{'in/' * known}{name}.flac" for name in "abc")
+    assert found[False].pop(b) in range(1, 39)
+    assert found[True] == found[False] == {a: 40, c: 40}

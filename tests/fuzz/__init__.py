@@ -1,0 +1,1 @@
+"""Mutates audio files, records them, and compares with independent decoders."""

@@ -1,0 +1,153 @@
+"""Ways to damage a file, each drawn from a generator of random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+Mutation = Callable[[np.random.Generator, bytes], bytes]
+_EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+_HEADER_BYTES = 256
+
+
+def _place(rng: np.random.Generator, data: bytes) -> int:
+    """An offset, half of the time in the header."""
+    end = min(len(data), _HEADER_BYTES) if rng.random() < 0.5 else len(data)
+    return int(rng.integers(end)) if end else 0
+
+
+def _stretch(rng: np.random.Generator, data: bytes) -> tuple[int, int]:
+    start = _place(rng, data)
+    return start, min(len(data), start + int(2 ** rng.uniform(0, 13)))
+
+
+def flip_bits(rng: np.random.Generator, data: bytes) -> bytes:
+    out = bytearray(data)
+    for _ in range(int(2 ** rng.uniform(0, 5))):
+        out[_place(rng, data)] ^= 1 << int(rng.integers(8))
+    return bytes(out)
+
+
+def set_bytes(rng: np.random.Generator, data: bytes) -> bytes:
+    out = bytearray(data)
+    for _ in range(int(rng.integers(1, 9))):
+        out[_place(rng, data)] = int(rng.integers(256))
+    return bytes(out)
+
+
+def set_field(rng: np.random.Generator, data: bytes) -> bytes:
+    """Sets a number of 1 to 8 bytes in the header to an extreme."""
+    size = int(rng.choice([1, 2, 4, 8]))
+    order = "little" if rng.random() < 0.5 else "big"
+    value = int(rng.choice(_EXTREMES)) & (1 << 8 * size) - 1
+    at = int(rng.integers(min(len(data), _HEADER_BYTES)))
+    return data[:at] + value.to_bytes(size, order) + data[at + size :]
+
+
+def cut(rng: np.random.Generator, data: bytes) -> bytes:
+    return data[: int(rng.integers(len(data)))]
+
+
+def cut_a_little(rng: np.random.Generator, data: bytes) -> bytes:
+    return data[: max(0, len(data) - int(2 ** rng.uniform(0, 11)))]
+
+
+def cut_start(rng: np.random.Generator, data: bytes) -> bytes:
+    return data[int(2 ** rng.uniform(0, 11)) :]
+
+
+def zero(rng: np.random.Generator, data: bytes) -> bytes:
+    start, stop = _stretch(rng, data)
+    return data[:start] + bytes(stop - start) + data[stop:]
+
+
+def noise(rng: np.random.Generator, data: bytes) -> bytes:
+    start, stop = _stretch(rng, data)
+    return data[:start] + rng.bytes(stop - start) + data[stop:]
+
+
+def remove(rng: np.random.Generator, data: bytes) -> bytes:
+    start, stop = _stretch(rng, data)
+    return data[:start] + data[stop:]
+
+
+def double(rng: np.random.Generator, data: bytes) -> bytes:
+    start, stop = _stretch(rng, data)
+    return data[:stop] + data[start:]
+
+
+def insert(rng: np.random.Generator, data: bytes) -> bytes:
+    start, stop = _stretch(rng, data)
+    return data[:start] + rng.bytes(stop - start) + data[start:]
+
+
+def swap(rng: np.random.Generator, data: bytes) -> bytes:
+    places = sorted(int(at) for at in rng.integers(len(data) + 1, size=4))
+    a, b, c, d = places
+    return data[:a] + data[c:d] + data[b:c] + data[a:b] + data[d:]
+
+
+def append(rng: np.random.Generator, data: bytes) -> bytes:
+    size = int(2 ** rng.uniform(0, 12))
+    return data + (rng.bytes(size) if rng.random() < 0.5 else bytes(size))
+
+
+def prepend(rng: np.random.Generator, data: bytes) -> bytes:
+    size = int(2 ** rng.uniform(0, 11))
+    return (rng.bytes(size) if rng.random() < 0.5 else bytes(size)) + data
+
+
+def repeat(rng: np.random.Generator, data: bytes) -> bytes:
+    """The file, and after it the file again or a part of it."""
+    return data + data[: int(rng.integers(1, len(data) + 1))]
+
+
+def frames_of(data: bytes) -> list[int]:
+    """Returns the offsets of what look like frames, pages or chunks, and the end."""
+    for sync in (b"OggS\0", data[:2] if data[:1] == b"\xff" else b"\xff\xf8"):
+        if data.count(sync) > 3:
+            offsets = [0]
+            while (at := data.find(sync, offsets[-1] + 1)) >= 0:
+                offsets.append(at)
+            return [*offsets, len(data)]
+    return []
+
+
+def edit_frames(rng: np.random.Generator, data: bytes) -> bytes:
+    """Removes, doubles or swaps whole frames of a compressed stream."""
+    offsets = frames_of(data)
+    if len(offsets) < 6:
+        return double(rng, data)
+    parts = [data[a:b] for a, b in pairwise(offsets)]
+    at = int(rng.integers(1, len(parts) - 1))
+    match int(rng.integers(3)):
+        case 0:
+            del parts[at]
+        case 1:
+            parts.insert(at, parts[at])
+        case _:
+            parts[at], parts[at + 1] = parts[at + 1], parts[at]
+    return b"".join(parts)
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    flip_bits,
+    set_bytes,
+    set_field,
+    set_field,
+    cut,
+    cut_a_little,
+    cut_start,
+    zero,
+    noise,
+    remove,
+    double,
+    insert,
+    swap,
+    append,
+    prepend,
+    repeat,
+    edit_frames,
+)

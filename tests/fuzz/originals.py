@@ -1,0 +1,129 @@
+"""Undamaged files of every format, whose sound never repeats."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import soundfile
+
+RATE = 16000
+# Format, subtype, and how far another decoder may differ. SDS holds 16 bits in 21, of
+# which libsndfile gives all as floats.
+KINDS = (
+    ("WAV", "PCM_16", 0.0),
+    ("WAV", "PCM_24", 0.0),
+    ("WAV", "FLOAT", 0.0),
+    ("WAV", "ULAW", 0.0),
+    ("WAV", "IMA_ADPCM", 2e-3),
+    ("WAV", "MS_ADPCM", 2e-3),
+    ("WAVEX", "PCM_16", 0.0),
+    ("RF64", "PCM_16", 0.0),
+    ("W64", "PCM_16", 0.0),
+    ("AIFF", "PCM_16", 0.0),
+    ("AIFF", "FLOAT", 0.0),
+    ("AU", "PCM_16", 0.0),
+    ("CAF", "PCM_16", 0.0),
+    ("CAF", "ALAC_16", 0.0),
+    ("NIST", "PCM_16", 0.0),
+    ("FLAC", "PCM_16", 0.0),
+    ("FLAC", "PCM_24", 0.0),
+    ("OGG", "VORBIS", 1e-3),
+    ("OGG", "OPUS", 1e-3),
+    ("MP3", "MPEG_LAYER_III", 1e-3),
+    ("AVR", "PCM_16", 0.0),
+    ("HTK", "PCM_16", 0.0),
+    ("SVX", "PCM_16", 0.0),
+    ("MAT4", "PCM_16", 0.0),
+    ("MAT5", "PCM_16", 0.0),
+    ("MPC2K", "PCM_16", 0.0),
+    ("PAF", "PCM_16", 0.0),
+    ("PVF", "PCM_16", 0.0),
+    ("SDS", "PCM_16", 4e-5),
+    ("IRCAM", "PCM_16", 0.0),
+    ("VOC", "PCM_16", 0.0),
+    ("WVE", "ALAW", 0.0),
+    ("XI", "DPCM_16", 0.0),
+)
+# ffmpeg does not stop at their declared end.
+LONGER = ("AU", "AVR", "NIST", "FLAC", "W64", "VOC", "SVX", "WAV")
+# Their headers declare no length: they are read to the end of the file.
+UNSIZED = ("PAF", "PVF", "IRCAM", "XI")
+# Their frames have a checksum, so damage in them must be found.
+CHECKED = ("FLAC", "OGG", "SDS")
+_MONO = {"HTK", "SDS", "WVE", "XI", "SVX"}
+
+
+@dataclass(frozen=True)
+class Original:
+    """A file, what it decodes to, and how far another decoder may differ."""
+
+    kind: str
+    data: bytes
+    samples: np.ndarray  # (frames, channels), float32
+    rate: int
+    tolerance: float
+
+
+def _sound(frames: int, channels: int, seed: int) -> np.ndarray:
+    """A chirp in noise: no stretch of it occurs twice."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(frames) / RATE
+    chirp = np.sin(2 * np.pi * (200 + 900 * time) * time)[:, None]
+    return 0.4 * chirp + rng.normal(0, 0.05, (frames, channels))
+
+
+def encode(fmt: str, subtype: str, frames: int, channels: int, seed: int) -> bytes:
+    """Returns the bytes of a file that libsndfile writes."""
+    file = io.BytesIO()
+    rate = {"ALAW": 8000, "OPUS": 48000}.get(subtype, RATE)
+    # Of an MP3 without a header, libsndfile knows the length only if this is constant.
+    constant = {"bitrate_mode": "CONSTANT", "compression_level": 0.6}
+    mode = constant if fmt == "MP3" else {}
+    with soundfile.SoundFile(
+        file, "w", rate, channels, format=fmt, subtype=subtype, **mode
+    ) as sound:
+        sound.write(_sound(frames, channels, seed))
+    return file.getvalue()
+
+
+class _Forward(soundfile.SoundFile):
+    """Never seeks: after a seek, MP3 decodes to other samples."""
+
+    def seekable(self) -> bool:
+        return False
+
+
+def decode(data: bytes) -> tuple[np.ndarray, int]:
+    """Returns all frames that libsndfile decodes, and their rate."""
+    with _Forward(io.BytesIO(data)) as sound:
+        blocks = []
+        while len(block := sound.read(1 << 14, "float32", always_2d=True)):
+            blocks.append(block)
+        return np.concatenate(blocks), sound.samplerate
+
+
+@cache
+def originals() -> tuple[Original, ...]:
+    """Returns a mono and a stereo file of each kind, where the format allows it."""
+    found = []
+    for number, (fmt, subtype, tolerance) in enumerate(KINDS):
+        for channels in (1,) if fmt in _MONO else (1, 2):
+            frames = 12_000 + 1571 * (number % 5)
+            data = encode(fmt, subtype, frames, channels, number)
+            found.append(_original(f"{fmt}/{subtype}", data, tolerance))
+            if fmt == "MP3":
+                bare = data[_first_frame_bytes(data) :]
+                found.append(_original("MP3/no header", bare, tolerance))
+    return tuple(found)
+
+
+def _original(kind: str, data: bytes, tolerance: float) -> Original:
+    return Original(kind, data, *decode(data), tolerance)
+
+
+def _first_frame_bytes(data: bytes) -> int:
+    """Returns where the second MP3 frame begins: the first one is the encoder's."""
+    return data.index(data[:2], 4)

@@ -1,0 +1,66 @@
+"""The fuzzer's short form, and that the fuzzer can find something."""
+
+import numpy as np
+import pytest
+
+from tests.fuzz.__main__ import Table
+from tests.fuzz.cases import Case, Child, Outcome, make_case
+from tests.fuzz.mutations import MUTATIONS
+from tests.fuzz.oracle import judge, repeats
+from tests.fuzz.originals import originals
+
+
+def test_mutated_files_are_recorded_rightly_or_rejected():
+    table = Table()
+    # Every kind of file a few times. One that ffmpeg must judge takes 40 ms.
+    table.run(seed=1, numbers=range(120))
+    assert table.bad() == 0, str(table)
+
+
+def test_undamaged_files_are_recorded_as_they_are():
+    with Child() as child:
+        for original in originals():
+            outcome = child.run(Case(0, original, "none", original.data))
+            assert outcome.end == "complete", (original.kind, outcome.reason)
+            assert judge(Case(0, original, "none", original.data), outcome) == (
+                "right",
+                "as undamaged",
+            )
+            assert outcome.stderr == ""
+
+
+def test_cases_repeat_and_reach_every_mutation():
+    cases = [make_case(3, number) for number in range(400)]
+    assert [case.data for case in cases[:50]] == [
+        make_case(3, number).data for number in range(50)
+    ]
+    names = {name for case in cases for name in case.mutation.split("+")}
+    assert names == {mutation.__name__ for mutation in MUTATIONS}
+
+
+@pytest.mark.parametrize("kind", ["WAV/PCM_16", "FLAC/PCM_16", "MP3/MPEG_LAYER_III"])
+def test_the_oracle_can_find_repeated_and_invented_audio(kind):
+    original = next(o for o in originals() if o.kind == kind)
+    case = Case(0, original, "none", original.data)
+    samples = original.samples
+    doubled = np.concatenate([samples[:5000], samples[1000:5000], samples[5000:]])
+    longer = np.concatenate([samples, samples[::-1]])
+    for wrong in (doubled, longer):
+        outcome = Outcome("complete", samples=wrong, channels=samples.shape[1])
+        assert judge(case, outcome)[0] == "differs"
+    assert repeats(doubled)
+    assert not repeats(samples)
+
+
+def test_a_process_that_dies_or_hangs_is_counted(monkeypatch):
+    case = Case(0, originals()[0], "none", originals()[0].data)
+    monkeypatch.setattr("tests.fuzz.cases.SECONDS", 0.0)
+    with Child() as child:
+        assert child.run(case).end == "hang"
+    monkeypatch.undo()
+    with Child() as child:
+        assert child.run(case).end == "complete"
+        child._process.kill()
+        child._process.wait()
+        assert child.run(case).end == "crash"
+        assert child.run(case).end == "complete"
