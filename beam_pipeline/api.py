@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from beam_pipeline.dataset.claim import (
     check_work_folder,
     claim_output,
-    locked,
     nothing_left,
 )
+from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
@@ -27,7 +27,7 @@ from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.dry_run import check_transforms
-from beam_pipeline.run.engine import run_on_engine
+from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
 from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.preflight import check_engine
 from beam_pipeline.run.watching import watching
@@ -151,9 +151,6 @@ def write_template(
     Takes the options of :func:`record`. ``beam_args`` must contain ``--runner``, and
     ``--template_location`` with the file.
     """
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-
     from beam_pipeline.pipeline.graph import build_pipeline
 
     input, given = with_labels(input, options)
@@ -165,9 +162,10 @@ def write_template(
                 f"{os.fspath(output)} already holds this data set, and it is complete. "
                 "Give another `output`, or give `overwrite` to replace it."
             )
-        pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
-        build_pipeline(pipeline, job)
-        pipeline.run()
+        with temporary_files():
+            pipeline = pipeline_for(run.beam_args)
+            build_pipeline(pipeline, job)
+            pipeline.run()
 
 
 @contextmanager

@@ -10,6 +10,7 @@
     phases/          elements that one phase on this machine stores for the next one
     suspects/        one file for each clip that ended or stalled its process
     verdict.json     the error that ended the job
+    repair/          what a repair of the data set makes again
 
 A run deletes these files when the data set is complete, and no others.
 """
@@ -28,13 +29,15 @@ from typing import Any, NamedTuple
 
 from beam_pipeline import errors
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.output_folder import WORK_FOLDER as WORK_FOLDER
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.secrets_in_text import hidden
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 
-WORK_FOLDER = "_work"
 JOB_FILE = "job.json"
 PLAN_FILE = "plan.json"
 VERDICT_FILE = "verdict.json"
@@ -43,9 +46,13 @@ PARTS = "parts"
 PHASES = "phases"
 ROWS = "rows"
 SUSPECTS = "suspects"
+REPAIR = "repair"
 OURS = (
-    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS, SUSPECTS,
+    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS, SUSPECTS, REPAIR,
 )  # fmt: skip
+
+# A plan with more is none.
+MOST_SHARDS = 10_000_000
 
 
 class Totals(NamedTuple):
@@ -158,7 +165,7 @@ def keeping_verdict(work_folder: str) -> Iterator[None]:
         yield
     except AudioTFRecordsError as error:
         verdict = {"error": type(error).__name__, "args": error.args}
-        content = json.dumps(verdict, default=str).encode()
+        content = hidden(json.dumps(verdict, default=str)).encode()
         files.write_bytes(files.join(work_folder, VERDICT_FILE), content)
         raise
 
@@ -168,13 +175,30 @@ def read_verdict(work_folder: str) -> AudioTFRecordsError | None:
     verdict = _read_json(files.join(work_folder, VERDICT_FILE))
     if verdict is None:
         return None
-    kind = getattr(errors, verdict["error"])
-    error: AudioTFRecordsError = kind(*verdict["args"])
-    return error
+    kind = getattr(errors, str(verdict.get("error")), None)
+    arguments = verdict.get("args")
+    is_error = isinstance(kind, type) and issubclass(kind, AudioTFRecordsError)
+    if is_error and kind is not None and isinstance(arguments, list):
+        error: AudioTFRecordsError = kind(*arguments)
+        return error
+    raise _damaged(files.join(work_folder, VERDICT_FILE), "it is no error of ours")
 
 
 def read_progress(work_folder: str) -> RunProgress:
-    """Returns how far the run in a claimed work folder is."""
+    """Returns how far the run in a claimed work folder is.
+
+    Raises
+    ------
+    InputError
+        If a file of the run is damaged.
+    """
+    try:
+        return _progress(work_folder)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise _damaged(files.join(work_folder, PLAN_FILE), repr(error)) from error
+
+
+def _progress(work_folder: str) -> RunProgress:
     plan = _read_json(files.join(work_folder, PLAN_FILE))
     error = read_verdict(work_folder)
     if plan is None:
@@ -187,6 +211,8 @@ def read_progress(work_folder: str) -> RunProgress:
         length = values.pop("seconds")
         layout = ShardLayout(**values)
         written = 0
+        if layout.shards > MOST_SHARDS:
+            raise ValueError(f"{layout.shards} shards")
         for k in range(layout.shards):
             shard = layout.shard(k)
             if posixpath.basename(receipt_path(shard.name, "")) in done:
@@ -234,10 +260,21 @@ def find_run(folder: str) -> str | None:
 
 def _read_json(path: str) -> Mapping[str, Any] | None:
     try:
-        values: Mapping[str, Any] = json.loads(files.read_bytes(path))
+        values = parse_json(files.read_bytes(path))
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise _damaged(path, error) from error
+    if not isinstance(values, dict):
+        raise _damaged(path, "it is no object")
     return values
+
+
+def _damaged(path: str, problem: object) -> InputError:
+    return InputError(
+        f"{path} is not a file of a run: {problem}. Delete it, and give the command of "
+        "the run again."
+    )
 
 
 def place_rows(entry: Input, work: str) -> Input:

@@ -21,6 +21,7 @@ from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.recipe.values import check_whole
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import GzipWriter
+from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.tfrecord import frame_record
 from beam_pipeline.write.stretches import (
     PlacedRecords,
@@ -35,6 +36,10 @@ CompressionTypes = filesystem.CompressionTypes
 
 # The namespace of this package's counters.
 COUNTERS = "audio_tfrecords"
+
+
+# There is none, or it was cut off, or somebody else has written it.
+_NO_RECEIPT = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError)
 
 
 class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
@@ -239,9 +244,9 @@ def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | No
     """
     path = receipt_path(shard.name, work_folder)
     try:
-        values = json.loads(files.read_bytes(path))
+        values = parse_json(files.read_bytes(path))
         info = ShardInfo(Shard(**values.pop("shard")), **values)
-    except (FileNotFoundError, ValueError):  # no receipt, or one that was cut off
+    except _NO_RECEIPT:
         return None
     target = prefix + info.file
     if info.shard != shard or files.size(target) != info.bytes:

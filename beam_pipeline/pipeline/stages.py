@@ -22,7 +22,6 @@ from beam_pipeline.inputs.listing import Listing, ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.marks import Marks
-from beam_pipeline.pipeline.one_thread import OneThread
 from beam_pipeline.pipeline.sink import (
     COUNTERS,
     at_the_end,
@@ -48,6 +47,7 @@ from beam_pipeline.write.blocks import (
     select_and_augment,
 )
 from beam_pipeline.write.observations import Observations, merge_observations
+from beam_pipeline.write.one_thread import OneThread
 from beam_pipeline.write.stretches import PlacedRecords
 
 REJECTS = "rejects"

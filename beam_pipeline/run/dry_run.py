@@ -54,7 +54,13 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input], limits: Limits) ->
         # This clip may have no event.
         labels = {event.label for event in clip.events} or {"?"}
         labels.update(named_no_event(recipe.events))
-    corpus = Corpus(tuple(sorted(labels)), {clip.sample_rate_hz: 1}, {clip.channels: 1})
+    rate, channels = clip.sample_rate_hz, clip.channels
+    corpus = Corpus(
+        tuple(sorted(labels)),
+        {rate: 1},
+        {channels: 1},
+        dict.fromkeys([("Hz", rate), ("channels", channels)], clip.filepath),
+    )
     ExampleFormat.of(corpus, recipe, inputs[0].columns)
 
 

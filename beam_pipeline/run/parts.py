@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, finished_sources
 from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.marks import Marks, WorkerState, new_states
-from beam_pipeline.run.engine import pipeline_for, run_pipeline
+from beam_pipeline.run.engine import pipeline_for, run_pipeline, temporary_files
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch, reporter, reporting, reporting_work
 from beam_pipeline.run.worker_processes import can_fork
@@ -120,8 +120,9 @@ def _run_on_beam(
 ) -> None:
     from beam_pipeline.pipeline.parts_graph import build_parts_pipeline
 
-    pipeline = pipeline_for(beam_args)
-    build_parts_pipeline(pipeline, job)
     done = partial(finished_sources, job.work)
-    with reporting_work(watch, Totals(job.sources or 0, 0.0), done):
+    totals = Totals(job.sources or 0, 0.0)
+    with temporary_files(), reporting_work(watch, totals, done):
+        pipeline = pipeline_for(beam_args)
+        build_parts_pipeline(pipeline, job)
         run_pipeline(pipeline, job.output, job.work, beam_args, _NOTHING_KEPT)
