@@ -28,6 +28,7 @@ from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.dry_run import check_transforms
 from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
+from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.preflight import check_engine
 from beam_pipeline.run.watching import watching
 from beam_pipeline.storage import files
@@ -131,7 +132,7 @@ def record(
             if counted is not None:
                 counted(counts)
         else:
-            run_local(job, run.workers, watch)
+            run_local(job, run.workers, Limits.of(run), watch)
         metadata = Metadata.load(job.output)
         warn_of_data(job.output, metadata)
         return metadata
@@ -181,7 +182,8 @@ def claimed_job(
     from beam_pipeline.pipeline.job import Job
 
     with resolved(input, recipe) as inputs:
-        check_transforms(recipe, inputs)
+        limits = Limits.of(run)
+        check_transforms(recipe, inputs, limits)
         if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
             raise InputError(f"`output` must be a folder; got {output!r}.")
         output = files.absolute(os.fspath(output))
@@ -199,7 +201,8 @@ def claimed_job(
             if asks and files.exists(files.join(output, METADATA)):
                 from beam_pipeline.run.already_done import difference_to_finished
 
-                difference = difference_to_finished(replace(job, inputs=tuple(inputs)))
+                again = replace(job, inputs=tuple(inputs))
+                difference = difference_to_finished(again, limits)
                 if difference is None:
                     if work == files.join(output, WORK_FOLDER):
                         clear_work(work)  # an interrupted run may have left it
@@ -257,9 +260,10 @@ def plan(
     # Fingerprints need the samples, and do not change the plan.
     recipe = recipe.replace(fingerprint=False)
     with resolved(input, recipe) as inputs:
-        check_transforms(recipe, inputs)
+        limits = Limits.of(run)
+        check_transforms(recipe, inputs, limits)
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
             job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
-            summary, rejects = plan_local(job)
+            summary, rejects = plan_local(job, limits)
     warn_of_plan(summary, recipe)
     return summary, rejects

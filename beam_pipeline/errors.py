@@ -15,7 +15,10 @@
     │   ├── NonFiniteAudio   it holds NaN or infinite samples
     │   ├── ShortClip        it is shorter than one window
     │   ├── UnusableEntry    its name, its row or its events cannot be used
-    │   └── TransformError   a transform failed on its windows
+    │   ├── TransformError   a transform failed on its windows
+    │   ├── ClipCrash        work on it ended the process that did it
+    │   ├── ClipTimeout      work on it took longer than the time limit
+    │   └── ClipMemory       work on it took more memory than the limit
     ├── ExampleError         a method of an Example failed
     │   └── UnstorableAttribute  an attribute's value is not of its declared type
     ├── TooManyRejected      more rejects than the run allows
@@ -142,6 +145,18 @@ class UnusableEntry(ClipError):
 
 class TransformError(ClipError):
     """A transform failed on this clip's windows."""
+
+
+class ClipCrash(ClipError):
+    """Decoding the clip, or a step on its windows, ended the process."""
+
+
+class ClipTimeout(ClipError):
+    """Decoding the clip, or a step on its windows, took longer than the limit."""
+
+
+class ClipMemory(ClipError):
+    """Decoding the clip, or a step on its windows, took more memory than the limit."""
 
 
 class ExampleError(AudioTFRecordsError):

@@ -19,6 +19,7 @@ from beam_pipeline.audio.condition import check_stream
 from beam_pipeline.audio.containers import Condition
 from beam_pipeline.audio.decoder_noise import call_quietly
 from beam_pipeline.errors import UnreadableAudio
+from beam_pipeline.marks import Marks
 
 _T = TypeVar("_T")
 
@@ -189,6 +190,7 @@ class Decoder:
         finally:
             self.refuse_change()
         self.position += frames
+        Marks.progress()
         return frames
 
     def _decode(self, out: np.ndarray) -> int:

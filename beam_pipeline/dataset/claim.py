@@ -25,6 +25,7 @@ from beam_pipeline.dataset.work_folder import (
     PLAN_FILE,
     RECEIPTS,
     ROWS,
+    SUSPECTS,
     VERDICT_FILE,
     WORK_FOLDER,
     clear_work,
@@ -318,7 +319,7 @@ def _is_unused(work: str) -> bool:
     if not is_claimed(work):
         return False
     names = {name.partition("/")[0] for name in files.list_files(work)}
-    return names <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS}
+    return names <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS, SUSPECTS}
 
 
 def code_of(recipe: Recipe) -> dict[str, str]:

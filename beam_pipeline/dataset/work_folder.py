@@ -8,6 +8,7 @@
     receipts/        one file for each finished shard
     parts/           unfinished shards
     phases/          elements that one phase on this machine stores for the next one
+    suspects/        one file for each clip that ended or stalled its process
     verdict.json     the error that ended the job
     repair/          what a repair of the data set makes again
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -43,8 +45,11 @@ RECEIPTS = "receipts"
 PARTS = "parts"
 PHASES = "phases"
 ROWS = "rows"
+SUSPECTS = "suspects"
 REPAIR = "repair"
-OURS = (JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS, REPAIR)
+OURS = (
+    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS, SUSPECTS, REPAIR,
+)  # fmt: skip
 
 # A plan with more is none.
 MOST_SHARDS = 10_000_000
@@ -91,6 +96,17 @@ def receipt_path(shard_name: str, work_folder: str) -> str:
     """The path of the receipt of a finished shard."""
     name = shard_name.replace("/", ".")
     return files.join(work_folder, RECEIPTS, f"{name}.json")
+
+
+def new_draft(start: str, suffix: str, work_folder: str) -> str:
+    """Returns a path for an unfinished shard, or a part of one, of this process."""
+    name = f"{start}{uuid.uuid4().hex}.{os.getpid()}{suffix}"
+    return files.draft_path(files.join(work_folder, PARTS), name)
+
+
+def delete_drafts_of(process: int, work_folder: str) -> None:
+    """Deletes the unfinished shards of a process that died."""
+    files.delete_drafts(files.join(work_folder, PARTS), f"*.{process}.*")
 
 
 def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:

@@ -31,6 +31,7 @@ changed, or if the processor rounds differently.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 
 import apache_beam as beam
@@ -43,6 +44,7 @@ from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.segments import ShardTask, ShardWork
 from beam_pipeline.recipe.values import allowed_rejects
+from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.phases import in_memory_pipeline
 from beam_pipeline.run.plan_again import (
     PlanAgain,
@@ -50,6 +52,7 @@ from beam_pipeline.run.plan_again import (
     plan_difference,
     planned_again,
 )
+from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records, suffix_for
 
@@ -64,7 +67,7 @@ SHARDS_AGAIN = 8
 EXAMPLES_AGAIN = 8
 
 
-def difference_to_finished(job: Job) -> str | None:
+def difference_to_finished(job: Job, limits: Limits) -> str | None:
     """Returns how the data set in the output differs from the one the job would record.
 
     None if they do not differ. Nothing is written to the output. The text continues the
@@ -74,7 +77,9 @@ def difference_to_finished(job: Job) -> str | None:
         metadata = Metadata.load(job.output)
     except InputError as error:
         return str(error).rstrip(".")
-    return _difference_by_metadata(job, metadata) or _difference_by_plan(job, metadata)
+    return _difference_by_metadata(job, metadata) or _difference_by_plan(
+        job, metadata, limits
+    )
 
 
 def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
@@ -115,10 +120,10 @@ def _other_value(name: str, old: object, new: object) -> str:
     return f"it was recorded with `{name}` = {old!r}{other}"
 
 
-def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
+def _difference_by_plan(job: Job, metadata: Metadata, limits: Limits) -> str | None:
     """The difference that shows with the inputs."""
     # Fingerprints cost time. Here they matter only if a clip failed, perhaps in them.
-    with planned_again(job, fingerprint=metadata.rejected > 0) as plan:
+    with planned_again(job, metadata.rejected > 0, limits) as plan:
         try:
             difference = plan_difference(plan, metadata, job.output)
         except (OSError, ValueError) as error:
@@ -129,7 +134,9 @@ def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
         if newer is not None:
             return NEWER_FILE.format(newer)
         some = list(islice(plan.work(), SHARDS_AGAIN))
-        _write_first(some, plan.job)
+        write = partial(_write_first, some, plan.job)
+        with Workers(limits) as processes:
+            processes.call(write, plan.job, "writer")
         recorded = {entry.file: entry for entry in metadata.shards()}
         suffix = suffix_for(job.recipe.shards.compression)
         for shard in (each.task.shard for each in some):
@@ -152,7 +159,7 @@ def _find_newer(plan: PlanAgain, job: Job) -> str | None:
     return None
 
 
-def _write_first(shards: Sequence[ShardWork], job: Job) -> None:
+def _write_first(shards: Sequence[ShardWork], job: Job, _: int) -> None:
     """Writes the first examples of some shards, each as if it ended after them."""
     cut = [shard._replace(task=_first_positions(shard.task)) for shard in shards]
     with in_memory_pipeline() as pipeline:

@@ -29,8 +29,10 @@ from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.local_plan import plan_phase
+from beam_pipeline.run.limits import Limits
+from beam_pipeline.run.local_plan import make_plan
 from beam_pipeline.run.stored import stored, stored_work
+from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import suffix_for
 
@@ -85,7 +87,7 @@ class PlanAgain:
 
 @contextmanager
 def planned_again(
-    job: Job, fingerprint: bool, work: str | None = None
+    job: Job, fingerprint: bool, limits: Limits, work: str | None = None
 ) -> Iterator[PlanAgain]:
     """Makes the plan of a job again, in a folder that is deleted after the block.
 
@@ -108,8 +110,9 @@ def planned_again(
             ),
         )
         phase = files.join(folder, PHASES)
-        files.make_folder(phase)
-        yield PlanAgain(again, phase, plan_phase(again, phase))
+        with Workers(limits) as processes:
+            summary = make_plan(again, phase, processes)
+        yield PlanAgain(again, phase, summary)
 
 
 def plan_difference(plan: PlanAgain, metadata: Metadata, output: str) -> str | None:

@@ -19,6 +19,8 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
+from typing import Any
 
 from beam_pipeline.dataset.damage import Damage, find_damage, is_damaged
 from beam_pipeline.dataset.lock import locked
@@ -43,8 +45,10 @@ from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.dry_run import check_transforms
-from beam_pipeline.run.local import totals_of, write_in_processes, writers_for
+from beam_pipeline.run.limits import Limits
+from beam_pipeline.run.local import results_of, totals_of, write_planned, writers_for
 from beam_pipeline.run.plan_again import (
     PlanAgain,
     count_difference,
@@ -52,6 +56,7 @@ from beam_pipeline.run.plan_again import (
     planned_again,
 )
 from beam_pipeline.run.stored import new_work, stored
+from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
@@ -107,9 +112,10 @@ def repair(
         locked(files.join(root, WORK_FOLDER)),
         resolved(input, metadata.recipe) as inputs,
     ):
-        check_transforms(metadata.recipe, inputs)
+        limits = Limits.of(RunOptions())
+        check_transforms(metadata.recipe, inputs, limits)
         with _work_folder(root) as work:
-            return _Repair(root, metadata, inputs, work).run(workers, watch)
+            return _Repair(root, metadata, inputs, work, limits).run(workers, watch)
 
 
 def _load(root: str) -> Metadata:
@@ -159,10 +165,16 @@ class _Repair:
     """One repair; each step is a method."""
 
     def __init__(
-        self, root: str, metadata: Metadata, inputs: Sequence[Input], work: str
+        self,
+        root: str,
+        metadata: Metadata,
+        inputs: Sequence[Input],
+        work: str,
+        limits: Limits,
     ):
         assert metadata.recipe is not None
         self._root, self._metadata, self._work = root, metadata, work
+        self._limits, self._results = limits, list[str]()
         self._suffix = suffix_for(metadata.recipe.shards.compression)
         self._job = Job(
             tuple(inputs), files.join(root, ""), work, metadata.recipe, "100%"
@@ -175,7 +187,7 @@ class _Repair:
         # Fingerprints are compared with nothing, so they are taken only for a manifest
         # that is written; or if a clip failed, perhaps in them.
         fingerprint = damage.manifest or self._metadata.rejected > 0
-        with planned_again(self._job, fingerprint, self._work) as plan:
+        with planned_again(self._job, fingerprint, self._limits, self._work) as plan:
             self._check_plan(plan, damage)
             rejects = list(plan.rejects())
             has_late = self._metadata.rejected > len(rejects)
@@ -194,7 +206,7 @@ class _Repair:
                 self._check_written(plan, infos, wanted)
             made = self._make_side_files(plan, damage, infos)
             if not lists_rejects:
-                rejects += stored(self._again(plan), "lost")
+                rejects += self._written("lost")
                 path = files.join(self._work, REJECTED)
                 write_rejects(path, sort_rejects(rejects))
                 made.append(REJECTED)
@@ -212,8 +224,9 @@ class _Repair:
         if difference is not None:
             raise self._refused([difference])
 
-    def _again(self, plan: PlanAgain) -> str:
-        return files.join(plan.phase, _AGAIN)
+    def _written(self, name: str) -> Iterator[Any]:
+        """Yields what the writers have stored under a name."""
+        return chain.from_iterable(stored(each, name) for each in self._results)
 
     def _write(
         self,
@@ -224,15 +237,16 @@ class _Repair:
     ) -> dict[str, ShardInfo]:
         """Writes shards into the work folder; returns them by file."""
         some = [w for w in plan.work() if w.task.shard.name + self._suffix in wanted]
-        folder = self._again(plan)
+        folder = files.join(plan.phase, _AGAIN)
         _store_work(some, folder)
         total = sum(work.task.shard.examples for work in some)
         planned = totals_of(plan.summary)
         totals = Totals(total, planned.seconds * total / planned.examples)
         writers = min(writers_for(plan.summary, workers), len(some))
-        write_in_processes(plan.job, folder, writers, totals, watch)
-        infos: Iterable[ShardInfo] = stored(folder, "infos")
-        return {info.file: info for info in infos}
+        with Workers(self._limits) as processes:
+            write_planned(plan.job, folder, writers, processes, totals, watch)
+        self._results = [results_of(writer, folder) for writer in range(writers)]
+        return {info.file: info for info in self._written("infos")}
 
     def _check_written(
         self, plan: PlanAgain, infos: dict[str, ShardInfo], wanted: set[str]

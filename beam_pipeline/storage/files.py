@@ -6,6 +6,7 @@ Operations on local paths import neither Beam nor the client of a store.
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import os
 import shutil
@@ -262,6 +263,14 @@ def private_folder() -> str:
             "it is a link. Delete it, or set TMPDIR to another folder."
         )
     return path
+
+
+def delete_drafts(folder: str, names: str) -> None:
+    """Deletes the drafts for files in a folder whose names match a glob pattern."""
+    start = os.path.join(folder, "")
+    if not is_local(folder):
+        start = os.path.join(tempfile.gettempdir(), "audio-tfrecords-")
+    delete(glob.glob(glob.escape(start) + names))
 
 
 def move(draft: str, target: str) -> None:
