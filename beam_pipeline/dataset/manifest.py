@@ -176,8 +176,17 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
 
 def recorded_rates(folder: str) -> set[int]:
     """Returns the sample rates of a data set's clips, in Hz, after resampling."""
+    return _values_of(folder, "sample_rate_hz")
+
+
+def recorded_formats(folder: str) -> set[str]:
+    """Returns the formats of a data set's clips; empty for those a table lists."""
+    return _values_of(folder, "format")
+
+
+def _values_of(folder: str, column: str) -> set[Any]:
     with files.open_parquet(files.join(folder, MANIFEST)) as parquet:
-        table = parquet.read(["sample_rate_hz"], use_threads=False)
+        table = parquet.read([column], use_threads=False)
     return set(table.column(0).unique().to_pylist())
 
 
