@@ -135,13 +135,17 @@ class AvDecoder(ForwardDecoder):
         import av
 
         file.seek(0)
-        # A file has any number of tags, in any encoding.
+        # Tags may be in any encoding.
         self._container = av.open(
             file, "r", format=DEMUXERS[container], metadata_errors="replace"
         )
         if not self._container.streams.audio:
             raise UnreadableAudio(self.name, "holds no audio stream")
         self._stream = self._container.streams.audio[0]
+        if self._stream.codec_context is None:
+            raise UnreadableAudio(
+                self.name, "not readable as audio: ffmpeg has no decoder for its codec"
+            )
         self._stream.codec_context.thread_count = 1
 
     def _header(self, container: str) -> AudioInfo:
