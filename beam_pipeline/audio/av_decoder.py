@@ -147,6 +147,8 @@ class AvDecoder(ForwardDecoder):
                 self.name, "not readable as audio: ffmpeg has no decoder for its codec"
             )
         self._stream.codec_context.thread_count = 1
+        # Otherwise FLAC, WavPack and TTA with wrong checksums are decoded.
+        self._stream.codec_context.options = {"err_detect": "crccheck+explode"}
 
     def _header(self, container: str) -> AudioInfo:
         codec = self._stream.codec_context

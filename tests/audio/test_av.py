@@ -288,6 +288,15 @@ def test_damage_is_rejected_or_leaves_finite_samples(made, name, seed):
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("name", ["flac.mka", "wavpack.wv", "tta.tta"])
+@pytest.mark.parametrize("seed", range(5))
+def test_wrong_checksums_are_found(made, name, seed):
+    data = bytearray(made[name])
+    data[np.random.default_rng(seed).integers(1000, 20_000)] ^= 1
+    with raises(UnreadableAudio, naming="decoding failed after frame"):
+        read(bytes(data))
+
+
 def test_nan_is_found():
     file = io.BytesIO()
     samples = noise(5000, 1)
