@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from beam_pipeline.read.records import open_records as open_records
     from beam_pipeline.read.replay import replay as replay
     from beam_pipeline.read.replay import replay_dataset as replay_dataset
+    from beam_pipeline.read.verification import verify as verify
     from beam_pipeline.recipe.recipe import Recipe as Recipe
+    from beam_pipeline.run.repair import repair as repair
     from beam_pipeline.transforms import *  # noqa: F403
     from beam_pipeline.transforms.streams import ClipGain as ClipGain
 
@@ -53,9 +55,11 @@ _MODULES = {
     "record": "api",
     "record_dataset": "elements.record_dataset",
     "record_examples": "elements.record_examples",
+    "repair": "run.repair",
     "replay": "read.replay",
     "replay_dataset": "read.replay",
     "replay_files": "conversion.replay_files",
+    "verify": "read.verification",
     "write_records": "elements.record_files",
 }
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from beam_pipeline.dataset.claim import (
     check_work_folder,
     claim_output,
-    locked,
     nothing_left,
 )
+from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
@@ -27,7 +27,8 @@ from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.dry_run import check_transforms
-from beam_pipeline.run.engine import run_on_engine
+from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
+from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.preflight import check_engine
 from beam_pipeline.run.watching import watching
 from beam_pipeline.storage import files
@@ -131,7 +132,7 @@ def record(
             if counted is not None:
                 counted(counts)
         else:
-            run_local(job, run.workers, watch)
+            run_local(job, run.workers, Limits.of(run), watch)
         metadata = Metadata.load(job.output)
         warn_of_data(job.output, metadata)
         return metadata
@@ -150,9 +151,6 @@ def write_template(
     Takes the options of :func:`record`. ``beam_args`` must contain ``--runner``, and
     ``--template_location`` with the file.
     """
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-
     from beam_pipeline.pipeline.graph import build_pipeline
 
     input, given = with_labels(input, options)
@@ -164,9 +162,10 @@ def write_template(
                 f"{os.fspath(output)} already holds this data set, and it is complete. "
                 "Give another `output`, or give `overwrite` to replace it."
             )
-        pipeline = beam.Pipeline(options=PipelineOptions(list(run.beam_args)))
-        build_pipeline(pipeline, job)
-        pipeline.run()
+        with temporary_files():
+            pipeline = pipeline_for(run.beam_args)
+            build_pipeline(pipeline, job)
+            pipeline.run()
 
 
 @contextmanager
@@ -183,7 +182,8 @@ def claimed_job(
     from beam_pipeline.pipeline.job import Job
 
     with resolved(input, recipe) as inputs:
-        check_transforms(recipe, inputs)
+        limits = Limits.of(run)
+        check_transforms(recipe, inputs, limits)
         if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
             raise InputError(f"`output` must be a folder; got {output!r}.")
         output = files.absolute(os.fspath(output))
@@ -201,7 +201,8 @@ def claimed_job(
             if asks and files.exists(files.join(output, METADATA)):
                 from beam_pipeline.run.already_done import difference_to_finished
 
-                difference = difference_to_finished(replace(job, inputs=tuple(inputs)))
+                again = replace(job, inputs=tuple(inputs))
+                difference = difference_to_finished(again, limits)
                 if difference is None:
                     if work == files.join(output, WORK_FOLDER):
                         clear_work(work)  # an interrupted run may have left it
@@ -259,9 +260,10 @@ def plan(
     # Fingerprints need the samples, and do not change the plan.
     recipe = recipe.replace(fingerprint=False)
     with resolved(input, recipe) as inputs:
-        check_transforms(recipe, inputs)
+        limits = Limits.of(run)
+        check_transforms(recipe, inputs, limits)
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
             job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
-            summary, rejects = plan_local(job)
+            summary, rejects = plan_local(job, limits)
     warn_of_plan(summary, recipe)
     return summary, rejects

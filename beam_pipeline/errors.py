@@ -15,7 +15,10 @@
     │   ├── NonFiniteAudio   it holds NaN or infinite samples
     │   ├── ShortClip        it is shorter than one window
     │   ├── UnusableEntry    its name, its row or its events cannot be used
-    │   └── TransformError   a transform failed on its windows
+    │   ├── TransformError   a transform failed on its windows
+    │   ├── ClipCrash        work on it ended the process that did it
+    │   ├── ClipTimeout      work on it took longer than the time limit
+    │   └── ClipMemory       work on it took more memory than the limit
     ├── ExampleError         a method of an Example failed
     │   └── UnstorableAttribute  an attribute's value is not of its declared type
     ├── TooManyRejected      more rejects than the run allows
@@ -36,7 +39,10 @@ another. PyTorch rebuilds it from its message instead; it then has the message o
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+
+from beam_pipeline.secrets_in_text import hidden
 
 
 class AudioTFRecordsError(Exception):
@@ -46,8 +52,9 @@ class AudioTFRecordsError(Exception):
 
     def __str__(self) -> str:
         if len(self.args) == 1 and isinstance(self.args[0], str):
-            return self.args[0]  # a message, also of an error that had other fields
-        return self._message()
+            # A message, also of an error that had other fields.
+            return hidden(self.args[0])
+        return hidden(self._message())
 
     def _message(self) -> str:
         """Returns the message of an error that has fields."""
@@ -69,7 +76,7 @@ class OptionError(AudioTFRecordsError, ValueError):
 
     def _message(self) -> str:
         option, problem, *value = self.args
-        got = f"; got {value[0]!r}" if value else ""
+        got = f"; got {shown(value[0])}" if value else ""
         return f"{option}: {problem}{got}"
 
 
@@ -140,6 +147,18 @@ class TransformError(ClipError):
     """A transform failed on this clip's windows."""
 
 
+class ClipCrash(ClipError):
+    """Decoding the clip, or a step on its windows, ended the process."""
+
+
+class ClipTimeout(ClipError):
+    """Decoding the clip, or a step on its windows, took longer than the limit."""
+
+
+class ClipMemory(ClipError):
+    """Decoding the clip, or a step on its windows, took more memory than the limit."""
+
+
 class ExampleError(AudioTFRecordsError):
     """``ExampleError(example, problem)``: which example, and what happened."""
 
@@ -205,6 +224,24 @@ class VerificationError(AudioTFRecordsError):
     def _message(self) -> str:
         (problems,) = self.args
         return "\n".join(problems)
+
+
+def shown(value: object, most: int = 1000) -> str:
+    """Returns the ``repr`` of a value, shortened if it is long.
+
+    A value of a recipe may hold itself many times over: its ``repr`` is made only if it
+    has few parts.
+    """
+    left, parts = [value], 0
+    while left and parts <= most:
+        some = left.pop()
+        parts += 1
+        if isinstance(some, dict):
+            left += [*some, *some.values()][:most]
+        elif isinstance(some, list | tuple | set | frozenset):
+            left += list(some)[:most]
+    text = repr(value) if parts <= most else reprlib.repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

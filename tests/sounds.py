@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -100,3 +103,66 @@ def name_of_level(windows: np.ndarray) -> np.ndarray:
 def first_sample(windows: np.ndarray) -> np.ndarray:
     """One float64 a window."""
     return windows[:, 0].astype(np.float64)
+
+
+def _is_loud(windows: np.ndarray) -> bool:
+    return bool(windows.max() > 0.9)
+
+
+def crash_on_loud(windows: np.ndarray) -> np.ndarray:
+    """Reads address 0, as a bug of a library does."""
+    if _is_loud(windows):
+        ctypes.string_at(0)
+    return windows
+
+
+def dawdle_on_loud(windows: np.ndarray) -> np.ndarray:
+    """Takes a second and a half."""
+    if _is_loud(windows):
+        time.sleep(1.5)
+    return windows
+
+
+def exhaust_on_loud(windows: np.ndarray) -> np.ndarray:
+    """Takes all memory."""
+    held = []
+    while _is_loud(windows):
+        held.append(np.ones(1 << 20))
+    return windows
+
+
+def interrupt_on_loud(windows: np.ndarray) -> np.ndarray:
+    """Looks like the user, who has pressed Ctrl-C."""
+    if _is_loud(windows):
+        raise KeyboardInterrupt
+    return windows
+
+
+def misbehave(windows: np.ndarray) -> np.ndarray:
+    """Does to its process what no step should, in each clip something else.
+
+    The first sample of a clip, times ten, says what; 5 and 6 lose the clip.
+    """
+    kind = round(float(windows[0, 0]) * 10)
+    if kind == 1 and os.fork() == 0:
+        return windows  # in both processes
+    if kind == 2 and os.fork() == 0:
+        sys.exit()
+    if kind == 3:
+        os.close(2)
+    if kind == 4:
+        os.chdir("/")
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_IGN)
+    if kind == 5:
+        sys.exit()
+    if kind == 6:
+        os._exit(0)
+    return windows
+
+
+def lose_five_and_six(windows: np.ndarray) -> np.ndarray:
+    """Loses the same clips as `misbehave`, in a good way."""
+    if round(float(windows[0, 0]) * 10) in (5, 6):
+        raise ValueError("5 or 6")
+    return windows

@@ -18,8 +18,9 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 # From the ground up. A package imports only from floors below its own; the packages of
 # one floor do not know each other.
 FLOORS = [
+    "secrets_in_text",
     "errors",
-    "freed_memory hashing seconds",
+    "freed_memory hashing marks seconds",
     "storage audio transforms",
     "recipe",
     "inputs",
@@ -40,7 +41,7 @@ NEVER = {("run", "read")}
 # Library -> the only modules, or packages, that import it; in brackets: only within
 # functions, because what imports those modules must start fast.
 HOMES = {
-    "apache_beam": "pipeline run dofns [api] [storage.beam_filesystem] [run.engine] "
+    "apache_beam": "pipeline run dofns [storage.beam_filesystem] [run.engine] "
     "[run.preflight]",
     "tensorflow": "read.replay read.global_order read.mixed_replay "
     "read.shard_streams read.parse_examples read.parse_elements "
@@ -56,11 +57,11 @@ HOMES = {
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
-    "pyarrow": "[storage.files] [dataset.manifest] [dataset.window_table] [read.audit] "
-    "[read.conditions] [read.column_values] [read.window_table]",
+    "pyarrow": "[storage.parquet] [dataset.manifest] [dataset.window_table] "
+    "[read.audit] [read.conditions] [read.column_values] [read.window_table]",
     "isal": "storage.gzip_members dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
-    "threadpoolctl": "transforms.describe pipeline.one_thread run.parts",
+    "threadpoolctl": "transforms.describe write.one_thread run.parts",
     "tqdm": "[cli.progress_bar] [elements.writing]",
     "PIL": "[examples.images] [read.example_view]",
     "datasets": ("read.hugging_face read.hugging_face_stream [read.framework_methods]"),

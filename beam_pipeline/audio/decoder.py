@@ -20,6 +20,7 @@ from beam_pipeline.audio.condition import check_stream
 from beam_pipeline.audio.containers import Condition
 from beam_pipeline.audio.decoder_noise import call_quietly
 from beam_pipeline.errors import UnreadableAudio
+from beam_pipeline.marks import Marks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -232,6 +233,7 @@ class Decoder(ForwardDecoder):
         finally:
             self.refuse_change()
         self.position += frames
+        Marks.progress()
         return frames
 
     def _decode(self, out: np.ndarray) -> int:

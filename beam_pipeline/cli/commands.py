@@ -21,14 +21,18 @@ from typing import Any
 from beam_pipeline.cli.convert_flags import CONVERT_OPTIONS
 from beam_pipeline.cli.given_flags import REPEATED, given_options
 from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
+from beam_pipeline.cli.terminal import say
 from beam_pipeline.errors import DataSetWarning, OptionError, TooManyRejected
+from beam_pipeline.secrets_in_text import hidden
 
 PROGRAM = "audio-tfrecords"
+
+VERIFY_OPTIONS = {"deep", "input", "sample", "seed", "repair"}
 
 
 def complain(message: str, command: str = "record") -> None:
     """Prints an error or a warning to standard error, after the program's name."""
-    print(f"{PROGRAM}: {as_flags(message, command)}", file=sys.stderr)
+    say(f"{PROGRAM}: {hidden(as_flags(message, command))}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -61,6 +65,8 @@ def as_flags(message: str, command: str = "record") -> str:
     known = {*RecordKeywords.__annotations__, "input", "output", "recipe"}
     if command == "convert":
         known = set(CONVERT_OPTIONS)
+    if command == "verify":
+        known |= VERIFY_OPTIONS
 
     def flag(name: str) -> str:
         repeated = {} if command == "convert" else REPEATED
@@ -89,7 +95,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             write_template(
                 args.input, args.output, beam_args=beam_args, **given_options(args)
             )
-        print(f"{template}: describes the job; nothing is recorded until it is started")
+        say(f"{template}: describes the job; nothing is recorded until it is started")
         return 0
     started = time.monotonic()
     already: list[Any] = []
@@ -110,15 +116,15 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.cli.reports import describe_findings, describe_metadata
     from beam_pipeline.read.audit import find_overlaps
 
-    print(describe_metadata(metadata))
+    say(describe_metadata(metadata))
     if overlaps := find_overlaps(args.output):
-        print(f"{describe_findings(overlaps)} (`{PROGRAM} audit` lists them)")
+        say(f"{describe_findings(overlaps)} (`{PROGRAM} audit` lists them)")
     for warning in warned:
         complain(f"warning: {warning}")
     if already:
-        print(f"{args.output}: complete before, with the same recipe and inputs")
+        say(f"{args.output}: complete before, with the same recipe and inputs")
     else:
-        print(f"{args.output}: complete, {seconds:.1f} s")
+        say(f"{args.output}: complete, {seconds:.1f} s")
     return 0
 
 
@@ -133,7 +139,7 @@ def _beam_option(beam_args: Sequence[str], name: str) -> str | None:
 
 def _print_counters(counts: Mapping[str, int]) -> None:
     words = ", ".join(f"{name} {count}" for name, count in counts.items())
-    print(f"counters of the runner: {words}", file=sys.stderr)
+    say(f"counters of the runner: {words}", file=sys.stderr)
 
 
 def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -150,7 +156,7 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         summary, rejects = plan(args.input, **options)
     check_any_accepted(summary, rejects)
     recipe, _ = split_options(None, options)
-    print(as_flags(describe_plan(summary, rejects, recipe)))
+    say(as_flags(describe_plan(summary, rejects, recipe)))
     for warning in warned:
         complain(f"warning: {warning}")
     allowed = str(options.get("max_rejected", 0))
@@ -178,11 +184,11 @@ def run_convert(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             beam_args=beam_args,
             **{name: getattr(args, name) for name in CONVERT_OPTIONS},
         )
-    print(describe_metadata(metadata))
+    say(describe_metadata(metadata))
     assert metadata.elements is not None
     if ignored := metadata.elements.options["ignored_files"]:
-        print(f"{args.input_dir}: {ignored:,} files are not TFRecords and were ignored")
-    print(f"{args.output_dir}: complete, {time.monotonic() - started:.1f} s")
+        say(f"{args.input_dir}: {ignored:,} files are not TFRecords and were ignored")
+    say(f"{args.output_dir}: complete, {time.monotonic() - started:.1f} s")
     return 0
 
 
@@ -208,35 +214,70 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     chosen = {"clip": args.clip, "where": args.where}
     if args.text:
         for position, record in some_records(*shown, **chosen):
-            print(f"# example {position}{place}\n{example_text(record, metadata)}")
+            say(f"# example {position}{place}\n{example_text(record, metadata)}")
         if picture is None:
             return 0
     examples = dict(some_examples(*shown, **chosen))
     for position, example in examples.items() if not args.text else ():
-        print(f"example {position}{place}\n{describe_example(example)}")
+        say(f"example {position}{place}\n{describe_example(example)}")
     if picture is not None:
         left_out = plot_examples(list(examples.values()), metadata, picture)
-        print(f"drawn: {picture}")
+        say(f"drawn: {picture}")
         if left_out:
-            print(f"not drawn: {', '.join(left_out)}")
+            say(f"not drawn: {', '.join(left_out)}")
     return 0
 
 
 def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.dataset.metadata import Metadata
     from beam_pipeline.errors import VerificationError
-    from beam_pipeline.read.verify import find_problems, load_metadata
+    from beam_pipeline.read.verification import verify
 
     _no_beam_args("verify", beam_args)
-    metadata = load_metadata(args.records)
-    problems = list(find_problems(args.records, metadata))
+    if args.input is not None:
+        _search_here()
+    if args.repair:
+        _repair(args)
+    problems = verify(
+        args.records,
+        deep=args.deep,
+        input=args.input if args.deep or not args.repair else None,
+        sample=args.sample,
+        seed=args.seed,
+    )
     if problems:
         raise VerificationError(problems)
+    metadata = Metadata.load(args.records)
     shards = sum(len(split.shards) for split in metadata.splits.values())
     examples = sum(split.examples for split in metadata.splits.values())
-    print(
-        f"{args.records}: {examples:,} examples in {shards:,} shards match the metadata"
+    what = (
+        "the metadata, clip by clip and window by window"
+        if args.deep
+        else ("the metadata")
     )
+    say(f"{args.records}: {examples:,} examples in {shards:,} shards match {what}")
     return 0
+
+
+def _repair(args: argparse.Namespace) -> None:
+    """Makes damaged files again, and names them."""
+    from beam_pipeline.run.engine import quiet_beam
+    from beam_pipeline.run.repair import repair
+
+    if args.input is None:
+        raise OptionError(
+            "repair", "needs `input`: what the data set was recorded from"
+        )
+    with contextlib.ExitStack() as stack:
+        if not args.debug:
+            stack.enter_context(quiet_beam())
+        bar = functools.partial(watch_terminal, stack)
+        watch = bar if sys.stderr.isatty() else watch_lines
+        replaced = repair(args.records, args.input, watch=watch)
+    for name in replaced:
+        say(f"repaired: {name}")
+    if not replaced:
+        say("nothing to repair")
 
 
 def run_index(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -247,7 +288,7 @@ def run_index(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     members = index_data_set(args.records)
     splits = Metadata.load(args.records).splits.values()
     examples = sum(split.examples for split in splits)
-    print(f"{args.records}: indexed {examples:,} examples in {members:,} members")
+    say(f"{args.records}: indexed {examples:,} examples in {members:,} members")
     return 0
 
 
@@ -259,11 +300,11 @@ def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     _no_beam_args("audit", beam_args)
     found = audit(args.records, args.group_by)
     if args.json:
-        print(summarise_audit(found), file=sys.stderr)
+        say(summarise_audit(found), file=sys.stderr)
         for finding in found:
-            print(json.dumps(finding.to_json(), ensure_ascii=False))
+            say(json.dumps(finding.to_json(), ensure_ascii=False))
     else:
-        print(describe_audit(found))
+        say(describe_audit(found))
     return VerificationError.exit_status if found.leaks else 0
 
 
@@ -280,7 +321,7 @@ def run_transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     _search_here()
     window = args.sample_rate, args.win_len
     entries = list_some(args.steps, *window) if args.steps else list_all(*window)
-    print(describe_steps(list(entries)))
+    say(describe_steps(list(entries)))
     return 0
 
 
@@ -293,14 +334,14 @@ def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         update: Callable[[int, float], None] | None = None
         for progress in follow(args.run_folder):
             if not args.watch:
-                print(describe_progress(progress))
+                say(describe_progress(progress))
                 return 0
             if progress.totals.examples and update is None:
                 bar = functools.partial(watch_terminal, stack)
                 update = (bar if sys.stderr.isatty() else watch_lines)(progress.totals)
             if update is not None:
                 update(progress.examples, progress.seconds)
-    print(f"{args.run_folder}: complete")
+    say(f"{args.run_folder}: complete")
     return 0
 
 

@@ -110,7 +110,10 @@ def _add_run_option(group: Any, field: Any) -> None:
         parse = field.metadata["parse"]
         more = {"type": flag_type(parse), "metavar": field.metadata["metavar"]}
     group.add_argument(
-        flag, default=argparse.SUPPRESS, help=field.metadata["help"], **more
+        flag,
+        default=argparse.SUPPRESS,
+        help=field.metadata["help"].replace("%", "%%"),
+        **more,
     )
 
 

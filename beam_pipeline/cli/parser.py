@@ -179,12 +179,50 @@ def _add_verify(commands: Any) -> None:
         commands,
         "verify",
         run_verify,
-        "compare every shard with the metadata",
-        "Compares every size, SHA-256, checksum and count with metadata.json. Ends "
-        "with status 4 if something differs.",
+        "compare a data set with its metadata; repair it",
+        "Compares every size, SHA-256, checksum and count with metadata.json. --deep "
+        "also compares every example, window and clip, and the files beside the "
+        "shards. Ends with status 4 if something differs.",
         "records/",
+        "records/ --deep --input sounds/ --sample 500",
+        "records/ --repair --input sounds/",
     )
     _add_folder(parser)
+    parser.add_argument(
+        "--deep",
+        action="store_true",
+        help="parse every example, and compare windows, clips, classes and statistics "
+        "with the recipe and with each other",
+    )
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=None,
+        metavar="PATH",
+        help="what the data set was recorded from, as for record; runs its recipe, "
+        "with the transforms of your own that it names",
+    )
+    parser.add_argument(
+        "--sample",
+        type=_whole_number,
+        default=100,
+        metavar="N",
+        help="with --deep and --input: decode so many windows again and compare them "
+        "byte for byte; default: 100",
+    )
+    parser.add_argument(
+        "--seed",
+        type=_whole_number,
+        default=0,
+        metavar="N",
+        help="chooses these windows; default: 0",
+    )
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="make damaged and missing files again from --input; replaces a file only "
+        "if all have the recorded bytes",
+    )
 
 
 def _add_index(commands: Any) -> None:

@@ -21,7 +21,10 @@ def watch_terminal(
     """
     from tqdm import tqdm
 
-    bar = tqdm(
+    class Bar(tqdm):  # type: ignore[misc]
+        monitor_interval = 0  # no thread: with one, processes could not be forked
+
+    bar = Bar(
         total=totals.examples,
         unit=" examples",
         dynamic_ncols=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +36,7 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Structure
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _is_ours(folder: str) -> bool:
     if not files.exists(path):
         return False
     try:
-        values = json.loads(files.read_bytes(path))
+        values = parse_json(files.read_bytes(path))
     except ValueError:
         return True  # damaged, which an error says later
     return isinstance(values, dict) and "format_version" in values

@@ -10,12 +10,11 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import islice
-from typing import IO, Any
+from typing import Any
 
 from beam_pipeline.audio.av_library import is_installed
 from beam_pipeline.dataset.metadata import to_text, writer_versions
@@ -27,6 +26,7 @@ from beam_pipeline.dataset.work_folder import (
     PLAN_FILE,
     RECEIPTS,
     ROWS,
+    SUSPECTS,
     VERDICT_FILE,
     WORK_FOLDER,
     clear_work,
@@ -43,59 +43,11 @@ from beam_pipeline.errors import (
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.transforms.expressions import STEP_FIELDS, TRANSFORM, parse_steps
 
 # In the folder of parts: the data set that was there is deleted.
 _ROOM_MADE = "room-made"
-
-
-@contextmanager
-def locked(work: str) -> Iterator[None]:
-    """Keeps a second run on this machine out of a work folder while the block runs.
-
-    Raises
-    ------
-    OutputError
-        If another run is using the folder.
-    """
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
-    name = hashlib.blake2b(work.encode(errors="surrogateescape"), digest_size=8)
-    path = os.path.join(
-        tempfile.gettempdir(),
-        f"audio-tfrecords-{os.getuid()}-{name.hexdigest()}.lock",
-    )
-    while True:
-        file = open(path, "w")  # noqa: SIM115
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            raise OutputError(
-                f"Another run on this machine uses {work}. Wait until that run ends, "
-                "or give another output."
-            ) from error
-        # The run that held the lock may have deleted the file after this one opened it.
-        # The lock of a deleted file keeps nobody out.
-        if _is_open_at(path, file):
-            break
-        file.close()
-    try:
-        yield
-    finally:
-        with suppress(FileNotFoundError):
-            os.remove(path)  # while this run still holds the lock
-        file.close()
-
-
-def _is_open_at(path: str, file: IO[str]) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
 
 
 def check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
@@ -276,7 +228,7 @@ def _replace(
 
 def _read_stamp(job_file: str) -> Any:
     try:
-        return json.loads(files.read_bytes(job_file))
+        return parse_json(files.read_bytes(job_file))
     except ValueError:  # the machine went down while the file was written
         return None
 
@@ -371,7 +323,7 @@ def _is_unused(work: str) -> bool:
     if not is_claimed(work):
         return False
     names = {name.partition("/")[0] for name in files.list_files(work)}
-    return names <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS}
+    return names <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS, SUSPECTS}
 
 
 def code_of(recipe: Recipe) -> dict[str, str]:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from beam_pipeline.dataset.claim import claimed_for_elements, locked, make_room
+from beam_pipeline.dataset.claim import claimed_for_elements, make_room
+from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import (
     Elements,

@@ -18,6 +18,7 @@ from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.parquet import as_texts, open_parquet, read_parquet
 from beam_pipeline.storage.spilled import SortedValues
 
 _MANIFEST_FIELDS = {
@@ -185,42 +186,66 @@ def recorded_formats(folder: str) -> set[str]:
 
 
 def _values_of(folder: str, column: str) -> set[Any]:
-    with files.open_parquet(files.join(folder, MANIFEST)) as parquet:
-        table = parquet.read([column], use_threads=False)
+    table = read_parquet(files.join(folder, MANIFEST), [column])
     return set(table.column(0).unique().to_pylist())
 
 
-def equal_manifests(path: str, other: str) -> bool:
-    """Whether two manifests are equal, fingerprints aside."""
-    pairs = zip_longest(_slices(path), _slices(other))
-    return all(
-        table is not None
-        and against is not None
-        and table.schema == against.schema
-        and table.num_rows == against.num_rows
-        and all(map(_equal_columns, table.columns, against.columns))
-        for table, against in pairs
-    )
+def manifest_difference(recorded: str, made: str) -> str | None:
+    """Says how two manifests differ, fingerprints aside; None if they are equal.
+
+    Parameters
+    ----------
+    recorded, made : str
+        Their paths; the texts for the second one begin with "here".
+
+    Raises
+    ------
+    OSError, ValueError
+        If one cannot be read.
+    """
+    row = 0
+    for table, against in zip_longest(_slices(recorded), _slices(made)):
+        rows = [0 if some is None else len(some) for some in (table, against)]
+        if rows[0] != rows[1]:
+            return f"{row + rows[0]} clips were recorded; here are {row + rows[1]}"
+        if table.schema != against.schema:
+            names = [set(t.schema.names) for t in (table, against)]
+            other = sorted(names[0] ^ names[1])
+            return f"the columns differ: {', '.join(other) or 'in their types'}"
+        for name in table.schema.names:
+            first = _first_difference(table[name], against[name])
+            if first is not None:
+                old, new = table[name][first].as_py(), against[name][first].as_py()
+                path = table["path"][first].as_py()
+                return (
+                    f"{name} of clip {row + first}, {path!r}, was {old!r}; here it is "
+                    f"{new!r}"
+                )
+        row += rows[0]
+    return None
 
 
 def _slices(path: str) -> Iterator[Any]:
     """Yields a manifest in tables of equal length, the last one with the rest."""
     import pyarrow as pa
 
-    with files.open_parquet(path) as parquet:
+    size = files.size(path)
+    with open_parquet(path) as parquet:
         names = [n for n in parquet.schema_arrow.names if n not in _FINGERPRINT_FIELDS]
-        table = parquet.schema_arrow.empty_table().select(names)
+        waiting: list[Any] = []
         for group in range(parquet.num_row_groups):
             more = parquet.read_row_group(group, columns=names, use_threads=False)
-            table = pa.concat_tables([table, more])
+            table = pa.concat_tables([*waiting, as_texts(more, size)])
             while table.num_rows >= _ROW_GROUP:
                 yield table.slice(0, _ROW_GROUP)
                 table = table.slice(_ROW_GROUP)
-        yield table
+            waiting = [table]
+        if waiting:
+            yield waiting[0]
 
 
-def _equal_columns(column: Any, other: Any) -> bool:
-    """Whether all values are equal; NaN is equal to NaN."""
+def _first_difference(column: Any, other: Any) -> int | None:
+    """Returns the first row whose values differ; NaN is equal to NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -229,4 +254,8 @@ def _equal_columns(column: Any, other: Any) -> bool:
             pc.if_else(pc.is_nan(c), pa.scalar(None, c.type), c)
             for c in (column, other)
         )
-    return bool(column.equals(other))
+    if column.equals(other):
+        return None
+    equal = pc.fill_null(pc.equal(column, other), False)
+    same = pc.or_(equal, pc.and_(column.is_null(), other.is_null()))
+    return int(pc.index(same, pa.scalar(False)).as_py())

@@ -35,6 +35,7 @@ import numpy.typing as npt
 from beam_pipeline.dataset.output_folder import INDEX
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.write.members import Members
 
 if TYPE_CHECKING:
@@ -255,10 +256,7 @@ def _number(content: Any) -> int:
 
 
 def _parse_header(text: bytes) -> dict[str, Any]:
-    try:
-        header: Any = json.loads(text)
-    except RecursionError:
-        raise ValueError("its header is nested too deep") from None
+    header: Any = parse_json(text)
     version = header.get("format_version") if isinstance(header, dict) else None
     if version != INDEX_VERSION:
         raise ValueError(f"its format version is {reprlib.repr(version)}")

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.audio.av_library import library_versions
+from beam_pipeline.dataset.metadata_checks import check_metadata, short
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
@@ -23,6 +24,7 @@ from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 
 if TYPE_CHECKING:
     from beam_pipeline.plan.shards import ShardInfo
@@ -131,6 +133,11 @@ class Metadata:
             for name, spec in self.features.items()
         )
         return f"<Metadata: examples{clips}: {splits}; {classes}features {features}>"
+
+    def shards(self) -> Iterator[ShardEntry]:
+        """Yields the shards of all splits."""
+        for split in self.splits.values():
+            yield from split.shards
 
     def feature_description(
         self,
@@ -262,11 +269,15 @@ class Metadata:
         ValueError, KeyError, TypeError, AttributeError
             If the content is not that of metadata.
         """
-        if values.get("format_version") == ELEMENTS_VERSION:
+        version = values.get("format_version")
+        if version in (FORMAT_VERSION, ELEMENTS_VERSION):
+            check_metadata(values)
+        if version == ELEMENTS_VERSION:
             return cls._elements_from_json(values)
-        if values.get("format_version") != FORMAT_VERSION:
+        if version != FORMAT_VERSION:
+            shown = short(repr(version))
             raise InputError(
-                f"it has format version {values.get('format_version')!r}, but "
+                f"it has format version {shown}, but "
                 f"the installed {DISTRIBUTION} reads only format versions "
                 f"{FORMAT_VERSION} and {ELEMENTS_VERSION}. Install a version of "
                 f"{DISTRIBUTION} that reads it."
@@ -307,13 +318,15 @@ class Metadata:
             If the text is not that of metadata.
         """
         try:
-            return cls.from_json(json.loads(text))
+            return cls.from_json(parse_json(text))
         except InputError as error:  # it does not know the file
             raise InputError(f"{where}: {error}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            ValueError, KeyError, TypeError, AttributeError, RecursionError,
+        ) as error:  # fmt: skip
             raise InputError(
-                f"{where} is not the metadata of a data set: {error!r}. Restore the "
-                "file, or record the data set again."
+                f"{where} is not the metadata of a data set: {short(repr(error), 300)}"
+                ". Restore the file, or record the data set again."
             ) from error
 
     @classmethod

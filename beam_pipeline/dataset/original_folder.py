@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.tensor_proto import DTYPES
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 
 SPEC_FILE = "TF_RECORD_FEATURES_SPEC.json"
 BATCHED_FILE = "batched"
@@ -134,7 +135,7 @@ def parse_specs(text: bytes | str, where: str) -> dict[str, OriginalSpec]:
         If the text is damaged or contradicts itself.
     """
     try:
-        values = json.loads(text, object_pairs_hook=_unique)
+        values = parse_json(text, object_pairs_hook=_unique)
     except ValueError as error:
         raise InputError(
             f"{where} is not the description of a data set: {error}. Restore the file."

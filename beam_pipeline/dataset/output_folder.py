@@ -32,6 +32,7 @@ WINDOWS = "windows.parquet"
 REJECTED = "rejected.jsonl"
 LOG = "log.txt"
 EXAMPLES_CSV = "examples.csv"
+WORK_FOLDER = "_work"
 
 
 def is_shard_file(name: str) -> bool:

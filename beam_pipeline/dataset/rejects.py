@@ -15,10 +15,14 @@ from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.values import allowed_rejects
+from beam_pipeline.secrets_in_text import hidden
 from beam_pipeline.storage import files
 from beam_pipeline.storage.spilled import SortedValues
 
 NAMED_IN_ERRORS = 5
+
+# Where clips are rejected before the plan; those that fail later are in the manifest.
+HEADER_STAGES = ("sources", "probe")
 
 
 def check_rejects(
@@ -74,7 +78,7 @@ def reject_line(reject: Reject) -> bytes:
         "path": reject.filepath,
         "stage": reject.stage,
         "error": reject.error,
-        "reason": reject.reason,
+        "reason": hidden(reject.reason),
     }
     return (json.dumps(values, ensure_ascii=False) + "\n").encode()
 

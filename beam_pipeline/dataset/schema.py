@@ -27,6 +27,38 @@ def schema_text(
     With classes, ``class``, ``target`` and ``labels`` have their values as domains.
     """
     from google.protobuf import text_format
+
+    return str(text_format.MessageToString(_schema(features, classes))).encode()
+
+
+def schema_problem(
+    text: bytes, features: Mapping[str, FeatureSpec], classes: Sequence[str] = ()
+) -> str | None:
+    """Says how a schema differs from the one of these features; None if it does not.
+
+    Earlier versions wrote schemas without the domains of classes.
+    """
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    expected = _schema(features, classes)
+    try:
+        found = text_format.Parse(text.decode(), schema_pb2.Schema())
+    except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        return f"is not a schema of TensorFlow Metadata as text: {error}"
+    if found in (expected, _schema(features, ())):
+        return None
+    by_name = [{f.name: f for f in schema.feature} for schema in (found, expected)]
+    wrong = sorted(n for n in {*by_name[0], *by_name[1]} if not _same(n, *by_name))
+    what = f"of {', '.join(map(repr, wrong))}" if wrong else "of the whole"
+    return f"is not the schema of the features in the metadata: {what}"
+
+
+def _same(name: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    return bool(found.get(name) == expected.get(name))
+
+
+def _schema(features: Mapping[str, FeatureSpec], classes: Sequence[str]) -> Any:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     kinds = {
@@ -51,7 +83,7 @@ def schema_text(
         feature.shape.SetInParent()
         for size in spec.sizes if spec.encoding in LISTS else ():
             feature.shape.dim.add(size=size)
-    return str(text_format.MessageToString(schema)).encode()
+    return schema
 
 
 def _add_domain(feature: Any, spec: FeatureSpec, classes: Sequence[str]) -> None:

@@ -8,7 +8,9 @@
     receipts/        one file for each finished shard
     parts/           unfinished shards
     phases/          elements that one phase on this machine stores for the next one
+    suspects/        one file for each clip that ended or stalled its process
     verdict.json     the error that ended the job
+    repair/          what a repair of the data set makes again
 
 A run deletes these files when the data set is complete, and no others.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -26,13 +29,15 @@ from typing import Any, NamedTuple
 
 from beam_pipeline import errors
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.output_folder import WORK_FOLDER as WORK_FOLDER
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.secrets_in_text import hidden
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 
-WORK_FOLDER = "_work"
 JOB_FILE = "job.json"
 PLAN_FILE = "plan.json"
 VERDICT_FILE = "verdict.json"
@@ -40,7 +45,14 @@ RECEIPTS = "receipts"
 PARTS = "parts"
 PHASES = "phases"
 ROWS = "rows"
-OURS = (JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS)
+SUSPECTS = "suspects"
+REPAIR = "repair"
+OURS = (
+    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS, SUSPECTS, REPAIR,
+)  # fmt: skip
+
+# A plan with more is none.
+MOST_SHARDS = 10_000_000
 
 
 class Totals(NamedTuple):
@@ -84,6 +96,17 @@ def receipt_path(shard_name: str, work_folder: str) -> str:
     """The path of the receipt of a finished shard."""
     name = shard_name.replace("/", ".")
     return files.join(work_folder, RECEIPTS, f"{name}.json")
+
+
+def new_draft(start: str, suffix: str, work_folder: str) -> str:
+    """Returns a path for an unfinished shard, or a part of one, of this process."""
+    name = f"{start}{uuid.uuid4().hex}.{os.getpid()}{suffix}"
+    return files.draft_path(files.join(work_folder, PARTS), name)
+
+
+def delete_drafts_of(process: int, work_folder: str) -> None:
+    """Deletes the unfinished shards of a process that died."""
+    files.delete_drafts(files.join(work_folder, PARTS), f"*.{process}.*")
 
 
 def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
@@ -142,7 +165,7 @@ def keeping_verdict(work_folder: str) -> Iterator[None]:
         yield
     except AudioTFRecordsError as error:
         verdict = {"error": type(error).__name__, "args": error.args}
-        content = json.dumps(verdict, default=str).encode()
+        content = hidden(json.dumps(verdict, default=str)).encode()
         files.write_bytes(files.join(work_folder, VERDICT_FILE), content)
         raise
 
@@ -152,13 +175,30 @@ def read_verdict(work_folder: str) -> AudioTFRecordsError | None:
     verdict = _read_json(files.join(work_folder, VERDICT_FILE))
     if verdict is None:
         return None
-    kind = getattr(errors, verdict["error"])
-    error: AudioTFRecordsError = kind(*verdict["args"])
-    return error
+    kind = getattr(errors, str(verdict.get("error")), None)
+    arguments = verdict.get("args")
+    is_error = isinstance(kind, type) and issubclass(kind, AudioTFRecordsError)
+    if is_error and kind is not None and isinstance(arguments, list):
+        error: AudioTFRecordsError = kind(*arguments)
+        return error
+    raise _damaged(files.join(work_folder, VERDICT_FILE), "it is no error of ours")
 
 
 def read_progress(work_folder: str) -> RunProgress:
-    """Returns how far the run in a claimed work folder is."""
+    """Returns how far the run in a claimed work folder is.
+
+    Raises
+    ------
+    InputError
+        If a file of the run is damaged.
+    """
+    try:
+        return _progress(work_folder)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise _damaged(files.join(work_folder, PLAN_FILE), repr(error)) from error
+
+
+def _progress(work_folder: str) -> RunProgress:
     plan = _read_json(files.join(work_folder, PLAN_FILE))
     error = read_verdict(work_folder)
     if plan is None:
@@ -171,6 +211,8 @@ def read_progress(work_folder: str) -> RunProgress:
         length = values.pop("seconds")
         layout = ShardLayout(**values)
         written = 0
+        if layout.shards > MOST_SHARDS:
+            raise ValueError(f"{layout.shards} shards")
         for k in range(layout.shards):
             shard = layout.shard(k)
             if posixpath.basename(receipt_path(shard.name, "")) in done:
@@ -218,10 +260,21 @@ def find_run(folder: str) -> str | None:
 
 def _read_json(path: str) -> Mapping[str, Any] | None:
     try:
-        values: Mapping[str, Any] = json.loads(files.read_bytes(path))
+        values = parse_json(files.read_bytes(path))
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise _damaged(path, error) from error
+    if not isinstance(values, dict):
+        raise _damaged(path, "it is no object")
     return values
+
+
+def _damaged(path: str, problem: object) -> InputError:
+    return InputError(
+        f"{path} is not a file of a run: {problem}. Delete it, and give the command of "
+        "the run again."
+    )
 
 
 def place_rows(entry: Input, work: str) -> Input:

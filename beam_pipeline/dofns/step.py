@@ -6,9 +6,9 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 
 from beam_pipeline.errors import ClipError
-from beam_pipeline.pipeline.one_thread import OneThread
 from beam_pipeline.pipeline.sink import COUNTERS
 from beam_pipeline.recipe.values import check_choice
+from beam_pipeline.write.one_thread import OneThread
 
 REJECTS = "rejects"
 ON_ERROR = ("reject", "raise")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import reprlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -275,6 +277,19 @@ def feature_lists(record: bytes) -> Iterator[tuple[bytes, list[memoryview]]]:
         if field == 2:
             for key, steps in _map_entries(_message(lists)):
                 yield key, [_message(v) for f, v in read_fields(steps) if f == 1]
+
+
+def check_names(record: bytes, known: Collection[bytes], sequences: bool) -> None:
+    """Raises ValueError if a record has an unknown feature, or a feature twice."""
+    names = [key for key, _ in example_features(record)]
+    if sequences:
+        names += [key for key, _ in feature_lists(record)]
+    for name, count in Counter(names).items():
+        shown = reprlib.repr(name.decode(errors="backslashreplace"))
+        if name not in known:
+            raise ValueError(f"feature {shown} is not in the metadata")
+        if count > 1:
+            raise ValueError(f"feature {shown} is there {count} times")
 
 
 def _map_entries(message: memoryview) -> Iterator[tuple[bytes, memoryview]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from beam_pipeline.examples.augmentation import WindowSteps
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.limits import LONGEST_RECORD
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class ExampleFormat:
             classes = recipe.labels.classes
         windows = WindowPlan.of(asked, rate or 1)
         shape = (windows.length,) if channels is None else (channels, windows.length)
+        _check_window(shape, corpus)
         try:
             treatment = WindowSteps.of(
                 asked.keep, recipe.augmentation, recipe.shards.seed, shape, rate
@@ -113,6 +116,22 @@ class ExampleFormat:
             rate,
             channels,
             dict(sorted(corpus.rates_hz.items())),
+        )
+
+
+def _check_window(shape: tuple[int, ...], corpus: Corpus) -> None:
+    """Raises RecipeError if a window is larger than a message of protobuf.
+
+    A file may say that it has billions of frames in a second.
+    """
+    length = 4 * math.prod(shape)
+    if length > LONGEST_RECORD:
+        raise RecipeError(
+            "win_len",
+            f"a window of {shape[-1]} frames takes {length} bytes, but it must take "
+            f"less than {LONGEST_RECORD}; the clips are "
+            + _listed(corpus.rates_hz, "Hz", corpus.named),
+            shape[-1],
         )
 
 

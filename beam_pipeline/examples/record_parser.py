@@ -21,6 +21,7 @@ import numpy as np
 from beam_pipeline.examples.entry_values import (
     NO_ENTRY,
     EntryParser,
+    check_names,
     example_features,
     feature_lists,
 )
@@ -127,10 +128,20 @@ class RecordParser:
         All features of the data set.
     wanted : iterable of str
         The features to parse; the others may be anything.
+    only_these : bool, optional
+        Whether an example must not have features besides ``specs``, or one twice.
+        Default: what is not wanted is not looked at.
     """
 
-    def __init__(self, specs: Mapping[str, FeatureSpec], wanted: Iterable[str]):
+    def __init__(
+        self,
+        specs: Mapping[str, FeatureSpec],
+        wanted: Iterable[str],
+        only_these: bool = False,
+    ):
         chosen = set(wanted)
+        self._only_these = only_these
+        self._known = {name.encode() for name in specs}
         ordered = sorted(specs.values(), key=lambda spec: spec.name.encode())
         self.entries = [EntryParser(s) for s in ordered if s.name in chosen]
         self._numbers = {e.spec.name.encode(): k for k, e in enumerate(self.entries)}
@@ -198,6 +209,8 @@ class RecordParser:
 
     def _in_any_order(self, record: bytes) -> Stored:
         stored: Stored = [None] * len(self.entries)
+        if self._only_these:
+            check_names(record, self._known, self._sequences)
         for key, feature in example_features(record):
             number = self._numbers.get(key)
             if number is not None and not self.entries[number].spec.sequence:
@@ -323,19 +336,24 @@ class BatchMaker:
         self._size = size
         self._numbers = {e.spec.name: k for k, e in enumerate(parser.entries)}
         self._stored: list[Stored] = [[]] * size
-        # Arrays are copied at once: a record is best read while it is in the cache.
-        self._rows = [
-            np.empty((size, *entry.spec.sizes), entry.dtype) if entry.is_row else None
-            for entry in parser.entries
-        ]
-        self._puts = [
-            (k, rows.reshape(size, parser.entries[k].count).__setitem__)
-            for k, rows in enumerate(self._rows)
-            if rows is not None
-        ]
+        self._rows: list[Any] = [None] * len(parser.entries)
+        self._puts: list[tuple[int, Callable[[int, Any], None]]] | None = None
+
+    def _make_rows(self) -> list[tuple[int, Callable[[int, Any], None]]]:
+        """Makes the arrays; not before an example shows that it has their shapes."""
+        puts: list[tuple[int, Callable[[int, Any], None]]] = []
+        for k, entry in enumerate(self._entries.values()):
+            if entry.is_row:
+                rows = np.empty((self._size, *entry.spec.sizes), entry.dtype)
+                self._rows[k] = rows
+                puts.append((k, rows.reshape(self._size, entry.count).__setitem__))
+        return puts
 
     def put(self, place: int, stored: Stored) -> None:
         """Puts an example at a place of the batch."""
+        # Arrays are copied at once: a record is best read while it is in the cache.
+        if self._puts is None:
+            self._puts = self._make_rows()
         for number, put in self._puts:
             put(place, stored[number])
             stored[number] = None  # the record may be freed
@@ -343,6 +361,8 @@ class BatchMaker:
 
     def finish(self) -> dict[str, Any]:
         """Returns the batch."""
+        if self._puts is None:  # it has no examples
+            self._make_rows()
         columns = list(zip(*self._stored, strict=True))
         return {name: self._finished(name, columns) for name in self._names}
 

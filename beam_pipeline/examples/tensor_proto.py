@@ -30,6 +30,7 @@ from beam_pipeline.examples.protobuf import (
     varint,
 )
 from beam_pipeline.examples.spec import numpy_dtype
+from beam_pipeline.storage.limits import too_long
 
 _SHAPE, _CONTENT, _STRINGS = 2, 4, 8
 
@@ -221,7 +222,7 @@ def _string_array(
     texts = [bytes(_as_bytes(chunk)) for chunk in chunks]
     if content:  # the lengths of all texts, then all texts
         view, at, lengths = memoryview(content), 0, list[int]()
-        for _ in range(size):
+        for _ in range(size):  # each takes a byte at least, so this ends soon
             length, at = read_varint(view, at)
             lengths.append(length)
         if at + sum(lengths) != len(content):
@@ -241,6 +242,10 @@ def _repeat_last(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
         raise ValueError(f"a tensor of {size} values has {len(values)}")
     if len(values) == size:
         return values
+    # One value may stand for an array of any size.
+    problem = too_long(size * values.dtype.itemsize, values.nbytes)
+    if problem is not None:
+        raise ValueError(f"a tensor of {size} values has {len(values)}: {problem}")
     last: Any = b"" if values.dtype == object else values.dtype.type(0)
     filled = np.full(size, values[-1] if len(values) else last, values.dtype)
     filled[: len(values)] = values

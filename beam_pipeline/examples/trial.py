@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError, TransformError
+from beam_pipeline.marks import Marks
 from beam_pipeline.transforms.expressions import Kind, naming_step
 
 _T = TypeVar("_T")
@@ -121,9 +122,11 @@ def run_on_windows(
     TransformError
         If ``run`` raises. Names the step, the window and the cause.
     """
+    Marks.step(name)
     try:
         return run(*arrays)
     except (Exception, SystemExit) as error:
+        Marks.leave_fork()
         where = f"the windows from frame {starts[0]} to {starts[-1]} together"
         for at in range(len(arrays[0])):
             try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import functools
 import io
-import json
 import math
 import os
 import posixpath
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 from beam_pipeline.errors import InputError, UnusableEntry
 from beam_pipeline.recipe.clip_sections import Events
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 
 # Names of columns in lower case. The first that a row has is used.
 START_NAMES = ("start_s", "start", "begin time (s)", "onset", "begin", "start_time",
@@ -154,10 +154,10 @@ def _json_rows(
 ) -> list[tuple[int, dict[str, Any]]]:
     try:
         if is_lines:
-            rows = [(n, json.loads(line)) for n, line in enumerate(text.splitlines(), 1)
+            rows = [(n, parse_json(line)) for n, line in enumerate(text.splitlines(), 1)
                     if line.strip()]  # fmt: skip
         else:
-            values = json.loads(text)
+            values = parse_json(text)
             if isinstance(values, Mapping):
                 values = values.get("events")
             if not isinstance(values, list):

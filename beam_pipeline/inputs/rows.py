@@ -16,6 +16,7 @@ from beam_pipeline.inputs.part_columns import WHOLE_FILE
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR, Splitter, group_key
 from beam_pipeline.inputs.tables import Row
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.secrets_in_text import hidden, holds_credentials
 
 
 class Known(NamedTuple):
@@ -133,6 +134,11 @@ class RowReader:
             )
             problem = "has a name that is not valid UTF-8; rename it"
             return SourceRow(row, self._source, shown, None, problem, file=row)
+        if holds_credentials(filepath):
+            problem = "holds credentials in its address; give it without them"
+            return SourceRow(
+                row, self._source, hidden(filepath), None, problem, line=line, file=row
+            )
         try:
             label = self._label(filepath, values)
             group = self._group(filepath, values)

@@ -21,6 +21,8 @@ from typing import Any, BinaryIO
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.storage.parquet import as_texts, open_parquet
 
 CSV_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
@@ -236,7 +238,7 @@ def _json_rows(file: BinaryIO, location: str) -> Iterator[tuple[int, Row]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError as error:
             raise InputError(f"{location}, line {number}: {error}.") from error
         if not isinstance(row, dict):
@@ -270,17 +272,25 @@ def _not_utf8(location: str) -> InputError:
 
 
 def _parquet_names(location: str) -> tuple[str, ...]:
-    with files.open_parquet(location) as parquet:
-        return tuple(parquet.schema_arrow.names)
+    try:
+        with open_parquet(location) as parquet:
+            return tuple(parquet.schema_arrow.names)
+    except ValueError as error:
+        raise InputError(f"{location} cannot be read as Parquet: {error}") from error
 
 
 def _parquet_rows(location: str) -> Iterator[tuple[int, Row]]:
-    number = 0
-    with files.open_parquet(location) as parquet:
-        for batch in parquet.iter_batches(BATCH_ROWS, use_threads=False):
-            for row in batch.to_pylist():
-                number += 1
-                yield number, row
+    number, size = 0, files.size(location)
+    try:
+        with open_parquet(location) as parquet:
+            for batch in parquet.iter_batches(BATCH_ROWS, use_threads=False):
+                for row in as_texts(batch, size).to_pylist():
+                    number += 1
+                    yield number, row
+    except ValueError as error:
+        raise InputError(
+            f"{location}, after row {number}: cannot be read as Parquet: {error}"
+        ) from error
 
 
 def column_types(table: Table, names: Sequence[str]) -> dict[str, str]:

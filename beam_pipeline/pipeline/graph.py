@@ -64,7 +64,8 @@ def find_clips(pipeline: beam.Pipeline, job: Job) -> Found:
         | "ListSources" >> list_sources.with_outputs(LISTING, main="rows")
     )                                               # key, [SourceRow]; ListingSummary
     listing = listed[LISTING]
-    probe_audio = beam.ParDo(ProbeAudio(job.inputs, job.recipe), AsSingleton(listing))
+    probe = ProbeAudio(job.inputs, job.recipe, job.work_folder)
+    probe_audio = beam.ParDo(probe, AsSingleton(listing))
     probed = (
         listed.rows
         | "SpreadRows" >> beam.GroupByKey()         # key, [[SourceRow]]
@@ -141,7 +142,8 @@ def sum_up(found: Found, placed: Placed, job: Job) -> beam.PCollection:
 def write_shards(work: beam.PCollection, job: Job) -> Written:
     """Decodes, cuts, transforms, encodes and writes: one worker writes one shard."""
     skip = beam.ParDo(SkipFinished(job.output, job.work_folder))
-    decode, encode = DecodeAudio(job.inputs, job.recipe), beam.ParDo(EncodeExamples())
+    decode = DecodeAudio(job.inputs, job.recipe, job.work_folder)
+    encode = beam.ParDo(EncodeExamples())
     checked = (
         work
         | "SkipFinished" >> skip.with_outputs(FINISHED, main="work")

@@ -21,8 +21,8 @@ from apache_beam.pvalue import AsIter, AsSingleton
 
 from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, write_receipt
 from beam_pipeline.dataset.work_folder import keeping_verdict
-from beam_pipeline.pipeline.one_thread import OneThread
 from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.write.one_thread import OneThread
 from beam_pipeline.write.part_blocks import (
     BlockRef,
     BlockResult,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,11 +16,12 @@ from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_pipeline.dataset.work_folder import PARTS, receipt_path
+from beam_pipeline.dataset.work_folder import PARTS, new_draft, receipt_path
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.recipe.values import check_whole
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import GzipWriter
+from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.tfrecord import frame_record
 from beam_pipeline.write.stretches import (
     PlacedRecords,
@@ -36,6 +36,10 @@ CompressionTypes = filesystem.CompressionTypes
 
 # The namespace of this package's counters.
 COUNTERS = "audio_tfrecords"
+
+
+# There is none, or it was cut off, or somebody else has written it.
+_NO_RECEIPT = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError)
 
 
 class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
@@ -159,10 +163,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
             yield self._finish(self._stretch)
         if self._stretch is None:
             name = element.shard.name.replace("/", ".")
-            path = files.draft_path(
-                files.join(self._work_folder, PARTS),
-                f"{name}-{uuid.uuid4().hex}{self._suffix}",
-            )
+            path = new_draft(f"{name}-", self._suffix, self._work_folder)
             self._stretch = Stretch(element.shard, element.position, path)
         self._stretch.write(element)
         if self._stretch.is_whole():
@@ -204,9 +205,7 @@ def join_parts(
 ) -> ShardInfo:
     """Joins the stretches of one shard; see :func:`join_stretches`."""
     # The parts are not deleted: a runner may run this again after it has finished.
-    draft = files.draft_path(
-        files.join(work_folder, PARTS), f"{uuid.uuid4().hex}{suffix}"
-    )
+    draft = new_draft("", suffix, work_folder)
     return _commit(join_stretches(keyed[1], draft), prefix, suffix, work_folder)
 
 
@@ -245,9 +244,9 @@ def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | No
     """
     path = receipt_path(shard.name, work_folder)
     try:
-        values = json.loads(files.read_bytes(path))
+        values = parse_json(files.read_bytes(path))
         info = ShardInfo(Shard(**values.pop("shard")), **values)
-    except (FileNotFoundError, ValueError):  # no receipt, or one that was cut off
+    except _NO_RECEIPT:
         return None
     target = prefix + info.file
     if info.shard != shard or files.size(target) != info.bytes:

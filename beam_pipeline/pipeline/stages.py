@@ -13,14 +13,15 @@ import numpy as np
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 
-from beam_pipeline.dataset.work_folder import keeping_verdict
+from beam_pipeline.dataset.suspect_files import read_suspects
+from beam_pipeline.dataset.work_folder import keeping_verdict, receipt_path
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.freed_memory import keep_freed_memory
 from beam_pipeline.inputs.listing import Listing, ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.pipeline.one_thread import OneThread
+from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.sink import (
     COUNTERS,
     at_the_end,
@@ -33,6 +34,7 @@ from beam_pipeline.plan.prober import BlockProber
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
 from beam_pipeline.write.blocks import (
     FeatureBlock,
     FrameBlock,
@@ -44,8 +46,8 @@ from beam_pipeline.write.blocks import (
     encode_examples,
     select_and_augment,
 )
-from beam_pipeline.write.counters import ProcessCounter
 from beam_pipeline.write.observations import Observations, merge_observations
+from beam_pipeline.write.one_thread import OneThread
 from beam_pipeline.write.stretches import PlacedRecords
 
 REJECTS = "rejects"
@@ -87,9 +89,11 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
 
     inputs: tuple[Input, ...]
     recipe: Recipe
+    work_folder: str
 
     def setup(self) -> None:
-        self._prober = BlockProber(self.inputs, self.recipe)
+        suspects = read_suspects(self.work_folder)
+        self._prober = BlockProber(self.inputs, self.recipe, suspects)
 
     def teardown(self) -> None:
         self._prober.close()
@@ -126,18 +130,26 @@ def resolve_format(
 class SkipFinished(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`find_finished`: ShardWork -> ShardWork; side output ShardInfo.
 
-    Shards that an earlier run has finished go to the side output.
+    Shards that an earlier run has finished go to the side output, unless a clip in them
+    is a suspect since then.
     """
 
     prefix: str
     work_folder: str
 
+    def setup(self) -> None:
+        self._suspects = read_suspects(self.work_folder)
+
     def process(self, work: ShardWork) -> Iterator[Any]:
-        info = find_finished(work.task.shard, self.prefix, self.work_folder)
+        shard = work.task.shard
+        info = find_finished(shard, self.prefix, self.work_folder)
+        if info is not None and self._suspects.among(work):
+            files.delete([receipt_path(shard.name, self.work_folder)])
+            info = None
         if info is None:
             yield work
         else:
-            ProcessCounter.add(info.examples, 0.0)
+            Marks.add(info.examples, 0.0)
             yield TaggedOutput(FINISHED, info)
 
 
@@ -147,8 +159,10 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
 
     inputs: tuple[Input, ...]
     recipe: Recipe
+    work_folder: str
 
     def setup(self) -> None:
+        self._suspects = read_suspects(self.work_folder)
         keep_freed_memory()
         OneThread.begin()
 
@@ -156,7 +170,7 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
         OneThread.end()
 
     def process(self, work: ShardWork) -> Iterator[FrameBlock | Lost]:
-        yield from decode_audio(work, self.inputs, self.recipe)
+        yield from decode_audio(work, self.inputs, self.recipe, self._suspects)
 
 
 class CutWindows(beam.DoFn):  # type: ignore[misc]
@@ -218,6 +232,8 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
                 offsets = np.flatnonzero(block.rows.kept).tolist()
             self._observed.add(block)
             self._count(block, left_out)
+        # To write a shard may take long, and is not the work of a clip.
+        Marks.unmark()
         self._end = slot.shard, slot.position + slot.examples
         seen = None
         if self._end[1] == slot.shard.examples:
@@ -252,7 +268,7 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
         if left_out:
             _counter("windows_left_out").inc(left_out)
         _counter("audio_microseconds").inc(round(1e6 * seconds))
-        ProcessCounter.add(slot.examples, seconds)
+        Marks.add(slot.examples, seconds)
 
 
 def split_info(info: ShardInfo) -> Iterator[Any]:

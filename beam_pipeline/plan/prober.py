@@ -22,6 +22,7 @@ from beam_pipeline.inputs.event_files import EventTable, clip_events
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clip_audio import (
     check_clip,
     fingerprint_clip,
@@ -29,6 +30,7 @@ from beam_pipeline.plan.clip_audio import (
 )
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.copies import examples_of
+from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.seconds import seconds_to_frames
 from beam_pipeline.storage import files
@@ -45,8 +47,14 @@ class Prober:
     needs only arithmetic.
     """
 
-    def __init__(self, inputs: Sequence[Input], recipe: Recipe):
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        recipe: Recipe,
+        suspects: Suspects = NO_SUSPECTS,
+    ):
         self._inputs = inputs
+        self._suspects = suspects
         self._recipe = recipe
         self._events = EventTable.of(recipe.events)
         self._split = DEFAULT_SPLIT if recipe.splits.hashed_shares() is None else ""
@@ -70,6 +78,8 @@ class Prober:
                 if name in alike:
                     problem = self._events.unclear(name, alike[name])
                     raise UnusableEntry(row.filepath, problem)
+            if (suspect := self._suspects.probed(row)) is not None:
+                raise suspect.to_error()
             return self.clip(row)
         except ClipError as error:
             stage = "sources" if row.problem is not None else "probe"
@@ -79,6 +89,8 @@ class Prober:
                 table = "the table" if entry.in_memory else entry.location
                 reason += f" (row {row.line} of {table})"
             return Reject(row.row, row.filepath, stage, name, reason)
+        finally:
+            Marks.unmark()
 
     def clip(self, row: SourceRow, info: AudioInfo | None = None) -> Clip:
         """Returns the clip of a row without a problem.
@@ -156,7 +168,10 @@ class Prober:
             events=events,
             file=row.file,
         )
-        if audio.whole_clips and may_break(info):
+        whole = audio.whole_clips and may_break(info)
+        if whole or audio.stream or audio.fingerprint:
+            Marks.mark(clip, PROBE)
+        if whole:
             part = _part_of(row, info.frames, info.sample_rate_hz)
             check_clip(clip, *part, self._inputs, audio)
         if audio.stream:
@@ -175,6 +190,7 @@ class Prober:
 
     def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
         """Returns what a row's file holds, and when it was last changed."""
+        Marks.mark(row, PROBE)
         with files.closing(self._begun(row)) as source:
             info = probe_audio(
                 source,
@@ -188,8 +204,13 @@ class Prober:
 class BlockProber:
     """Makes clips of blocks of rows; it must be closed."""
 
-    def __init__(self, inputs: Sequence[Input], recipe: Recipe):
-        self._prober = Prober(inputs, recipe)
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        recipe: Recipe,
+        suspects: Suspects = NO_SUSPECTS,
+    ):
+        self._prober = Prober(inputs, recipe, suspects)
         # Reading headers from an object store is waiting, which threads can share.
         self._pool: ThreadPoolExecutor | None = None
         if not all(files.is_local(entry.location) for entry in inputs):
@@ -199,7 +220,8 @@ class BlockProber:
         self, rows: Iterable[SourceRow], alike: Mapping[str, str]
     ) -> tuple[list[Clip], list[Reject]]:
         """Returns the clips and the rejects of some rows; see :meth:`Prober.probe`."""
-        over = map if self._pool is None else self._pool.map
+        pool = None if Marks.one_thread() else self._pool
+        over = map if pool is None else pool.map
         clips: list[Clip] = []
         rejects: list[Reject] = []
         for probed in over(partial(self._prober.probe, alike=alike), rows):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BYTES
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.read.findings import (
@@ -37,6 +37,7 @@ from beam_pipeline.read.findings import (
 from beam_pipeline.read.similarity import joined, near_sketches
 from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
+from beam_pipeline.storage.parquet import open_parquet, read_parquet
 
 # The option that records what a kind compares.
 _RECORDED_WITH = {GROUP: "group_by", AUDIO: "fingerprint", SIMILAR: "fingerprint"}
@@ -219,8 +220,10 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
 def find_overlaps(records: str | os.PathLike[str]) -> Findings:
     """Finds overlapping parts only; takes little time where no file has two clips."""
     path = files.join(files.absolute(os.fspath(records)), MANIFEST)
-    with files.open_parquet(path) as parquet:
-        numbers = parquet.read(columns=["file"], use_threads=False)["file"].to_numpy()
+    try:
+        numbers = read_parquet(path, ["file"])["file"].to_numpy()
+    except (ValueError, KeyError) as error:
+        raise InputError(f"{path} cannot be read as Parquet: {error}") from error
     if len(np.unique(numbers)) == len(numbers):
         return Findings(PARTS)
     table = read_clips(path, None)
@@ -258,7 +261,6 @@ _NEEDED = (
 
 def read_clips(path: str, by: Sequence[str] | None) -> Any:
     """Reads the columns that an audit needs, for the clips that have examples."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     if not files.exists(path):
@@ -266,7 +268,7 @@ def read_clips(path: str, by: Sequence[str] | None) -> Any:
             f"{path} is missing, so the data set cannot be audited. Record it again."
         )
     try:
-        with files.open_parquet(path) as parquet:
+        with open_parquet(path) as parquet:
             names = parquet.schema_arrow.names
             missing = [n for n in (*_NEEDED, "windows") if n not in names]
             if missing:
@@ -284,9 +286,11 @@ def read_clips(path: str, by: Sequence[str] | None) -> Any:
                         name,
                     )
             more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
-            wanted = dict.fromkeys((*_NEEDED, "windows", *more))
-            table = parquet.read(columns=list(wanted), use_threads=False)
-    except pa.ArrowInvalid as error:
+        wanted = dict.fromkeys((*_NEEDED, "windows", *more))
+        table = read_parquet(path, list(wanted)).select(list(wanted))
+    except AudioTFRecordsError:
+        raise
+    except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {error}") from error
     table = table.filter(pc.greater(table["windows"], 0))
     if by is not None:

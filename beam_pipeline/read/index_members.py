@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
-
-import numpy as np
 
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
+from beam_pipeline.dataset.shard_scan import OtherShard, members_of, scan_shard
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import SUFFIX, ScannedMember, scan_members
+from beam_pipeline.storage.tfrecord import ScannedMember
 
 # Reading an example inflates its whole member. Larger members are not indexed, unless
 # they hold a single example.
@@ -47,30 +45,20 @@ def read_members(root: str, entry: ShardEntry) -> ShardMembers:
         See :func:`index_data_set`.
     """
     path = files.join(root, entry.file)
-    sha256 = hashlib.sha256()
     try:
-        with files.open_read(path) as file:
-            compressed = entry.file.endswith(SUFFIX)
-            found = list(scan_members(file, sha256, compressed=compressed))
+        found = scan_shard(root, entry)
+    except OtherShard as error:
+        raise InputError(
+            f"{path} is not the shard in the metadata: its SHA-256 differs. To check "
+            f"every shard, run `audio-tfrecords verify {root}`."
+        ) from error
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} cannot be read: {error}. Record the data set again."
         ) from error
-    if sha256.hexdigest() != entry.sha256:
-        raise InputError(
-            f"{path} is not the shard in the metadata: its SHA-256 differs. To check "
-            f"every shard, run `audio-tfrecords verify {root}`."
-        )
     for member in found:
         _check_member(path, root, member)
-    return ShardMembers(
-        entry.file,
-        entry.examples,
-        entry.bytes,
-        entry.sha256,
-        np.array([member.offset for member in found if member.records], np.int64),
-        np.array([member.records for member in found if member.records], np.int64),
-    )
+    return members_of(entry, found)
 
 
 def _check_member(path: str, root: str, member: ScannedMember) -> None:

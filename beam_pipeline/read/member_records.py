@@ -15,6 +15,7 @@ from beam_pipeline.read.example_places import Wanted
 from beam_pipeline.read.shard_bytes import ShardBytes
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import inflate_member, inflate_members
+from beam_pipeline.storage.limits import too_long
 from beam_pipeline.storage.tfrecord import (
     FRAME_BYTES,
     is_compressed,
@@ -246,6 +247,9 @@ class MemberReader:
         length = _length(piece)
         if length > _MOST_RATIO * len(piece):
             raise ValueError(f"{len(piece)} bytes of GZIP cannot hold {length} bytes")
+        problem = too_long(length, len(piece))
+        if problem is not None:
+            raise ValueError(problem)
         if self._most_bytes is not None and length > LARGE_BYTES:
             most = examples * (self._most_bytes + FRAME_BYTES)
             if length > most:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.read.records import open_records
 from beam_pipeline.storage import files
@@ -25,7 +25,13 @@ def some_examples(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields the decoded examples of :func:`some_records`, with their positions."""
     for position, record in some_records(folder, metadata, count, split, **chosen):
-        (example,) = decode_examples([record], metadata.features)
+        try:
+            (example,) = decode_examples([record], metadata.features)
+        except (ValueError, TypeError, AudioTFRecordsError) as error:
+            raise InputError(
+                f"{folder}: example {position} cannot be read: {error}. To check every "
+                f"example, run `audio-tfrecords verify --deep {folder}`."
+            ) from error
         yield position, example
 
 
@@ -110,11 +116,23 @@ def _records_at(
         positions = [i for i in wanted if first <= i < first + shard.examples]
         if positions:
             path = files.join(files.absolute(folder), shard.file)
-            with files.open_read(path) as file:
-                records = islice(read_any_records(file), positions[-1] - first + 1)
-                found = [r for i, r in enumerate(records, first) if i in positions]
+            try:
+                with files.open_read(path) as file:
+                    records = islice(read_any_records(file), positions[-1] - first + 1)
+                    found = [r for i, r in enumerate(records, first) if i in positions]
+            except (OSError, ValueError) as error:
+                raise _unreadable(path, str(error)) from error
+            if len(found) < len(positions):
+                raise _unreadable(path, f"it has fewer than {shard.examples} examples")
             yield from zip(positions, found, strict=True)
         first += shard.examples
+
+
+def _unreadable(path: str, problem: str) -> InputError:
+    return InputError(
+        f"{path} cannot be read: {problem}. To check every shard, run `audio-tfrecords "
+        "verify` on the folder."
+    )
 
 
 def example_text(record: bytes, metadata: Metadata) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.dataset.output_folder import INDEX, METADATA
+from beam_pipeline.dataset.output_folder import INDEX, METADATA, WORK_FOLDER
 from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (
@@ -20,7 +19,6 @@ from beam_pipeline.storage.tfrecord import (
 
 _INDEX_AGAIN = "Make it again with `audio-tfrecords index`."
 _NUMBERED = re.compile(r"-of-\d{5}.*\.tfrecord(\.gz)?$")
-_KINDS = {"file": str, "examples": int, "bytes": int, "sha256": str}
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -34,32 +32,11 @@ def load_metadata(folder: str) -> Metadata:
         If its metadata are damaged.
     """
     try:
-        metadata = Metadata.load(folder)
+        return Metadata.load(folder)
     except InputError as error:
         if not files.exists(files.join(files.absolute(folder), METADATA)):
             raise
         raise VerificationError([str(error)]) from error
-    problems = list(_wrong_kinds(metadata))
-    if problems:
-        raise VerificationError(problems)
-    return metadata
-
-
-def _wrong_kinds(metadata: Metadata) -> Iterator[str]:
-    """Yields a line for each entry that has a wrong type and so cannot be compared."""
-    for name, split in metadata.splits.items():
-        entries: list[tuple[str, str, type, Any]]
-        entries = [(f"split {name}", "examples", int, split.examples)]
-        for number, shard in enumerate(split.shards):
-            where = f"split {name}: shard {number}"
-            entries += [
-                (where, k, kind, getattr(shard, k)) for k, kind in _KINDS.items()
-            ]
-        for where, key, kind, value in entries:
-            if type(value) is not kind:
-                yield (
-                    f"{METADATA}: {where}: {key} must be {kind.__name__}; got {value!r}"
-                )
 
 
 def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
@@ -70,22 +47,21 @@ def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
     not in the metadata.
     """
     root = files.absolute(folder)
-    known = set()
-    names = {s.sha256: s.file for e in metadata.splits.values() for s in e.shards}
-    index: dict[str, ShardIndex] | None = None
-    try:
-        index = MemberIndex.load(root).shards
-    except FileNotFoundError:
-        pass  # data sets of earlier versions have none
-    except InputError as error:
-        yield str(error)
-    for name, split in metadata.splits.items():
+    check = ShardCheck(root, metadata)
+    yield from check.index_problems
+    for split in metadata.splits.values():
         for shard in split.shards:
-            known.add(shard.file)
-            members = None if index is None else index.get(shard.file)
-            if index is not None and members is None:
-                yield f"{INDEX}: has no entry for {shard.file}. {_INDEX_AGAIN}"
-            yield from _shard_problems(root, shard, names, members)
+            yield from check.problems(shard)
+    yield from folder_problems(root, metadata, check.index)
+
+
+def folder_problems(
+    root: str, metadata: Metadata, index: Mapping[str, ShardIndex] | None
+) -> Iterator[str]:
+    """Yields one line for each difference that shows without reading shards."""
+    known = set()
+    for name, split in metadata.splits.items():
+        known |= {shard.file for shard in split.shards}
         total = sum(shard.examples for shard in split.shards)
         if total != split.examples:
             yield (
@@ -95,42 +71,78 @@ def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
     for file in sorted({*(index or ())} - known):
         yield f"{INDEX}: has an entry for {file}, which is not in {METADATA}"
     for file in files.list_files(root):
-        if file not in known and _NUMBERED.search(file):
+        is_work = file.startswith(f"{WORK_FOLDER}/")
+        if file not in known and not is_work and _NUMBERED.search(file):
             yield f"{file}: a shard that is not in {METADATA}"
 
 
-def _shard_problems(
-    root: str, shard: ShardEntry, names: Mapping[str, str], index: ShardIndex | None
-) -> Iterator[str]:
-    """Yields one line for each difference; ``names`` maps SHA-256 to shards."""
-    path = files.join(root, shard.file)
-    size = files.size(path)
-    if size < 0:
-        yield f"{shard.file}: is missing"
-        return
-    sha256 = hashlib.sha256()
-    members: list[ScannedMember] = []
-    try:
-        with files.open_read(path) as file:
-            compressed = is_compressed(shard.file)
-            members.extend(scan_members(file, sha256, compressed=compressed))
-    except (ValueError, OSError) as error:
-        if size != shard.bytes:
-            yield f"{shard.file}: has {size} bytes; expected {shard.bytes}"
-        yield f"{shard.file}: {error}"
-        return
-    if sha256.hexdigest() != shard.sha256:
-        other = names.get(sha256.hexdigest())
-        what = f"it is {other}" if other else "it was changed or replaced"
-        yield (
-            f"{shard.file}: its SHA-256 differs ({size} bytes; expected "
-            f"{shard.bytes}): {what}"
-        )
-    records = sum(member.records for member in members)
-    if records != shard.examples:
-        yield f"{shard.file}: has {records} records; expected {shard.examples}"
-    elif index is not None and sha256.hexdigest() == shard.sha256:
-        yield from _index_problems(shard, members, index)
+class ShardCheck:
+    """Compares the shards of a data set with its metadata and its index of members.
+
+    Attributes
+    ----------
+    index : mapping or None
+        The index by shard; None if there is none, or it is damaged.
+    index_problems : list of str
+        A line if the index is damaged.
+    """
+
+    def __init__(self, root: str, metadata: Metadata):
+        self._root = root
+        entries = [s for split in metadata.splits.values() for s in split.shards]
+        self._names = {shard.sha256: shard.file for shard in entries}
+        self.index: Mapping[str, ShardIndex] | None = None
+        self.index_problems: list[str] = []
+        try:
+            self.index = MemberIndex.load(root).shards
+        except FileNotFoundError:
+            pass  # data sets of earlier versions have none
+        except InputError as error:
+            self.index_problems.append(str(error))
+
+    def problems(
+        self, shard: ShardEntry, use: Callable[[int, bytes], None] | None = None
+    ) -> Iterator[str]:
+        """Reads a shard to its end and yields one line for each difference.
+
+        Parameters
+        ----------
+        use : callable, optional
+            Called with where the member of each record begins, and with the record.
+        """
+        index = None if self.index is None else self.index.get(shard.file)
+        if self.index is not None and index is None:
+            yield f"{INDEX}: has no entry for {shard.file}. {_INDEX_AGAIN}"
+        path = files.join(self._root, shard.file)
+        size = files.size(path)
+        if size < 0:
+            yield f"{shard.file}: is missing"
+            return
+        sha256 = hashlib.sha256()
+        members: list[ScannedMember] = []
+        compressed = is_compressed(shard.file)
+        try:
+            with files.open_read(path) as file:
+                members.extend(
+                    scan_members(file, sha256, compressed=compressed, use=use)
+                )
+        except (ValueError, OSError) as error:
+            if size != shard.bytes:
+                yield f"{shard.file}: has {size} bytes; expected {shard.bytes}"
+            yield f"{shard.file}: {error}"
+            return
+        if sha256.hexdigest() != shard.sha256:
+            other = self._names.get(sha256.hexdigest())
+            what = f"it is {other}" if other else "it was changed or replaced"
+            yield (
+                f"{shard.file}: its SHA-256 differs ({size} bytes; expected "
+                f"{shard.bytes}): {what}"
+            )
+        records = sum(member.records for member in members)
+        if records != shard.examples:
+            yield f"{shard.file}: has {records} records; expected {shard.examples}"
+        elif index is not None and sha256.hexdigest() == shard.sha256:
+            yield from _index_problems(shard, members, index)
 
 
 def _index_problems(

@@ -12,6 +12,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
+from beam_pipeline.storage.parquet import read_parquet
 
 # Columns of the manifest that describe the file and the plan, not the window.
 _NOT_OF_WINDOWS = {
@@ -79,7 +80,7 @@ def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) 
     held = np.array([shard.examples for shard in shards], np.int64)
     total = int(held.sum())
     path = files.join(folder, WINDOWS)
-    found = _read_files(folder, metadata, sha256)
+    found = read_tables(folder, metadata, sha256)
     if found is None:
         return pa.table(_places(np.arange(total), np.zeros(total, bool), split, shards))
     windows, manifest = found
@@ -186,7 +187,7 @@ def _places(numbers: Any, left_out: Any, split: str, shards: Any) -> dict[str, A
     }
 
 
-def _read_files(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any] | None:
+def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any] | None:
     """Returns the windows and the manifest that belong to the metadata, if any.
 
     A run deletes the metadata before any other file, and writes them last. So files
@@ -227,15 +228,12 @@ def _check_metadata(folder: str, sha256: str) -> None:
 
 def _read(path: str, columns: Sequence[str]) -> Any:
     """Returns the table in a file, which must have some columns."""
-    import pyarrow as pa
-
     remedy = "Restore the file, or record the data set again."
     try:
-        with files.open_parquet(path) as parquet:
-            table = parquet.read(use_threads=False)
+        table = read_parquet(path)
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist. {remedy}") from error
-    except (pa.ArrowException, OSError) as error:
+    except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read: {error}. {remedy}") from error
     missing = [name for name in columns if name not in table.column_names]
     if missing:

@@ -83,6 +83,8 @@ class RunKeywords(TypedDict, total=False):
     overwrite: bool
     workers: int | None
     work_dir: PathLike | None
+    time_limit: float | None
+    memory_limit: int | str | None
     beam_args: Sequence[str]
 
 

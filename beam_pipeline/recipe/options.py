@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.recipe.values import allowed_rejects, is_whole
+from beam_pipeline.recipe.values import (
+    allowed_rejects,
+    is_real,
+    is_whole,
+    parse_bytes,
+)
 
 if TYPE_CHECKING:
     from beam_pipeline.storage.files import PathLike
@@ -36,6 +41,12 @@ class RunOptions:
         Processes on this machine. Default: one for each core, if the job is large.
     work_dir : path, optional
         Folder for unfinished shards. Default: ``_work`` in the output folder.
+    time_limit : float, optional
+        Seconds after which a step that works on one block of a clip is stuck, and the
+        clip is rejected. Default: 600.
+    memory_limit : int or str, optional
+        Bytes that the processes on this machine may use together, such as ``"8GB"``. A
+        clip that needs more is rejected. Default: 90 % of the memory.
     beam_args : sequence of str
         Options of Beam. They must contain ``--runner``, which runs the job.
 
@@ -65,6 +76,18 @@ class RunOptions:
             "parse": str,
         },
     )
+    time_limit: float | None = _option(
+        None,
+        "reject a clip if a step takes longer for one block of it; default: 600",
+        "SECONDS",
+        float,
+    )
+    memory_limit: int | str | None = _option(
+        None,
+        "reject a clip if it makes the processes on this machine use more together, "
+        "for example 8GB; default: 90% of the memory",
+        "BYTES",
+    )
     beam_args: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -76,6 +99,19 @@ class RunOptions:
                 raise OptionError("workers", "must be a whole number", self.workers)
             if self.workers < 1:
                 raise OptionError("workers", "must be at least 1", self.workers)
+        limit = self.time_limit
+        if limit is not None and not (is_real(limit) and limit > 0):
+            raise OptionError("time_limit", "must be a positive number", limit)
+        memory = self.memory_bytes()
+        if memory is not None and memory <= 0:
+            raise OptionError("memory_limit", "must be positive", self.memory_limit)
+        for name in ("time_limit", "memory_limit"):
+            if getattr(self, name) is not None and self.beam_args:
+                raise OptionError(
+                    name,
+                    "works only on this machine, not with `--runner`; leave it out",
+                    getattr(self, name),
+                )
         if self.beam_args and not self.has_runner():
             raise OptionError(
                 "options of Beam", "must include `--runner`", self.beam_args
@@ -91,6 +127,12 @@ class RunOptions:
                     "example as AWS_SECRET_ACCESS_KEY",
                     name,
                 )
+
+    def memory_bytes(self) -> int | None:
+        """Returns ``memory_limit`` as a number; None if it is not given."""
+        if self.memory_limit is None or is_whole(self.memory_limit):
+            return self.memory_limit  # type: ignore[return-value]
+        return parse_bytes(str(self.memory_limit), "memory_limit")
 
     def has_runner(self) -> bool:
         """Whether a runner of Beam runs the job, instead of this machine."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipeline.errors import InputError, RecipeError, did_you_mean
+from beam_pipeline.errors import InputError, RecipeError, did_you_mean, shown
 from beam_pipeline.recipe.fields import NAMES, NAMES_OR_NONE
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.storage import files
@@ -49,7 +49,7 @@ def read_recipe(path: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(
             f"{path} must hold a recipe: names of options with their values; got "
-            f"{values!r:.80}."
+            f"{shown(values, 80)}."
         )
     named = _by_option(values, path)
     for name, value in named.items():
@@ -73,8 +73,10 @@ def _load(text: bytes, path: str) -> Any:
         _check_names_once(root, path)
         _keep_names_as_text(root)
         return loader.construct_document(root)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path} is neither YAML nor JSON: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{path} is nested too deep for a recipe") from error
 
 
 def _check_names_once(root: Any, path: str) -> None:

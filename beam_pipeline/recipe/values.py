@@ -53,11 +53,11 @@ def parse_channels(text: str) -> str | int:
     return int(text) if text.isdecimal() else text
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, option: str = "shard_bytes") -> int:
     """Parses a number of bytes: ``134217728``, ``128MiB``, ``1GB``."""
     match = re.fullmatch(r"(\d+)\s*(|[kmgt]i?b|b)", text.strip(), re.IGNORECASE)
     if match is None:
-        raise RecipeError("shard_bytes", "must look like 128MiB or 134217728", text)
+        raise RecipeError(option, "must look like 128MiB or 134217728", text)
     unit = match[2].lower()
     power = " kmgt".index(unit[0]) if unit and unit != "b" else 0
     return int(match[1]) * int((1024 if "i" in unit else 1000) ** power)

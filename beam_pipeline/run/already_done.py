@@ -30,38 +30,30 @@ changed, or if the processor rounds differently.
 
 from __future__ import annotations
 
-import functools
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 
 import apache_beam as beam
 
 from beam_pipeline.audio.av_library import LIBRARY
-from beam_pipeline.dataset.claim import sources_of_code
-from beam_pipeline.dataset.manifest import (
-    equal_manifests,
-    manifest_fields,
-    write_manifest,
-)
-from beam_pipeline.dataset.metadata import Metadata, ShardEntry, writer_versions
-from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED, stale_shards
-from beam_pipeline.dataset.rejects import reject_line, sort_rejects
-from beam_pipeline.dataset.work_folder import PHASES
+from beam_pipeline.dataset.metadata import Metadata, writer_versions
+from beam_pipeline.dataset.output_folder import MANIFEST, stale_shards
 from beam_pipeline.errors import InputError
-from beam_pipeline.inputs.event_files import events_file
-from beam_pipeline.inputs.sources import locate
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.batch import Batch
-from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import ShardTask, ShardWork
-from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.values import allowed_rejects
-from beam_pipeline.run.local_plan import plan_phase
+from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.phases import in_memory_pipeline
-from beam_pipeline.run.stored import stored, stored_work
+from beam_pipeline.run.plan_again import (
+    PlanAgain,
+    find_newer,
+    plan_difference,
+    planned_again,
+)
+from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records, suffix_for
 
@@ -76,7 +68,7 @@ SHARDS_AGAIN = 8
 EXAMPLES_AGAIN = 8
 
 
-def difference_to_finished(job: Job) -> str | None:
+def difference_to_finished(job: Job, limits: Limits) -> str | None:
     """Returns how the data set in the output differs from the one the job would record.
 
     None if they do not differ. Nothing is written to the output. The text continues the
@@ -86,7 +78,9 @@ def difference_to_finished(job: Job) -> str | None:
         metadata = Metadata.load(job.output)
     except InputError as error:
         return str(error).rstrip(".")
-    return _difference_by_metadata(job, metadata) or _difference_by_plan(job, metadata)
+    return _difference_by_metadata(job, metadata) or _difference_by_plan(
+        job, metadata, limits
+    )
 
 
 def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
@@ -114,10 +108,10 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
             f"{metadata.rejected} of its {metadata.clips} clips were rejected, and "
             f"`max_rejected` is {job.max_rejected}"
         )
-    for entry in _shards_of(metadata):
+    for entry in metadata.shards():
         if files.size(files.join(job.output, entry.file)) != entry.bytes:
             return DAMAGED_SHARD.format(entry.file)
-    known = {entry.file for entry in _shards_of(metadata)}
+    known = {entry.file for entry in metadata.shards()}
     for name in stale_shards(job.output, known):
         return f"{name} in its folder is not one of its shards"
     return None
@@ -130,123 +124,46 @@ def _other_value(name: str, old: object, new: object) -> str:
     return f"it was recorded with `{name}` = {old!r}{other}"
 
 
-def _difference_by_plan(job: Job, metadata: Metadata) -> str | None:
+def _difference_by_plan(job: Job, metadata: Metadata, limits: Limits) -> str | None:
     """The difference that shows with the inputs."""
-    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-again-") as work:
-        # A fingerprint decodes a whole clip. Here it matters only if that can fail.
-        fingerprint = job.recipe.audio.fingerprint and metadata.rejected > 0
-        again = replace(
-            job,
-            output=files.join(work, "records", ""),
-            work_folder=work,
-            recipe=job.recipe.replace(fingerprint=fingerprint),
-        )
-        folder = files.join(work, PHASES)
-        files.make_folder(folder)
-        summary = plan_phase(again, folder)
-        if not (
-            _equal_counts(summary, metadata)
-            and _equal_rejects(stored(folder, "rejects"), job.output)
-            and _equal_clips(stored(folder, "manifest"), again, job.output)
-        ):
-            return OTHER_INPUTS
-        newer = _find_newer(stored_work(0, folder, 1), job)
+    # Fingerprints cost time. Here they matter only if a clip failed, perhaps in them.
+    with planned_again(job, metadata.rejected > 0, limits) as plan:
+        try:
+            difference = plan_difference(plan, metadata, job.output)
+        except (OSError, ValueError) as error:
+            return f"its {MANIFEST} cannot be read ({error})"
+        if difference is not None:
+            return f"{OTHER_INPUTS} ({difference})"
+        newer = _find_newer(plan, job)
         if newer is not None:
             return NEWER_FILE.format(newer)
-        some = list(islice(stored_work(0, folder, 1), SHARDS_AGAIN))
-        _write_first(some, again)
-        recorded = {entry.file: entry for entry in _shards_of(metadata)}
+        some = list(islice(plan.work(), SHARDS_AGAIN))
+        write = partial(_write_first, some, plan.job)
+        with Workers(limits) as processes:
+            processes.call(write, plan.job, "writer")
+        recorded = {entry.file: entry for entry in metadata.shards()}
         suffix = suffix_for(job.recipe.shards.compression)
         for shard in (each.task.shard for each in some):
             whole = recorded[shard.name + suffix].examples == shard.examples
             if not _equal_examples(
-                shard.name + suffix, job.output, again.output, whole
+                shard.name + suffix, job.output, plan.job.output, whole
             ):
                 return OTHER_EXAMPLES.format(shard.name)
     return None
 
 
-def _shards_of(metadata: Metadata) -> Iterator[ShardEntry]:
-    for split in metadata.splits.values():
-        yield from split.shards
-
-
-def _equal_counts(summary: PlanSummary, metadata: Metadata) -> bool:
-    """Whether the plan has the recorded shards, salt, and numbers of files."""
-    assert metadata.recipe is not None  # compared before
-    suffix = suffix_for(metadata.recipe.shards.compression)
-    planned = {
-        split: [layout.shard(k).name + suffix for k in range(layout.shards)]
-        for split, layout in summary.layouts.items()
-    }
-    recorded = {
-        split: [shard.file for shard in entry.shards]
-        for split, entry in metadata.splits.items()
-    }
-    assert metadata.recipe is not None  # compared before
-    listing, salt = summary.listing, metadata.recipe.splits.salt
-    return (planned, listing.clips, listing.ignored, summary.salt) == (
-        recorded, metadata.clips, metadata.ignored, salt
-    )  # fmt: skip
-
-
-def _equal_rejects(rejects: Iterable[Reject], output: str) -> bool:
-    """Whether each reject by header was recorded; those by decoding come on top."""
-    path = files.join(output, REJECTED)
-    if not files.exists(path):
-        return False
-    with files.open_read(path) as recorded:
-        # Both are in the order of rows: each search begins where the last one ended.
-        return all(reject_line(r) in recorded for r in sort_rejects(rejects))
-
-
-def _equal_clips(
-    parts: Iterable[tuple[str, int, bytes]], again: Job, output: str
-) -> bool:
-    """Whether the plan has the recorded clips."""
-    path, recorded = (files.join(f, MANIFEST) for f in (again.work_folder, output))
-    fields = manifest_fields(again.recipe.audio.fingerprint, again.inputs[0].columns)
-    write_manifest(path, parts, fields)
-    return files.exists(recorded) and equal_manifests(path, recorded)
-
-
-def _find_newer(shards: Iterable[ShardWork], job: Job) -> str | None:
+def _find_newer(plan: PlanAgain, job: Job) -> str | None:
     """Returns a file that may be newer than a shard that was made from it."""
-    changed_ns = functools.lru_cache(1 << 20)(_changed_ns)
     suffix = suffix_for(job.recipe.shards.compression)
-    code = dict.fromkeys(sources_of_code(job.recipe).values(), 0)
-    for work in shards:
+    for work in plan.work():
         shard = files.join(job.output, work.task.shard.name + suffix)
-        written_ns = files.modified_ns_of(shard)
-        used = dict(code)
-        for segment in work.task.segments:
-            used.update(_files_of_clip(segment.clip, job))
-        for path, known_ns in used.items():
-            if not 0 < changed_ns(path, known_ns) < written_ns:
-                return path
+        newer = next(find_newer(work, job, files.modified_ns_of(shard)), None)
+        if newer is not None:
+            return newer
     return None
 
 
-def _files_of_clip(clip: Clip, job: Job) -> dict[str, int]:
-    """The files of a clip, with their times as far as the plan has them; or 0."""
-    used = {locate(job.inputs, clip.source, clip.filepath): clip.modified_ns}
-    events = job.recipe.events
-    if events.source is not None:
-        used[events_file(clip.filepath, job.inputs[clip.source].root, events)] = 0
-    return used
-
-
-def _changed_ns(path: str, known_ns: int) -> int:
-    """The time of a file's last change; 0 if it is not known."""
-    if known_ns and not files.is_local(path):  # a store has only this one time
-        return known_ns
-    try:
-        return files.changed_ns(path)
-    except FileNotFoundError:
-        return 0
-
-
-def _write_first(shards: Sequence[ShardWork], job: Job) -> None:
+def _write_first(shards: Sequence[ShardWork], job: Job, _: int) -> None:
     """Writes the first examples of some shards, each as if it ended after them."""
     cut = [shard._replace(task=_first_positions(shard.task)) for shard in shards]
     with in_memory_pipeline() as pipeline:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.event_targets import named_no_event
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import list_sources
+from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import check_copies
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.run.limits import Limits
+
+if TYPE_CHECKING:
+    from beam_pipeline.pipeline.job import Job
 
 FIRST_ROWS = 20
 
 
-def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
+def check_transforms(recipe: Recipe, inputs: Sequence[Input], limits: Limits) -> None:
     """Runs every transform on silence with the shape of the first readable clip.
 
     Raises
@@ -28,8 +36,6 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     RecipeError
         If a transform fails.
     """
-    from beam_pipeline.plan.prober import Prober
-
     check_label_column(recipe, inputs)
     shares = recipe.splits.hashed_shares()
     named = [entry.split for entry in inputs if entry.split]
@@ -40,20 +46,44 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input]) -> None:
     if not first:
         locations = ", ".join(entry.location for entry in inputs)
         raise InputError(f"There is no audio file in {locations}. Check `input`.")
-    prober = Prober(inputs, recipe)
-    for row in first:
-        clip = prober.probe(row)
-        if isinstance(clip, Clip):
-            labels = set() if clip.label is None else {clip.label}
-            if recipe.events.source is not None:
-                # This clip may have no event.
-                labels = {event.label for event in clip.events} or {"?"}
-                labels.update(named_no_event(recipe.events))
-            corpus = Corpus(
-                tuple(sorted(labels)), {clip.sample_rate_hz: 1}, {clip.channels: 1}
-            )
-            ExampleFormat.of(corpus, recipe, inputs[0].columns)
-            return
+    clip = _first_clip(first, recipe, inputs, limits)
+    if clip is None:
+        return
+    labels = set() if clip.label is None else {clip.label}
+    if recipe.events.source is not None:
+        # This clip may have no event.
+        labels = {event.label for event in clip.events} or {"?"}
+        labels.update(named_no_event(recipe.events))
+    rate, channels = clip.sample_rate_hz, clip.channels
+    corpus = Corpus(
+        tuple(sorted(labels)),
+        {rate: 1},
+        {channels: 1},
+        dict.fromkeys([("Hz", rate), ("channels", channels)], clip.filepath),
+    )
+    ExampleFormat.of(corpus, recipe, inputs[0].columns)
+
+
+def _first_clip(
+    rows: Sequence[SourceRow], recipe: Recipe, inputs: Sequence[Input], limits: Limits
+) -> Clip | None:
+    """Returns the first clip that a decoder opens; a bad one must not end the run."""
+    from beam_pipeline.pipeline.job import Job
+    from beam_pipeline.run.supervising import Workers
+
+    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as work:
+        job = Job(tuple(inputs), "", work, recipe)
+        with Workers(limits) as processes:
+            return processes.call(partial(_probe_first, rows, job), job, "probe")
+
+
+def _probe_first(rows: Sequence[SourceRow], job: Job, _: int) -> Clip | None:
+    from beam_pipeline.dataset.suspect_files import read_suspects
+    from beam_pipeline.plan.prober import Prober
+
+    prober = Prober(job.inputs, job.recipe, read_suspects(job.work_folder))
+    probed = map(prober.probe, rows)
+    return next((clip for clip in probed if isinstance(clip, Clip)), None)
 
 
 def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,10 +34,31 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
     """
     from beam_pipeline.pipeline.graph import build_pipeline
 
-    pipeline = pipeline_for(beam_args)
-    build_pipeline(pipeline, job)
-    result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
-    return read_counters(result)
+    with temporary_files():
+        pipeline = pipeline_for(beam_args)
+        build_pipeline(pipeline, job)
+        result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
+        return read_counters(result)
+
+
+@contextmanager
+def temporary_files() -> Iterator[None]:
+    """A private folder for temporary files while the block runs, deleted after it.
+
+    Beam and its runners leave several folders behind for each pipeline.
+    """
+    before, of_others = tempfile.tempdir, os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory(
+        prefix="audio-tfrecords-beam-", ignore_cleanup_errors=True
+    ) as folder:
+        tempfile.tempdir = os.environ["TMPDIR"] = folder  # of processes, too
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
+            os.environ.pop("TMPDIR")
+            if of_others is not None:
+                os.environ["TMPDIR"] = of_others
 
 
 def pipeline_for(beam_args: Sequence[str]) -> Any:

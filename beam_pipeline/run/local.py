@@ -2,41 +2,47 @@
 
 ::
 
-    this process     plan -> work folder            finish <- work folder
-                            \\                     /
+    this process                                    finish <- work folder
+    one process      plan -> work folder            /
     writers 0..n-1           shards k, k+n, k+2n ..
 
 The plan is in :mod:`.local_plan`. The writers are pipelines in Beam's in-memory runner,
 with the steps of the whole job; the end is the same function. Beam's own multi-process
 mode takes seconds to start, waits for ever for a worker that died, and loses records.
+
+A clip that ends or stalls a process is rejected, see :mod:`.guard`. So the plan, and a
+single writer, have a process, too, if that starts fast; else they run in this one.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import apache_beam as beam
 
 from beam_pipeline.dataset.finish import finish_data_set
+from beam_pipeline.dataset.suspect_files import drop_cleared
 from beam_pipeline.dataset.work_folder import Totals
+from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.summary import PlanSummary
-from beam_pipeline.run.local_plan import plan_phase
+from beam_pipeline.plan.suspects import Suspects
+from beam_pipeline.run.guard import Guard
+from beam_pipeline.run.limits import Limits
+from beam_pipeline.run.local_plan import make_plan
 from beam_pipeline.run.phases import in_memory_pipeline, store
 from beam_pipeline.run.stored import phase_folder, stored, stored_work
-from beam_pipeline.run.watching import Watch, reporting
-from beam_pipeline.run.writer_processes import wait_for, writer_processes
-from beam_pipeline.write.counters import ProcessCounter
+from beam_pipeline.run.supervising import Workers
+from beam_pipeline.run.watching import Watch, reporter, reporting
+from beam_pipeline.storage import files
 
 # Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0
@@ -47,6 +53,7 @@ MANY_CLIPS = 10_000
 def run_local(
     job: Job,
     workers: int | None,
+    limits: Limits,
     watch: Callable[[Totals], Watch] | None = None,
 ) -> None:
     """Runs the job on this machine.
@@ -64,30 +71,25 @@ def run_local(
     AudioTFRecordsError
         The error of a phase; WorkerDied if a process ended without one.
     """
-    with phase_folder(job) as folder:
-        summary = plan_phase(job, folder)
+    with phase_folder(job) as folder, Workers(limits) as processes:
+        drop_cleared(job.work_folder, job.inputs, limits)
+        summary = make_plan(job, folder, processes)
         if summary.listing.clips >= MANY_CLIPS:
+            processes.dismiss()
             give_back_memory()
-        totals = totals_of(summary)
         writers = writers_for(summary, workers)
-        shared = multiprocessing.RawArray("d", 2 * writers)
-        with ExitStack() as running:
-            if writers > 1:
-                write = partial(write_phase, job, folder, writers, shared)
-                processes = running.enter_context(writer_processes(write, writers))
-            # After the writers: it starts a thread, and a process with threads must
-            # not fork.
-            running.enter_context(reporting(watch, totals, shared))
-            if writers > 1:
-                wait_for(processes)
-            else:
-                write_phase(job, folder, 1, shared, 0)
+        write_planned(job, folder, writers, processes, totals_of(summary), watch)
+        processes.dismiss()
+        results = [results_of(writer, folder) for writer in range(writers)]
         finish_data_set(
             summary,
-            stored(folder, "infos"),
-            chain(stored(folder, "rejects"), stored(folder, "lost")),
+            chain.from_iterable(stored(each, "infos") for each in results),
+            chain(
+                stored(folder, "rejects"),
+                *(stored(each, "lost") for each in results),
+            ),
             stored(folder, "manifest"),
-            stored(folder, "observed"),
+            chain.from_iterable(stored(each, "observed") for each in results),
             output=job.output,
             work_folder=job.work_folder,
             recipe=job.recipe,
@@ -96,21 +98,49 @@ def run_local(
         )
 
 
-def write_phase(job: Job, folder: str, writers: int, shared: Any, writer: int) -> None:
-    """Writes every ``writers``-th shard of the stored plan.
+def write_planned(
+    job: Job,
+    folder: str,
+    writers: int,
+    processes: Workers,
+    totals: Totals,
+    watch: Callable[[Totals], Watch] | None,
+) -> None:
+    """Writes the shards of the stored plan."""
+    states = processes.states(writers)
+    write = partial(write_phase, job, folder, writers)
+    if writers == 1 and not processes.are_watched():
+        with reporting(watch, totals, states), Marks.kept_in(states[0]):
+            write(0)
+        return
+    guard = Guard(job, processes.limits, states, partial(_holds, folder, writers))
+    processes.run(write, states, guard, look=reporter(watch, totals, states))
 
-    ``shared`` is an array with two numbers for each writer: examples and seconds.
-    """
-    with ProcessCounter.counting(shared, writer), in_memory_pipeline() as pipeline:
+
+def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
+    """Writes every ``writers``-th shard of the stored plan."""
+    results = results_of(writer, folder)
+    files.delete_below(results)  # a process before this one may have died
+    with in_memory_pipeline() as pipeline:
         work = (
             pipeline
             | "Writer" >> beam.Create([writer], reshuffle=False)
             | "MyShards" >> beam.FlatMap(stored_work, folder, writers)
         )
         written = write_shards(work, job)
-        store(written.infos, folder, "infos")
-        store(written.rejects, folder, "lost")
-        store(written.observed, folder, "observed")
+        store(written.infos, results, "infos")
+        store(written.rejects, results, "lost")
+        store(written.observed, results, "observed")
+
+
+def results_of(writer: int, folder: str) -> str:
+    """The folder in which a writer stores what it has written."""
+    return files.join(folder, f"writer-{writer}")
+
+
+def _holds(folder: str, writers: int, writer: int, suspects: Suspects) -> bool:
+    """Whether a writer's shards have examples of suspects."""
+    return any(map(suspects.among, stored_work(writer, folder, writers)))
 
 
 def give_back_memory() -> None:

@@ -20,6 +20,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from tempfile import TemporaryDirectory
@@ -27,6 +28,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from beam_pipeline.dataset.manifest import make_manifest_part
 from beam_pipeline.dataset.rejects import sort_rejects
+from beam_pipeline.dataset.suspect_files import read_suspects
 from beam_pipeline.dataset.work_folder import announce_plan, keeping_verdict
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.inputs.event_files import EventTable
@@ -60,7 +62,10 @@ from beam_pipeline.plan.summary import (
     summarise,
     tally_bucket,
 )
-from beam_pipeline.run.stored import ElementFile, new_work, phase_folder
+from beam_pipeline.run.limits import Limits
+from beam_pipeline.run.stored import ElementFile, new_work, phase_folder, stored
+from beam_pipeline.run.supervising import Workers
+from beam_pipeline.storage import files
 from beam_pipeline.storage.spilled import SortedValues
 
 _T = TypeVar("_T")
@@ -104,10 +109,9 @@ class Buckets:
             self.counts.update(dict([count_bucket(key, clips)]))
             self._kept.extend([(key, clips)])
 
-    def complete(self) -> Buckets:
+    def complete(self) -> None:
         """Keeps what still waits for more clips of its bucket."""
         self._keep(self._batches.flush())
-        return self
 
     def batches(self) -> Iterator[Sequence[Clip]]:
         """Yields all clips, bucket by bucket."""
@@ -134,9 +138,7 @@ class Found(NamedTuple):
     salt: int | None
 
 
-def find_clips(
-    job: Job, scratch: str, rejects: SortedValues[Reject] | ElementFile
-) -> Found:
+def find_clips(job: Job, scratch: str, rejects: ElementFile) -> Found:
     """Lists the inputs, reads the headers, and decides the split of each clip.
 
     It adds to the rejects, and keeps clips in files in the folder ``scratch``.
@@ -145,7 +147,8 @@ def find_clips(
     listing = Listing(job.inputs, recipe)
     buckets = Buckets(job, os.path.join(scratch, "clips.db"))
     corpus, tally = Merged(merge_corpora), Merged[Any](add_tallies)
-    with closing(BlockProber(job.inputs, recipe)) as prober:
+    suspects = read_suspects(job.work_folder)
+    with closing(BlockProber(job.inputs, recipe, suspects)) as prober:
         for rows in list_rows(listing, job, scratch):
             clips, bad = prober.probe(rows, listing.summary().alike)
             rejects.extend(bad)
@@ -207,10 +210,11 @@ def plan_shards(
     """
     if example_format is None:
         return  # there are no clips
+    salt = job.recipe.sha256()
     cut = chain.from_iterable(cut_shards(p, layouts, job.recipe) for p in placed)
     for name, parts in groupby(cut, key=itemgetter(0)):
         some = (part for _, part in parts)
-        yield make_task((name, some), example_format, job.recipe.sha256())
+        yield make_task((name, some), example_format, salt)
 
 
 def sum_up(
@@ -253,10 +257,33 @@ def plan_phase(job: Job, folder: str) -> PlanSummary:
         return sum_up(tallies.total(), found, layouts, job)
 
 
-def plan_local(job: Job) -> tuple[PlanSummary, Sequence[Reject]]:
+def make_plan(job: Job, folder: str, processes: Workers) -> PlanSummary:
+    """Calls :func:`plan_phase`, in a process that is watched if that is possible."""
+    return processes.call(partial(_afresh, plan_phase, job, folder), job, "plan")
+
+
+def _afresh(
+    phase: Callable[[Job, str], PlanSummary], job: Job, folder: str, _: int
+) -> PlanSummary:
+    """Calls a phase in an empty folder: a process before this one may have died."""
+    files.delete_below(folder)
+    files.make_folder(folder)
+    return phase(job, folder)
+
+
+def plan_local(job: Job, limits: Limits) -> tuple[PlanSummary, Sequence[Reject]]:
     """Returns the plan and the rejects by header; writes only into the work folder."""
-    with phase_folder(job) as folder, TemporaryDirectory(dir=folder) as scratch:
-        rejects = sort_rejects([])
+    with phase_folder(job) as folder, Workers(limits) as processes:
+        work = partial(_afresh, _summary_phase, job, folder)
+        summary = processes.call(work, job, "plan")
+        return summary, sort_rejects(stored(folder, "rejects"))
+
+
+def _summary_phase(job: Job, folder: str) -> PlanSummary:
+    """Makes a plan, of which it stores the rejects alone."""
+    with ExitStack() as stack:
+        rejects = stack.enter_context(closing(ElementFile(folder, "rejects")))
+        scratch = stack.enter_context(TemporaryDirectory(dir=folder))
         found = find_clips(job, scratch, rejects)
         with closing(found.buckets) as buckets:
             layouts = lay_out_shards(found, job)
@@ -264,4 +291,4 @@ def plan_local(job: Job) -> tuple[PlanSummary, Sequence[Reject]]:
             for placed in buckets.placed():
                 tally = tally_bucket(placed, layouts, found.example_format, job.recipe)
                 tallies.add(tally)
-        return sum_up(tallies.total(), found, layouts, job), rejects
+        return sum_up(tallies.total(), found, layouts, job)

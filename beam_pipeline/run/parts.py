@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -14,15 +12,11 @@ from threadpoolctl import threadpool_limits
 
 from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, finished_sources
 from beam_pipeline.dataset.work_folder import Totals
-from beam_pipeline.errors import WorkerDied
-from beam_pipeline.run.engine import pipeline_for, run_pipeline
-from beam_pipeline.run.watching import Watch, reporting, reporting_work
-from beam_pipeline.run.writer_processes import (
-    can_fork,
-    wait_for,
-    writer_processes,
-)
-from beam_pipeline.write.counters import ProcessCounter
+from beam_pipeline.marks import Marks, WorkerState, new_states
+from beam_pipeline.run.engine import pipeline_for, run_pipeline, temporary_files
+from beam_pipeline.run.supervising import Workers
+from beam_pipeline.run.watching import Watch, reporter, reporting, reporting_work
+from beam_pipeline.run.worker_processes import can_fork
 from beam_pipeline.write.part_blocks import (
     BlockRef,
     BlockResult,
@@ -62,12 +56,13 @@ def run_parts(
         _run_on_beam(job, beam_args, watch)
         return
     writers = _writers_for(job, workers)
-    shared = multiprocessing.RawArray("d", 2 * writers)
+    states = new_states(writers)
     if writers == 1:
-        with reporting(watch, Totals(job.sources or 0, 0.0), shared):
-            result = merge_results(_write_blocks(job, job.blocks, shared, 0))
+        totals = Totals(job.sources or 0, 0.0)
+        with reporting(watch, totals, states), Marks.kept_in(states[0]):
+            result = merge_results(_write_blocks(job, job.blocks))
     else:
-        result = merge_results(_in_processes(job, writers, shared, watch))
+        result = merge_results(_in_processes(job, states, watch))
     job.target.make_room()
     infos = [
         join_pieces(shard, job.output, job.parts, may_move=True)
@@ -85,38 +80,24 @@ def _writers_for(job: PartsJob, workers: int | None) -> int:
     return max(1, min(workers, len(job.blocks)))
 
 
-def _write_blocks(
-    job: PartsJob, blocks: Sequence[BlockRef], shared: Any, writer: int
-) -> Iterator[BlockResult]:
+def _write_blocks(job: PartsJob, blocks: Sequence[BlockRef]) -> Iterator[BlockResult]:
     # One thread, as on every runner: sums depend on the threads.
-    with ProcessCounter.counting(shared, writer), threadpool_limits(1):
+    with threadpool_limits(1):
         for ref in blocks:
             yield write_block(ref, job.encoder, job.sizes, job.parts)
 
 
 def _in_processes(
-    job: PartsJob, writers: int, shared: Any, watch: Any
+    job: PartsJob,
+    states: Sequence[WorkerState],
+    watch: Callable[[Totals], Watch] | None,
 ) -> list[BlockResult]:
     # A new interpreter does not have the classes of the caller's script.
     given = job if can_fork() else by_value(job)
-    results = []
-    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as folder:
-        write = partial(_write_share, given, folder, writers, shared)
-        with (
-            writer_processes(write, writers) as processes,
-            reporting(watch, Totals(job.sources or 0, 0.0), shared),
-        ):
-            wait_for(processes, _NOTHING_KEPT)
-        for writer in range(writers):
-            path = os.path.join(folder, str(writer))
-            if not os.path.exists(path):
-                raise WorkerDied(
-                    f"A worker process ended early (writer {writer}): code that it ran "
-                    "called exit(). No data set was written."
-                )
-            with open(path, "rb") as file:
-                results.append(pickle.load(file))
-    return results
+    look = reporter(watch, Totals(job.sources or 0, 0.0), states)
+    work = partial(_write_share, given, len(states))
+    with Workers() as workers:
+        return workers.run(work, states, look=look, advice=_NOTHING_KEPT)
 
 
 def by_value(value: Any) -> bytes:
@@ -126,17 +107,12 @@ def by_value(value: Any) -> bytes:
     return bytes(cloudpickle.dumps(value))
 
 
-def _write_share(
-    given: PartsJob | bytes, folder: str, writers: int, shared: Any, writer: int
-) -> None:
-    """Writes every ``writers``-th block; stores the result for the parent."""
+def _write_share(given: PartsJob | bytes, writers: int, writer: int) -> BlockResult:
+    """Writes every ``writers``-th block."""
     if isinstance(given, bytes):
         given = pickle.loads(given)
     assert isinstance(given, PartsJob)
-    blocks = given.blocks[writer::writers]
-    result = merge_results(_write_blocks(given, blocks, shared, writer))
-    with open(os.path.join(folder, str(writer)), "wb") as file:
-        pickle.dump(result, file, pickle.HIGHEST_PROTOCOL)
+    return merge_results(_write_blocks(given, given.blocks[writer::writers]))
 
 
 def _run_on_beam(
@@ -144,8 +120,9 @@ def _run_on_beam(
 ) -> None:
     from beam_pipeline.pipeline.parts_graph import build_parts_pipeline
 
-    pipeline = pipeline_for(beam_args)
-    build_parts_pipeline(pipeline, job)
     done = partial(finished_sources, job.work)
-    with reporting_work(watch, Totals(job.sources or 0, 0.0), done):
+    totals = Totals(job.sources or 0, 0.0)
+    with temporary_files(), reporting_work(watch, totals, done):
+        pipeline = pipeline_for(beam_args)
+        build_parts_pipeline(pipeline, job)
         run_pipeline(pipeline, job.output, job.work, beam_args, _NOTHING_KEPT)

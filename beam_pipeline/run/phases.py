@@ -27,19 +27,18 @@ def in_memory_pipeline() -> Iterator[beam.Pipeline]:
     stage that Beam adds.
     """
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=_Options([]))
-    try:
-        with _arguments_remembered():
-            yield pipeline
-            try:
-                pipeline.run().wait_until_finish()
-            except Exception as error:
-                first = original(error)
-                if first is error:
-                    raise
-                raise first from error
-    finally:
-        # Beam deletes it only for a pipeline that it has run, and never in IPython.
-        files.delete_below(pipeline.local_tempdir)
+    # Only transforms in other languages use it. Beam deletes it only for a pipeline
+    # that it has run, never in IPython, and a process that dies does not.
+    files.delete_below(pipeline.local_tempdir)
+    with _arguments_remembered():
+        yield pipeline
+        try:
+            pipeline.run().wait_until_finish()
+        except Exception as error:
+            first = original(error)
+            if first is error:
+                raise
+            raise first from error
 
 
 @contextmanager

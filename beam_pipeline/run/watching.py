@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,6 +19,7 @@ from beam_pipeline.dataset.work_folder import (
     read_progress,
 )
 from beam_pipeline.errors import InputError, StoreError
+from beam_pipeline.marks import WorkerState
 
 POLL_S = 0.2  # shared memory
 WATCH_S = 2.0  # a work folder, perhaps on an object store
@@ -28,25 +29,38 @@ Watch = Callable[[int, float], None]
 
 @contextmanager
 def reporting(
-    watch: Callable[[Totals], Watch] | None, totals: Totals, shared: Any
+    watch: Callable[[Totals], Watch] | None,
+    totals: Totals,
+    states: Sequence[WorkerState],
 ) -> Iterator[None]:
-    """Reports the progress of writers on this machine while the block runs.
-
-    ``shared`` is an array with two numbers for each writer: examples and seconds.
-    """
+    """Reports the progress of this process while the block runs."""
     if watch is None:
         yield
         return
-    report = watch(totals)
-
-    def look() -> None:
-        report(int(sum(shared[0::2])), sum(shared[1::2]))
-
+    look = reporter(watch, totals, states)
     try:
         with _repeating(look, POLL_S):
             yield
     finally:
         look()
+
+
+def reporter(
+    watch: Callable[[Totals], Watch] | None,
+    totals: Totals,
+    states: Sequence[WorkerState],
+) -> Callable[[], None]:
+    """Returns a function that reports the progress of writers on this machine."""
+    report = (lambda *_: None) if watch is None else watch(totals)
+    most = 0, 0.0
+
+    def look() -> None:
+        nonlocal most
+        done = sum(s.examples for s in states), sum(s.seconds for s in states)
+        most = max(most, (int(done[0]), done[1]))  # a writer may begin again
+        report(*most)
+
+    return look
 
 
 @contextmanager

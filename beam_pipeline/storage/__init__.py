@@ -3,5 +3,6 @@
 In: paths and bytes. Out: files, listings and TFRecord files. Read :mod:`.files` first.
 For each path it chooses between the local disk, :mod:`.object_store` (``gs://``,
 ``s3://``) and :mod:`.beam_filesystem`. :mod:`.tfrecord` frames records and writes GZIP.
-:mod:`.credentials` finds the access rights to object stores.
+:mod:`.credentials` finds the access rights to object stores. :mod:`.spilled` keeps on
+disk what memory should not hold.
 """

@@ -6,9 +6,11 @@ Operations on local paths import neither Beam nor the client of a store.
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +19,7 @@ from typing import Any, BinaryIO, cast
 import google_crc32c
 
 from beam_pipeline.errors import InputError, OutputError
+from beam_pipeline.secrets_in_text import holds_credentials
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
 
@@ -57,7 +60,18 @@ def join(folder: str, *names: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """Makes a local path absolute, so that it is the same file in every process."""
+    """Makes a local path absolute, so that it is the same file in every process.
+
+    Raises
+    ------
+    InputError
+        If it is an address with credentials, which would go into messages and files.
+    """
+    if holds_credentials(path):
+        raise InputError(
+            f"{path} holds credentials. Give the address without them; docs/stores.md "
+            "says where credentials are looked for."
+        )
     return os.path.abspath(os.path.expanduser(path)) if is_local(path) else path
 
 
@@ -68,20 +82,6 @@ def open_read(path: str) -> BinaryIO:
     if is_in_store(path):
         return cast(BinaryIO, StoreReader(path))
     return beam_filesystem.open_read(path)
-
-
-@contextmanager
-def open_parquet(path: str) -> Iterator[Any]:
-    """Opens a Parquet file as ``pyarrow.parquet.ParquetFile``.
-
-    Read it with ``use_threads=False``. Otherwise, or with ``pre_buffer``, Arrow's
-    threads read the file and release its Python buffers. If that happens while the
-    interpreter shuts down, the process aborts.
-    """
-    import pyarrow.parquet as pq
-
-    with open_read(path) as file:
-        yield pq.ParquetFile(file, pre_buffer=False)
 
 
 def begin_read(
@@ -231,13 +231,46 @@ def draft_path(folder: str, name: str) -> str:
     """Returns a local path for a new file, which :func:`move` later renames.
 
     For a local folder, the path is in that folder, so that moving copies no bytes. For
-    a remote folder, it is in this machine's temporary folder. Moving then uploads the
-    file once, under its final name, because most object stores cannot rename.
+    a remote folder, it is in the user's private folder on this machine. Moving then
+    uploads the file once, under its final name, because most object stores cannot
+    rename.
     """
     if is_local(folder):
         make_folder(folder)
         return os.path.join(folder, name)
-    return os.path.join(tempfile.gettempdir(), f"audio-tfrecords-{name}")
+    return os.path.join(private_folder(), name)
+
+
+def private_folder() -> str:
+    """Makes a folder below the temporary one, which this user alone can read.
+
+    It stays, empty, because another process may be about to write there.
+
+    Raises
+    ------
+    OutputError
+        If another user has made it.
+    """
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    path = os.path.join(tempfile.gettempdir(), f"audio-tfrecords-{user}")
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    if hasattr(os, "getuid") and not (private and found.st_uid == os.getuid()):
+        raise OutputError(
+            f"{path} must be a folder that only you can use, but others can use it, or "
+            "it is a link. Delete it, or set TMPDIR to another folder."
+        )
+    return path
+
+
+def delete_drafts(folder: str, names: str) -> None:
+    """Deletes the drafts for files in a folder whose names match a glob pattern."""
+    start = os.path.join(folder, "")
+    if not is_local(folder):
+        start = os.path.join(tempfile.gettempdir(), "audio-tfrecords-")
+    delete(glob.glob(glob.escape(start) + names))
 
 
 def move(draft: str, target: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import google_crc32c
 from isal import igzip_lib, isal_zlib
@@ -20,10 +20,46 @@ GZIP_LEVEL = 1
 _GZIP_WBITS = 31
 _MEMORY_LEVEL = 9
 _BLOCK = 1 << 20
+# How much of a file's content is inflated at once, however small its bytes are.
+_PIECE = 4 << 20
 # The stubs of isal call this class an instance.
 _IsalError: Any = igzip_lib.IsalError
 # What isal.igzip.decompress uses; the stubs lack it.
 _GzipReader: Any = isal_zlib._GzipReader
+
+
+_NO_GZIP = "the file cannot be read as GZIP"
+
+
+class DamagedStream(ValueError):
+    """``DamagedStream(offset, problem)``: where a file is damaged, and how.
+
+    The offset is where the damaged member, or record, begins in the file.
+    """
+
+    def __str__(self) -> str:
+        offset, problem = self.args
+        return f"byte {offset}: {problem}"
+
+
+class Piece(NamedTuple):
+    """Some content of a file.
+
+    Attributes
+    ----------
+    start : int
+        Where its member, or the piece itself without GZIP, begins in the file.
+    read : int
+        How many bytes of the file were read up to here.
+    content : bytes
+    ended : bool
+        Whether it is the last of its member.
+    """
+
+    start: int
+    read: int
+    content: bytes
+    ended: bool
 
 
 class _HashingWriter:
@@ -141,41 +177,46 @@ def inflate(file: BinaryIO, sha256: hashlib._Hash | None = None) -> Iterator[byt
 
     Raises
     ------
-    ValueError
+    DamagedStream
         The file is not GZIP, has a wrong checksum, or ends early.
     """
-    return (piece for _, piece, _ in inflate_by_member(file, sha256))
+    return (piece.content for piece in inflate_by_member(file, sha256))
 
 
 def inflate_by_member(
     file: BinaryIO, sha256: hashlib._Hash | None = None
-) -> Iterator[tuple[int, bytes, bool]]:
-    """Yields (start of the member, piece, whether it is the member's last piece).
+) -> Iterator[Piece]:
+    """Yields the decompressed content of a GZIP file, in pieces of its members.
 
-    See :func:`inflate`.
+    A piece has at most 4 MiB, however well it was compressed. See :func:`inflate`.
     """
     member, start, position = None, 0, 0
     while block := file.read(_BLOCK):
         if sha256 is not None:
             sha256.update(block)
         position += len(block)
-        while block:
+        more = True
+        while more:
             if member is None:
                 member, start = (
                     isal_zlib.decompressobj(_GZIP_WBITS),
                     position - len(block),
                 )
             try:
-                piece = member.decompress(block)
+                piece = member.decompress(block, _PIECE)
             except _IsalError as error:
-                raise ValueError(f"the file cannot be read as GZIP: {error}") from error
-            ended, block = member.eof, b""
+                raise DamagedStream(start, f"{_NO_GZIP}: {error}") from error
+            ended = member.eof
+            # A full piece may leave content that needs no more of the file's bytes.
+            more = not ended and len(piece) == _PIECE
+            block = member.unused_data if ended else member.unconsumed_tail
             if ended:
-                block, member = member.unused_data, None
+                member = None
+            more = more or bool(block)
             if piece or ended:
-                yield start, piece, ended
+                yield Piece(start, position, piece, ended)
     if member is not None:
-        raise ValueError("the file cannot be read as GZIP: it ends early")
+        raise DamagedStream(start, f"{_NO_GZIP}: it ends early")
 
 
 def inflate_members(data: Any, length: int) -> bytes:

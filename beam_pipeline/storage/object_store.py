@@ -26,6 +26,7 @@ from datetime import timedelta
 from typing import Any
 
 from beam_pipeline.errors import InputError, StoreError
+from beam_pipeline.marks import Marks
 from beam_pipeline.storage.credentials import gcs_access, s3_access
 from beam_pipeline.storage.store_errors import explain
 
@@ -214,12 +215,13 @@ class StoreReader(io.RawIOBase):
             return self._block_start, self._block
         sequential = position in (len(self._head), end)
         self._step = min(2 * self._step, MOST_BYTES) if sequential else FIRST_BYTES
-        if self._ahead is not None and self._ahead[0] == position:
-            self._block = self._ahead[1].result()
-        else:
-            least = position + max(wanted, FIRST_BYTES)
-            most = min(position + self._step, self._expected_end())
-            self._block = self._fetch(position, min(max(least, most), self._size))
+        with Marks.waiting():
+            if self._ahead is not None and self._ahead[0] == position:
+                self._block = self._ahead[1].result()
+            else:
+                least = position + max(wanted, FIRST_BYTES)
+                most = min(position + self._step, self._expected_end())
+                self._block = self._fetch(position, min(max(least, most), self._size))
         self._block_start = position
         self._ahead = None
         end = position + len(self._block)
@@ -235,8 +237,9 @@ class StoreReader(io.RawIOBase):
         with self._lock:
             if self._head is not None:
                 return
-            opened = self._open() if self._opening is None else self._opening.result()
-            self._head, self._size, self._modified_ns = opened
+            begin = self._open if self._opening is None else self._opening.result
+            with Marks.waiting():
+                self._head, self._size, self._modified_ns = begin()
 
     def _open(self) -> tuple[bytes, int, int]:
         import obstore

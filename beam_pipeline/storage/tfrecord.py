@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
@@ -17,7 +17,8 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.storage.gzip_members import inflate, inflate_by_member
+from beam_pipeline.storage.gzip_members import DamagedStream, Piece, inflate_by_member
+from beam_pipeline.storage.limits import LONGEST_RECORD, too_long
 
 SUFFIX = ".tfrecord.gz"
 PLAIN_SUFFIX = ".tfrecord"  # without GZIP
@@ -155,35 +156,42 @@ class ScannedMember(NamedTuple):
 
 
 def scan_members(
-    file: BinaryIO, sha256: hashlib._Hash | None = None, *, compressed: bool = True
+    file: BinaryIO,
+    sha256: hashlib._Hash | None = None,
+    *,
+    compressed: bool = True,
+    use: Callable[[int, bytes], None] | None = None,
 ) -> Iterator[ScannedMember]:
     """Reads a TFRecord file to its end and yields its members.
 
     Without GZIP, each record counts as a member.
+
+    Parameters
+    ----------
+    use : callable, optional
+        Called with each record, and with where its member begins in the file.
 
     Raises
     ------
     ValueError
         See :func:`read_records`.
     """
-    unframer = _Unframer()
-    if not compressed:
-        offset = 0
-        for piece in _blocks(file, sha256):
-            for record in unframer.feed(piece):
-                size = len(record) + FRAME_BYTES
-                yield ScannedMember(offset, 1, size, True)
-                offset += size
-        unframer.close()
-        return
+    unframer = _Unframer(compressed)
     records = size = 0
     began_whole = True
-    for offset, piece, ended in inflate_by_member(file, sha256):
-        records += sum(1 for _ in unframer.feed(piece))
-        size += len(piece)
-        if ended:
+    for piece in _pieces(file, sha256, compressed):
+        for found in unframer.feed(piece):
+            if use is not None:
+                use(found.start, found.data)
+            if not compressed:
+                framed = len(found.data) + FRAME_BYTES
+                yield ScannedMember(found.start, 1, framed, True)
+            records += 1
+        size += len(piece.content)
+        if piece.ended:
             ends_whole = not unframer.is_inside
-            yield ScannedMember(offset, records, size, began_whole and ends_whole)
+            whole = began_whole and ends_whole
+            yield ScannedMember(piece.start, records, size, whole)
             began_whole, records, size = ends_whole, 0, 0
     unframer.close()
 
@@ -203,7 +211,7 @@ def read_records(
     ValueError
         The file is not GZIP, or a record is damaged; the message then names it.
     """
-    return _unframe(inflate(file, sha256))
+    return _records(file, sha256, compressed=True)
 
 
 def read_any_records(
@@ -227,7 +235,7 @@ def read_any_records(
         The file is neither, or a record is damaged; the message then names it.
     """
     if is_gzip(file):
-        return _unframe(inflate(file, sha256))
+        return _records(file, sha256, compressed=True)
     start = file.read(_HEADER_BYTES)
     file.seek(0)
     if len(start) == _HEADER_BYTES and not _is_header(start):
@@ -235,7 +243,7 @@ def read_any_records(
             "record 0: the file is not GZIP, and the checksum of its first length is "
             "wrong"
         )
-    return _unframe(_blocks(file, sha256))
+    return _records(file, sha256, compressed=False)
 
 
 def is_gzip(file: BinaryIO) -> bool:
@@ -253,69 +261,93 @@ def _is_header(data: bytes) -> bool:
     return masked_crc32c(data[:8]) == int(crc)
 
 
-def _blocks(file: BinaryIO, sha256: hashlib._Hash | None) -> Iterator[bytes]:
-    while block := file.read(_BLOCK):
-        if sha256 is not None:
-            sha256.update(block)
-        yield block
-
-
-def _unframe(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yields the records in the uncompressed content of a file."""
-    unframer = _Unframer()
-    for piece in pieces:
-        yield from unframer.feed(piece)
+def _records(
+    file: BinaryIO, sha256: hashlib._Hash | None, compressed: bool
+) -> Iterator[bytes]:
+    unframer = _Unframer(compressed)
+    for piece in _pieces(file, sha256, compressed):
+        for found in unframer.feed(piece):
+            yield found.data
     unframer.close()
 
 
-class _Unframer:
-    """Takes records out of pieces of a stream."""
+def _pieces(
+    file: BinaryIO, sha256: hashlib._Hash | None, compressed: bool
+) -> Iterator[Piece]:
+    """Yields the uncompressed content of a file; no piece of a plain one is ended."""
+    if compressed:
+        yield from inflate_by_member(file, sha256)
+        return
+    read = 0
+    while block := file.read(_BLOCK):
+        if sha256 is not None:
+            sha256.update(block)
+        start, read = read, read + len(block)
+        yield Piece(start, read, block, False)
 
-    def __init__(self) -> None:
+
+class _Found(NamedTuple):
+    start: int
+    data: bytes
+
+
+class _Unframer:
+    """Takes records out of the pieces of a file."""
+
+    def __init__(self, compressed: bool) -> None:
+        self._compressed = compressed
         self._buffer = bytearray()
         self._number = 0
+        self._start = 0  # of the member of the first record in the buffer
 
     @property
     def is_inside(self) -> bool:
         """Whether the pieces end inside a record."""
         return bool(self._buffer)
 
-    def feed(self, piece: bytes) -> Iterator[bytes]:
+    def feed(self, piece: Piece) -> Iterator[_Found]:
         """Yields the records that are complete with this piece.
 
         Raises
         ------
-        ValueError
-            If a checksum is wrong.
+        DamagedStream
+            If a checksum is wrong, or a record is too long.
         """
-        self._buffer += piece
+        if not self._buffer:
+            self._start = piece.start
+        self._buffer += piece.content
         buffer, start = self._buffer, 0
         while len(buffer) - start >= _HEADER_BYTES:
             length = self._length(start)
             end = start + FRAME_BYTES + length
             if len(buffer) < end:
+                problem = too_long(len(buffer) - start, piece.read)
+                if problem is not None or length > LONGEST_RECORD:
+                    raise self._damaged(problem or f"it cannot have {length} bytes")
                 break
             data = bytes(memoryview(buffer)[start + _HEADER_BYTES : end - 4])
             (crc,) = struct.unpack_from("<I", buffer, end - 4)
             if masked_crc32c(data) != crc:
-                raise ValueError(
-                    f"record {self._number}: the checksum of the data is wrong"
-                )
-            start = end
+                raise self._damaged("the checksum of the data is wrong")
+            yield _Found(self._start, data)
+            # Without GZIP, a record is its own member.
+            after = self._start + end - start
+            self._start = piece.start if self._compressed else after
             self._number += 1
-            yield data
+            start = end
         del buffer[:start]
 
     def _length(self, start: int) -> int:
         length, crc = struct.unpack_from("<QI", self._buffer, start)
         if masked_crc32c(bytes(self._buffer[start : start + 8])) != crc:
-            raise ValueError(
-                f"record {self._number}: the checksum of the length is wrong"
-            )
+            raise self._damaged("the checksum of the length is wrong")
         return int(length)
 
     def close(self) -> None:
-        """Raises ValueError if the last record is not complete."""
+        """Raises DamagedStream if the last record is not complete."""
         if self.is_inside:
             where = "header" if len(self._buffer) < _HEADER_BYTES else "data"
-            raise ValueError(f"record {self._number}: the file ends inside the {where}")
+            raise self._damaged(f"the file ends inside the {where}")
+
+    def _damaged(self, problem: str) -> DamagedStream:
+        return DamagedStream(self._start, f"record {self._number}: {problem}")

@@ -19,8 +19,10 @@ import dataclasses
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from beam_pipeline.errors import RecipeError, did_you_mean
@@ -30,6 +32,9 @@ from beam_pipeline.transforms.catalogue import BUILT_IN, ON_FEATURES, SIGNAL_TO_
 from beam_pipeline.transforms.own_modules import import_own
 from beam_pipeline.transforms.selection import SELECTIONS, Selection
 from beam_pipeline.transforms.streams import STREAM_STEPS
+
+# Reading takes time that grows with the square of the length.
+LONGEST_EXPRESSION = 10_000
 
 _NAME = re.compile(r"\s*([^\W\d][\w.]*(?::[^\W\d][\w.]*)?)\s*")
 
@@ -279,6 +284,12 @@ def _split_steps(
     expression: str, kind: Kind
 ) -> Iterator[tuple[str, list[ast.keyword] | None]]:
     """Each step's name and arguments; None for a step without parentheses."""
+    if len(expression) > LONGEST_EXPRESSION:
+        raise RecipeError(
+            kind.field,
+            f"must be an expression of at most {LONGEST_EXPRESSION} characters",
+            expression,
+        )
     rest = expression
     while True:
         match = _NAME.match(rest)
@@ -305,7 +316,7 @@ def _split_steps(
             return
         if not rest.startswith("|"):
             raise RecipeError(
-                kind.field, f"needs a | before the step {rest!r}", expression
+                kind.field, f"needs a | before the step {rest[:80]!r}", expression
             )
         rest = rest[1:]
 
@@ -322,8 +333,8 @@ def _split_call(
     for closing in re.finditer(r"\)", text):
         try:
             tree = ast.parse("f" + text[: closing.end()], mode="eval")
-        except (SyntaxError, ValueError) as error:
-            problem = error
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            problem = error  # the last two: it is nested too deep
             continue
         if isinstance(tree.body, ast.Call):
             return tree.body, text[closing.end() :]
@@ -361,6 +372,12 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
             f"{', '.join(kind.table)}; give your own as package.module:name",
             expression,
         )
+    if _is_of_python(module_name):
+        raise RecipeError(
+            kind.field,
+            f"{name} is of Python's own library, which has no {kind.noun}",
+            expression,
+        )
     try:
         target: Any = import_own(module_name)
     except Exception as error:  # the module's own code may raise anything
@@ -375,7 +392,19 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
                 kind.field, f"{module_name} has no {qualified}", expression
             )
         target = getattr(target, attribute)
+    is_code = isinstance(target, type | FunctionType | BuiltinFunctionType)
+    if is_code and _is_of_python(target.__module__ or ""):
+        raise RecipeError(
+            kind.field,
+            f"{name} is of Python's own library, which has no {kind.noun}",
+            expression,
+        )
     return target
+
+
+def _is_of_python(module: str) -> bool:
+    """Whether a module is of Python's own library: a recipe may be a stranger's."""
+    return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _instantiate(
@@ -398,7 +427,7 @@ def _instantiate(
             raise RecipeError(kind.field, f"{parameter} is given twice", expression)
         try:
             values[parameter] = ast.literal_eval(keyword.value)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError, MemoryError) as error:
             raise RecipeError(
                 kind.field,
                 f"{parameter}={ast.unparse(keyword.value)} is not a literal; use "
@@ -420,6 +449,9 @@ def _instantiate(
             f"{name}({','.join(f'{p}=...' for p in missing)})",
             expression,
         )
+    # Before an instance is made: making one may do anything.
+    if not any(kind.method in vars(base) for base in cls.__mro__):
+        raise RecipeError(kind.field, f"{name} {kind.lacks}; {kind.advice}", expression)
     try:
         with naming_step(cls, kind):
             step = cls(**values)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import NonFiniteAudio, RecipeError
+from beam_pipeline.marks import Marks
 from beam_pipeline.transforms.base import check_choice, real
 from beam_pipeline.transforms.catalogue import BUILT_IN
 from beam_pipeline.transforms.loudness import ClipMeter
@@ -199,7 +200,9 @@ class SteppedReader:
         given = self._reader.read(start - before, min(start + self._size, self._frames))
         frames = np.atleast_2d(given)
         for step in self._steps:
+            Marks.step(f"stream: {type(step).__name__}")
             frames = step.on_stream(frames, self._rate)
+        Marks.step("")
         return frames[..., before:].reshape(*given.shape[:-1], -1)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -28,10 +29,12 @@ from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.windows import WindowPlan, slice_windows
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.inputs.sources import Input, locate
+from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clip_audio import open_clip, step_clip
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import Integers, Segment, ShardWork, locate_examples
 from beam_pipeline.plan.shards import Shard
+from beam_pipeline.plan.suspects import DECODE, NO_SUSPECTS, Suspects
 from beam_pipeline.recipe.example_sections import Audio, Windows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -45,6 +48,9 @@ from beam_pipeline.write.window_rows import (
 
 # Sixteen one-second windows at 16 kHz; transforms run fastest on this size.
 BLOCK_BYTES = 1 << 20
+
+# The stages after decoding that rejects and marks name.
+TREAT, TRANSFORM, ENCODE = "treat", "transform", "encode"
 
 # How many clips are requested from an object store while another is decoded. Without
 # this, each short clip would wait for an answer.
@@ -114,20 +120,25 @@ class Lost:
 
 
 def decode_audio(
-    work: ShardWork, inputs: Sequence[Input], recipe: Recipe
+    work: ShardWork,
+    inputs: Sequence[Input],
+    recipe: Recipe,
+    suspects: Suspects = NO_SUSPECTS,
 ) -> Iterator[FrameBlock | Lost]:
-    """Decodes the clips of a shard, in the order of its positions."""
+    """Decodes the clips of a shard, in the order of its positions.
+
+    Suspects are lost without being opened by a decoder.
+    """
     ahead: deque[tuple[Segment, Integers, Integers, str | BinaryIO]] = deque()
+    decode = partial(_decode_segment, work, recipe, suspects)
     for segment in work.task.segments:
         starts, copies = locate_examples(segment, recipe)
         source = _begin_read(segment, starts, inputs, recipe.windows)
         ahead.append((segment, starts, copies, source))
         if len(ahead) > CLIPS_AHEAD:
-            yield from _decode_segment(
-                work, *ahead.popleft(), recipe.audio, recipe.windows
-            )
+            yield from decode(*ahead.popleft())
     while ahead:
-        yield from _decode_segment(work, *ahead.popleft(), recipe.audio, recipe.windows)
+        yield from decode(*ahead.popleft())
 
 
 def _begin_read(
@@ -149,14 +160,15 @@ def _begin_read(
 
 def _decode_segment(
     work: ShardWork,
+    recipe: Recipe,
+    suspects: Suspects,
     segment: Segment,
     starts: Integers,
     copies: Integers,
     source: str | BinaryIO,
-    audio: Audio,
-    windows: Windows,
 ) -> Iterator[FrameBlock | Lost]:
-    clip = segment.clip
+    clip, audio, windows = segment.clip, recipe.audio, recipe.windows
+    suspect = suspects.recorded(clip)
     done = 0
 
     def slot(until: int) -> Slot:
@@ -170,6 +182,9 @@ def _decode_segment(
         )
 
     try:
+        if suspect is not None:
+            with files.closing(source):
+                raise suspect.to_error()
         for block, frames in _read_stretches(clip, starts, source, audio, windows):
             until = done + len(block)
             yield FrameBlock(
@@ -181,7 +196,8 @@ def _decode_segment(
         length = WindowPlan.of(windows, clip.sample_rate_hz).length
         frames_left = np.minimum(length, clip.frames - left)
         rows = WindowRows.lost(left, frames_left, copies[done:])
-        yield lose(slot(len(starts)), "decode", error, rows)
+        stage = DECODE if suspect is None else suspect.stage
+        yield lose(slot(len(starts)), stage, error, rows)
 
 
 def _read_stretches(
@@ -195,6 +211,7 @@ def _read_stretches(
     length = WindowPlan.of(windows, clip.sample_rate_hz).length
     channels = clip.channels if audio.channels == "keep" else 1
     budget = max(length, BLOCK_BYTES // (4 * channels))
+    Marks.mark(clip, DECODE)
     with files.closing(source), open_clip(source, clip, audio) as decoder:
         reader = step_clip(decoder, clip, audio)
         changed = files.modified_ns(source) != clip.modified_ns
@@ -209,6 +226,7 @@ def _read_stretches(
                 int(np.searchsorted(starts, offset + budget - length, "right")),
             )
             block = starts[done:until]
+            Marks.mark(clip, DECODE)
             stop = min(int(block[-1]) + length, clip.frames)
             yield block, reader.read(offset, stop)
             done = until
@@ -277,6 +295,7 @@ def select_and_augment(block: WindowBlock) -> WindowBlock | Lost:
     treatment, clip = block.slot.example_format.treatment, block.slot.clip
     starts, copies, windows = block.starts, block.copies, block.windows
     rows = block.rows
+    Marks.mark(clip, TREAT)
     numbers = np.arange(block.slot.first, block.slot.first + len(starts))
     rate = clip.sample_rate_hz
     try:
@@ -302,7 +321,7 @@ def select_and_augment(block: WindowBlock) -> WindowBlock | Lost:
             )
             windows.flags.writeable = False
     except ClipError as error:
-        return lose(block.slot, "treat", error, block.rows)
+        return lose(block.slot, TREAT, error, block.rows)
     return WindowBlock(block.slot, starts, copies, windows, rows)
 
 
@@ -321,13 +340,14 @@ def apply_transforms(block: WindowBlock) -> FeatureBlock | Lost:
     """Applies every transform to a block's windows."""
     clip, features = block.slot.clip, block.slot.example_format.features
     values: dict[str, npt.NDArray[Any]] = {}
+    Marks.mark(clip, TRANSFORM)
     try:
         if len(block.windows):
             values = features.apply(
                 block.windows, clip.sample_rate_hz, clip.filepath, block.starts
             )
     except ClipError as error:
-        return lose(block.slot, "transform", error, block.rows)
+        return lose(block.slot, TRANSFORM, error, block.rows)
     return FeatureBlock(
         block.slot, block.starts, block.copies, values, block.windows, block.rows
     )
@@ -338,6 +358,7 @@ def encode_examples(
 ) -> list[bytes]:
     """Serialises a block's examples."""
     clip = block.slot.clip
+    Marks.mark(clip, ENCODE)
     columns = {
         **block.values,
         "filepath": clip.filepath,

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.storage.gzip_members import compress_member, inflate_member
+from beam_pipeline.storage.limits import most_bytes
 
 Integers = npt.NDArray[Any]
 
@@ -52,6 +53,7 @@ def pack_columns(columns: Iterable[Integers]) -> str:
 
 def unpack_columns(text: str, columns: int) -> list[Integers]:
     """Returns the columns that :func:`pack_columns` packed, as int64."""
-    planes = np.frombuffer(inflate_member(base64.b64decode(text)), np.uint8)
+    packed = base64.b64decode(text)
+    planes = np.frombuffer(inflate_member(packed, most_bytes(len(packed))), np.uint8)
     table = np.ascontiguousarray(planes.reshape(8, -1).T).view("<i8")
     return list(table.reshape(columns, -1).astype(np.int64))

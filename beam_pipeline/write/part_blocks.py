@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from beam_pipeline.examples.spec import FeatureSpec, Shape, merge_shapes
+from beam_pipeline.marks import Marks
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import FramedRecords
-from beam_pipeline.write.counters import ProcessCounter
 from beam_pipeline.write.parts import Part, PartWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
 
@@ -158,7 +158,7 @@ def write_block(
             lines.setdefault(split, []).extend(encoded.lines)
             skipped.setdefault(split, []).extend(encoded.skipped)
             sources += encoded.sources
-            ProcessCounter.add(encoded.sources, 0.0)
+            Marks.add(encoded.sources, 0.0)
         parts = [part for writer in writers.values() for part in writer.close()]
     return BlockResult(
         tuple(_share(part, parts_folder) for part in parts),

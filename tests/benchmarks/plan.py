@@ -68,19 +68,19 @@ def write_table(path, clips):
             writer.write_table(pa.table(columns, schema=schema))
 
 
-def pretend_to_write(job, folder, writers, shared, writer):
+def pretend_to_write(job, folder, writers, writer):
     """In the place of `write_phase`: the infos of a writer's shards, without files."""
     import numpy as np
 
     from beam_pipeline.plan.segments import locate_examples
     from beam_pipeline.plan.shards import ShardInfo
+    from beam_pipeline.run.local import results_of
     from beam_pipeline.run.stored import ElementFile, stored_work
     from beam_pipeline.storage.tfrecord import SUFFIX
     from beam_pipeline.write.members import Members
     from beam_pipeline.write.window_rows import WindowRows
 
-    del shared
-    infos = ElementFile(folder, "infos")
+    infos = ElementFile(results_of(writer, folder), "infos")
     for work in stored_work(writer, folder, writers):
         shard, segments = work.task
         found = [locate_examples(segment, job.recipe) for segment in segments]
@@ -131,9 +131,9 @@ def run(command, kind, table, folder):
         assert len(rejects) == 0
         clips = summary.listing.clips
     else:
-        local.plan_phase = timed("planned", local.plan_phase)
+        local.make_plan = timed("planned", local.make_plan)
         local.write_phase = pretend_to_write
-        local.wait_for = timed("written", local.wait_for)
+        local.write_planned = timed("written", local.write_planned)
         clips = record(table, Path(folder, "records"), **options, workers=2).clips
     ends["seconds"] = time.perf_counter()
     return {

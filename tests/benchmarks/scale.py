@@ -132,13 +132,14 @@ def measure(clips, workers):
     planned = []
     # A fork takes what was simulated along; threads would forbid it.
     threading.active_count = lambda: 1
-    real = local.writer_processes
+    real = local.make_plan
 
-    def writer_processes(*arguments):
+    def make_plan(*arguments):
+        summary = real(*arguments)
         planned.append((time.perf_counter(), peak_mb()))
-        return real(*arguments)
+        return summary
 
-    local.writer_processes = writer_processes
+    local.make_plan = make_plan
     started = time.perf_counter()
     try:
         with Children() as children:

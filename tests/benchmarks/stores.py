@@ -85,7 +85,7 @@ def clips_by_ours(folder):
 
     recipe = Recipe(win_len=RATE)
     inputs = tuple(resolve_inputs([f"{folder}/clips"]))
-    probe = ProbeAudio(inputs, recipe)
+    probe = ProbeAudio(inputs, recipe, "no-folder")
     probe.setup()
     rows = list(list_sources(inputs, recipe))
     (clips,) = probe.process((0, [rows]), ListingSummary(len(rows), 0))

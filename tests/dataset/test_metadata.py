@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from google.protobuf import text_format
@@ -14,7 +15,9 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 import beam_pipeline
 from beam_pipeline import record
+from beam_pipeline.dataset import manifest as manifests
 from beam_pipeline.dataset.manifest import (
+    manifest_difference,
     manifest_fields,
     manifest_part,
     write_manifest,
@@ -549,6 +552,30 @@ def test_the_same_clips_are_the_same_manifest(tmp_path):
         manifest(tmp_path / name, (0, [clip(0), clip(1)]))
         digests.add((tmp_path / name / "manifest.parquet").read_bytes())
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8])
+@pytest.mark.parametrize("group", [1, 3, 4, 5, 100])
+def test_manifests_are_equal_however_their_rows_are_grouped(
+    tmp_path, monkeypatch, count, group
+):
+    monkeypatch.setattr(manifests, "_ROW_GROUP", 4)
+    rows = {"path": [f"{k}.wav" for k in range(count)], "snr": [math.nan] * count}
+    path, other, less = (str(tmp_path / name) for name in ("a", "b", "less"))
+    schema = pa.schema({"path": pa.string(), "snr": pa.float64()})
+    table = pa.table(rows, schema)
+    pq.write_table(table, path, row_group_size=4)
+    pq.write_table(table, other, row_group_size=group)
+    assert manifest_difference(path, other) is None
+    pq.write_table(table.slice(0, max(0, count - 1)), less, row_group_size=group)
+    for one, two in ((path, less), (less, path)):
+        assert (manifest_difference(one, two) is None) == (count == 0)
+    if count:
+        rows["path"][-1] = "other.wav"
+        pq.write_table(pa.table(rows, schema), other, row_group_size=group)
+        difference = manifest_difference(path, other)
+        assert "path of clip" in difference
+        assert "'other.wav'" in difference
 
 
 # rejected.jsonl

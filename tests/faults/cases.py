@@ -6,6 +6,7 @@ hangs, or if an error does not name what the user needs.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ import numpy as np
 import soundfile
 
 from beam_pipeline.storage import files, object_store
+from beam_pipeline.storage.tfrecord import read_any_records
 from tests import loopback
 from tests.faults.world import RATE, Run, World, digest, digests, small_disk
 
@@ -294,6 +296,55 @@ def _check_same_examples(world: World, wanted: dict[str, str], *more: str) -> No
     assert digests(other) == found
     world.check_nothing_left()
     assert set(found) >= {name for name in wanted if name.endswith(".json")}
+
+
+# Clips that harm their process
+
+
+def _with_a_bad_clip(world: World, step: str, *more: str) -> str:
+    """Runs a step that harms its process at one window of a random clip."""
+    path = world.random.choice(sorted(world.sounds.rglob("*.*")))
+    samples, _ = soundfile.read(path)
+    samples[world.random.randrange(len(samples))] = 0.95
+    soundfile.write(path, samples, RATE)
+    allowed = "--max-rejected=1"
+    lost = world.root / "lost"
+    status, said = world.run(
+        allowed, "--feature=odd=tests.sounds:fail_on_loud", output=lost
+    )
+    assert status == 0, said
+    status, said = world.run(allowed, f"--feature=odd=tests.sounds:{step}", *more)
+    assert status == 0, said
+    # A step that only fails loses some windows; one that harms its process, the clip.
+    wanted, found = (
+        [
+            record for file in sorted(folder.rglob("*.tfrecord.gz"))
+            for record in read_any_records(io.BytesIO(file.read_bytes()))
+            if f"/{path.name}".encode() not in record
+        ]
+        for folder in (lost, world.output)
+    )  # fmt: skip
+    assert found == wanted
+    reasons = (world.output / "rejected.jsonl").read_text()
+    assert path.name in reasons, reasons
+    assert "feature odd" in reasons, reasons
+    world.check_nothing_left()
+    return "named, and the rest recorded"
+
+
+@case("a step that crashes its process at a clip")
+def crashing_step(world: World) -> str:
+    return _with_a_bad_clip(world, "crash_on_loud")
+
+
+@case("a step that hangs at a clip")
+def hanging_step(world: World) -> str:
+    return _with_a_bad_clip(world, "dawdle_on_loud", "--time-limit=.4")
+
+
+@case("a step that takes all memory at a clip")
+def exhausting_step(world: World) -> str:
+    return _with_a_bad_clip(world, "exhaust_on_loud", "--memory-limit=1GB")
 
 
 # Two runs into one output

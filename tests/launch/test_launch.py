@@ -52,6 +52,8 @@ MAKES_NO_SENSE = {
     "help": "the form shows the help texts",
     "debug": "the launcher's log is where tracebacks go",
     "workers": "processes of the machine that submits, which records nothing",
+    "time_limit": "only for processes of the machine that submits",
+    "memory_limit": "only for processes of the machine that submits",
 }
 
 

@@ -1,7 +1,6 @@
 """stages.py: each step in Beam's in-memory runner, against a loop in one process."""
 
 import os
-from array import array
 from collections import Counter
 from itertools import groupby
 
@@ -58,7 +57,6 @@ from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork, cut_segme
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.tfrecord import SUFFIX
-from beam_pipeline.write.counters import ProcessCounter
 from tests.sounds import RATE, write_sound
 
 
@@ -174,7 +172,9 @@ def test_probing_gives_clips_and_rejects(tmp_path):
 
     def build(keyed):
         inputs = tuple(resolve_inputs([str(tmp_path)]))
-        probe_audio = beam.ParDo(ProbeAudio(inputs, recipe), ListingSummary(9, 0))
+        probe_audio = beam.ParDo(
+            ProbeAudio(inputs, recipe, "no-folder"), ListingSummary(9, 0)
+        )
         probed = keyed | probe_audio.with_outputs(REJECTS, main="clips")
         short = probed[REJECTS] | beam.Map(lambda reject: tuple(reject[:4]))
         return [(probed.clips | beam.FlatMap(list), clips), (short, rejects)]
@@ -496,7 +496,7 @@ def encode(source, inputs, recipe):
     """The steps from tasks to records."""
     return (
         source
-        | beam.ParDo(DecodeAudio(inputs, recipe))
+        | beam.ParDo(DecodeAudio(inputs, recipe, "no-folder"))
         | beam.ParDo(CutWindows())
         | beam.ParDo(ApplyTransforms())
         | beam.ParDo(EncodeExamples()).with_outputs(REJECTS, main="records")
@@ -542,7 +542,7 @@ def test_blocks_hold_the_frames_of_their_windows(tmp_path):
     wanted = [(at, *slot) for at, slot in enumerate(places)]
 
     def build(source):
-        blocks = source | beam.ParDo(DecodeAudio(inputs, recipe))
+        blocks = source | beam.ParDo(DecodeAudio(inputs, recipe, "no-folder"))
         return [(blocks | beam.FlatMap(spell_out), wanted)]
 
     run([work], build)
@@ -660,16 +660,3 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
         return [(layouts, [{"records": wanted}])]
 
     run([Batch(clips)], build)
-
-
-# Progress
-
-
-def test_progress_adds_up_where_somebody_watches():
-    ProcessCounter.add(5, 1.0)  # nobody
-    shared = array("d", [0] * 4)
-    with ProcessCounter.counting(shared, 1):
-        ProcessCounter.add(5, 1.0)
-        ProcessCounter.add(2, 0.5)
-    ProcessCounter.add(5, 1.0)
-    assert shared.tolist() == [0, 0, 7, 1.5]

@@ -15,6 +15,7 @@ from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan import order
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local_plan
+from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.local_plan import plan_local, plan_phase
 from beam_pipeline.run.phases import in_memory_pipeline, store
 from beam_pipeline.run.stored import phase_folder, stored, stored_work
@@ -68,7 +69,7 @@ def compare(folder, source, **options):
         assert repr(found[0]) == repr(wanted[0])  # the order of the splits, too
         assert found[0] == wanted[0]
         assert found[1] == wanted[1]
-        summary, rejects = plan_local(jobs[2])
+        summary, rejects = plan_local(jobs[2], Limits())
     assert summary == wanted[0]
     assert sorted(map(repr, rejects)) == wanted[1]["rejects"]
     assert [r.row for r in rejects] == sorted(r.row for r in rejects)
@@ -164,7 +165,9 @@ def test_a_plan_is_the_same_however_little_is_in_memory(
 ):
     options = {"win_len": 100, "elements_per_file": 4, "label_from": "kind"}
     recipe = Recipe(**{**options, "columns": "none", **KINDS[kind]})
-    with resolved(write_table(tmp_path, rows_of(lengths, every)), recipe) as inputs:
+    rows = rows_of(lengths, every)
+    rows += [*rows[::2], {**rows[0], "who": 9, "channel": 0}]  # which are rejected
+    with resolved(write_table(tmp_path, rows), recipe) as inputs:
         job = Job(tuple(inputs), "unused", str(tmp_path / "work"), recipe)
         wanted = plan_here(job)
         with pytest.MonkeyPatch.context() as patch:
@@ -172,9 +175,11 @@ def test_a_plan_is_the_same_however_little_is_in_memory(
             assert plan_here(job) == wanted
 
 
-def test_a_plan_without_clips(tmp_path):
+@pytest.mark.parametrize("kind", ["splits", "stratified"])
+def test_a_plan_without_clips(tmp_path, kind):
     source = write_table(tmp_path, rows_of([9, 9]))
-    summary, plan = compare(tmp_path, source, label_from="kind", columns="none")
+    options = {"label_from": "kind", "columns": "none", **KINDS[kind]}
+    summary, plan = compare(tmp_path, source, **options)
     assert summary.example_format is None
     assert (plan["work"], len(plan["rejects"])) == ([], 2)
 

@@ -3,6 +3,7 @@
 import threading
 
 from beam_pipeline.dataset.work_folder import RunProgress, Totals
+from beam_pipeline.marks import new_states
 from beam_pipeline.run import watching
 
 TOTALS = Totals(6, 3.0)
@@ -33,7 +34,12 @@ def test_progress_never_goes_back(monkeypatch):
 
 def test_writers_are_summed_and_reported_at_the_end():
     seen = []
-    with watching.reporting(lambda totals: lambda *done: seen.append(done), TOTALS,
-                            [2, 1.0, 4, 2.0]):  # fmt: skip
-        pass
-    assert seen[-1] == (6, 3.0)
+    states = new_states(2)
+    for state, examples in zip(states, (2, 4), strict=True):
+        state.examples, state.seconds = examples, examples / 2
+    watch = watching.reporter(lambda totals: lambda *done: seen.append(done), TOTALS,
+                              states)  # fmt: skip
+    watch()
+    states[1].clear()  # another process takes its place
+    watch()
+    assert seen == [(6, 3.0), (6, 3.0)]

@@ -27,7 +27,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.claim import locked, nothing_left
+from beam_pipeline.dataset.claim import nothing_left
+from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import writer_versions
 from beam_pipeline.dataset.work_folder import clear_work
 from beam_pipeline.errors import (

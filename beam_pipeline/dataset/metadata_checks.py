@@ -1,0 +1,147 @@
+"""What the JSON of metadata must be, before anything is made of it.
+
+Metadata may come from a stranger: wrong types, paths out of the folder and shapes that
+no example can have are refused here, once, and not where they are used.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+from beam_pipeline.examples.spec import numpy_dtype
+from beam_pipeline.recipe.values import ENCODINGS
+from beam_pipeline.storage.limits import LONGEST_RECORD
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+
+# Linux allows no longer paths.
+LONGEST_PATH = 4096
+
+_MOST = 1 << 62
+_SHARD = {"file": str, "examples": int, "bytes": int, "sha256": str}
+
+
+def check_metadata(values: Any) -> None:
+    """Raises ValueError if the content of ``metadata.json`` cannot be that of metadata.
+
+    Fields of later versions, which this one does not know, may be anything.
+    """
+    _check("the metadata", values, dict)
+    for name, spec in _mapping(values, "features").items():
+        _check_feature(f"feature {short(name)}", spec)
+    for name in _get("classes", values, list):
+        _check("a class", name, str)
+    for name, version in _mapping(values, "writer").items():
+        _check(f"writer: {short(name)}", version, str)
+    for name, split in _mapping(values, "splits").items():
+        _check_split(f"split {short(name)}", split)
+    if "inputs" in values:
+        for name in ("clips", "rejected", "ignored_files"):
+            _get(name, values["inputs"], int, "inputs: ")
+
+
+def short(value: Any, most: int = 80) -> str:
+    """Returns a value as text of a limited length, for an error."""
+    text = value if isinstance(value, str) else _SHORT.repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _check(what: str, value: Any, kind: type) -> None:
+    if type(value) is not kind:
+        raise ValueError(f"{what} must be {kind.__name__}; got {_SHORT.repr(value)}")
+    if isinstance(value, int) and not 0 <= value < _MOST:
+        raise ValueError(f"{what} must be at least 0; got {_SHORT.repr(value)}")
+
+
+def _get(name: str, values: Any, kind: type, where: str = "") -> Any:
+    _check(where.rstrip(": ") or "the metadata", values, dict)
+    if name not in values:
+        raise KeyError(name)
+    _check(f"{where}{name}", values[name], kind)
+    return values[name]
+
+
+def _mapping(values: Mapping[str, Any], name: str, where: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = _get(name, values, dict, where)
+    return found
+
+
+def _check_feature(where: str, spec: Any) -> None:
+    dtype = _get("dtype", spec, str, f"{where}: ")
+    if not _is_dtype(dtype):
+        raise ValueError(f"{where}: dtype is {_SHORT.repr(dtype)}, which is unknown")
+    encoding = _get("encoding", spec, str, f"{where}: ")
+    if encoding not in ENCODINGS:
+        raise ValueError(f"{where}: encoding is {_SHORT.repr(encoding)}")
+    shape = spec["shape"]
+    if shape is not None:
+        _check(f"{where}: shape", shape, list)
+        for size in shape:
+            if size is not None:
+                _check(f"{where}: a size", size, int)
+        values = math.prod(size for size in shape if size is not None)
+        if values > LONGEST_RECORD:
+            raise ValueError(f"{where}: shape is {_SHORT.repr(shape)}, too large")
+    for name, kind_of in (
+        ("description", str), ("axes", list), ("shape_in", str), ("optional", bool),
+        ("sequence", bool),
+    ):  # fmt: skip
+        if name in spec:
+            _check(f"{where}: {name}", spec[name], kind_of)
+    for axis in spec.get("axes", ()):
+        _check(f"{where}: an axis", axis, dict)
+
+
+def _is_dtype(name: str) -> bool:
+    """Whether features can have a dtype: texts, numbers, bfloat16 and its kin."""
+    if name == "string":
+        return True
+    if not name.isidentifier():
+        return False
+    try:
+        dtype = numpy_dtype(name)
+    except (TypeError, ValueError, AttributeError):
+        return False
+    return dtype.kind in "biufc" or (dtype.kind == "V" and dtype.name == name)
+
+
+def _check_split(where: str, split: Any) -> None:
+    _get("examples", split, int, f"{where}: ")
+    for name in ("clips", "left_out"):
+        if name in split:
+            _get(name, split, int, f"{where}: ")
+    if "seconds" in split:
+        _check_number(f"{where}: seconds", split["seconds"])
+    for name in ("examples_per_class", "seconds_per_class"):
+        for label, count in split.get(name, {}).items():
+            _check_number(f"{where}: {name}: {short(label)}", count)
+    statistics = _mapping(split, "statistics", f"{where}: ")
+    for name, of_feature in statistics.get("features", {}).items():
+        _check(f"{where}: statistics: {short(name)}", of_feature, dict)
+    for number, shard in enumerate(_get("shards", split, list, f"{where}: ")):
+        which = f"{where}: shard {number}"
+        for name, kind in _SHARD.items():
+            _get(name, shard, kind, f"{which}: ")
+        _check_path(f"{which}: file", shard["file"])
+
+
+def _check_number(what: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise ValueError(f"{what} must be a number; got {_SHORT.repr(value)}")
+
+
+def _check_path(what: str, path: str) -> None:
+    """Raises ValueError unless a path stays below the folder of the data set."""
+    problem = None
+    if path.startswith("/") or "\\" in path or "://" in path:
+        problem = "is not relative to the data set"
+    elif any(part in ("", ".", "..") for part in path.split("/")):
+        problem = "leaves the data set"
+    elif not path.isprintable() or len(path.encode(errors="replace")) > LONGEST_PATH:
+        problem = "is no name of a file"
+    if problem is not None:
+        raise ValueError(f"{what} {problem}; got {_SHORT.repr(path)}")

@@ -1,0 +1,292 @@
+"""The planned windows of a data set, and whether its tables agree with its recipe.
+
+::
+
+    recipe, a clip's frames and rate --arithmetic--> its windows: starts, copies
+    manifest.parquet, windows.parquet            --> the same, as recorded
+    examples in the shards                       --> the same, one by one
+
+The arithmetic is the writer's own, so a table that was damaged, or that belongs to
+another data set, differs from it. No source is read.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
+from beam_pipeline.dataset.problem_lines import differ, name_some
+from beam_pipeline.examples.windows import WindowPlan, count_windows
+from beam_pipeline.inputs.splits import Splitter, group_key
+from beam_pipeline.plan.clips import Clip
+from beam_pipeline.plan.copies import examples_of
+from beam_pipeline.plan.order import order_key
+from beam_pipeline.plan.segments import Segment, locate_examples
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.write.window_rows import (
+    BY_KEEP,
+    BY_NO_EVENT,
+    KEPT,
+    LEFT_OUT,
+    REJECTED,
+)
+
+Integers = npt.NDArray[np.int64]
+
+# Frames beyond this are in no file; below it, no product of them leaves 64 bits.
+_MOST = 1 << 48
+
+_TEXTS: Mapping[str, Any] = {
+    "path": str, "split": str, "class": (str, NoneType), "group": (str, NoneType),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlannedWindows:
+    """The windows of a data set, in the order of its tables.
+
+    Attributes
+    ----------
+    manifest : mapping
+        Its columns as numpy arrays; texts are objects.
+    clip : numpy.ndarray, shape (windows,)
+        The row of the manifest of each window.
+    start, frames, copy : numpy.ndarray, shape (windows,)
+        See :func:`beam_pipeline.dataset.window_table.write_windows`.
+    left_out : numpy.ndarray, shape (windows,)
+        Indices of ``LEFT_OUT``.
+    """
+
+    manifest: Mapping[str, Any]
+    clip: Integers
+    start: Integers
+    frames: Integers
+    copy: Integers
+    left_out: Integers
+
+    @classmethod
+    def of(cls, windows: Any, manifest: Any) -> PlannedWindows:
+        """Returns the windows in the tables of a data set, of Arrow.
+
+        Raises
+        ------
+        ValueError
+            If a table has no value where it must have one, or one of a wrong type.
+        """
+        columns = {name: _column(manifest, name) for name in manifest.column_names}
+        counts = _integers(columns, "windows", MANIFEST)
+        if (counts < 0).any() or counts.sum() != len(windows):
+            raise ValueError(
+                f"{WINDOWS} has {len(windows)} rows, but the clips in {MANIFEST} have "
+                f"{int(counts.sum())} windows"
+            )
+        for name in ("input", "index", "start", "frames", "sample_rate_hz",
+                     "first_index"):  # fmt: skip
+            columns[name] = _integers(columns, name, MANIFEST)
+        if len(manifest) and columns["sample_rate_hz"].min() < 1:
+            raise ValueError(f"{MANIFEST} has a sample_rate_hz below 1")
+        for name in ("start", "frames"):
+            if ((columns[name] < 0) | (columns[name] > _MOST)).any():
+                raise ValueError(f"{MANIFEST} has a column {name} that no file has")
+        for name, kinds in _TEXTS.items():
+            if not all(isinstance(text, kinds) for text in columns[name]):
+                raise ValueError(f"{MANIFEST} has a column {name} that is not of texts")
+        names = ("start", "frames", "copy")
+        of_windows = {name: _column(windows, name) for name in names}
+        start, frames, copy = (_integers(of_windows, n, WINDOWS) for n in names)
+        clip = np.repeat(np.arange(len(manifest)), counts)
+        reasons = windows["left_out"].cast("string").combine_chunks()
+        return cls(columns, clip, start, frames, copy, _reason_numbers(reasons))
+
+    def of_split(self, split: str) -> Integers:
+        """Returns the rows of the windows of a split that are in the data set."""
+        return np.flatnonzero((self.left_out == KEPT) & self.is_in(split))
+
+    def is_in(self, split: str) -> npt.NDArray[np.bool_]:
+        """Returns which windows are planned for a split."""
+        clips = np.asarray(self.manifest["split"] == split, np.bool_)
+        return clips[self.clip] if len(clips) else np.zeros(0, np.bool_)
+
+    def clip_at(self, row: int) -> Clip:
+        """Returns the clip of a row of the manifest, as far as its windows need it."""
+        values = {name: column[row] for name, column in self.manifest.items()}
+        return Clip(
+            int(values["index"]),
+            int(values["input"]),
+            values["path"],
+            values["class"],
+            values["split"],
+            0,
+            0,
+            0,
+            "",
+            "",
+            int(values["sample_rate_hz"]),
+            int(values["frames"]),
+            int(values["windows"]),
+            start=int(values["start"]),
+            group=values["group"] or "",
+        )
+
+
+def _column(table: Any, name: str) -> Any:
+    column = table[name].combine_chunks()
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _reason_numbers(reasons: Any) -> Integers:
+    texts = reasons.to_numpy(zero_copy_only=False)
+    numbers = np.where(reasons.is_null().to_numpy(zero_copy_only=False), KEPT, -1)
+    for number, reason in enumerate(LEFT_OUT[1:], 1):
+        numbers[texts == reason] = number
+    if (numbers < 0).any():
+        unknown = texts[numbers < 0][0]
+        raise ValueError(f"{WINDOWS} has left_out {reprlib.repr(unknown)}")
+    return numbers
+
+
+def _integers(columns: Mapping[str, Any], name: str, file: str) -> Integers:
+    column = columns[name]
+    if column.dtype.kind not in "iu":
+        raise ValueError(f"{file} has a column {name} that is not of whole numbers")
+    return np.asarray(column, np.int64)
+
+
+def plan_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str]:
+    """Yields a line for each difference between the tables and the recipe."""
+    recipe = metadata.recipe
+    assert recipe is not None
+    clips = [planned.clip_at(row) for row in range(len(planned.manifest["path"]))]
+    yield from _clip_problems(clips, planned, recipe)
+    yield from _window_problems(clips, planned, recipe)
+    yield from _count_problems(planned, metadata)
+
+
+def _clip_problems(
+    clips: list[Clip], planned: PlannedWindows, recipe: Recipe
+) -> Iterator[str]:
+    """Compares the counts, the positions and the order of the clips."""
+
+    def line(row: int, problem: str) -> str:
+        return f"{MANIFEST}: row {row}, {clips[row].filepath!r}: {problem}"
+
+    counts = np.array([_examples_of(clip, recipe) for clip in clips], np.int64)
+    splits = planned.manifest["split"]
+    first = np.zeros(len(clips), np.int64)
+    for split in set(splits.tolist()):
+        rows = np.flatnonzero(splits == split)
+        first[rows] = np.cumsum(counts[rows]) - counts[rows]
+    recorded = planned.manifest["first_index"]
+    yield from name_some(
+        recorded != first,
+        lambda row: line(
+            row, f"first_index is {recorded[row]}; the recipe gives {first[row]}"
+        ),
+        f"{MANIFEST}: rows",
+    )
+    most = recipe.shards.num_elems
+    here = counts if most is None else np.clip(most - first, 0, counts)
+    windows = planned.manifest["windows"]
+    yield from name_some(
+        windows != here,
+        lambda row: line(
+            row, f"windows is {windows[row]}; the recipe gives {here[row]}"
+        ),
+        f"{MANIFEST}: rows",
+    )
+    keys = [(clip.split, order_key(clip, recipe.shards), clip.row) for clip in clips]
+    misplaced = np.array([a >= b for a, b in pairwise(keys)], np.bool_)
+    yield from name_some(
+        misplaced,
+        lambda row: line(row + 1, "is not in the order of the recipe"),
+        f"{MANIFEST}: rows",
+    )
+    shares, salt = recipe.splits.hashed_shares(), recipe.splits.salt
+    if shares is None or not recipe.splits.group_by:
+        return  # without groups, the identity of the file decides
+    splitter, seed = Splitter(shares, salt or 0), recipe.shards.seed
+    meant = [splitter.split_of(group_key(seed, clip.group)) for clip in clips]
+    yield from name_some(
+        differ(splits, np.array(meant, object)),
+        lambda row: line(
+            row, f"is in split {splits[row]}; its group belongs to {meant[row]}"
+        ),
+        f"{MANIFEST}: rows",
+    )
+
+
+def _examples_of(clip: Clip, recipe: Recipe) -> int:
+    plan = WindowPlan.of(recipe.windows, clip.sample_rate_hz)
+    windows = count_windows(clip.frames, plan)
+    return examples_of(windows, clip.split, recipe.augmentation.copies)
+
+
+def _window_problems(
+    clips: list[Clip], planned: PlannedWindows, recipe: Recipe
+) -> Iterator[str]:
+    """Compares start, frames and copy of every window: none is missing or twice."""
+    wrong = np.zeros(len(planned.clip), np.bool_)
+    end = 0
+    for clip in clips:
+        begin, end = end, end + clip.examples
+        known = min(clip.examples, _examples_of(clip, recipe))
+        wrong[begin + known : end] = True
+        if not known:
+            continue
+        starts, copies = locate_examples(Segment(clip, 0, known, 0), recipe)
+        length = WindowPlan.of(recipe.windows, clip.sample_rate_hz).length
+        some = slice(begin, begin + known)
+        wrong[some] = (
+            (planned.start[some] != starts)
+            | (planned.copy[some] != copies)
+            | (planned.frames[some] != np.minimum(length, clip.frames - starts))
+        )
+
+    def line(row: int) -> str:
+        clip = clips[int(planned.clip[row])]
+        return (
+            f"{WINDOWS}: row {row}, {clip.filepath!r}: is the window at frame "
+            f"{planned.start[row]}, copy {planned.copy[row]}, with "
+            f"{planned.frames[row]} frames; the recipe gives another one"
+        )
+
+    yield from name_some(wrong, line, f"{WINDOWS}: rows")
+
+
+def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str]:
+    """Compares the counts of each split."""
+    assert metadata.recipe is not None
+    late = np.zeros(len(planned.manifest["path"]), np.bool_)
+    late[planned.clip[planned.left_out == REJECTED]] = True
+    some = planned.manifest["windows"] > 0
+    for split in sorted({*planned.manifest["split"].tolist()} - {*metadata.splits}):
+        yield f"{MANIFEST}: has clips of split {split!r}, which is not in {METADATA}"
+    for split, entry in metadata.splits.items():
+        in_split = planned.is_in(split)
+        rows = planned.of_split(split)
+        selected = np.isin(planned.left_out[in_split], [BY_KEEP, BY_NO_EVENT])
+        clips = (planned.manifest["split"] == split) & some & ~late
+        rates = planned.manifest["sample_rate_hz"][planned.clip[rows]]
+        rate, count = np.unique(rates, return_counts=True)
+        lengths = [WindowPlan.of(metadata.recipe.windows, int(r)).length for r in rate]
+        pairs = zip(count.tolist(), lengths, rate.tolist(), strict=True)
+        for name, recorded, found in (
+            ("examples", entry.examples, len(rows)),
+            ("left_out", entry.left_out, int(selected.sum())),
+            ("clips", entry.clips, int(clips.sum())),
+            ("seconds", entry.seconds, sum(n * length / r for n, length, r in pairs)),
+        ):
+            if not np.isclose(recorded, found, rtol=1e-9, atol=0):
+                yield (
+                    f"{METADATA}: split {split}: {name} is {recorded}; {WINDOWS} and "
+                    f"{MANIFEST} have {found}"
+                )

@@ -1,0 +1,65 @@
+"""Lines about differences: the first of each kind, and how many more there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SHOWN = 5
+
+
+def name_some(
+    wrong: npt.NDArray[np.bool_], describe: Callable[[int], str], what: str
+) -> Iterator[str]:
+    """Yields a line for each of the first places that are wrong, and their number.
+
+    Parameters
+    ----------
+    wrong : numpy.ndarray of bool, shape (n,)
+    describe : callable
+        Returns the line for a place.
+    what : str
+        What the places are, for the last line: ``records/manifest.parquet: rows``.
+    """
+    places = np.flatnonzero(wrong)
+    for place in places[:SHOWN].tolist():
+        yield describe(place)
+    if len(places) > SHOWN:
+        yield f"{what}: {len(places) - SHOWN} more like these"
+
+
+class Lines:
+    """Gathers lines; of those beyond ``most``, it keeps only the number."""
+
+    def __init__(self, most: int, what: str):
+        self._most = most
+        self._what = what
+        self._lines: list[str] = []
+        self._more = 0
+
+    def add(self, line: str) -> None:
+        """Adds a line."""
+        if len(self._lines) < self._most:
+            self._lines.append(line)
+        else:
+            self._more += 1
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._lines
+        if self._more:
+            yield f"{self._what}: {self._more} more problems"
+
+
+def differ(found: Any, expected: Any) -> npt.NDArray[np.bool_]:
+    """Returns where two columns differ, as objects or as numbers; NaN equals NaN."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    if found.dtype == object or expected.dtype == object:
+        pairs = zip(found.tolist(), expected.tolist(), strict=True)
+        return np.array([a != b for a, b in pairs], np.bool_)
+    same: npt.NDArray[np.bool_] = np.equal(found, expected)
+    if found.dtype.kind == "f" and expected.dtype.kind == "f":
+        same |= np.isnan(found) & np.isnan(expected)
+    return ~same

@@ -1,0 +1,246 @@
+"""Decodes a sample of a data set's windows again, and compares them byte for byte.
+
+This runs the recipe: its transforms, and the modules of a person's own that it names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import MANIFEST, METADATA
+from beam_pipeline.dataset.planned_windows import PlannedWindows
+from beam_pipeline.errors import DamagedRecord, InputError
+from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
+from beam_pipeline.inputs.listing import list_sources
+from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.plan.batch import Batch
+from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.prober import Prober
+from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
+from beam_pipeline.plan.shards import Shard
+from beam_pipeline.read.split_source import SplitSource
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.write.blocks import (
+    FeatureBlock,
+    FrameBlock,
+    Lost,
+    apply_transforms,
+    cut_windows,
+    decode_audio,
+    encode_examples,
+    select_and_augment,
+)
+from beam_pipeline.write.one_thread import OneThread
+
+
+class Sampled(NamedTuple):
+    """An example to compare: its number in the split, and its row of windows."""
+
+    split: str
+    number: int
+    row: int
+
+
+def choose_examples(
+    planned: PlannedWindows, splits: Sequence[str], count: int, seed: int
+) -> list[Sampled]:
+    """Returns a random sample of the examples of all splits, in their order."""
+    rows = {split: planned.of_split(split) for split in splits}
+    ends = np.cumsum([len(some) for some in rows.values()])
+    total = int(ends[-1]) if len(ends) else 0
+    some = np.random.default_rng(seed).permutation(total)[:count]
+    chosen = []
+    for place in np.sort(some).tolist():
+        k = int(np.searchsorted(ends, place, "right"))
+        split = splits[k]
+        number = place - int(ends[k] - len(rows[split]))
+        chosen.append(Sampled(split, number, int(rows[split][number])))
+    return chosen
+
+
+def sample_problems(
+    folder: str,
+    metadata: Metadata,
+    planned: PlannedWindows,
+    inputs: Sequence[Input],
+    chosen: Sequence[Sampled],
+) -> Iterator[str]:
+    """Yields a line for each chosen example that the sources give no longer.
+
+    Parameters
+    ----------
+    folder : str
+        Absolute.
+    inputs : sequence of Input
+        Those that the data set was recorded from, in their order.
+
+    Raises
+    ------
+    RecipeError
+        If a transform of the recipe cannot be had here.
+    """
+    if not chosen:
+        return
+    assert metadata.recipe is not None
+    recipe = metadata.recipe.replace(fingerprint=False)
+    again = _Again(recipe, metadata, planned, inputs)
+    yield from again.feature_problems()
+    splits = dict.fromkeys(each.split for each in chosen)
+    try:
+        sources = {split: SplitSource(folder, split, None) for split in splits}
+    except InputError as error:
+        yield str(error)
+        return
+    rows = {int(planned.manifest["index"][planned.clip[s.row]]) for s in chosen}
+    listed = {
+        row.row: row
+        for row in list_sources(inputs, recipe)
+        if row is not None and row.row in rows
+    }
+    OneThread.begin()
+    try:
+        for each in chosen:
+            yield from _compare(again, each, listed, sources[each.split])
+    finally:
+        OneThread.end()
+
+
+def _compare(
+    again: _Again, each: Sampled, listed: Mapping[int, SourceRow], source: SplitSource
+) -> Iterator[str]:
+    clip_row = int(again.planned.clip[each.row])
+    path = again.planned.manifest["path"][clip_row]
+    start = int(again.planned.start[each.row])
+    where = (
+        f"{path}: the window at frame {start} (example {each.number} of {each.split})"
+    )
+    try:
+        clip = again.clip(clip_row, listed)
+        made = again.record(clip, each.row)
+    except ValueError as error:
+        yield f"{where}: {error}"
+        return
+    try:
+        (stored,) = source.serialised(np.array([each.number]))
+    except (DamagedRecord, InputError) as error:
+        yield str(error)
+        return
+    if stored != made:
+        names = _differing(stored, made, source.metadata)
+        yield f"{where}: decoded again, it differs in {', '.join(names)}"
+
+
+def _differing(stored: bytes, made: bytes, metadata: Metadata) -> list[str]:
+    """Returns the features that differ between two records."""
+    parser = RecordParser(metadata.features, metadata.features)
+    maker = ExampleMaker(parser, metadata.features)
+    try:
+        one, other = (
+            maker.make(parser.stored(record, 0, len(record)), dict)
+            for record in (stored, made)
+        )
+    except ValueError as error:
+        return [f"its form ({error})"]
+    names = sorted({*one, *other})
+    same = [n for n in names if n in one and n in other]
+    wrong = [n for n in same if not np.array_equal(one[n], other[n])]
+    return [*wrong, *(n for n in names if n not in same)] or ["its bytes alone"]
+
+
+class _Again:
+    """Makes examples of the recipe again."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        metadata: Metadata,
+        planned: PlannedWindows,
+        inputs: Sequence[Input],
+    ):
+        self._recipe, self._metadata = recipe, metadata
+        self.planned, self._inputs = planned, inputs
+        self._prober = Prober(inputs, recipe)
+        rates, channels = (
+            Counter(map(int, planned.manifest[name].tolist()))
+            for name in ("sample_rate_hz", "channels")
+        )
+        corpus = Corpus(metadata.classes, rates, channels)
+        self._format = ExampleFormat.of(corpus, recipe, inputs[0].columns)
+        specs = self._format.features.specs
+        self._encoder = ExampleEncoder(specs.values())
+        self._targets = {label: k for k, label in enumerate(self._format.classes)}
+        counts = planned.manifest["windows"]
+        self._first_rows = np.cumsum(counts) - counts
+
+    def feature_problems(self) -> Iterator[str]:
+        """Yields a line for each feature whose spec is not the recorded one."""
+        recorded, made = self._metadata.features, self._format.features.specs
+        for name in sorted({*recorded, *made}):
+            old, new = recorded.get(name), made.get(name)
+            if old is None or new is None or old.to_json() != new.to_json():
+                yield (
+                    f"{METADATA}: feature {name} is {old and old.to_json()}; the "
+                    f"recipe and these inputs give {new and new.to_json()}"
+                )
+
+    def clip(self, row: int, listed: Mapping[int, SourceRow]) -> Clip:
+        """Returns the clip of a row of the manifest.
+
+        Raises
+        ------
+        ValueError
+            If the inputs do not have it, or have another one.
+        """
+        recorded = self.planned.clip_at(row)
+        found = listed.get(recorded.row)
+        if found is None:
+            raise ValueError(f"the inputs have no clip number {recorded.row}")
+        if (found.filepath, found.source) != (recorded.filepath, recorded.source):
+            raise ValueError(
+                f"clip number {recorded.row} of the inputs is {found.filepath!r}"
+            )
+        probed = self._prober.probe(found)
+        if isinstance(probed, Reject):
+            raise ValueError(f"cannot be read again: {probed.reason}")
+        for name in ("frames", "sample_rate_hz", "start", "label"):
+            old, new = getattr(recorded, name), getattr(probed, name)
+            if old != new:
+                raise ValueError(f"{name} is {new} in the inputs, {old} in {MANIFEST}")
+        return probed._replace(split=recorded.split, examples=recorded.examples)
+
+    def record(self, clip: Clip, row: int) -> bytes:
+        """Returns the example of a planned window, made from the sources.
+
+        Raises
+        ------
+        ValueError
+            If it cannot be made, or the recipe leaves it out.
+        """
+        number = row - int(self._first_rows[self.planned.clip[row]])
+        task = ShardTask(
+            Shard("", clip.split, 0, 1), Batch([Segment(clip, number, 1, 0)])
+        )
+        work = ShardWork(task, self._format)
+        (frames,) = decode_audio(work, self._inputs, self._recipe)
+        block = _featured(frames)
+        if isinstance(block, Lost):
+            raise ValueError(f"cannot be made again: {block.reject.reason}")
+        records = encode_examples(block, self._encoder, self._targets)
+        if not records:
+            raise ValueError("the recipe leaves it out now")
+        return records[0]
+
+
+def _featured(frames: FrameBlock | Lost) -> FeatureBlock | Lost:
+    if isinstance(frames, Lost):
+        return frames
+    windows = select_and_augment(cut_windows(frames))
+    return windows if isinstance(windows, Lost) else apply_transforms(windows)

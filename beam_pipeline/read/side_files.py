@@ -1,0 +1,124 @@
+"""The files beside the shards, compared with the metadata and with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.metadata_checks import short
+from beam_pipeline.dataset.output_folder import (
+    MANIFEST,
+    METADATA,
+    REJECTED,
+    SCHEMA,
+    WINDOWS,
+)
+from beam_pipeline.dataset.planned_windows import PlannedWindows
+from beam_pipeline.dataset.rejects import HEADER_STAGES
+from beam_pipeline.dataset.schema import schema_problem
+from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.write.window_rows import REJECTED as LOST
+
+# The recorded statistics are sums in another order; see statistic_problems.
+TOLERANCE = 1e-6
+
+_KEYS = {"path", "stage", "error", "reason"}
+
+
+def schema_problems(root: str, metadata: Metadata) -> Iterator[str]:
+    """Yields a line if ``schema.pbtxt`` does not describe the features."""
+    try:
+        text = files.read_bytes(files.join(root, SCHEMA))
+    except FileNotFoundError:
+        yield f"{SCHEMA}: is missing"
+        return
+    problem = schema_problem(text, metadata.features, metadata.classes)
+    if problem is not None:
+        yield f"{SCHEMA}: {problem}"
+
+
+def reject_problems(
+    root: str, metadata: Metadata, planned: PlannedWindows
+) -> Iterator[str]:
+    """Yields a line for each difference between the rejects and their counts.
+
+    A clip that was rejected by its header is not in the manifest. One that failed later
+    is there, with windows that are missing.
+    """
+    try:
+        text = files.read_bytes(files.join(root, REJECTED))
+    except FileNotFoundError:
+        yield f"{REJECTED}: is missing"
+        return
+    by_header = late = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            values = parse_json(line)
+        except ValueError:
+            values = None
+        if not isinstance(values, dict) or {*values} != _KEYS:
+            yield f"{REJECTED}: line {number} is not a reject"
+            continue
+        by_header += values["stage"] in HEADER_STAGES
+        late += values["stage"] not in HEADER_STAGES
+    clips = len(planned.manifest["path"])
+    if by_header != metadata.clips - clips:
+        yield (
+            f"{REJECTED}: has {by_header} clips that were rejected by their headers; "
+            f"{METADATA} has {metadata.clips} clips, and {MANIFEST} has {clips} of them"
+        )
+    failed = len(np.unique(planned.clip[planned.left_out == LOST]))
+    if (failed > 0) != (late > 0) or late < failed:
+        yield (
+            f"{REJECTED}: has {late} failures of recording; {WINDOWS} has {failed} "
+            "clips with rejected windows"
+        )
+    if metadata.rejected != metadata.clips - clips + failed:
+        yield (
+            f"{METADATA}: rejected is {metadata.rejected}; {MANIFEST} and {WINDOWS} "
+            f"show {metadata.clips - clips + failed}"
+        )
+
+
+def statistic_problems(
+    recorded: Mapping[str, Any], found: Mapping[str, Any], where: str
+) -> Iterator[str]:
+    """Yields a line for each statistic of a feature that differs.
+
+    Counts, the least and the largest value and quantiles are equal. Means, standard
+    deviations and the like differ by up to ``TOLERANCE`` of the larger of the value and
+    the standard deviation: rounding depends on which values were added together.
+    """
+    spread = recorded.get("std")
+    yield from _value_problems(recorded, found, where, spread)
+
+
+def _value_problems(
+    recorded: Any, found: Any, where: str, spread: Any
+) -> Iterator[str]:
+    if isinstance(recorded, dict) and isinstance(found, dict):
+        for key in sorted({*recorded, *found}):
+            inner = recorded.get(key), found.get(key)
+            yield from _value_problems(*inner, f"{where}: {key}", spread)
+    elif isinstance(recorded, list) and isinstance(found, list):
+        if len(recorded) != len(found):
+            yield f"{where}: has {len(recorded)} values; the examples give {len(found)}"
+            return
+        for k, inner in enumerate(zip(recorded, found, strict=True)):
+            yield from _value_problems(*inner, f"{where}[{k}]", spread)
+    elif not _is_close(recorded, found, spread):
+        yield f"{where} is {short(recorded)}; the examples give {short(found)}"
+
+
+def _is_close(recorded: Any, found: Any, spread: Any) -> bool:
+    numbers = [recorded, found, spread]
+    if not all(isinstance(n, int | float) for n in numbers[:2]):
+        return bool(recorded == found)
+    if not isinstance(spread, int | float):
+        spread = 0.0
+    scale = max(abs(recorded), abs(found), abs(spread))
+    return bool(recorded == found or abs(recorded - found) <= TOLERANCE * scale)

@@ -1,0 +1,169 @@
+"""Recipes, tables and sounds that are crafted: errors of ours, no code, few bytes."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_pipeline.api import plan
+from beam_pipeline.errors import AudioTFRecordsError, InputError, RecipeError, shown
+from beam_pipeline.inputs.tables import column_types, open_table, read_rows
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.recipe_file import read_recipe
+from beam_pipeline.transforms.expressions import LONGEST_EXPRESSION, parse_transform
+from tests.raising import raises
+from tests.sounds import write_sound
+
+
+class Doer:
+    """No step, but making one does something."""
+
+    def __init__(self, path: str):
+        Path(path).touch()
+
+
+def laughs(levels: int) -> str:
+    """A value of nine to the power of ``levels`` parts, in YAML."""
+    lines = ["classes: &a0 [lol]", "features:"]
+    for k in range(1, levels):
+        lines.append(f"  x{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]")
+    return "\n".join([*lines[:1], "features:", *lines[2:][::1]])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!!python/object/apply:os.system ['touch PWNED']",
+        "features: {x: !!python/name:os.system }",
+        laughs(9),
+        "- " + "[" * 10**5,
+        "win-len: " + "{a: " * 3000 + "1" + "}" * 3000,
+        "win-len: " + "9" * 10**5,
+        "features: &a {x: *a}",
+        "\x00",
+    ],
+    ids=range(8),
+)
+def test_crafted_recipes(tmp_path: Path, monkeypatch: Any, text: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    with raises(AudioTFRecordsError, naming=path) as caught:
+        read_recipe(str(path))
+    assert len(str(caught.value)) < 2500
+    assert not Path("PWNED").exists()
+
+
+def test_a_value_that_holds_itself_many_times_is_not_written_out() -> None:
+    value: Any = "lol"
+    for _ in range(40):
+        value = [value] * 9
+    error = RecipeError("features", "must be text", {"x": value})
+    assert len(str(error)) < 2000, error
+    assert shown({"b": [1, 2], "a": ("x",)}) == "{'b': [1, 2], 'a': ('x',)}"
+    assert shown("x" * 998) == repr("x" * 998)
+    assert shown("x" * 999) == "'" + "x" * 996 + "..."
+    assert shown(list(range(100))) == repr(list(range(100)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os')",
+        "os:system(command='touch PWNED')",
+        "os:system",
+        "subprocess:Popen(args='touch PWNED',shell=True)",
+        "beam_pipeline.audio.decoder:os.system",
+        "xml.etree:ElementTree.ElementTree",
+        "tests.inputs.test_hostile_inputs:Doer(path='PWNED')",
+        "log_mel(n_mels=" + "(" * 5000,
+        "log_mel(n_mels=" + "-" * 5000 + "1)",
+        "log_mel(" + ")" * 5000,
+        "log_mel(n_mels=9**9**9)",
+        "log_mel(n_mels=[x for x in ()])",
+        "peak_gain|" * 2000 + "peak_gain",
+    ],
+)
+def test_crafted_expressions(tmp_path: Path, monkeypatch: Any, text: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with raises(RecipeError, naming="feature") as caught:
+        parse_transform(text)
+    assert len(str(caught.value)) < 2000
+    assert not Path("PWNED").exists()
+
+
+def test_the_longest_expression_is_read() -> None:
+    text = "peak_gain()" + " " * (LONGEST_EXPRESSION - len("peak_gain()"))
+    assert parse_transform(text) == parse_transform("peak_gain")
+    with raises(RecipeError, naming=LONGEST_EXPRESSION):
+        parse_transform(text + " ")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        ("csv", "path,x\nx.wav," + "y" * 200_000),
+        ("csv", 'path,x\nx.wav,"' + "y\n" * 100_000),
+        ("jsonl", '{"path":"x.wav","a":' + "[" * 10**5),
+        ("jsonl", '{"path":"x.wav","a":' + "1" * 10**5 + "}"),
+    ],
+    ids=range(4),
+)
+def test_crafted_tables(tmp_path: Path, suffix: str, text: str) -> None:
+    path = tmp_path / f"clips.{suffix}"
+    path.write_text(text + "\n")
+    with raises(InputError, naming=[path, "line"]):
+        list(read_rows(open_table(str(path))))
+
+
+def test_a_table_of_one_long_text(tmp_path: Path) -> None:
+    path = tmp_path / "clips.parquet"
+    index = pa.array([0] * 5000, pa.int32())
+    column = pa.DictionaryArray.from_arrays(index, ["x" * 10**6])
+    pq.write_table(pa.table({"path": column}), path)
+    with raises(InputError, naming=[path, 4096 * 10**6]):
+        list(read_rows(open_table(str(path))))
+    pq.write_table(pa.table({"path": ["a", "b"], "n": [1, None]}), path)
+    table = open_table(str(path))
+    assert [row for _, row in read_rows(table)] == [
+        {"path": "a", "n": 1}, {"path": "b", "n": None},
+    ]  # fmt: skip
+    assert column_types(table, ["n"]) == {"n": "float32"}
+    path.write_bytes(path.read_bytes()[:-9])
+    with raises(InputError, naming=path):
+        open_table(str(path))
+
+
+def write_wav(path: Path, rate: int, frames: int = 100) -> None:
+    form = struct.pack("<HHIIHH", 1, 1, rate, (2 * rate) % (1 << 32), 2, 16)
+    chunks = b"WAVEfmt " + struct.pack("<I", 16) + form
+    chunks += b"data" + struct.pack("<I", 2 * frames) + bytes(2 * frames)
+    path.write_bytes(b"RIFF" + struct.pack("<I", len(chunks)) + chunks)
+
+
+def test_a_rate_that_makes_windows_of_gigabytes(tmp_path: Path) -> None:
+    write_wav(tmp_path / "x.wav", (1 << 31) - 1)
+    options: Any = {"win_seconds": 1, "tail": "pad", "label_from": "none"}
+    with raises(RecipeError, naming=["win_len", (1 << 31) - 1, "x.wav"]):
+        plan(str(tmp_path), **options)
+    write_sound(tmp_path / "x.wav", 100)
+    assert plan(str(tmp_path), **options)[1] == []
+
+
+@pytest.mark.parametrize("path", ["s3://key:SECRET@b/x.wav", "gs://b/x?sig=SECRET"])
+def test_rows_with_credentials_are_rejected(tmp_path: Path, path: str) -> None:
+    write_sound(tmp_path / "a.wav", 500)
+    rows = [{"path": str(tmp_path / "a.wav")}, {"path": path}]
+    _, rejects = plan(rows, win_len=500, label_from="none")
+    (reject,) = rejects
+    assert "SECRET" not in str(reject)
+    assert "credentials" in reject.reason
+    for call in (plan, Recipe):
+        with pytest.raises(AudioTFRecordsError) as caught:
+            call(path, win_len=500) if call is plan else read_recipe(path)
+        assert "SECRET" not in str(caught.value)

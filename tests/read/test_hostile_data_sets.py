@@ -1,0 +1,373 @@
+"""Data sets of a stranger: errors that name the file, no code, and little memory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_pipeline import audit, open_records, record, repair, verify
+from beam_pipeline.cli.main import main
+from beam_pipeline.cli.terminal import printable
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.work_folder import read_progress, read_verdict
+from beam_pipeline.errors import AudioTFRecordsError, InputError, OutputError
+from beam_pipeline.hashing import json_sha256
+from beam_pipeline.pipeline.sink import find_finished
+from beam_pipeline.plan.shards import Shard
+from beam_pipeline.read.show import some_examples
+from beam_pipeline.storage import limits
+from beam_pipeline.storage.files import draft_path, private_folder
+from beam_pipeline.storage.parquet import read_parquet
+from tests.raising import assert_names, raises
+from tests.sounds import write_corpus
+
+pytestmark = pytest.mark.runs
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sounds = tmp_path_factory.mktemp("sounds")
+    write_corpus(sounds, clips=1)
+    record(str(sounds), str(sounds / "out" / ".." / ".." / "hostile"), win_len=500)
+    return sounds.parent / "hostile"
+
+
+@pytest.fixture
+def folder(recorded: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(recorded, tmp_path / "out"))
+
+
+def edit_metadata(folder: Path, edit: Callable[[Any], Any]) -> None:
+    path = folder / "metadata.json"
+    values = json.loads(path.read_text())
+    edit(values)
+    values["recipe_sha256"] = json_sha256(values["recipe"])
+    path.write_text(json.dumps(values))
+
+
+def shard_of(values: Any) -> Any:
+    return values["splits"]["records"]["shards"][0]
+
+
+def changed(*path: Any) -> Callable[[Any], Any]:
+    *keys, value = path
+
+    def edit(values: Any) -> None:
+        for key in keys[:-1]:
+            values = values[key]
+        values[keys[-1]] = value
+
+    return edit
+
+
+SHARD = ("splits", "records", "shards", 0)
+SIGNAL = ("features", "signal")
+
+
+@pytest.mark.parametrize(
+    ("edit", "facts"),
+    [
+        (changed(*SHARD, "file", "../../x.tfrecord.gz"), ["shard 0", "leaves"]),
+        (changed(*SHARD, "file", "a/../../x"), ["shard 0", "leaves"]),
+        (changed(*SHARD, "file", "/etc/passwd"), ["/etc/passwd", "relative"]),
+        (changed(*SHARD, "file", "s3://b/k"), ["s3://b/k", "relative"]),
+        (changed(*SHARD, "file", "a\0b"), ["file"]),
+        (changed(*SHARD, "file", "\x1b[31mred"), ["file"]),
+        (changed(*SHARD, "file", "x" * 5000), ["file"]),
+        (changed(*SHARD, "file", ""), ["file"]),
+        (changed(*SHARD, "bytes", -1), ["bytes", -1]),
+        (changed(*SHARD, "examples", 10**30), ["examples"]),
+        (changed(*SIGNAL, "shape", [10**12]), ["signal", 10**12]),
+        (changed(*SIGNAL, "shape", [10**6, 10**6]), ["signal"]),
+        (changed(*SIGNAL, "shape", [-5]), ["signal", -5]),
+        (changed(*SIGNAL, "shape", ["a"]), ["signal", "'a'"]),
+        (changed(*SIGNAL, "shape", 5), ["signal", 5]),
+        (changed(*SIGNAL, "dtype", "object"), ["signal", "object"]),
+        (changed(*SIGNAL, "dtype", "V1000000000000"), ["signal"]),
+        (changed(*SIGNAL, "dtype", "datetime64[ns]"), ["signal"]),
+        (changed(*SIGNAL, "dtype", "finfo"), ["signal", "finfo"]),
+        (changed(*SIGNAL, "encoding", "zip"), ["signal", "zip"]),
+        (changed(*SIGNAL, "axes", [1]), ["signal", "axis"]),
+        (changed("classes", 5), ["classes"]),
+        (changed("classes", [5]), ["class"]),
+        (changed("features", []), ["features"]),
+        (changed("splits", "records", "statistics", "x"), ["statistics"]),
+        (changed("splits", "records", "seconds", "x"), ["seconds"]),
+        (changed("splits", "records", "examples_per_class", "cat", []), ["cat"]),
+        (changed("inputs", "clips", None), ["clips"]),
+        (changed("writer", "numpy", 3), ["numpy", 3]),
+        (changed("recipe", "win_len", "x" * 10**6), ["win_len"]),
+        (changed("format_version", "x" * 10**6), ["format version"]),
+    ],
+)
+def test_crafted_metadata(folder: Path, edit: Any, facts: list[Any]) -> None:
+    edit_metadata(folder, edit)
+    for read in (Metadata.load, open_records, verify):
+        with raises(AudioTFRecordsError, naming=["metadata.json", *facts]) as caught:
+            read(str(folder))
+        assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize("text", ["[" * 10**5, "9" * 10**6, '{"a":' * 10**5, "\xff{"])
+def test_crafted_json(folder: Path, text: str) -> None:
+    for name in ("metadata.json", "rejected.jsonl"):
+        path = folder / name
+        before = path.read_bytes()
+        path.write_bytes(text.encode("latin-1"))
+        if name == "metadata.json":
+            with raises(AudioTFRecordsError, naming=path):
+                verify(folder)
+        else:
+            assert_names("\n".join(verify(folder, deep=True)), name, "line 1")
+        path.write_bytes(before)
+
+
+def test_a_recipe_is_not_looked_at(folder: Path, tmp_path: Path) -> None:
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    edit_metadata(folder, changed("recipe", "features", {"signal": "evil:f"}))
+    code = (
+        "from beam_pipeline.cli.main import main\n"
+        "for command in (['verify', '.'], ['verify', '--deep', '.'], ['show', '.'],\n"
+        "                ['audit', '.'], ['index', '.'], ['status', '.']):\n"
+        "    assert main(command) == 0, command\n"
+    )
+    source = str(Path(__file__).parents[2])
+    subprocess.run(
+        [sys.executable, "-c", f"import sys\nsys.path[0] = {source!r}\n{code}"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value"),
+    [
+        ("manifest", "path", 1),
+        ("manifest", "split", None),
+        ("manifest", "frames", 1 << 60),
+        ("manifest", "frames", -1),
+        ("manifest", "windows", 1 << 60),
+        ("manifest", "sample_rate_hz", 0),
+        ("manifest", "path", [1]),
+        ("windows", "start", "a"),
+        ("windows", "left_out", "else"),
+    ],
+)
+def test_crafted_tables(folder: Path, name: str, column: str, value: Any) -> None:
+    path = folder / f"{name}.parquet"
+    table = pq.read_table(path)
+    at = table.column_names.index(column)
+    pq.write_table(table.set_column(at, column, pa.array([value] * len(table))), path)
+    text = "\n".join(verify(folder, deep=True))
+    assert_names(text, path.name, *([column] if value != 1 << 60 else []))
+
+
+MEMORY = """
+import io, resource, struct, sys
+from pathlib import Path
+from beam_pipeline import open_records, verify
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.errors import AudioTFRecordsError
+from beam_pipeline.read.index_members import index_data_set
+from beam_pipeline.read.show import some_examples
+from beam_pipeline.storage.gzip_members import GzipWriter
+from beam_pipeline.storage.tfrecord import masked_crc32c
+
+folder = Path(sys.argv[1])
+metadata = Metadata.load(folder)
+
+def tried(read):
+    try:
+        return "\\n".join(read())
+    except (AudioTFRecordsError, ValueError) as error:
+        return str(error)
+
+def header(length):
+    packed = struct.pack("<Q", length)
+    return packed + struct.pack("<I", masked_crc32c(packed))
+
+def bomb(start):
+    file = io.BytesIO()
+    file.close, close = file.flush, file.close
+    writer = GzipWriter(file)
+    writer.write(start)
+    for _ in range(96):
+        writer.write(bytes(4 << 20))
+    writer.close()
+    return file.getvalue()
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+readers = [
+    lambda: verify(folder),
+    lambda: verify(folder, deep=True),
+    lambda: [open_records(folder)[0]],
+    lambda: list(some_examples(str(folder), metadata, 1)),
+    lambda: [index_data_set(str(folder))],
+]
+assert verify(folder, deep=True) == []
+bombs = [bomb(b""), bomb(header(384 << 20)), bomb(header(1 << 60))]
+(shard,) = folder.glob("*.gz")
+before = peak()
+for content in bombs:
+    assert len(content) < 1 << 20
+    shard.write_bytes(content)
+    for read in readers:
+        assert shard.name in tried(read), read
+print(peak() - before)
+"""
+
+
+def test_bombs_in_shards_take_little_memory(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(folder)],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # The beginning of a record that is too long is read up to the limit.
+    assert int(done.stdout) < 2 * limits.MOST_BYTES >> 20
+
+
+def write_long_rows(path: Path) -> None:
+    """A text of a megabyte in each of 100,000 rows; 100 KB on disk."""
+    index = pa.array([0] * 100_000, pa.int32())
+    text = pa.DictionaryArray.from_arrays(index, ["x" * 10**6])
+    pq.write_table(pa.table({"path": text}), path)
+
+
+def test_tables_that_repeat_take_little_memory(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "long.parquet"
+    write_long_rows(path)
+    with pytest.raises(ValueError, match=r"100000000000 bytes"):
+        read_parquet(str(path))
+    many = pa.table({"start": pa.array([0] * (1 << 20), pa.int64())})
+    with pq.ParquetWriter(path, many.schema) as writer:
+        for _ in range(40):
+            writer.write_table(many)
+    with pytest.raises(ValueError, match=str(40 * 8 << 20)):
+        read_parquet(str(path))
+    shutil.copy(path, folder / "manifest.parquet")
+    with raises(InputError, naming=folder / "manifest.parquet"):
+        audit(folder)
+    shutil.copy(path, folder / "windows.parquet")
+    assert_names("\n".join(verify(folder, deep=True)), "windows.parquet")
+
+
+def test_the_limit_may_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    floor = limits.MOST_BYTES
+    assert limits.most_bytes(0) == limits.most_bytes(floor // 16) == floor
+    assert limits.most_bytes(floor) == 16 * floor
+    assert limits.too_long(floor, 0) is None
+    assert_names(str(limits.too_long(floor + 1, 7)), floor + 1, floor, 7)
+    for text, most in [("1", floor), ("x", floor), (str(1 << 40), 1 << 40)]:
+        monkeypatch.setenv(limits.VARIABLE, text)
+        assert limits.most_bytes(0) == most
+
+
+def test_damaged_shards_are_named_by_show(folder: Path) -> None:
+    metadata = Metadata.load(folder)
+    (shard,) = folder.glob("*.gz")
+    for content in (b"", shard.read_bytes()[:100]):
+        shard.write_bytes(content)
+        with raises(InputError, naming=[shard, "verify"]):
+            list(some_examples(str(folder), metadata, 3))
+
+
+# Terminals.
+
+
+def test_names_do_not_command_the_terminal(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def edit(values: Any) -> None:
+        values["classes"][0] = "\x1b]0;owned\x07"
+        values["splits"]["\x1b[2J\u202e"] = values["splits"].pop("records")
+
+    edit_metadata(folder, edit)
+    (folder / "\x1b[31m-00000-of-00001.tfrecord.gz").touch()
+    for command in (["verify"], ["verify", "--deep"], ["show"], ["audit", "--json"]):
+        main([*command, str(folder)])
+        out = "".join(capsys.readouterr())
+        assert printable(out) == out
+
+
+def test_what_is_printed_of_a_text() -> None:
+    assert printable("a\tb\nc é 漢\u00a0") == "a\tb\nc é 漢\u00a0"
+    assert printable("\x1b[2J\x7f\x9b\u202e\udcff") == (
+        r"\u001b[2J\u007f\u009b\u202e\udcff"
+    )
+
+
+# Folders of runs.
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("verdict.json", '{"error": "did_you_mean", "args": ["a", ["b"]]}'),
+        ("verdict.json", '{"error": "Iterable", "args": []}'),
+        ("verdict.json", "[" * 10**5),
+        ("verdict.json", "[]"),
+        ("plan.json", '{"splits": 3}'),
+        ("plan.json", '{"splits": {"a": {"shards": 1000000000000, "total": 1}}}'),
+        ("plan.json", "{"),
+    ],
+)
+def test_the_state_of_a_run(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "job.json").write_text("{}")
+    path = tmp_path / name
+    path.write_text(text)
+    read = read_verdict if name == "verdict.json" else read_progress
+    with raises(InputError, naming=[path, "Delete it"]):
+        read(str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["[" * 10**5, "[]", '{"shard": 1}', '{"shard": {}}'])
+def test_crafted_receipts_are_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "receipts" / "records-00000-of-00001.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    shard = Shard("records-00000-of-00001", "records", 0, 1)
+    assert find_finished(shard, str(tmp_path), str(tmp_path)) is None
+
+
+def test_a_work_folder_that_leads_elsewhere(folder: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    (mine / "parts").mkdir(parents=True)
+    (mine / "parts" / "notes.txt").write_text("mine")
+    (folder / "_work").symlink_to(mine)
+    sounds = tmp_path / "in"
+    write_corpus(sounds, clips=1)
+    for call in (
+        lambda: record(str(sounds), str(folder), win_len=500, overwrite=True),
+        lambda: repair(folder, sounds),
+    ):
+        with raises(OutputError, naming=[folder / "_work", "symbolic link"]):
+            call()
+    assert (mine / "parts" / "notes.txt").read_text() == "mine"
+
+
+def test_drafts_are_for_this_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    path = Path(draft_path("s3://bucket/x", "draft"))
+    assert path.parent == Path(private_folder())
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    path.parent.chmod(0o755)
+    with raises(OutputError, naming=[path.parent, "TMPDIR"]):
+        private_folder()
+    path.parent.rmdir()
+    path.parent.symlink_to(tmp_path)
+    with raises(OutputError, naming=path.parent):
+        private_folder()

@@ -1,0 +1,74 @@
+"""Credentials never reach messages."""
+
+import pickle
+
+import pytest
+
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.rejects import reject_line
+from beam_pipeline.dataset.work_folder import keeping_verdict, read_verdict
+from beam_pipeline.errors import OptionError, StoreError, UnreadableAudio
+from beam_pipeline.plan.clips import Reject
+from beam_pipeline.secrets_in_text import hidden, holds_credentials
+
+ADDRESSES = [
+    "s3://KEY:SECRET@bucket/x.wav",
+    "S3://SECRET@bucket",
+    "gs://b/x.wav?X-Goog-Signature=SECRET",
+    "https://b/x.wav?v=1&X-Amz-Security-Token=SECRET&z=2",
+    "https://b/x.wav?sig=SECRET",
+]
+OPTIONS = ["--s3_secret_access_key=SECRET", "--s3_session_token SECRET"]
+
+
+@pytest.mark.parametrize("text", [*ADDRESSES, *OPTIONS])
+def test_credentials_are_hidden_wherever_they_stand(text):
+    for around in ("{}", "see '{}'. More", "{}, {}", '["{}"]'):
+        found = hidden(around.format(text, text))
+        assert "SECRET" not in found
+        assert "***" in found
+    for error in (
+        OptionError("input", "is wrong", text),
+        StoreError(text, f"does not answer at {text}"),
+        UnreadableAudio("x.wav", f"cannot open {text}"),
+    ):
+        assert "SECRET" not in str(error) + str(pickle.loads(pickle.dumps(error)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "me@example.org", "s3://bucket/a@b/x", "gs://b/x?v=1", "a?b=c", "--win-len 5",
+        "key: 5", "tokens=3", "s3://bucket/signature/x.wav", "data/x.wav?sig=1",
+    ],
+)  # fmt: skip
+def test_other_texts_stay(text):
+    assert not holds_credentials(text)
+    assert hidden(text) == text or "sig=" in text
+
+
+def test_addresses_with_credentials_are_refused(capsys, tmp_path):
+    for text in ADDRESSES:
+        assert holds_credentials(text)
+        for command in (
+            ["verify", text],
+            ["show", text],
+            ["audit", text],
+            ["status", text],
+            ["plan", "--input", text, "--win-len", "5"],
+            ["record", "--input", str(tmp_path), "--output", text, "--win-len", "5"],
+        ):
+            assert main(command) == 2, command
+            out = "".join(capsys.readouterr())
+            assert "SECRET" not in out
+            assert "credentials" in out or "audio file" in out
+
+
+def test_files_of_a_run_hold_none(tmp_path):
+    text = ADDRESSES[0]
+    reject = Reject(0, "x.wav", "probe", "UnreadableAudio", f"cannot open {text}")
+    assert b"SECRET" not in reject_line(reject)
+    with pytest.raises(StoreError), keeping_verdict(str(tmp_path)):
+        raise StoreError(text, "refuses access")
+    assert b"SECRET" not in (tmp_path / "verdict.json").read_bytes()
+    assert "***" in str(read_verdict(str(tmp_path)))
