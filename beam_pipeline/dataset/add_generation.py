@@ -34,7 +34,11 @@ from beam_pipeline.dataset.generations import (
     read_columns,
     shards_by_generation,
 )
-from beam_pipeline.dataset.manifest import manifest_fields, write_manifest
+from beam_pipeline.dataset.manifest import (
+    manifest_fields,
+    recorded_formats,
+    write_manifest,
+)
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, to_text
 from beam_pipeline.dataset.output_folder import (
@@ -147,7 +151,8 @@ def add_generation(
     retried = summary.listing.retried
     write_rejects(own(REJECTED), rejects, _still_rejected(output, addition, retried))
     seen = merge_observed(observed)
-    added = assemble_metadata(summary, shards, rejects, seen, recipe)
+    formats = recorded_formats(own(MANIFEST))
+    added = assemble_metadata(summary, shards, rejects, seen, recipe, formats)
     merged = _merged_statistics(output, addition, added, seen)
     files.write_bytes(own(STATISTICS), statistics_text(merged))
     replaced = _replaced_rows(output, addition, retried)
@@ -241,8 +246,8 @@ def _merged_statistics(
         merged = {n: DataStatistics.from_state(state) for n, state in states.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{path} is damaged: {error!r:.200}. Delete it, and give the command again: "
-            f"the statistics in {METADATA} take its place."
+            f"{path} is damaged: {error!r:.200}. Delete it, and give the command "
+            f"again: the statistics in {METADATA} take its place."
         ) from error
     except FileNotFoundError:  # an earlier version has recorded the data set
         states = {

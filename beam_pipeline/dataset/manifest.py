@@ -17,7 +17,7 @@ from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import as_texts, open_parquet
+from beam_pipeline.storage.parquet import as_texts, open_parquet, read_parquet
 from beam_pipeline.storage.spilled import SortedValues
 
 _MANIFEST_FIELDS = {
@@ -184,6 +184,11 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
             values = [bytes.fromhex(value) or None for value in values]
         columns.append(pa.array(values, kind))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def recorded_formats(path: str) -> set[str]:
+    """Returns the formats of the clips in a manifest; empty for those a table lists."""
+    return set(read_parquet(path, ["format"]).column(0).unique().to_pylist())
 
 
 def manifest_difference(recorded: str, made: str) -> str | None:

@@ -39,17 +39,20 @@ class Workers:
         self.limits = limits
         self._running: dict[int, WorkerProcess] = {}
         self._idle: WorkerProcess | None = None
+        self._leaving: list[WorkerProcess] = []
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.dismiss()
         for worker in self._running.values():
             worker.kill()
-        if kind is None:
-            self.dismiss()
-        elif self._idle is not None:
-            self._idle.kill()
+        for worker in self._leaving:
+            if kind is None:
+                worker.join()
+            else:
+                worker.kill()
 
     def are_watched(self) -> bool:
         """Whether even a single worker has a process, which is watched.
@@ -60,10 +63,15 @@ class Workers:
         return can_fork() or self.limits.given
 
     def dismiss(self) -> None:
-        """Ends the process that waits for work."""
+        """Lets the process end that waits for work."""
         if self._idle is not None:
-            self._idle.join()
+            self._let_go(self._idle)
         self._idle = None
+
+    def _let_go(self, worker: WorkerProcess) -> None:
+        # To end takes a process some time, for which nobody needs to wait.
+        worker.let_go()
+        self._leaving.append(worker)
 
     def states(self, workers: int) -> list[WorkerState]:
         """Returns the shared memory of some workers, the first that of the idle one."""
@@ -164,7 +172,7 @@ class Workers:
         if self._idle is None:
             self._idle = worker
         else:
-            worker.join()
+            self._let_go(worker)
 
 
 def _wait_for_any(workers: Sequence[WorkerProcess]) -> None:

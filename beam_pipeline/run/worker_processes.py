@@ -108,10 +108,13 @@ class WorkerProcess:
             hint = " It may have run out of memory: try fewer `workers`."
         return f"A worker process ended early ({self._name}, {kind}{how}).{hint}"
 
-    def join(self) -> None:
-        """Lets the process end, which has answered, and waits until it is gone."""
+    def let_go(self) -> None:
+        """Lets the process end, which has answered; does not wait for that."""
         with suppress(OSError):
             self._pipe.send(None)
+
+    def join(self) -> None:
+        """Waits until the process, which was let go, is gone."""
         self._process.join(LAST_SECONDS)
         self.kill()
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from beam_pipeline import Metadata
 from beam_pipeline.api import record
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OutputError, StoreError, TooManyRejected
+from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.marks import Marks, new_states
 from beam_pipeline.storage import credentials, files, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader
 from tests.loopback import free_port, point_at
@@ -297,6 +300,35 @@ def test_sequential_reads_take_few_requests(bucket, proxy):
     assert len(proxy.requests) < 14
 
 
+def test_to_wait_for_a_store_is_no_work_on_a_clip(bucket, monkeypatch):
+    """So a store that is slow exceeds no time limit."""
+    path = f"s3://{bucket}/long"
+    files.write_bytes(path, NOISE)
+    (state,) = new_states(1)
+    during = []
+
+    def watched(request):
+        def send(*arguments):
+            if threading.current_thread() is threading.main_thread():
+                during.append(state.marks())
+            return request(*arguments)
+
+        return send
+
+    for name in ("_open", "_fetch"):
+        monkeypatch.setattr(StoreReader, name, watched(getattr(StoreReader, name)))
+    with Marks.kept_in(state):
+        Marks.mark(SourceRow(0, 0, "long", None, None, ""), "decode")
+        seen = {state.marks()[0].serial}
+        reader = StoreReader(path)
+        for offset in (0, len(NOISE) - 1):
+            reader.seek(offset)
+            assert reader.read(1) == NOISE[offset : offset + 1]
+            seen.add(state.marks()[0].serial)
+    assert during == [[], []]
+    assert len(seen) == 3
+
+
 @pytest.mark.runs
 def test_short_clips_do_not_wait_for_each_other(bucket, proxy, tmp_path):
     write_corpus(tmp_path / "in", ("a",), clips=60)
@@ -373,7 +405,7 @@ def test_a_run_in_a_store_is_continued(bucket, proxy, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(drafts))
     with raises(StoreError, naming=[f"{remote}/records-", "503"]):
         record(str(tmp_path / "in"), remote, **options)
-    assert not list(drafts.glob("*records-*"))
+    assert not list(drafts.rglob("*.gz"))
     proxy.refuse = 0
     receipts = list(files.list_files(f"{remote}/_work/receipts"))
     assert len(receipts) == 2
