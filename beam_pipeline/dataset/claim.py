@@ -16,6 +16,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
+from beam_pipeline.audio.av_library import is_installed
 from beam_pipeline.dataset.metadata import to_text, writer_versions
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
 from beam_pipeline.dataset.work_folder import (
@@ -102,7 +103,10 @@ def claim_output(
     stamp: dict[str, Any] = {
         "recipe": recipe.to_json(),
         "inputs": [asdict(entry) for entry in inputs],
-        "writer": writer_versions(recipe.features.encodings.values()),
+        # Which clips need ffmpeg is not known yet.
+        "writer": writer_versions(
+            recipe.features.encodings.values(), ffmpeg=is_installed()
+        ),
         "code": code_of(recipe),
     }
     if work != files.join(output, WORK_FOLDER):

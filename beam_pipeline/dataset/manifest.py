@@ -177,7 +177,16 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
 
 def recorded_rates(folder: str) -> set[int]:
     """Returns the sample rates of a data set's clips, in Hz, after resampling."""
-    table = read_parquet(files.join(folder, MANIFEST), ["sample_rate_hz"])
+    return _values_of(folder, "sample_rate_hz")
+
+
+def recorded_formats(folder: str) -> set[str]:
+    """Returns the formats of a data set's clips; empty for those a table lists."""
+    return _values_of(folder, "format")
+
+
+def _values_of(folder: str, column: str) -> set[Any]:
+    table = read_parquet(files.join(folder, MANIFEST), [column])
     return set(table.column(0).unique().to_pylist())
 
 
