@@ -14,6 +14,7 @@ from beam_pipeline.dataset.claim import (
     claim_output,
     nothing_left,
 )
+from beam_pipeline.dataset.claim_addition import holds_addition
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
@@ -78,7 +79,8 @@ def record(
     counted : callable, optional
         Called with the counters of the job, if a runner of Beam ran it.
     found : callable, optional
-        Called with the metadata if the output already holds this data set.
+        Called with the metadata if the output already holds this data set, or if there
+        was nothing to add to it.
     **options
         The options of :class:`Recipe` and of a run. ``audio-tfrecords record --help``
         explains them: ``win_seconds=1.0`` is ``--win-seconds 1``. Here, lists of names
@@ -110,7 +112,7 @@ def record(
     from beam_pipeline.run.local import run_local
 
     input, given = with_labels(input, options)
-    recipe, run = split_options(recipe, given)
+    recipe, run = _options(output, recipe, given)
     if run.is_template():
         raise OptionError(
             "--template_location",
@@ -120,22 +122,45 @@ def record(
     if run.has_runner():
         check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
-        if job is None:
-            metadata = Metadata.load(os.fspath(output))
-            warn_of_data(os.fspath(output), metadata)
-            if found is not None:
-                found(metadata)
-            return metadata
-        if run.has_runner():
+        if job is not None and run.has_runner():
             with watching(job.work_folder, watch):
                 counts = run_on_engine(job, run.beam_args)
             if counted is not None:
                 counted(counts)
-        else:
+        elif job is not None:
             run_local(job, run.workers, Limits.of(run), watch)
-        metadata = Metadata.load(job.output)
-        warn_of_data(job.output, metadata)
+        metadata = Metadata.load(os.fspath(output))
+        warn_of_data(os.fspath(output), metadata)
+        is_same = job is None or (
+            job.addition is not None and metadata == job.addition.before
+        )
+        if is_same and found is not None:
+            found(metadata)
         return metadata
+
+
+def _options(
+    output: PathLike, recipe: Recipe | None, given: dict[str, Any]
+) -> tuple[Recipe, RunOptions]:
+    """Returns the recipe and the options of a run; an addition has a given recipe."""
+    if not (given.get("append") or given.get("retry")):
+        return split_options(recipe, given)
+    from beam_pipeline.run.adding import options_to_add
+
+    return options_to_add(files.absolute(_checked(output)), recipe, given)
+
+
+def _checked(output: Any) -> str:
+    """Returns the path of an output.
+
+    Raises
+    ------
+    InputError
+        If it is no path.
+    """
+    if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
+        raise InputError(f"`output` must be a folder; got {output!r}.")
+    return os.fspath(output)
 
 
 @list_keywords
@@ -184,9 +209,7 @@ def claimed_job(
     with resolved(input, recipe) as inputs:
         limits = Limits.of(run)
         check_transforms(recipe, inputs, limits)
-        if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
-            raise InputError(f"`output` must be a folder; got {output!r}.")
-        output = files.absolute(os.fspath(output))
+        output = files.absolute(_checked(output))
         work = files.join(output, WORK_FOLDER)
         if run.work_dir is not None:
             work = files.absolute(os.fspath(run.work_dir))
@@ -195,6 +218,18 @@ def claimed_job(
         job = Job(
             tuple(placed), files.join(output, ""), work, recipe, str(run.max_rejected)
         )
+        if run.adds():
+            from beam_pipeline.run.adding import claimed_to_add
+
+            with (
+                locked(work),
+                locked(output),  # another addition may have another work folder
+                nothing_left(output, work),
+                continuing(),
+                claimed_to_add(job, inputs, run) as claimed,
+            ):
+                yield claimed
+            return
         with locked(work), nothing_left(output, work):
             difference = None
             asks = not (run.overwrite or run.is_template())
@@ -204,7 +239,8 @@ def claimed_job(
                 again = replace(job, inputs=tuple(inputs))
                 difference = difference_to_finished(again, limits)
                 if difference is None:
-                    if work == files.join(output, WORK_FOLDER):
+                    own = work == files.join(output, WORK_FOLDER)
+                    if own and not holds_addition(work):
                         clear_work(work)  # an interrupted run may have left it
                     yield None
                     return
@@ -257,6 +293,11 @@ def plan(
 
     input, given = with_labels(input, options)
     recipe, run = split_options(recipe, given)
+    if run.adds():
+        raise OptionError(
+            "append" if run.append else "retry",
+            "is an option of `record` alone, because a plan has no `output`",
+        )
     # Fingerprints need the samples, and do not change the plan.
     recipe = recipe.replace(fingerprint=False)
     with resolved(input, recipe) as inputs:

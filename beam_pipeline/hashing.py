@@ -40,6 +40,13 @@ def json_sha256(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def bytes_sha256(content: bytes) -> str:
+    """Returns the SHA-256 of some bytes, in hexadecimal."""
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()
+
+
 def hash64(key: int, k: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     """Returns the outputs with the numbers ``k`` of SplitMix64 with the seed ``key``.
 

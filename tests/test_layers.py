@@ -56,8 +56,9 @@ HOMES = {
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
-    "pyarrow": "[storage.parquet] [dataset.manifest] [dataset.window_table] "
-    "[read.audit] [read.conditions] [read.column_values] [read.window_table]",
+    "pyarrow": "[storage.parquet] [dataset.manifest] [dataset.generations] "
+    "[dataset.window_table] [read.audit] [read.conditions] "
+    "[read.column_values] [read.window_table]",
     "isal": "storage.gzip_members dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
     "threadpoolctl": "transforms.describe write.one_thread run.parts",

@@ -113,7 +113,11 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             **given_options(args),
         )
     seconds = time.monotonic() - started
-    from beam_pipeline.cli.reports import describe_findings, describe_metadata
+    from beam_pipeline.cli.reports import (
+        describe_addition,
+        describe_findings,
+        describe_metadata,
+    )
     from beam_pipeline.read.audit import find_overlaps
 
     say(describe_metadata(metadata))
@@ -121,8 +125,12 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         say(f"{describe_findings(overlaps)} (`{PROGRAM} audit` lists them)")
     for warning in warned:
         complain(f"warning: {warning}")
+    adds = hasattr(args, "append") or hasattr(args, "retry")
     if already:
-        say(f"{args.output}: complete before, with the same recipe and inputs")
+        what = "complete before, with the same recipe and inputs"
+        say(f"{args.output}: {'nothing to add' if adds else what}")
+    elif adds:
+        say(f"{args.output}: {describe_addition(metadata)}, {seconds:.1f} s")
     else:
         say(f"{args.output}: complete, {seconds:.1f} s")
     return 0

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
+from beam_pipeline.dataset.generations import RETRY, shards_by_generation
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import count_clips
 from beam_pipeline.dataset.work_folder import RunProgress
@@ -78,6 +79,21 @@ def describe_metadata(metadata: Metadata) -> str:
     )  # fmt: skip
     table = _table(header, rows)
     return f"{table}\n{_inputs(metadata.clips, metadata.rejected, metadata.ignored)}"
+
+
+def describe_addition(metadata: Metadata) -> str:
+    """Returns what the newest generation has added, on one line."""
+    newest = metadata.generations[-1]
+    (*_, (_, shards)) = shards_by_generation(metadata)
+    examples = sum(shard.examples for shard in shards)
+    how = "tried again" if newest.added_by == RETRY else "new"
+    parts = [
+        f"added {examples:,} examples in {len(shards):,} shards",
+        f"{newest.clips:,} clips {how}",
+    ]
+    if newest.known:
+        parts.append(f"{newest.known:,} known clips skipped")
+    return ", ".join(parts)
 
 
 def _describe_elements(metadata: Metadata) -> str:

@@ -6,16 +6,15 @@ a run of another job is refused.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
+from beam_pipeline.dataset.code_stamp import code_of
 from beam_pipeline.dataset.metadata import to_text, writer_versions
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
 from beam_pipeline.dataset.work_folder import (
@@ -43,7 +42,6 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
-from beam_pipeline.transforms.expressions import STEP_FIELDS, TRANSFORM, parse_steps
 
 # In the folder of parts: the data set that was there is deleted.
 _ROOM_MADE = "room-made"
@@ -99,29 +97,13 @@ def claim_output(
         If the folder holds anything but an unfinished run of the same job; with
         ``overwrite``, if it holds files that do not belong to a data set.
     """
-    stamp: dict[str, Any] = {
-        "recipe": recipe.to_json(),
-        "inputs": [asdict(entry) for entry in inputs],
-        "writer": writer_versions(recipe.features.encodings.values()),
-        "code": code_of(recipe),
-    }
-    if work != files.join(output, WORK_FOLDER):
-        # Two outputs may be given the same work folder.
-        stamp["output"] = output
-    if files.is_local(output) and os.path.isfile(output):
-        raise OutputError(f"{output} is a file; `output` must be a folder.")
-    if files.is_local(output):
-        for entry in inputs:
-            if (output + os.sep).startswith(entry.location.rstrip(os.sep) + os.sep):
-                raise OutputError(
-                    f"`output` {output} is inside `input` {entry.location}. Give an "
-                    "`output` outside the `input`."
-                )
+    stamp = job_stamp(output, work, recipe, inputs)
+    check_output(output, inputs)
     job_file = files.join(work, JOB_FILE)
     held = list(islice(_held_files(output, work), 100_000))
     claimed = is_claimed(work)
     if claimed and METADATA not in held:
-        found = _read_stamp(job_file)
+        found = read_stamp(job_file)
         if found == json.loads(json.dumps(stamp)):
             # This run makes its own plan, and its own verdict.
             files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
@@ -148,6 +130,36 @@ def claim_output(
     _replace(output, work, held, stamp)
 
 
+def job_stamp(
+    output: str, work: str, recipe: Recipe, inputs: Sequence[Input]
+) -> dict[str, Any]:
+    """Returns what must be equal for a run to continue another one."""
+    stamp: dict[str, Any] = {
+        "recipe": recipe.to_json(),
+        "inputs": [asdict(entry) for entry in inputs],
+        "writer": writer_versions(recipe.features.encodings.values()),
+        "code": code_of(recipe),
+    }
+    if work != files.join(output, WORK_FOLDER):
+        # Two outputs may be given the same work folder.
+        stamp["output"] = output
+    return stamp
+
+
+def check_output(output: str, inputs: Sequence[Input]) -> None:
+    """Raises OutputError if the output is a file, or inside an input."""
+    if not files.is_local(output):
+        return
+    if os.path.isfile(output):
+        raise OutputError(f"{output} is a file; `output` must be a folder.")
+    for entry in inputs:
+        if (output + os.sep).startswith(entry.location.rstrip(os.sep) + os.sep):
+            raise OutputError(
+                f"`output` {output} is inside `input` {entry.location}. Give an "
+                "`output` outside the `input`."
+            )
+
+
 def claim_for_elements(
     output: str, work: str, recorded_by: str, overwrite: bool
 ) -> None:
@@ -166,7 +178,7 @@ def claim_for_elements(
         raise OutputError(f"{output} is a file; the output must be a folder.")
     held = list(islice(_held_files(output, work), 100_000))
     if is_claimed(work) and METADATA not in held:
-        found = _read_stamp(files.join(work, JOB_FILE))
+        found = read_stamp(files.join(work, JOB_FILE))
         if not isinstance(found, dict) or "recipe" not in found:
             overwrite = True
         elif not overwrite:
@@ -222,7 +234,7 @@ def _replace(
     files.write_bytes(files.join(work, JOB_FILE), to_text(stamp))
 
 
-def _read_stamp(job_file: str) -> Any:
+def read_stamp(job_file: str) -> Any:
     try:
         return parse_json(files.read_bytes(job_file))
     except ValueError:  # the machine went down while the file was written
@@ -320,29 +332,3 @@ def _is_unused(work: str) -> bool:
         return False
     names = {name.partition("/")[0] for name in files.list_files(work)}
     return names <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS, SUSPECTS}
-
-
-def code_of(recipe: Recipe) -> dict[str, str]:
-    """Returns the SHA-256 of each module that user-defined transforms come from.
-
-    A run continues only if they are equal: a data set must not mix two versions.
-    """
-    code = {}
-    for name, source in sources_of_code(recipe).items():
-        with open(source, "rb") as file:
-            code[name] = hashlib.sha256(file.read()).hexdigest()
-    return code
-
-
-def sources_of_code(recipe: Recipe) -> dict[str, str]:
-    """Returns the file of each module that user-defined transforms come from."""
-    sources, values = {}, recipe.to_json()
-    expressions = [(text, TRANSFORM) for text in values["features"].values()]
-    expressions += [(values[name], k) for name, k in STEP_FIELDS.items()]
-    for expression, kind in expressions:
-        for step in parse_steps(expression, kind) if expression else ():
-            name = getattr(step, "__module__", None) or type(step).__module__
-            source = getattr(sys.modules.get(name), "__file__", None)
-            if source is not None and name.partition(".")[0] != "beam_pipeline":
-                sources[name] = source
-    return sources

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -21,6 +22,7 @@ from beam_pipeline.dataset.output_folder import (
     METADATA,
     REJECTED,
     SCHEMA,
+    STATISTICS,
     WINDOWS,
     delete_stale_shards,
 )
@@ -43,6 +45,7 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.write.observations import Observations, Seen
+from beam_pipeline.write.statistics import DataStatistics
 
 
 def check_any_selected(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
@@ -185,6 +188,12 @@ def merge_observed(
     return merged
 
 
+def statistics_text(statistics: Mapping[str, DataStatistics]) -> bytes:
+    """Returns the exact statistics of each split, which later ones can be added to."""
+    states = {split: each.state() for split, each in sorted(statistics.items())}
+    return (json.dumps({"splits": states}) + "\n").encode()
+
+
 def _tally_key(reject: Reject) -> TallyKey:
     return reject.split or "", reject.label or "", reject.sample_rate_hz
 
@@ -241,6 +250,8 @@ def finish_data_set(
     described = assemble_metadata(summary, shards, rejects, seen, recipe)
     schema = schema_text(described.features, described.classes)
     files.write_bytes(files.join(output, SCHEMA), schema)
+    exact = {split: each.statistics for split, each in seen.items()}
+    files.write_bytes(files.join(output, STATISTICS), statistics_text(exact))
     write_index(output, map(ShardMembers.of, written))
     write_windows(files.join(output, WINDOWS), written)
     fields = manifest_fields(recipe.audio.fingerprint, columns)

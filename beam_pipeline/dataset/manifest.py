@@ -12,13 +12,12 @@ from typing import Any
 from isal import isal_zlib
 
 from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
-from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import as_texts, open_parquet, read_parquet
+from beam_pipeline.storage.parquet import as_texts, open_parquet
 from beam_pipeline.storage.spilled import SortedValues
 
 _MANIFEST_FIELDS = {
@@ -69,7 +68,11 @@ def manifest_fields(
 
 
 def manifest_part(
-    placed: PlacedClips, layout: ShardLayout, audio: Audio, has_groups: bool
+    placed: PlacedClips,
+    layout: ShardLayout,
+    audio: Audio,
+    has_groups: bool,
+    first_index: int = 0,
 ) -> bytes:
     """Returns the rows of one bucket, packed to some 30 bytes for each clip.
 
@@ -77,7 +80,8 @@ def manifest_part(
     start, frames : the part of the file that the clip is, at the output rate
     channel : the channel that is taken; null if all are
     group : the values of the ``group_by`` columns, separated by U+001F
-    first_index : the index of the clip's first example in its split
+    first_index : the index of the clip's first example in its split, whose clips of
+        this run begin at the parameter of this name
     windows : its number of examples in the data set, copies included; less than the
         clip has if ``num_elems`` cuts them off
     """
@@ -103,7 +107,7 @@ def manifest_part(
                 clip.native_rate_hz,
                 clip.format,
                 clip.subtype,
-                index,
+                first_index + index,
                 max(0, min(clip.examples, layout.total - index)),
                 *prints,
                 *clip.columns,
@@ -114,14 +118,21 @@ def manifest_part(
 
 
 def make_manifest_part(
-    placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
+    placed: PlacedClips,
+    layouts: Mapping[str, ShardLayout],
+    recipe: Recipe,
+    first_index: Mapping[str, int] | None = None,
 ) -> tuple[str, int, bytes]:
-    """Calls :func:`manifest_part`; adds the keys that order the parts."""
+    """Calls :func:`manifest_part`; adds the keys that order the parts.
+
+    ``first_index`` is that of each split that has examples already.
+    """
     part = manifest_part(
         placed,
         layouts[placed.split],
         recipe.audio,
         has_groups=bool(recipe.splits.group_by),
+        first_index=(first_index or {}).get(placed.split, 0),
     )
     return placed.split, placed.bucket, part
 
@@ -173,12 +184,6 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
             values = [bytes.fromhex(value) or None for value in values]
         columns.append(pa.array(values, kind))
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def recorded_rates(folder: str) -> set[int]:
-    """Returns the sample rates of a data set's clips, in Hz, after resampling."""
-    table = read_parquet(files.join(folder, MANIFEST), ["sample_rate_hz"])
-    return set(table.column(0).unique().to_pylist())
 
 
 def manifest_difference(recorded: str, made: str) -> str | None:

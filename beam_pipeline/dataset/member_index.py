@@ -183,8 +183,8 @@ class MemberIndex:
     shards: dict[str, ShardIndex]
 
     @classmethod
-    def load(cls, folder: str) -> MemberIndex:
-        """Reads the index of a data set.
+    def load(cls, folder: str, name: str = INDEX) -> MemberIndex:
+        """Reads the index of a data set, or of one of its generations.
 
         Raises
         ------
@@ -193,7 +193,7 @@ class MemberIndex:
         InputError
             If the file is damaged.
         """
-        path = files.join(folder, INDEX)
+        path = files.join(folder, name)
         content: Any
         if files.is_local(path):
             # An empty file cannot be mapped.
@@ -203,13 +203,13 @@ class MemberIndex:
         try:
             return cls({shard.file: shard for shard in _parse(content)})
         except ValueError as error:
-            raise damaged(folder, error) from error
+            raise damaged(folder, error, name) from error
 
 
-def damaged(folder: str, problem: ValueError) -> InputError:
+def damaged(folder: str, problem: ValueError, name: str = INDEX) -> InputError:
     """Returns the error for an index that is damaged, or of other shards."""
     return InputError(
-        f"{files.join(folder, INDEX)} is not an index of members: {problem}. Delete "
+        f"{files.join(folder, name)} is not an index of members: {problem}. Delete "
         f"it, and make it again with `audio-tfrecords index {folder}`."
     )
 
@@ -298,8 +298,8 @@ def _slice(entries: Integers, start: int, count: int) -> Integers:
     return found
 
 
-def write_index(folder: str, shards: Iterable[ShardMembers]) -> None:
-    """Writes the index of a data set; the same shards give the same bytes."""
+def write_index(folder: str, shards: Iterable[ShardMembers], name: str = INDEX) -> None:
+    """Writes an index of some shards; the same shards give the same bytes."""
     listed, arrays, entries = [], [], 0
     for shard in shards:
         per_member = _common_count(shard.counts)
@@ -332,8 +332,8 @@ def write_index(folder: str, shards: Iterable[ShardMembers]) -> None:
     ).encode()
     header += b" " * (-len(header) % _ALIGNMENT)
     dtype = f"<u{entry_bytes}"
-    draft = files.draft_path(folder, f"{INDEX}.tmp-{uuid.uuid4().hex}")
-    path, checksum = files.join(folder, INDEX), 0
+    draft = files.draft_path(folder, f"{name}.tmp-{uuid.uuid4().hex}")
+    path, checksum = files.join(folder, name), 0
     with files.writing(path), open(draft, "wb") as file:
         for piece in chain(
             [_MAGIC, struct.pack("<Q", len(header)), header],

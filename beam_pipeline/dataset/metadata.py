@@ -2,6 +2,7 @@
 
 Format version 1 describes data sets of audio files, which have a recipe. Version 2
 describes data sets of elements of any structure, which have a structure instead.
+Version 3 is version 1 with generations: files were added to the data set.
 
 The metadata hold no time, host or absolute path: equal data sets have equal metadata.
 """
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from beam_pipeline.dataset.generation import Generation
 from beam_pipeline.dataset.metadata_checks import check_metadata, short
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 ELEMENTS_VERSION = 2
+GENERATIONS_VERSION = 3
 
 DISTRIBUTION = "audio-tfrecords"
 
@@ -111,6 +114,8 @@ class Metadata:
         Versions of this package and of the libraries that decide bytes.
     elements : Elements or None
         None if the data set was recorded from audio files.
+    generations : tuple of Generation
+        What was recorded first, and each addition; empty if nothing was added.
     """
 
     recipe: Recipe | None
@@ -122,6 +127,7 @@ class Metadata:
     ignored: int = 0
     writer: Mapping[str, str] = field(default_factory=dict)
     elements: Elements | None = None
+    generations: tuple[Generation, ...] = ()
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{n} {s.examples:,}" for n, s in self.splits.items())
@@ -166,8 +172,12 @@ class Metadata:
         if self.elements is not None:
             return self._elements_to_json(self.elements)
         assert self.recipe is not None
+        version, added = FORMAT_VERSION, {}
+        if self.generations:
+            version = GENERATIONS_VERSION
+            added = {"generations": [asdict(each) for each in self.generations]}
         return {
-            "format_version": FORMAT_VERSION,
+            "format_version": version,
             "writer": dict(self.writer),
             "recipe": self.recipe.to_json(),
             "recipe_sha256": self.recipe.sha256(),
@@ -179,6 +189,7 @@ class Metadata:
                 "rejected": self.rejected,
                 "ignored_files": self.ignored,
             },
+            **added,
             "splits": {
                 name: {
                     "examples": split.examples,
@@ -188,15 +199,7 @@ class Metadata:
                     "examples_per_class": dict(split.examples_per_class),
                     "seconds_per_class": dict(split.seconds_per_class),
                     "statistics": dict(split.statistics),
-                    "shards": [
-                        {
-                            "file": shard.file,
-                            "examples": shard.examples,
-                            "bytes": shard.bytes,
-                            "sha256": shard.sha256,
-                        }
-                        for shard in split.shards
-                    ],
+                    "shards": [asdict(shard) for shard in split.shards],
                 }
                 for name, split in self.splits.items()
             },
@@ -269,18 +272,18 @@ class Metadata:
             If the content is not that of metadata.
         """
         version = values.get("format_version")
-        if version in (FORMAT_VERSION, ELEMENTS_VERSION):
+        if version in (FORMAT_VERSION, ELEMENTS_VERSION, GENERATIONS_VERSION):
             check_metadata(values)
         if version == ELEMENTS_VERSION:
             return cls._elements_from_json(values)
-        if version != FORMAT_VERSION:
-            shown = short(repr(version))
+        if version not in (FORMAT_VERSION, GENERATIONS_VERSION):
             raise InputError(
-                f"it has format version {shown}, but "
-                f"the installed {DISTRIBUTION} reads only format versions "
-                f"{FORMAT_VERSION} and {ELEMENTS_VERSION}. Install a version of "
-                f"{DISTRIBUTION} that reads it."
+                f"it has format version {short(repr(version))}, but the installed "
+                f"{DISTRIBUTION} reads only format versions {FORMAT_VERSION} to "
+                f"{GENERATIONS_VERSION}. Install a version of {DISTRIBUTION} that "
+                "reads it."
             )
+        added = values["generations"] if version == GENERATIONS_VERSION else ()
         # The hash is of the JSON in the file: later versions may add recipe fields.
         if json_sha256(values["recipe"]) != values["recipe_sha256"]:
             raise ValueError("recipe_sha256 is not the SHA-256 of the recipe")
@@ -305,6 +308,7 @@ class Metadata:
             values["inputs"]["rejected"],
             values["inputs"]["ignored_files"],
             values["writer"],
+            generations=tuple(Generation(**each) for each in added),
         )
 
     @classmethod

@@ -39,6 +39,8 @@ def check_metadata(values: Any) -> None:
         _check(f"writer: {short(name)}", version, str)
     for name, split in _mapping(values, "splits").items():
         _check_split(f"split {short(name)}", split)
+    for number, generation in enumerate(values.get("generations", ())):
+        _check_generation(f"generation {number}", generation)
     if "inputs" in values:
         for name in ("clips", "rejected", "ignored_files"):
             _get(name, values["inputs"], int, "inputs: ")
@@ -107,6 +109,17 @@ def _is_dtype(name: str) -> bool:
     except (TypeError, ValueError, AttributeError):
         return False
     return dtype.kind in "biufc" or (dtype.kind == "V" and dtype.name == name)
+
+
+def _check_generation(where: str, generation: Any) -> None:
+    kinds = (
+        ("added_by", str), ("clips", int), ("known", int), ("writer", dict),
+        ("options", dict), ("replaced", list),
+    )  # fmt: skip
+    for name, kind in kinds:
+        _get(name, generation, kind, f"{where}: ")
+    for row in generation["replaced"]:
+        _check(f"{where}: a replaced row", row, int)
 
 
 def _check_split(where: str, split: Any) -> None:

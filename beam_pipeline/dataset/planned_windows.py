@@ -166,15 +166,17 @@ def plan_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str]:
     recipe = metadata.recipe
     assert recipe is not None
     clips = [planned.clip_at(row) for row in range(len(planned.manifest["path"]))]
-    yield from _clip_problems(clips, planned, recipe)
+    yield from _clip_problems(clips, planned, metadata)
     yield from _window_problems(clips, planned, recipe)
     yield from _count_problems(planned, metadata)
 
 
 def _clip_problems(
-    clips: list[Clip], planned: PlannedWindows, recipe: Recipe
+    clips: list[Clip], planned: PlannedWindows, metadata: Metadata
 ) -> Iterator[str]:
     """Compares the counts, the positions and the order of the clips."""
+    recipe = metadata.recipe
+    assert recipe is not None
 
     def line(row: int, problem: str) -> str:
         return f"{MANIFEST}: row {row}, {clips[row].filepath!r}: {problem}"
@@ -203,7 +205,13 @@ def _clip_problems(
         ),
         f"{MANIFEST}: rows",
     )
-    keys = [(clip.split, order_key(clip, recipe.shards), clip.row) for clip in clips]
+    # Each generation has its own order, and the next numbers of clips.
+    ends = np.cumsum([generation.clips for generation in metadata.generations[:-1]])
+    numbers = np.searchsorted(ends, [clip.row for clip in clips], "right").tolist()
+    keys = [
+        (generation, clip.split, order_key(clip, recipe.shards), clip.row)
+        for generation, clip in zip(numbers, clips, strict=True)
+    ]
     misplaced = np.array([a >= b for a, b in pairwise(keys)], np.bool_)
     yield from name_some(
         misplaced,

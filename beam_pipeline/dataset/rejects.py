@@ -83,10 +83,16 @@ def reject_line(reject: Reject) -> bytes:
     return (json.dumps(values, ensure_ascii=False) + "\n").encode()
 
 
-def write_rejects(path: str, rejects: Iterable[Reject]) -> None:
-    """Writes ``rejected.jsonl``: one line for each reject, in the given order."""
+def write_rejects(
+    path: str, rejects: Iterable[Reject], before: Iterable[bytes] = ()
+) -> None:
+    """Writes ``rejected.jsonl``: one line for each reject, in the given order.
+
+    ``before`` are the lines of the rejects of earlier runs.
+    """
     folder, _, name = path.rpartition("/")
     draft = files.draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
     with files.writing(path), open(draft, "wb") as file:
+        file.writelines(before)
         file.writelines(map(reject_line, rejects))
     files.move(draft, path)

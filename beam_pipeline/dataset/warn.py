@@ -6,8 +6,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
-from beam_pipeline.dataset.manifest import recorded_rates
+from beam_pipeline.dataset.generations import read_columns
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.errors import DataSetWarning
 from beam_pipeline.plan.summary import PlanSummary, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
@@ -50,7 +51,10 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
     assert recipe is not None
     shares = recipe.splits.hashed_shares() or ()
     filled = {name: split for name, split in splits.items() if split.examples}
-    rates = set() if recipe.audio.sample_rate else recorded_rates(folder)
+    rates: set[int] = set()
+    if not recipe.audio.sample_rate:
+        clips = read_columns(folder, metadata, MANIFEST, ["sample_rate_hz"])
+        rates.update(clips["sample_rate_hz"].unique().to_pylist())
     _warn(
         chain(
             _empty(name for name in shares if name not in splits),

@@ -10,6 +10,9 @@
     phases/          elements that one phase on this machine stores for the next one
     suspects/        one file for each clip that ended or stalled its process
     verdict.json     the error that ended the job
+    added/           finished shards that are to be added to a data set
+    rejected.jsonl   the rejects of an addition that failed
+    switch.json      the SHA-256 of the metadata that end an addition
     repair/          what a repair of the data set makes again
 
 A run deletes these files when the data set is complete, and no others.
@@ -28,7 +31,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from beam_pipeline import errors
-from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.output_folder import METADATA, REJECTED
 from beam_pipeline.dataset.output_folder import WORK_FOLDER as WORK_FOLDER
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.sources import Input
@@ -47,8 +50,11 @@ PHASES = "phases"
 ROWS = "rows"
 SUSPECTS = "suspects"
 REPAIR = "repair"
+ADDED = "added"
+SWITCH = "switch.json"
 OURS = (
     JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS, SUSPECTS, REPAIR,
+    ADDED, REJECTED, SWITCH,
 )  # fmt: skip
 
 # A plan with more is none.

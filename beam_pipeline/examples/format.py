@@ -140,7 +140,7 @@ def _only_key(counts: Mapping[int, int]) -> int | None:
 
 
 def _listed(
-    counts: Mapping[int, int], unit: str, named: Mapping[tuple[str, int], str]
+    counts: Mapping[int, int], unit: str, named: Mapping[tuple[str, int | str], str]
 ) -> str:
     return ", ".join(
         f"{n} of {value} {unit} (for example {named.get((unit, value), '?')})"
@@ -158,10 +158,11 @@ class Corpus:
     rates_hz, channels : mapping
         The number of clips at each sample rate, and with each number of channels.
     named : mapping
-        For each ``("Hz", rate)`` and ``("channels", n)``, the first clip by name.
+        For each ``("Hz", rate)``, ``("channels", n)`` and ``("class", label)``, the
+        first clip by name.
     """
 
     labels: tuple[str, ...] = ()
     rates_hz: Mapping[int, int] = field(default_factory=dict)
     channels: Mapping[int, int] = field(default_factory=dict)
-    named: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    named: Mapping[tuple[str, int | str], str] = field(default_factory=dict)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
-from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.dataset.manifest import make_manifest_part
 from beam_pipeline.dataset.work_folder import announce_plan
+from beam_pipeline.pipeline.finishing import finish_job
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.outputs import Found, Placed, Planned, Written
 from beam_pipeline.pipeline.placing import AssignSplits, IndexClips
@@ -33,7 +33,7 @@ from beam_pipeline.pipeline.stages import (
     ProbeAudio,
     SelectAndAugment,
     SkipFinished,
-    resolve_format,
+    resolve_job_format,
     split_info,
 )
 from beam_pipeline.plan.corpus import describe_clips, merge_corpora
@@ -57,15 +57,14 @@ def build_pipeline(pipeline: beam.Pipeline, job: Job) -> beam.PCollection:
 
 def find_clips(pipeline: beam.Pipeline, job: Job) -> Found:
     """Lists the inputs, reads the headers, and decides the split of each clip."""
-    list_sources = beam.ParDo(ListSources(job.recipe))
+    list_sources = beam.ParDo(ListSources(job))
     once = pipeline | "Once" >> beam.Create([job.inputs], reshuffle=False)  # [Input]
     listed = (
         once
         | "ListSources" >> list_sources.with_outputs(LISTING, main="rows")
     )                                               # key, [SourceRow]; ListingSummary
     listing = listed[LISTING]
-    probe = ProbeAudio(job.inputs, job.recipe, job.work_folder)
-    probe_audio = beam.ParDo(probe, AsSingleton(listing))
+    probe_audio = beam.ParDo(ProbeAudio(job), AsSingleton(listing))
     probed = (
         listed.rows
         | "SpreadRows" >> beam.GroupByKey()         # key, [[SourceRow]]
@@ -80,7 +79,7 @@ def find_clips(pipeline: beam.Pipeline, job: Job) -> Found:
 
 def place_clips(found: Found, job: Job) -> Placed:
     """Gives every example its number in its split, and every split its shards."""
-    recipe, columns = job.recipe, job.inputs[0].columns
+    recipe = job.recipe
     describe = beam.Map(describe_clips, recipe.labels, recipe.events)
     placed, counts = (
         found.clips
@@ -92,12 +91,11 @@ def place_clips(found: Found, job: Job) -> Placed:
         | "MergeCorpora" >> beam.CombineGlobally(merge_corpora)  # one Corpus
     )
     example_format = found.once | "ResolveFormat" >> beam.Map(
-        resolve_format, AsIter(corpora), recipe, job.work_folder,
-        AsSingleton(found.listing), columns,
+        resolve_job_format, AsIter(corpora), job, AsSingleton(found.listing),
     )                                               # ExampleFormat
     layouts = found.once | "LayOutShards" >> beam.Map(
         lay_out, AsDict(counts), AsSingleton(example_format), recipe.shards,
-        recipe.augmentation.copies,
+        recipe.augmentation.copies, job.generation(),
     )                                               # {split: ShardLayout}
     return Placed(placed, layouts, example_format)
 
@@ -115,7 +113,9 @@ def plan_shards(found: Found, placed: Placed, job: Job) -> Planned:
     )
     manifest = (
         placed.clips
-        | "MakeManifest" >> beam.Map(make_manifest_part, layouts, recipe)
+        | "MakeManifest" >> beam.Map(
+            make_manifest_part, layouts, recipe, job.first_index()
+        )
     )                                               # (split, bucket, bytes)
     return Planned(work, found.rejects, manifest, sum_up(found, placed, job))
 
@@ -141,7 +141,8 @@ def sum_up(found: Found, placed: Placed, job: Job) -> beam.PCollection:
 
 def write_shards(work: beam.PCollection, job: Job) -> Written:
     """Decodes, cuts, transforms, encodes and writes: one worker writes one shard."""
-    skip = beam.ParDo(SkipFinished(job.output, job.work_folder))
+    places = tuple(dict.fromkeys([job.shards_folder(), job.output]))
+    skip = beam.ParDo(SkipFinished(places, job.work_folder))
     decode = DecodeAudio(job.inputs, job.recipe, job.work_folder)
     encode = beam.ParDo(EncodeExamples())
     checked = (
@@ -157,7 +158,7 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
         | "EncodeExamples" >> encode.with_outputs(REJECTS, main="records")
     )                                               # PlacedRecords; Reject
     written = encoded.records | "WriteToTFRecord" >> WriteToTFRecord(
-        job.output, file_name_suffix=suffix_for(job.recipe.shards.compression),
+        job.shards_folder(), file_name_suffix=suffix_for(job.recipe.shards.compression),
         work_folder=job.work_folder,
     )                                               # ShardInfo
     return gather(checked[FINISHED], written, encoded[REJECTS])
@@ -188,9 +189,7 @@ def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
     return (
         planned.summary
         | "FinishDataSet" >> beam.Map(
-            finish_data_set, AsIter(written.infos), AsIter(rejects),
-            AsIter(planned.manifest), AsIter(written.observed), output=job.output,
-            work_folder=job.work_folder, recipe=job.recipe,
-            max_rejected=job.max_rejected, columns=job.inputs[0].columns,
+            finish_job, AsIter(written.infos), AsIter(rejects),
+            AsIter(planned.manifest), AsIter(written.observed), job,
         )                                           # path of metadata.json
     )

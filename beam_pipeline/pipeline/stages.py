@@ -13,15 +13,17 @@ import numpy as np
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 
+from beam_pipeline.dataset.addition import resolve_format
 from beam_pipeline.dataset.suspect_files import read_suspects
 from beam_pipeline.dataset.work_folder import keeping_verdict, receipt_path
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.freed_memory import keep_freed_memory
-from beam_pipeline.inputs.listing import Listing, ListingSummary
+from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.marks import Marks
+from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.sink import (
     COUNTERS,
     at_the_end,
@@ -29,7 +31,7 @@ from beam_pipeline.pipeline.sink import (
 )
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.corpus import format_of, merge_corpora
+from beam_pipeline.plan.corpus import merge_corpora
 from beam_pipeline.plan.prober import BlockProber
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import Shard, ShardInfo
@@ -65,15 +67,16 @@ def _counter(name: str) -> Any:
 class ListSources(beam.DoFn):  # type: ignore[misc]
     """Calls :meth:`Listing.blocks`: [Input] -> (key, [SourceRow]).
 
-    The key, a row number, spreads the blocks over workers. Side output: ListingSummary.
+    The key spreads the blocks over workers. Side output: ListingSummary.
     """
 
-    recipe: Recipe
+    job: Job
 
-    def process(self, inputs: Sequence[Input]) -> Iterator[Any]:
-        listing = Listing(inputs, self.recipe)
-        for block in listing.blocks():
-            yield block[0].row, Batch(block)
+    def process(self, _: Any) -> Iterator[Any]:
+        listing = self.job.listing()
+        with keeping_verdict(self.job.work_folder):
+            for number, block in enumerate(listing.blocks()):
+                yield number, Batch(block)
         summary = listing.summary()
         _counter("clips_listed").inc(summary.clips)
         _counter("files_ignored").inc(summary.ignored)
@@ -87,13 +90,11 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
     The listing holds the names that several files share, which no row shows by itself.
     """
 
-    inputs: tuple[Input, ...]
-    recipe: Recipe
-    work_folder: str
+    job: Job
 
     def setup(self) -> None:
-        suspects = read_suspects(self.work_folder)
-        self._prober = BlockProber(self.inputs, self.recipe, suspects)
+        suspects = read_suspects(self.job.work_folder)
+        self._prober = BlockProber(self.job.inputs, self.job.recipe, suspects)
 
     def teardown(self) -> None:
         self._prober.close()
@@ -102,7 +103,8 @@ class ProbeAudio(beam.DoFn):  # type: ignore[misc]
         self, keyed: tuple[int, Iterable[Sequence[SourceRow]]], listing: ListingSummary
     ) -> Iterator[Any]:
         rows = chain.from_iterable(keyed[1])
-        clips, rejects = self._prober.probe(rows, listing.alike)
+        with keeping_verdict(self.job.work_folder):
+            clips, rejects = self._prober.probe(rows, listing.alike)
         yield from map(_rejected, rejects)
         _counter("clips").inc(len(clips))
         yield Batch(clips)
@@ -113,17 +115,13 @@ def _rejected(reject: Reject) -> TaggedOutput:
     return TaggedOutput(REJECTS, reject)
 
 
-def resolve_format(
-    _: Any,
-    corpora: Iterable[Corpus],
-    recipe: Recipe,
-    work_folder: str,
-    listing: ListingSummary,
-    columns: Sequence[tuple[str, str]] = (),
+def resolve_job_format(
+    _: Any, corpora: Iterable[Corpus], job: Job, listing: ListingSummary
 ) -> ExampleFormat | None:
-    """Calls :func:`format_of` for all clips together."""
-    with keeping_verdict(work_folder):
-        return format_of(merge_corpora(corpora), recipe, listing, columns)
+    """Calls :func:`resolve_format` for all clips together."""
+    corpus, columns = merge_corpora(corpora), job.inputs[0].columns
+    with keeping_verdict(job.work_folder):
+        return resolve_format(corpus, job.recipe, listing, columns, job.addition)
 
 
 @dataclass(eq=False)
@@ -134,7 +132,7 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
     is a suspect since then.
     """
 
-    prefix: str
+    prefixes: Sequence[str]
     work_folder: str
 
     def setup(self) -> None:
@@ -142,7 +140,10 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
 
     def process(self, work: ShardWork) -> Iterator[Any]:
         shard = work.task.shard
-        info = find_finished(shard, self.prefix, self.work_folder)
+        found = (
+            find_finished(shard, prefix, self.work_folder) for prefix in self.prefixes
+        )
+        info = next((info for info in found if info is not None), None)
         if info is not None and self._suspects.among(work):
             files.delete([receipt_path(shard.name, self.work_folder)])
             info = None

@@ -15,22 +15,29 @@ from beam_pipeline.recipe.recipe import Recipe
 
 def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Corpus:
     """Returns the labels, sample rates and numbers of channels of some clips."""
-    labels = {clip.label for clip in clips if clip.label is not None}
-    separator = naming.separator
-    if separator is not None:
-        labels = {part for label in labels for part in label.split(separator)}
-    if events.source is not None:
-        labels = {event.label for clip in clips for event in clip.events}
-        labels.update(named_no_event(events))
+    labels: dict[str, str] = {}
+    for clip in clips:
+        for label in _labels_of(clip, naming, events):
+            labels[label] = min(labels.get(label, clip.filepath), clip.filepath)
     rates = Counter(clip.sample_rate_hz for clip in clips)
     channels = Counter(clip.channels for clip in clips)
-    named = {
+    named: dict[tuple[str, int | str], str] = {
         ("Hz", n): min(c.filepath for c in clips if c.sample_rate_hz == n)
         for n in rates
     }
+    named.update({("class", label): first for label, first in labels.items()})
     for n in channels:
         named["channels", n] = min(c.filepath for c in clips if c.channels == n)
     return Corpus(tuple(sorted(labels)), rates, channels, named)
+
+
+def _labels_of(clip: Clip, naming: Labels, events: Events) -> Iterable[str]:
+    if events.source is not None:
+        return (*(event.label for event in clip.events), *named_no_event(events))
+    if clip.label is None:
+        return ()
+    several = naming.separator is not None
+    return clip.label.split(naming.separator) if several else (clip.label,)
 
 
 def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
@@ -38,7 +45,7 @@ def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
     labels: set[str] = set()
     rates: Counter[int] = Counter()
     channels: Counter[int] = Counter()
-    named: dict[tuple[str, int], str] = {}
+    named: dict[tuple[str, int | str], str] = {}
     for corpus in corpora:
         labels.update(corpus.labels)
         rates.update(corpus.rates_hz)

@@ -68,7 +68,7 @@ class ShardLayout:
     """How ``total`` examples of a split are cut into ``shards`` files.
 
     Shard ``k`` holds the examples ``bound(k) .. bound(k + 1) - 1``. A member of a shard
-    holds ``per_member`` positions.
+    holds ``per_member`` positions. ``generation`` is that of the data set.
     """
 
     split: str
@@ -76,10 +76,16 @@ class ShardLayout:
     shards: int
     per_shard: int | None  # None: as even as possible
     per_member: int = 1
+    generation: int = 0
 
     @classmethod
     def of(
-        cls, split: str, examples: int, example_bytes: int, asked: Shards
+        cls,
+        split: str,
+        examples: int,
+        example_bytes: int,
+        asked: Shards,
+        generation: int = 0,
     ) -> ShardLayout:
         """Returns the layout of a split under a recipe.
 
@@ -96,11 +102,13 @@ class ShardLayout:
         if asked.compression == GZIP:
             per_member = max(1, (asked.member_bytes or MEMBER_BYTES) // example_bytes)
         if asked.num_shards is not None:
-            return cls(split, total, min(asked.num_shards, total), None, per_member)
+            shards = min(asked.num_shards, total)
+            return cls(split, total, shards, None, per_member, generation)
         per_shard = asked.elements_per_file or max(
             1, (asked.shard_bytes or DEFAULT_SHARD_BYTES) // example_bytes
         )
-        return cls(split, total, -(-total // per_shard), per_shard, per_member)
+        shards = -(-total // per_shard)
+        return cls(split, total, shards, per_shard, per_member, generation)
 
     def bound(self, k: int) -> int:
         """Returns the index of shard k's first example."""
@@ -117,7 +125,7 @@ class ShardLayout:
 
     def shard(self, k: int) -> Shard:
         """Returns shard k, for example ``train/train-00000-of-00012``."""
-        name = shard_name(self.split, k, self.shards)
+        name = shard_name(self.split, k, self.shards, self.generation)
         examples = self.bound(k + 1) - self.bound(k)
         return Shard(name, self.split, k, examples, per_member=self.per_member)
 
@@ -128,16 +136,18 @@ def lay_out(
     example_format: ExampleFormat | None,
     asked: Shards,
     copies: int,
+    generation: int = 0,
 ) -> dict[str, ShardLayout]:
-    """Returns how each split is cut into shards."""
+    """Returns how each split of a generation is cut into shards."""
     if example_format is None:
         return {}
     totals: Counter[str] = Counter()
     for (split, _bucket), count in counts.items():
         totals[split] += count
-    check_copies(copies, totals)
+    if not generation:  # later ones may lack the split that has copies
+        check_copies(copies, totals)
     size = example_bytes(example_format.features)
     return {
-        split: ShardLayout.of(split, total, size, asked)
+        split: ShardLayout.of(split, total, size, asked, generation)
         for split, total in sorted(totals.items())
     }

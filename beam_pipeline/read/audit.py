@@ -12,12 +12,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BYTES
+from beam_pipeline.dataset.generations import (
+    current_rows,
+    read_columns,
+    read_generations,
+)
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
@@ -197,13 +203,13 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
         If ``group_by`` names a column that the manifest does not have.
     """
     folder = os.fspath(records)
-    if Metadata.load(folder).recipe is None:
+    metadata = Metadata.load(folder)
+    if metadata.recipe is None:
         raise InputError(
             f"{folder} was not recorded from audio files, so it has no clips to audit."
         )
-    path = files.join(files.absolute(folder), MANIFEST)
     by = None if group_by is None else comma_list(group_by)
-    table = read_clips(path, by)
+    table = read_clips(files.absolute(folder), metadata, by)
     columns = columns_of(table, has_groups=by is not None)
     similar, complete = similar_audio(columns)
     found = [
@@ -219,14 +225,12 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
 
 def find_overlaps(records: str | os.PathLike[str]) -> Findings:
     """Finds overlapping parts only; takes little time where no file has two clips."""
-    path = files.join(files.absolute(os.fspath(records)), MANIFEST)
-    try:
-        numbers = read_parquet(path, ["file"])["file"].to_numpy()
-    except (ValueError, KeyError) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {error}") from error
+    folder = files.absolute(os.fspath(records))
+    metadata = Metadata.load(folder)
+    numbers = read_columns(folder, metadata, MANIFEST, ["file"])["file"].to_numpy()
     if len(np.unique(numbers)) == len(numbers):
         return Findings(PARTS)
-    table = read_clips(path, None)
+    table = read_clips(folder, metadata, None)
     columns = columns_of(table)
     return _find(PARTS, overlapping_parts(columns), columns, table)
 
@@ -259,9 +263,23 @@ _NEEDED = (
 )  # fmt: skip
 
 
-def read_clips(path: str, by: Sequence[str] | None) -> Any:
+def read_clips(folder: str, metadata: Metadata, by: Sequence[str] | None) -> Any:
     """Reads the columns that an audit needs, for the clips that have examples."""
     import pyarrow.compute as pc
+
+    table = read_generations(folder, metadata, MANIFEST, partial(_read_clips, by))
+    current = current_rows(len(table), metadata)
+    if current is not None:
+        table = table.filter(current)
+    table = table.filter(pc.greater(table["windows"], 0))
+    if by is not None:
+        at = table.column_names.index("group")
+        table = table.set_column(at, "group", _joined_texts(table, by))
+    return table
+
+
+def _read_clips(by: Sequence[str] | None, path: str) -> Any:
+    """Reads the columns of one manifest."""
 
     if not files.exists(path):
         raise InputError(
@@ -287,16 +305,11 @@ def read_clips(path: str, by: Sequence[str] | None) -> Any:
                     )
             more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
         wanted = dict.fromkeys((*_NEEDED, "windows", *more))
-        table = read_parquet(path, list(wanted)).select(list(wanted))
+        return read_parquet(path, list(wanted)).select(list(wanted))
     except AudioTFRecordsError:
         raise
     except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {error}") from error
-    table = table.filter(pc.greater(table["windows"], 0))
-    if by is not None:
-        at = table.column_names.index("group")
-        table = table.set_column(at, "group", _joined_texts(table, by))
-    return table
 
 
 def _joined_texts(table: Any, names: Sequence[str]) -> Any:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex, Span, damaged
-from beam_pipeline.dataset.metadata import ShardEntry
+from beam_pipeline.dataset.generations import load_index
+from beam_pipeline.dataset.member_index import ShardIndex, Span, damaged
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import INDEX, METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
@@ -131,7 +132,9 @@ def _edges(array: Any, members: Integers, end: int) -> tuple[Integers, Integers]
     return starts, stops
 
 
-def load_places(folder: str, entries: Sequence[ShardEntry]) -> ExamplePlaces:
+def load_places(
+    folder: str, metadata: Metadata, entries: Sequence[ShardEntry]
+) -> ExamplePlaces:
     """Reads the index of a data set for the shards of a split.
 
     Raises
@@ -142,7 +145,7 @@ def load_places(folder: str, entries: Sequence[ShardEntry]) -> ExamplePlaces:
     """
     remedy = f"Run `audio-tfrecords index {folder}`."
     try:
-        index = MemberIndex.load(folder)
+        index = load_index(folder, metadata)
     except FileNotFoundError as error:
         raise InputError(
             f"{folder} has no {INDEX}, so its examples cannot be read at random. "

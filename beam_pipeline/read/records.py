@@ -375,7 +375,7 @@ def _reopened(
     numbers: range | Integers,
 ) -> Records:
     """Returns pickled Records; raises InputError if they are of another data set."""
-    source = SplitSource(folder, split, features)
+    source = SplitSource(folder, split, features, sha256)
     if source.sha256 != sha256:
         raise InputError(
             f"{folder} is not the data set that was opened: {METADATA} has changed. "

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.dataset.generations import current_rows, newest_file
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.metadata_checks import short
 from beam_pipeline.dataset.output_folder import (
@@ -49,10 +50,11 @@ def reject_problems(
     A clip that was rejected by its header is not in the manifest. One that failed later
     is there, with windows that are missing.
     """
+    name = newest_file(metadata, REJECTED)
     try:
-        text = files.read_bytes(files.join(root, REJECTED))
+        text = files.read_bytes(files.join(root, name))
     except FileNotFoundError:
-        yield f"{REJECTED}: is missing"
+        yield f"{name}: is missing"
         return
     by_header = late = 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -61,20 +63,24 @@ def reject_problems(
         except ValueError:
             values = None
         if not isinstance(values, dict) or {*values} != _KEYS:
-            yield f"{REJECTED}: line {number} is not a reject"
+            yield f"{name}: line {number} is not a reject"
             continue
         by_header += values["stage"] in HEADER_STAGES
         late += values["stage"] not in HEADER_STAGES
-    clips = len(planned.manifest["path"])
+    current = current_rows(len(planned.manifest["path"]), metadata)
+    if current is None:
+        current = np.ones(len(planned.manifest["path"]), bool)
+    clips = int(current.sum())
     if by_header != metadata.clips - clips:
         yield (
-            f"{REJECTED}: has {by_header} clips that were rejected by their headers; "
+            f"{name}: has {by_header} clips that were rejected by their headers; "
             f"{METADATA} has {metadata.clips} clips, and {MANIFEST} has {clips} of them"
         )
-    failed = len(np.unique(planned.clip[planned.left_out == LOST]))
+    lost = (planned.left_out == LOST) & current[planned.clip]
+    failed = len(np.unique(planned.clip[lost]))
     if (failed > 0) != (late > 0) or late < failed:
         yield (
-            f"{REJECTED}: has {late} failures of recording; {WINDOWS} has {failed} "
+            f"{name}: has {late} failures of recording; {WINDOWS} has {failed} "
             "clips with rejected windows"
         )
     if metadata.rejected != metadata.clips - clips + failed:

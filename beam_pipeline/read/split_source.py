@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.dataset.generations import metadata_text
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
@@ -24,10 +25,20 @@ from beam_pipeline.storage import files
 
 
 class SplitSource:
-    """An open split, which a sequence and its views share."""
+    """An open split, which a sequence and its views share.
 
-    def __init__(self, folder: str, split: str | None, features: Sequence[str] | None):
-        text = _metadata_text(folder)
+    With ``sha256``, it is of the data set whose metadata had this SHA-256, if files
+    were only added since.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        split: str | None,
+        features: Sequence[str] | None,
+        sha256: str | None = None,
+    ):
+        text = _metadata_text(folder, sha256)
         self.metadata = Metadata.parse(text, files.join(folder, METADATA))
         self.folder = folder
         self.sha256 = hashlib.sha256(text).hexdigest()
@@ -40,9 +51,9 @@ class SplitSource:
             raise InputError(f"{folder}: {error}") from error
         self.split = next(n for n, e in self.metadata.splits.items() if e is entry)
         self.chosen = None if features is None else tuple(names)
-        self.places = load_places(folder, entry.shards)
+        self.places = load_places(folder, self.metadata, entry.shards)
         most_bytes = most_record_bytes(self.metadata.features.values())
-        self.reader = MemberReader(folder, most_bytes)
+        self.reader = MemberReader(folder, most_bytes, self.metadata)
         elements = self.metadata.elements
         structure = None if elements is None else elements.structure
         specs = needed_features(names, self.metadata.features, structure)
@@ -120,10 +131,9 @@ class SplitSource:
         return hasher.hexdigest()[:32]
 
 
-def _metadata_text(folder: str) -> bytes:
-    path = files.join(folder, METADATA)
+def _metadata_text(folder: str, sha256: str | None) -> bytes:
     try:
-        return files.read_bytes(path)
+        return metadata_text(folder, sha256)
     except NotADirectoryError as error:
         raise InputError(
             f"{folder} is a file. Give the folder of a data set."

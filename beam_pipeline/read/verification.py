@@ -72,6 +72,11 @@ def verify(
             f"{name} was not recorded from audio files, so no input gives its examples "
             "again. Leave `input` out."
         )
+    if metadata.generations:
+        raise InputError(
+            f"Files were added to {name}, so its windows come from the inputs of "
+            "several runs, and cannot be decoded again. Leave `input` out."
+        )
     from beam_pipeline.inputs.in_memory import resolved
 
     with resolved(input, metadata.recipe) as inputs:

@@ -6,9 +6,15 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
+from beam_pipeline.dataset.generations import last_generation, load_index
+from beam_pipeline.dataset.member_index import ShardIndex
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.dataset.output_folder import INDEX, METADATA, WORK_FOLDER
+from beam_pipeline.dataset.output_folder import (
+    INDEX,
+    METADATA,
+    WORK_FOLDER,
+    generation_of_file,
+)
 from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (
@@ -70,9 +76,12 @@ def folder_problems(
             )
     for file in sorted({*(index or ())} - known):
         yield f"{INDEX}: has an entry for {file}, which is not in {METADATA}"
+    next_one = last_generation(metadata) + 1
     for file in files.list_files(root):
-        is_work = file.startswith(f"{WORK_FOLDER}/")
-        if file not in known and not is_work and _NUMBERED.search(file):
+        # Shards of an append that is not complete are not of the data set yet.
+        is_unfinished = (generation_of_file(file) or 0) >= next_one
+        is_unfinished |= file.startswith(f"{WORK_FOLDER}/")
+        if file not in known and not is_unfinished and _NUMBERED.search(file):
             yield f"{file}: a shard that is not in {METADATA}"
 
 
@@ -94,7 +103,7 @@ class ShardCheck:
         self.index: Mapping[str, ShardIndex] | None = None
         self.index_problems: list[str] = []
         try:
-            self.index = MemberIndex.load(root).shards
+            self.index = load_index(root, metadata).shards
         except FileNotFoundError:
             pass  # data sets of earlier versions have none
         except InputError as error:

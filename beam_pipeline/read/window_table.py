@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from beam_pipeline.dataset.generations import (
+    current_rows,
+    extends,
+    read_generations,
+)
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.errors import InputError
@@ -92,6 +98,9 @@ def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) 
             "again."
         )
     of_split = manifest["split"].to_numpy(zero_copy_only=False) == split
+    current = current_rows(len(manifest), metadata)
+    if current is not None:
+        of_split &= current
     rows = np.flatnonzero(np.repeat(of_split, planned))
     clip = pa.array(np.repeat(np.arange(len(manifest)), planned)[rows])
     windows = windows.take(pa.array(rows)).combine_chunks()
@@ -194,7 +203,7 @@ def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any]
     that were read between two looks at the same metadata belong to them.
     """
     path = files.join(folder, WINDOWS)
-    _check_metadata(folder, sha256)
+    _check_metadata(folder, metadata, sha256)
     try:
         if not files.exists(path):
             if metadata.recipe is not None:
@@ -204,18 +213,25 @@ def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any]
                     "have a table of its windows."
                 )
             return None
-        windows = _read(path, _OF_WINDOWS)
-        manifest = _read(files.join(folder, MANIFEST), _OF_MANIFEST)
+        windows, manifest = (
+            read_generations(folder, metadata, name, partial(_read, columns))
+            for name, columns in ((WINDOWS, _OF_WINDOWS), (MANIFEST, _OF_MANIFEST))
+        )
     finally:
-        _check_metadata(folder, sha256)
+        _check_metadata(folder, metadata, sha256)
     return windows, manifest
 
 
-def _check_metadata(folder: str, sha256: str) -> None:
-    """Raises InputError if the metadata are not those that were opened."""
+def _check_metadata(folder: str, metadata: Metadata, sha256: str) -> None:
+    """Raises InputError unless the metadata are those that were opened, or extend them.
+
+    The files of what was opened do not change when others are added.
+    """
     path = files.join(folder, METADATA)
     try:
-        if hashlib.sha256(files.read_bytes(path)).hexdigest() == sha256:
+        text = files.read_bytes(path)
+        same = hashlib.sha256(text).hexdigest() == sha256
+        if same or extends(Metadata.parse(text, path), metadata):
             return
         what = "has changed"
     except FileNotFoundError:
@@ -226,7 +242,7 @@ def _check_metadata(folder: str, sha256: str) -> None:
     )
 
 
-def _read(path: str, columns: Sequence[str]) -> Any:
+def _read(columns: Sequence[str], path: str) -> Any:
     """Returns the table in a file, which must have some columns."""
     remedy = "Restore the file, or record the data set again."
     try:

@@ -37,7 +37,11 @@ from itertools import islice
 import apache_beam as beam
 
 from beam_pipeline.dataset.metadata import Metadata, writer_versions
-from beam_pipeline.dataset.output_folder import MANIFEST, stale_shards
+from beam_pipeline.dataset.output_folder import (
+    MANIFEST,
+    generation_of_file,
+    stale_shards,
+)
 from beam_pipeline.errors import InputError
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
@@ -87,6 +91,8 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
     recipe = job.recipe
     if metadata.recipe is None:
         return "it was not recorded from audio files"
+    if metadata.generations:
+        return "files were added to it since it was recorded"
     if recipe.splits.salt is None and recipe.splits.hashed_shares() is not None:
         # The recorded salt may be a chosen one. The plan is compared with it later.
         recipe = recipe.replace(split_salt=metadata.recipe.splits.salt)
@@ -109,6 +115,8 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
             return DAMAGED_SHARD.format(entry.file)
     known = {entry.file for entry in metadata.shards()}
     for name in stale_shards(job.output, known):
+        if generation_of_file(name):
+            continue  # of an append that is not complete
         return f"{name} in its folder is not one of its shards"
     return None
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.dataset.work_folder import read_verdict
+from beam_pipeline.dataset.work_folder import is_claimed, read_verdict
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun
 from beam_pipeline.run.preflight import explain_start
 from beam_pipeline.storage import files
@@ -38,6 +38,9 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
         pipeline = pipeline_for(beam_args)
         build_pipeline(pipeline, job)
         result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
+        if job.addition is not None and is_claimed(job.work_folder):
+            # The metadata in the output may be those of before.
+            raise IncompleteRun(_ENDED.format("DONE, but nothing was added", _KEPT))
         return read_counters(result)
 
 

@@ -27,10 +27,10 @@ from itertools import chain
 
 import apache_beam as beam
 
-from beam_pipeline.dataset.finish import finish_data_set
 from beam_pipeline.dataset.suspect_files import drop_cleared
 from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.marks import Marks
+from beam_pipeline.pipeline.finishing import finish_job
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.summary import PlanSummary
@@ -81,7 +81,7 @@ def run_local(
         write_planned(job, folder, writers, processes, totals_of(summary), watch)
         processes.dismiss()
         results = [results_of(writer, folder) for writer in range(writers)]
-        finish_data_set(
+        finish_job(
             summary,
             chain.from_iterable(stored(each, "infos") for each in results),
             chain(
@@ -90,11 +90,7 @@ def run_local(
             ),
             stored(folder, "manifest"),
             chain.from_iterable(stored(each, "observed") for each in results),
-            output=job.output,
-            work_folder=job.work_folder,
-            recipe=job.recipe,
-            max_rejected=job.max_rejected,
-            columns=job.inputs[0].columns,
+            job,
         )
 
 

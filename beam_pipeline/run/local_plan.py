@@ -26,6 +26,7 @@ from operator import itemgetter
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from beam_pipeline.dataset.addition import resolve_format
 from beam_pipeline.dataset.manifest import make_manifest_part
 from beam_pipeline.dataset.rejects import sort_rejects
 from beam_pipeline.dataset.suspect_files import read_suspects
@@ -38,7 +39,7 @@ from beam_pipeline.inputs.splits import add_tallies
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.corpus import describe_clips, format_of, merge_corpora
+from beam_pipeline.plan.corpus import describe_clips, merge_corpora
 from beam_pipeline.plan.order import (
     BucketBatches,
     BucketKey,
@@ -144,7 +145,7 @@ def find_clips(job: Job, scratch: str, rejects: ElementFile) -> Found:
     It adds to the rejects, and keeps clips in files in the folder ``scratch``.
     """
     recipe = job.recipe
-    listing = Listing(job.inputs, recipe)
+    listing = job.listing()
     buckets = Buckets(job, os.path.join(scratch, "clips.db"))
     corpus, tally = Merged(merge_corpora), Merged[Any](add_tallies)
     suspects = read_suspects(job.work_folder)
@@ -166,9 +167,9 @@ def find_clips(job: Job, scratch: str, rejects: ElementFile) -> Found:
                 buckets.add(assign_splits(batch, salt, recipe))
         buckets.complete()
     with keeping_verdict(job.work_folder):
-        columns = job.inputs[0].columns
-        found = format_of(corpus.total(), recipe, listing.summary(), columns)
-    return Found(listing.summary(), buckets, found, salt)
+        summary, columns = listing.summary(), job.inputs[0].columns
+        found = resolve_format(corpus.total(), recipe, summary, columns, job.addition)
+    return Found(summary, buckets, found, salt)
 
 
 def list_rows(
@@ -195,6 +196,7 @@ def lay_out_shards(found: Found, job: Job) -> Mapping[str, ShardLayout]:
         found.example_format,
         recipe.shards,
         recipe.augmentation.copies,
+        job.generation(),
     )
 
 
@@ -248,7 +250,9 @@ def plan_phase(job: Job, folder: str) -> PlanSummary:
             for placed in found.buckets.placed():
                 tally = tally_bucket(placed, layouts, found.example_format, job.recipe)
                 tallies.add(tally)
-                manifest.extend([make_manifest_part(placed, layouts, job.recipe)])
+                first = job.first_index()
+                part = make_manifest_part(placed, layouts, job.recipe, first)
+                manifest.extend([part])
                 yield placed
 
         work = new_work(folder)

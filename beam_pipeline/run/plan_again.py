@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from beam_pipeline.dataset.claim import sources_of_code
+from beam_pipeline.dataset.code_stamp import sources_of_code
 from beam_pipeline.dataset.manifest import (
     manifest_difference,
     manifest_fields,

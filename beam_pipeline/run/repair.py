@@ -129,6 +129,12 @@ def _load(root: str) -> Metadata:
             "checksums. `record` with the options of before and `overwrite` records "
             "the same bytes again."
         ) from error
+    if metadata.generations:
+        raise InputError(
+            f"Files were added to {root}, and only data sets of one recording can be "
+            "repaired. `audio-tfrecords verify` names the damaged files: restore them, "
+            "or record the data set again."
+        )
     if metadata.recipe is None:
         by = "another recorder"
         if metadata.elements is not None:

@@ -76,6 +76,7 @@ def clips_by_ours(folder):
     from beam_pipeline.examples.format import Corpus, ExampleFormat
     from beam_pipeline.inputs.listing import ListingSummary, list_sources
     from beam_pipeline.inputs.sources import resolve_inputs
+    from beam_pipeline.pipeline.job import Job
     from beam_pipeline.pipeline.stages import ProbeAudio
     from beam_pipeline.plan.clips import Clip
     from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
@@ -85,7 +86,7 @@ def clips_by_ours(folder):
 
     recipe = Recipe(win_len=RATE)
     inputs = tuple(resolve_inputs([f"{folder}/clips"]))
-    probe = ProbeAudio(inputs, recipe, "no-folder")
+    probe = ProbeAudio(Job(inputs, "", "no-folder", recipe))
     probe.setup()
     rows = list(list_sources(inputs, recipe))
     (clips,) = probe.process((0, [rows]), ListingSummary(len(rows), 0))

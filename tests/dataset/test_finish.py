@@ -336,7 +336,7 @@ def test_a_finished_data_set_has_its_metadata_and_no_work_folder(tmp_path):
         assert path == str(tmp_path / "metadata.json")
         assert names_in(tmp_path) == [
             "manifest.parquet", "members.index", "metadata.json", "rejected.jsonl",
-            "schema.pbtxt", "windows.parquet",
+            "schema.pbtxt", "statistics.json", "windows.parquet",
         ]  # fmt: skip
     assert Metadata.load(str(tmp_path)).splits["train"].examples == 4
 

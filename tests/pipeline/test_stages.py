@@ -24,8 +24,9 @@ from beam_pipeline.inputs.listing import (
     list_sources,
 )
 from beam_pipeline.inputs.rows import SourceRow
-from beam_pipeline.inputs.sources import resolve_inputs
+from beam_pipeline.inputs.sources import Input, resolve_inputs
 from beam_pipeline.pipeline import placing, stages
+from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.placing import IndexClips
 from beam_pipeline.pipeline.sink import PlacedRecords, WriteToTFRecord, find_finished
 from beam_pipeline.pipeline.stages import (
@@ -58,6 +59,10 @@ from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.tfrecord import SUFFIX
 from tests.sounds import RATE, write_sound
+
+
+def a_job(inputs, recipe):
+    return Job(tuple(inputs), "", "", recipe)
 
 
 def run(elements, build):
@@ -99,14 +104,14 @@ def test_listing_in_blocks(tmp_path, count):
     rows = [row for row in list_sources(inputs, Recipe(win_len=1)) if row is not None]
     assert len(rows) == count
     blocks = [
-        (at, Batch(rows[at : at + ROWS_PER_BLOCK]))
-        for at in range(0, count, ROWS_PER_BLOCK)
+        (number, Batch(rows[at : at + ROWS_PER_BLOCK]))
+        for number, at in enumerate(range(0, count, ROWS_PER_BLOCK))
     ]
 
     def build(source):
-        listed = source | beam.ParDo(ListSources(Recipe(win_len=1))).with_outputs(
-            LISTING, main="rows"
-        )
+        listed = source | beam.ParDo(
+            ListSources(a_job(inputs, Recipe(win_len=1)))
+        ).with_outputs(LISTING, main="rows")
         return [(listed.rows, blocks), (listed[LISTING], [ListingSummary(count, 1)])]
 
     counters = run([inputs], build)
@@ -173,7 +178,7 @@ def test_probing_gives_clips_and_rejects(tmp_path):
     def build(keyed):
         inputs = tuple(resolve_inputs([str(tmp_path)]))
         probe_audio = beam.ParDo(
-            ProbeAudio(inputs, recipe, "no-folder"), ListingSummary(9, 0)
+            ProbeAudio(a_job(inputs, recipe)), ListingSummary(9, 0)
         )
         probed = keyed | probe_audio.with_outputs(REJECTS, main="clips")
         short = probed[REJECTS] | beam.Map(lambda reject: tuple(reject[:4]))
@@ -385,14 +390,11 @@ def test_the_corpus_is_what_all_buckets_hold():
         corpus.describe_clips(some, recipe.labels, recipe.events)
         for some in (clips[:2], clips[2:])
     ]
-    example_format = stages.resolve_format(
-        None, corpora, recipe, "unused", ListingSummary(3, 0)
-    )
+    job = a_job([Input("folder", "", "")], recipe)
+    example_format = stages.resolve_job_format(None, corpora, job, ListingSummary(3, 0))
     assert example_format.classes == ("a", "b")
     assert example_format.rates_hz == {RATE: 3}
-    assert (
-        stages.resolve_format(None, [], recipe, "unused", ListingSummary(0, 0)) is None
-    )
+    assert stages.resolve_job_format(None, [], job, ListingSummary(0, 0)) is None
 
 
 @pytest.mark.parametrize("splits", [(), ("records",), ("eval", "train")])
@@ -460,7 +462,7 @@ def test_finished_shards_step_aside(tmp_path):
     changed = ShardWork(ShardTask.of(*work[1].task, "another recipe"), None)
 
     def build(source):
-        skipped = source | beam.ParDo(SkipFinished(prefix, folder)).with_outputs(
+        skipped = source | beam.ParDo(SkipFinished([prefix], folder)).with_outputs(
             FINISHED, main="work"
         )
         info = find_finished(work[0].task.shard, prefix, folder)
@@ -643,8 +645,8 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
         once = blocks.pipeline | "Once" >> beam.Create([None], reshuffle=False)
         corpora = blocks | beam.Map(corpus.describe_clips, recipe.labels, recipe.events)
         example_format = once | beam.Map(
-            stages.resolve_format, beam.pvalue.AsIter(corpora), recipe, "unused",
-            ListingSummary(2, 0),
+            stages.resolve_job_format, beam.pvalue.AsIter(corpora),
+            a_job([Input("folder", "", "")], recipe), ListingSummary(2, 0),
         )  # fmt: skip
         layouts = once | "LayOut" >> beam.Map(
             plan_shards.lay_out,

@@ -27,6 +27,8 @@ record("in", "out", win_len=1, shard_bytes=1 << 20, seed=7, allow_truncated=True
 record("in", "out", win_len=1, num_shards=4, allow_nonfinite=False, whole_clips=True)
 record("in", "out", win_len=1, member_bytes=1 << 20, compression="none")
 record("in", "out", win_len=1, max_rejected="5%", overwrite=True, workers=2)
+record("in", "out", append=True, known="skip", new_classes="add")
+record("in", "out", retry=True, allow_truncated=True)
 record("in", "out", recipe=Recipe(win_len=1), work_dir="/tmp/work")
 record("in", "out", win_len=1, time_limit=60.0, memory_limit="8GB")
 record("in", "out", win_len=1, time_limit=60, memory_limit=1 << 33)

@@ -943,7 +943,7 @@ def run_cut_off(monkeypatch: pytest.MonkeyPatch, *places: Any, **options: Any) -
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(local, "finish_data_set", cut)
+        patch.setattr(local, "finish_job", cut)
         with pytest.raises(Cut):
             record(*places, **options)
 

@@ -1,0 +1,35 @@
+"""The modules that user-defined transforms come from."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.transforms.expressions import STEP_FIELDS, TRANSFORM, parse_steps
+
+
+def code_of(recipe: Recipe) -> dict[str, str]:
+    """Returns the SHA-256 of each module that user-defined transforms come from.
+
+    A run continues only if they are equal: a data set must not mix two versions.
+    """
+    code = {}
+    for name, source in sources_of_code(recipe).items():
+        with open(source, "rb") as file:
+            code[name] = hashlib.sha256(file.read()).hexdigest()
+    return code
+
+
+def sources_of_code(recipe: Recipe) -> dict[str, str]:
+    """Returns the file of each module that user-defined transforms come from."""
+    sources, values = {}, recipe.to_json()
+    expressions = [(text, TRANSFORM) for text in values["features"].values()]
+    expressions += [(values[name], k) for name, k in STEP_FIELDS.items()]
+    for expression, kind in expressions:
+        for step in parse_steps(expression, kind) if expression else ():
+            name = getattr(step, "__module__", None) or type(step).__module__
+            source = getattr(sys.modules.get(name), "__file__", None)
+            if source is not None and name.partition(".")[0] != "beam_pipeline":
+                sources[name] = source
+    return sources

@@ -1,0 +1,83 @@
+"""Runs that add to a finished data set: their recipe, their inputs and their claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from beam_pipeline.dataset.addition import (
+    describe_addition,
+    recipe_of,
+    recorded_recipe,
+)
+from beam_pipeline.dataset.claim import check_output, job_stamp
+from beam_pipeline.dataset.claim_addition import ADDITION, claim_addition
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.pipeline.job import Job
+from beam_pipeline.recipe.canonical import split_options
+from beam_pipeline.recipe.options import RunOptions
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
+
+
+def options_to_add(
+    output: str, recipe: Recipe | None, given: Mapping[str, Any]
+) -> tuple[Recipe, RunOptions]:
+    """Returns the recipe of the data set in the output, and the options of a run.
+
+    Raises
+    ------
+    OptionError
+        If an option is wrong, or is not that of the data set.
+    InputError
+        If there is no data set to which files can be added.
+    """
+    asked, run = split_options(recipe or recipe_of(output), given)
+    return recorded_recipe(output, asked, run)[0], run
+
+
+@contextmanager
+def claimed_to_add(
+    job: Job, inputs: Sequence[Input], run: RunOptions
+) -> Iterator[Job | None]:
+    """Claims the work folder of a job, and yields the job as an addition.
+
+    Yields None if an earlier run has finished the addition.
+
+    Parameters
+    ----------
+    inputs : sequence of Input
+        Those of the job, with the rows that were given in memory at their own place.
+    """
+    output = job.output.rstrip("/")
+    check_output(output, inputs)
+    _, changed = recorded_recipe(output, job.recipe, run)
+    addition = describe_addition(output, run, inputs, changed)
+    job = replace(
+        job,
+        inputs=tuple(_with_types(entry, addition.before) for entry in job.inputs),
+        addition=addition,
+    )
+    stamp = job_stamp(output, job.work_folder, job.recipe, job.inputs)
+    stamp[ADDITION] = addition.stamp()
+    if not claim_addition(output, job.work_folder, stamp):
+        yield None
+        return
+    for given, entry in zip(inputs, job.inputs, strict=True):
+        if given.location != entry.location:
+            files.write_bytes(entry.location, files.read_bytes(given.location))
+    yield job
+
+
+def _with_types(entry: Input, metadata: Metadata) -> Input:
+    """Returns the input with the types that its columns have in the data set."""
+    assert metadata.recipe is not None
+    extra = len(entry.columns) - len(metadata.recipe.columns.targets)
+    columns = [
+        (name, metadata.features[name].dtype if name in metadata.features else dtype)
+        for name, dtype in entry.columns[:extra]
+    ]
+    return replace(entry, columns=(*columns, *entry.columns[extra:]))
