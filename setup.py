@@ -52,6 +52,7 @@ setup(
     extras_require={
         "gcp": ["apache-beam[gcp]>=2.77"],  # Dataflow
         "aws": ["boto3>=1.34"],  # credentials in the files of the AWS command line
+        "formats": ["av>=14"],  # ffmpeg: m4a, mp4, webm, wma, aac, amr, wv, tta
         "plot": ["matplotlib>=3.8"],  # show --plot
         "torch": [
             "torch>=2.4",  # DataLoader, and Records.to_torch
@@ -62,6 +63,7 @@ setup(
         "huggingface": ["datasets>=4.3"],  # Records.to_datasets
         "dev": [
             "apache-beam[gcp]>=2.77",  # the real runner of Dataflow
+            "av>=14",  # makes the files that only ffmpeg reads
             "boto3>=1.34",  # an independent client of S3
             "build>=1",  # what Beam builds --setup_file with
             "cryptography>=42",  # a service account's key, made up

@@ -52,6 +52,7 @@ HOMES = {
     "[storage.store_errors]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder",
+    "av": "[audio.av_decoder] [audio.av_library]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",

@@ -6,7 +6,7 @@ audio (:mod:`.fingerprint`). Read :mod:`.clip_reader` first.
 
 ::
 
-    containers -> decoder -> probe           what a file holds
-                     |
-                     +-> clip_reader         its samples, by range
+    containers -> decoder -----> opening -> probe           what a file holds
+    av_containers -> av_decoder ---^  |
+                                      +---> clip_reader     its samples, by range
 """

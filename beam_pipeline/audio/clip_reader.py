@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 import soxr
 
-from beam_pipeline.audio.decoder import SEEK_GAP, AudioInfo, Decoder, Source, opened
+from beam_pipeline.audio.decoder import (
+    SEEK_GAP,
+    AudioInfo,
+    ForwardDecoder,
+    Source,
+    opened,
+)
+from beam_pipeline.audio.opening import open_decoder
 from beam_pipeline.audio.probe import check_channel
 
 _RESAMPLE_BLOCK = 1 << 14  # frames at the higher of the two rates
@@ -120,7 +127,7 @@ class ClipReader:
         self._rows = info.channels if self._keeps_channels else 1
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(opened(source, name))
-            decoder = stack.enter_context(Decoder(file, name, info))
+            decoder = stack.enter_context(open_decoder(file, name, info))
             self._resources = stack.pop_all()
         native = _NativeFrames(decoder, channels)
         self._signal: _NativeFrames | _ResampledFrames = native
@@ -185,7 +192,7 @@ class ClipReader:
 class _NativeFrames:
     """Frames at the native rate, with the channels mixed or picked."""
 
-    def __init__(self, decoder: Decoder, channels: str | int) -> None:
+    def __init__(self, decoder: ForwardDecoder, channels: str | int) -> None:
         self._decoder = decoder
         self._channels = channels
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import io
 import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 import soundfile
@@ -20,6 +21,9 @@ from beam_pipeline.audio.containers import Condition
 from beam_pipeline.audio.decoder_noise import call_quietly
 from beam_pipeline.errors import UnreadableAudio
 from beam_pipeline.marks import Marks
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _T = TypeVar("_T")
 
@@ -61,7 +65,8 @@ class AudioInfo:
     channels
         Number of channels.
     format, subtype
-        libsndfile's names, e.g. ``"WAV"`` and ``"PCM_16"``.
+        libsndfile's names, e.g. ``"WAV"`` and ``"PCM_16"``; for a file that
+        libsndfile does not open, ffmpeg's, e.g. ``"mp4"`` and ``"aac"``.
     """
 
     frames: int
@@ -108,17 +113,64 @@ def opened(source: Source, name: str) -> Iterator[BinaryIO]:
         yield file
 
 
-class Decoder:
+class ForwardDecoder(abc.ABC):
+    """Decodes an open file forward, from its first frame.
+
+    ``position`` is the frame that the next read begins with.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.info: AudioInfo
+        self.position = 0
+        self._scratch: np.ndarray | None = None
+
+    @property
+    def scratch(self) -> np.ndarray:
+        """A buffer for one block, shape (frames, channels), that callers may use."""
+        if self._scratch is None:
+            frames = max(1, _BLOCK_SAMPLES // self.info.channels)
+            self._scratch = np.empty((frames, self.info.channels), np.float32)
+        return self._scratch
+
+    @abc.abstractmethod
+    def read_into(self, out: np.ndarray) -> int:
+        """Decodes into C-ordered ``out``; returns fewer frames only at the end."""
+
+    def fill(self, out: np.ndarray) -> None:
+        """Decodes into all of ``out``; raises ``UnreadableAudio`` if it cannot."""
+        if self.read_into(out) < len(out):
+            raise UnreadableAudio(
+                self.name,
+                f"only {self.position} of {self.info.frames} frames can be decoded",
+            )
+
+    def skip_to(self, frame: int) -> None:
+        """Moves forward to ``frame``."""
+        while self.position < frame:
+            self.fill(self.scratch[: frame - self.position])
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Frees the decoder; the file object stays open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Decoder(ForwardDecoder):
     """Decodes an open file with libsndfile, forward from its first frame."""
 
     def __init__(
         self, file: BinaryIO, name: str, probed: AudioInfo | None = None
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self._callbacks: Callbacks | None = None
         self._flac: flac.StreamInfo | None = None
         self._search: flac.BlockSearch | None = None
-        self.position = 0
         self._sound: Any = None
         self._mpeg: mpeg.MpegStream | None = None
         self._mpeg = self._call("cannot be read", _find_mpeg, file)
@@ -162,16 +214,7 @@ class Decoder:
         self._seeks = is_pcm(header) or (
             header.format == "FLAC" and header.frames < UNKNOWN_FRAMES
         )
-        self._scratch: np.ndarray | None = None
         self._raw: np.ndarray | None = None
-
-    @property
-    def scratch(self) -> np.ndarray:
-        """A buffer for one block, shape (frames, channels), that callers may use."""
-        if self._scratch is None:
-            frames = max(1, _BLOCK_SAMPLES // self.info.channels)
-            self._scratch = np.empty((frames, self.info.channels), np.float32)
-        return self._scratch
 
     def read_into(self, out: np.ndarray) -> int:
         """Decodes into C-ordered ``out``; returns fewer frames only at the end.
@@ -211,14 +254,6 @@ class Decoder:
             done += len(raw)
         return done
 
-    def fill(self, out: np.ndarray) -> None:
-        """Decodes into all of ``out``; raises ``UnreadableAudio`` if it cannot."""
-        if self.read_into(out) < len(out):
-            raise UnreadableAudio(
-                self.name,
-                f"only {self.position} of {self.info.frames} frames can be decoded",
-            )
-
     def skip_to(self, frame: int) -> None:
         """Moves forward to ``frame``."""
         if self._seeks and frame - self.position > SEEK_GAP:
@@ -227,8 +262,7 @@ class Decoder:
             finally:
                 self.refuse_change()
             self.position = frame
-        while self.position < frame:
-            self.fill(self.scratch[: frame - self.position])
+        super().skip_to(frame)
 
     def holds_frame(self, frame: int) -> bool:
         """Whether ``frame`` can be decoded; the decoder must not be used afterwards."""
@@ -291,12 +325,6 @@ class Decoder:
         """Closes libsndfile's handle; the file object stays open."""
         if self._sound is not None:
             self._sound.close()
-
-    def __enter__(self) -> Decoder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _open(self, file: BinaryIO) -> Any:
         self._flac = flac.read_stream_info(file)

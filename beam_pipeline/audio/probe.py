@@ -11,6 +11,7 @@ from typing import BinaryIO
 import numpy as np
 
 from beam_pipeline.audio.alac import PACKET_FRAMES, repeats
+from beam_pipeline.audio.av_probe import probe_with_ffmpeg
 from beam_pipeline.audio.condition import check_stream
 from beam_pipeline.audio.containers import DataSize, find_data_size
 from beam_pipeline.audio.decoder import (
@@ -24,6 +25,7 @@ from beam_pipeline.audio.decoder import (
     opened,
 )
 from beam_pipeline.audio.old_containers import find_old_data_size
+from beam_pipeline.audio.opening import foreign_container
 from beam_pipeline.errors import (
     EmptyAudio,
     NonFiniteAudio,
@@ -57,6 +59,8 @@ def probe_audio(
       that begins at the start of the file.
     - Other files (MP3, whose header is an estimate; ADPCM; unknown lengths) are decoded
       once to count their frames.
+    - Files that only ffmpeg opens are decoded once, too. Their container's elements
+      must not end beyond the end of the file.
 
     Samples stored as floats are searched for NaN and infinity. The probe does not find
     damage in the middle of a file; decoding does.
@@ -84,26 +88,17 @@ def probe_audio(
         The file holds samples that are NaN or infinite as float32.
     """
     with opened(source, name) as file:
-        header = _read_header(file, name)
-        info = header.info
-        if header.cut is not None and not allow_truncated:
-            raise TruncatedAudio(
-                name,
-                f"ends early: {header.cut}; `allow_truncated` accepts such files",
+        container = foreign_container(file, name)
+        if container is None:
+            info = _probe_opened(file, name, allow_truncated, allow_nonfinite)
+        else:
+            info = probe_with_ffmpeg(
+                file,
+                container,
+                name=name,
+                allow_truncated=allow_truncated,
+                allow_nonfinite=allow_nonfinite,
             )
-        floats = info.subtype in ("FLOAT", "DOUBLE") and not allow_nonfinite
-        counted = header.cut is not None and info.format == "MP3"
-        if floats or not (counted or _has_known_length(info, header.file_bytes)):
-            with Decoder(file, name) as decoder:
-                info = replace(info, frames=_count_frames(decoder, finite=floats))
-        if header.cut is None and header.listed_frames not in (None, info.frames):
-            raise UnreadableAudio(
-                name,
-                f"is damaged: it declares {header.listed_frames} frames, but "
-                f"{info.frames} are decoded",
-            )
-        # libsndfile reads some files beyond the end of their samples.
-        info = replace(info, frames=min(info.frames, header.most_frames()))
     if info.frames == 0:
         raise EmptyAudio(name, "holds no frames")
     return info
@@ -152,6 +147,32 @@ class _Header:
         if self.data is None or sample_bytes is None:
             return 2 * UNKNOWN_FRAMES
         return self.data.declared // (sample_bytes * self.info.channels)
+
+
+def _probe_opened(
+    file: BinaryIO, name: str, allow_truncated: bool, allow_nonfinite: bool
+) -> AudioInfo:
+    """Returns what a file holds that libsndfile opens, or that no decoder knows."""
+    header = _read_header(file, name)
+    info = header.info
+    if header.cut is not None and not allow_truncated:
+        raise TruncatedAudio(
+            name,
+            f"ends early: {header.cut}; `allow_truncated` accepts such files",
+        )
+    floats = info.subtype in ("FLOAT", "DOUBLE") and not allow_nonfinite
+    counted = header.cut is not None and info.format == "MP3"
+    if floats or not (counted or _has_known_length(info, header.file_bytes)):
+        with Decoder(file, name) as decoder:
+            info = replace(info, frames=_count_frames(decoder, finite=floats))
+    if header.cut is None and header.listed_frames not in (None, info.frames):
+        raise UnreadableAudio(
+            name,
+            f"is damaged: it declares {header.listed_frames} frames, but "
+            f"{info.frames} are decoded",
+        )
+    # libsndfile reads some files beyond the end of their samples.
+    return replace(info, frames=min(info.frames, header.most_frames()))
 
 
 def _read_header(file: BinaryIO, name: str) -> _Header:

@@ -34,7 +34,11 @@ from beam_pipeline.dataset.generations import (
     read_columns,
     shards_by_generation,
 )
-from beam_pipeline.dataset.manifest import manifest_fields, write_manifest
+from beam_pipeline.dataset.manifest import (
+    manifest_fields,
+    recorded_formats,
+    write_manifest,
+)
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, to_text
 from beam_pipeline.dataset.output_folder import (
@@ -67,6 +71,7 @@ from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.write.described_statistics import described_state
 from beam_pipeline.write.observations import Observations, Seen
@@ -146,7 +151,9 @@ def add_generation(
     retried = summary.listing.retried
     write_rejects(own(REJECTED), rejects, _still_rejected(output, addition, retried))
     seen = merge_observed(observed)
-    added = assemble_metadata(summary, shards, rejects, seen, recipe)
+    added = assemble_metadata(
+        summary, shards, rejects, seen, recipe, recorded_formats(own(MANIFEST))
+    )
     merged = _merged_statistics(output, addition, added, seen)
     files.write_bytes(own(STATISTICS), statistics_text(merged))
     replaced = _replaced_rows(output, addition, retried)
@@ -226,7 +233,7 @@ def _still_rejected(
     """Returns the lines of the clips that were rejected, and not tried again."""
     path = files.join(output, newest_file(addition.before, REJECTED))
     lines = files.read_bytes(path).splitlines(keepends=True)
-    return [line for line in lines if json.loads(line)["path"] not in retried]
+    return [line for line in lines if parse_json(line)["path"] not in retried]
 
 
 def _merged_statistics(
@@ -236,7 +243,7 @@ def _merged_statistics(
     before = addition.before
     path = files.join(output, newest_file(before, STATISTICS))
     try:
-        states = json.loads(files.read_bytes(path))["splits"]
+        states = parse_json(files.read_bytes(path))["splits"]
     except FileNotFoundError:  # an earlier version has recorded the data set
         states = {
             split: _described(entry, addition)

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
+from beam_pipeline.audio.av_library import is_installed
 from beam_pipeline.dataset.code_stamp import code_of
 from beam_pipeline.dataset.metadata import to_text, writer_versions
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
@@ -137,7 +138,10 @@ def job_stamp(
     stamp: dict[str, Any] = {
         "recipe": recipe.to_json(),
         "inputs": [asdict(entry) for entry in inputs],
-        "writer": writer_versions(recipe.features.encodings.values()),
+        # Which clips need ffmpeg is not known yet.
+        "writer": writer_versions(
+            recipe.features.encodings.values(), ffmpeg=is_installed()
+        ),
         "code": code_of(recipe),
     }
     if work != files.join(output, WORK_FOLDER):

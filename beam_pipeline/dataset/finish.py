@@ -8,7 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from beam_pipeline.dataset.manifest import manifest_fields, write_manifest
+from beam_pipeline.audio.av_containers import DEMUXERS
+from beam_pipeline.dataset.manifest import (
+    manifest_fields,
+    recorded_formats,
+    write_manifest,
+)
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import (
     Metadata,
@@ -118,10 +123,12 @@ def assemble_metadata(
     rejects: Iterable[Reject],
     observed: Mapping[str, Observations],
     recipe: Recipe,
+    formats: Iterable[str] = (),
 ) -> Metadata:
     """Returns the metadata; they count what was written, not what was planned.
 
     ``rejects`` are iterated several times; those of one row must follow each other.
+    ``formats`` are those of the clips.
     """
     example_format = summary.example_format
     if example_format is None:
@@ -170,7 +177,10 @@ def assemble_metadata(
         summary.listing.clips,
         count_clips(rejects),
         summary.listing.ignored,
-        writer_versions(recipe.features.encodings.values()),
+        writer_versions(
+            recipe.features.encodings.values(),
+            ffmpeg=not DEMUXERS.keys().isdisjoint(formats),
+        ),
     )
 
 
@@ -247,15 +257,16 @@ def finish_data_set(
             delete_stale_shards(output, (info.file for info in shards))
     # With this salt in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_salt=summary.salt)
-    described = assemble_metadata(summary, shards, rejects, seen, recipe)
+    fields = manifest_fields(recipe.audio.fingerprint, columns)
+    write_manifest(files.join(output, MANIFEST), manifest, fields)
+    formats = recorded_formats(files.join(output, MANIFEST))
+    described = assemble_metadata(summary, shards, rejects, seen, recipe, formats)
     schema = schema_text(described.features, described.classes)
     files.write_bytes(files.join(output, SCHEMA), schema)
     exact = {split: each.statistics for split, each in seen.items()}
     files.write_bytes(files.join(output, STATISTICS), statistics_text(exact))
     write_index(output, map(ShardMembers.of, written))
     write_windows(files.join(output, WINDOWS), written)
-    fields = manifest_fields(recipe.audio.fingerprint, columns)
-    write_manifest(files.join(output, MANIFEST), manifest, fields)
     path = files.join(output, METADATA)
     files.write_bytes(path, to_text(described.to_json()))
     clear_work(work_folder)

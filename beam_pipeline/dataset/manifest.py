@@ -186,6 +186,11 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def recorded_formats(path: str) -> set[str]:
+    """Returns the formats of a manifest's clips; empty for those a table lists."""
+    return set(read_parquet(path, ["format"])["format"].unique().to_pylist())
+
+
 def manifest_difference(recorded: str, made: str) -> str | None:
     """Says how two manifests differ, fingerprints aside; None if they are equal.
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from beam_pipeline.audio.av_library import library_versions
 from beam_pipeline.dataset.generation import Generation
 from beam_pipeline.dataset.metadata_checks import check_metadata, short
 from beam_pipeline.dataset.output_folder import METADATA
@@ -350,13 +351,17 @@ class Metadata:
         return cls.parse(files.read_bytes(path), path)
 
 
-def writer_versions(encodings: Iterable[str] = ()) -> dict[str, str]:
+def writer_versions(
+    encodings: Iterable[str] = (), *, ffmpeg: bool = False
+) -> dict[str, str]:
     """Returns the versions of this package and of libraries that decide bytes.
 
     Parameters
     ----------
     encodings : iterable of str
         Encodings of features. Pillow is among the libraries only if one is an image.
+    ffmpeg : bool
+        Whether PyAV and ffmpeg are among them, because they decode a clip.
     """
     import importlib.metadata
 
@@ -368,7 +373,7 @@ def writer_versions(encodings: Iterable[str] = ()) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             version = "unknown"
         versions["version" if name == DISTRIBUTION else name] = version
-    return versions
+    return {**versions, **(library_versions() if ffmpeg else {})}
 
 
 def to_text(values: Any) -> bytes:

@@ -49,7 +49,7 @@ class Probe(_ClipStep):
     ``seconds``
         ``frames / fs``.
     ``format``, ``subtype``
-        As libsndfile names them: ``WAV``, ``PCM_16``.
+        As the decoder names them: ``WAV``, ``PCM_16``; ``mp4``, ``aac``.
 
     Parameters
     ----------

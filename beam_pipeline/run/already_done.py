@@ -36,6 +36,7 @@ from itertools import islice
 
 import apache_beam as beam
 
+from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.metadata import Metadata, writer_versions
 from beam_pipeline.dataset.output_folder import (
     MANIFEST,
@@ -100,7 +101,10 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
             return _other_value(name, old.get(name), new.get(name))
-    versions = writer_versions(recipe.features.encodings.values())
+    # If no clip needed ffmpeg, and now one does, the plan differs.
+    versions = writer_versions(
+        recipe.features.encodings.values(), ffmpeg=LIBRARY in metadata.writer
+    )
     for name in sorted({*versions, *metadata.writer}):
         before, now = metadata.writer.get(name), versions.get(name)
         if before != now:

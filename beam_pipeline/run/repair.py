@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Any
 
+from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.damage import Damage, find_damage, is_damaged
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
@@ -274,7 +275,8 @@ class _Repair:
     def _reasons(self, plan: PlanAgain, other: set[str]) -> Iterator[str]:
         """Yields what may be why shards have other bytes."""
         encodings = self._job.recipe.features.encodings.values()
-        now, before = writer_versions(encodings), self._metadata.writer
+        before = self._metadata.writer
+        now = writer_versions(encodings, ffmpeg=LIBRARY in before)
         for name in sorted({*now, *before}):
             if now.get(name) != before.get(name):
                 yield (

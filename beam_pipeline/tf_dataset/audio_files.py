@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.audio.decoder import SAMPLE_BYTES, AudioInfo, Decoder, opened
+from beam_pipeline.audio.decoder import SAMPLE_BYTES, AudioInfo, opened
+from beam_pipeline.audio.opening import open_decoder
 from beam_pipeline.audio.probe import check_channel, probe_audio
 from beam_pipeline.errors import UnreadableAudio
 from beam_pipeline.storage import files
@@ -63,7 +64,7 @@ def read_file(
         scaled = integers and info.subtype not in _INTEGERS
         shape = info.frames, info.channels
         samples = np.empty(shape, "float64" if scaled else dtype)
-        with opened(source, path) as file, Decoder(file, path, info) as decoder:
+        with opened(source, path) as file, open_decoder(file, path, info) as decoder:
             decoder.fill(samples[:, 0] if info.channels == 1 else samples)
     if scaled:
         samples = _to_integers(samples, dtype)

@@ -539,6 +539,8 @@ def test_real_files_probe_as_in_the_inventory():
     found, expected = {}, {}
     for row in _inventory():
         path = row["path"]
+        if path.endswith(".mp4"):
+            continue  # libsndfile's inventory; PyAV may be installed
         expected[path] = _expected(row)
         try:
             found[path] = probe_audio(str(Path(CORPORA) / path), name=path).frames

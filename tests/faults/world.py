@@ -23,7 +23,7 @@ import soundfile
 RATE = 8000
 CLIPS = 12
 SHARDS = 8
-PATIENCE_S = 60.0  # a run that takes longer hangs
+PATIENCE_S = 120.0  # a run that takes longer hangs
 _MARK = "AUDIO_TFRECORDS_FAULT"
 
 # Runs are forks of a server that has imported everything: they start at once.

@@ -1,0 +1,245 @@
+"""Decodes one open file forward with ffmpeg, for files that libsndfile does not open.
+
+ffmpeg's log is off unless the program turns it on: PyAV sees to that when it is
+imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.audio.av_containers import (
+    DECLARE_LENGTH,
+    DEMUXERS,
+    check_container,
+)
+from beam_pipeline.audio.av_library import EXTRA, is_installed
+from beam_pipeline.audio.containers import Condition
+from beam_pipeline.audio.decoder import UNKNOWN_FRAMES, AudioInfo, ForwardDecoder
+from beam_pipeline.errors import UnreadableAudio
+
+_Samples = npt.NDArray[np.float32]
+_NOTHING: _Samples = np.empty((0, 1), np.float32)
+
+
+class AvDecoder(ForwardDecoder):
+    """Decodes the first audio stream of an open file with ffmpeg.
+
+    Samples are those of ffmpeg's command line. The edit list and the delay that the
+    container declares are applied; the last packet is not cut to the declared length.
+    Integers become floats by a power of two, as in libsndfile. One packet is decoded at
+    a time, by one thread.
+
+    Parameters
+    ----------
+    file
+        Open, seekable and binary; it stays open.
+    name
+        Name of the file in errors.
+    container
+        A key of :data:`.av_containers.DEMUXERS`.
+    probed
+        What a probe found, or what a table lists, which has no format.
+
+    Attributes
+    ----------
+    broke
+        Whether decoding ended at a packet that is incomplete or cannot be decoded.
+
+    Raises
+    ------
+    UnreadableAudio
+        PyAV is not installed, ffmpeg cannot decode the file, or the file is not what
+        was probed or listed.
+    """
+
+    def __init__(
+        self, file: BinaryIO, name: str, container: str, probed: AudioInfo | None = None
+    ) -> None:
+        super().__init__(name)
+        if not is_installed():
+            raise UnreadableAudio(
+                name,
+                f"not readable as audio: libsndfile does not know its container, "
+                f"{container}; `pip install '{EXTRA}'` adds a decoder for it",
+            )
+        if probed is not None and not probed.format:
+            damage = condition_of(file, name, container).damage
+            if damage is not None:
+                raise UnreadableAudio(name, damage)
+        self._blocks = self._decode()
+        self._container: Any = None
+        self._stream: Any = None
+        self._first: tuple[int, int] | None = None  # rate and channels
+        self.broke = False
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.close)
+            try:
+                self._open(file, container)
+            except _failures() as error:
+                reason = f"not readable as audio: {_text_of(error)}"
+                raise UnreadableAudio(name, reason) from error
+            # A decoder may find another rate than the container declares.
+            self._ready: _Samples = next(self._blocks, _NOTHING)
+            self.info = self._checked(probed, self._header(container))
+            stack.pop_all()
+
+    @property
+    def declared_s(self) -> float | None:
+        """The seconds that the container declares for the stream; None: it does not."""
+        if self.info.format not in DECLARE_LENGTH or self._stream.duration is None:
+            return None
+        return float(self._stream.duration * self._stream.time_base)
+
+    def blocks(self) -> Iterator[_Samples]:
+        """Yields the rest of the samples, shape (frames, channels), as decoded.
+
+        Raises ``UnreadableAudio`` if decoding fails; all frames before are yielded.
+        """
+        while len(block := self._take(UNKNOWN_FRAMES)):
+            yield block
+
+    def read_into(self, out: np.ndarray) -> int:
+        out = out.reshape(-1, self.info.channels)
+        done = 0
+        while done < len(out) and len(taken := self._take(len(out) - done)):
+            out[done : done + len(taken)] = taken
+            done += len(taken)
+        return done
+
+    def close(self) -> None:
+        if self._container is not None:
+            self._blocks.close()
+            self._container.close()
+
+    def _take(self, most: int) -> _Samples:
+        """Returns some of the next frames; none only at the end.
+
+        It decodes no packet before its frames are needed: the one after the last frame
+        of a cut file may be broken.
+        """
+        if not len(self._ready):
+            self._ready = next(self._blocks, _NOTHING)
+        taken, self._ready = self._ready[:most], self._ready[most:]
+        self.position += len(taken)
+        return taken
+
+    def _open(self, file: BinaryIO, container: str) -> None:
+        import av
+
+        file.seek(0)
+        # Tags may be in any encoding.
+        self._container = av.open(
+            file, "r", format=DEMUXERS[container], metadata_errors="replace"
+        )
+        if not self._container.streams.audio:
+            raise UnreadableAudio(self.name, "holds no audio stream")
+        self._stream = self._container.streams.audio[0]
+        if self._stream.codec_context is None:
+            raise UnreadableAudio(
+                self.name, "not readable as audio: ffmpeg has no decoder for its codec"
+            )
+        self._stream.codec_context.thread_count = 1
+        # Otherwise FLAC, WavPack and TTA with wrong checksums are decoded.
+        self._stream.codec_context.options = {"err_detect": "crccheck+explode"}
+
+    def _header(self, container: str) -> AudioInfo:
+        codec = self._stream.codec_context
+        rate, channels = self._first or (codec.sample_rate, codec.layout.nb_channels)
+        return AudioInfo(UNKNOWN_FRAMES, rate, channels, container, codec.name)
+
+    def _checked(self, probed: AudioInfo | None, header: AudioInfo) -> AudioInfo:
+        """Returns what is known of the file; raises if it is another one."""
+        if probed is None:
+            return header
+        header = replace(header, frames=probed.frames)
+        if probed.format and header != probed:
+            raise UnreadableAudio(
+                self.name,
+                f"changed after its header was read: it was {probed}, and now it is "
+                f"{header}",
+            )
+        for field in ("sample_rate_hz", "channels"):
+            found, listed = getattr(header, field), getattr(probed, field)
+            if found != listed:
+                raise UnreadableAudio(
+                    self.name,
+                    f"has {field} {found}, but its row in the table says {listed}",
+                )
+        return header
+
+    def _decode(self) -> Generator[_Samples]:
+        """Yields the samples of each packet."""
+        decoded, failures = 0, _failures()
+        try:
+            for packet in self._container.demux(self._stream):
+                if packet.is_corrupt:
+                    self.broke = True
+                    raise UnreadableAudio(
+                        self.name, f"the packet after frame {decoded} is not complete"
+                    )
+                for frame in packet.decode():
+                    if frame.samples:
+                        self._refuse_change(frame, decoded)
+                        decoded += frame.samples
+                        yield _as_floats(frame)
+        except failures as error:
+            self.broke = _is_of_ffmpeg(error)
+            reason = f"decoding failed after frame {decoded}: {_text_of(error)}"
+            raise UnreadableAudio(self.name, reason) from error
+
+    def _refuse_change(self, frame: Any, decoded: int) -> None:
+        found = frame.sample_rate, frame.layout.nb_channels
+        self._first = self._first or found
+        if found != self._first:
+            raise UnreadableAudio(
+                self.name,
+                f"changes at frame {decoded} from {self._first[0]} Hz and "
+                f"{self._first[1]} channels to {found[0]} Hz and {found[1]} channels; "
+                "split it there",
+            )
+
+
+def condition_of(file: BinaryIO, name: str, container: str) -> Condition:
+    """Returns what is wrong with a container; raises UnreadableAudio for OSError."""
+    try:
+        return check_container(container, file, file.seek(0, os.SEEK_END))
+    except OSError as error:
+        raise UnreadableAudio(name, f"cannot be read: {error}") from error
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    from av.error import FFmpegError
+
+    return FFmpegError, OSError
+
+
+def _is_of_ffmpeg(error: Exception) -> bool:
+    """Whether ffmpeg failed, and not the file that it reads."""
+    return isinstance(error, _failures()[0])
+
+
+def _text_of(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _as_floats(frame: Any) -> _Samples:
+    """Returns the samples of a frame, shape (frames, channels), at a scale of 1."""
+    values: npt.NDArray[Any] = frame.to_ndarray()
+    channels = frame.layout.nb_channels
+    values = values.T if frame.format.is_planar else values.reshape(-1, channels)
+    if values.dtype == np.uint8:
+        values = values.astype(np.int16) - 128
+        scale = 1 / 128
+    elif values.dtype.kind == "i":
+        scale = -1 / np.iinfo(values.dtype).min
+    else:
+        return values.astype(np.float32, copy=False)
+    return np.multiply(values, np.float32(scale), dtype=np.float32)

@@ -1,0 +1,498 @@
+"""Files that only ffmpeg opens: made by PyAV, compared with ffmpeg and with PyAV."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soxr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline import Metadata, open_records, record
+from beam_pipeline.audio import av_library
+from beam_pipeline.audio.av_containers import check_container, find_container
+from beam_pipeline.audio.clip_reader import ClipReader
+from beam_pipeline.audio.containers import Condition
+from beam_pipeline.audio.decoder import AudioInfo
+from beam_pipeline.audio.opening import foreign_container, open_decoder
+from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.dataset.metadata import writer_versions
+from beam_pipeline.errors import (
+    ClipError,
+    EmptyAudio,
+    NonFiniteAudio,
+    TruncatedAudio,
+    UnreadableAudio,
+)
+from tests.raising import raises
+
+av = pytest.importorskip("av")
+
+RATE = 16000
+# Name -> container of PyAV, codec, sample format, channels, options.
+KINDS = {
+    "aac.m4a": ("mp4", "aac", "fltp", 2, {}),
+    "fast.m4a": ("mp4", "aac", "fltp", 1, {"movflags": "+faststart"}),
+    "parts.m4a": ("mp4", "aac", "fltp", 1, {"movflags": "frag_keyframe+empty_moov"}),
+    "5.1.m4a": ("mp4", "aac", "fltp", 6, {}),
+    "alac.m4a": ("mp4", "alac", "s16p", 2, {}),
+    "alac32.m4a": ("mp4", "alac", "s32p", 1, {}),
+    "pcm8.mov": ("mov", "pcm_u8", "u8", 2, {}),
+    "pcm16.mov": ("mov", "pcm_s16le", "s16", 2, {}),
+    "float.mov": ("mov", "pcm_f32le", "flt", 1, {}),
+    "double.mov": ("mov", "pcm_f64le", "dbl", 1, {}),
+    "opus.webm": ("webm", "libopus", "flt", 2, {}),
+    "live.webm": ("webm", "libopus", "flt", 1, {"live": "1"}),
+    "flac.mka": ("matroska", "flac", "s16", 1, {}),
+    "wma.wma": ("asf", "wmav2", "fltp", 2, {}),
+    "adts.aac": ("adts", "aac", "fltp", 1, {}),
+    "wavpack.wv": ("wv", "wavpack", "s16p", 1, {}),
+    "tta.tta": ("tta", "tta", "s16", 1, {}),
+}
+CONTAINERS = {
+    "m4a": "mp4", "mov": "mp4", "webm": "matroska", "mka": "matroska", "wma": "asf",
+    "aac": "adts", "wv": "wavpack", "tta": "tta", "amr": "amr",
+}  # fmt: skip
+LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1"}
+
+
+def noise(frames, channels, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(-0.7, 0.7, (frames, channels)).astype(np.float32)
+
+
+def add_audio(container, codec, kind, samples, rate):
+    """Adds a stream; returns what writes samples, shape (frames, channels), to it."""
+    layout = LAYOUTS[samples.shape[1]]
+    stream = container.add_stream(codec, rate=rate, layout=layout, format=kind)
+    if codec == "wmav2":
+        stream.codec_context.bit_rate = 96_000
+
+    def write():
+        planes = np.ascontiguousarray(samples.T)
+        frame = av.AudioFrame.from_ndarray(planes, "fltp", layout)
+        frame.sample_rate, frame.pts = rate, 0
+        resampler = av.AudioResampler(kind, layout, rate)
+        fifo = av.AudioFifo()
+        for part in resampler.resample(frame) + resampler.resample(None):
+            fifo.write(part)
+        size = stream.codec_context.frame_size or 1024
+        while part := fifo.read(size, partial=True):
+            container.mux(stream.encode(part))
+        container.mux(stream.encode(None))
+
+    return write
+
+
+def add_video(container):
+    stream = container.add_stream("mpeg4", rate=10)
+    stream.width = stream.height = 32
+    stream.pix_fmt = "yuv420p"
+
+    def write():
+        for _ in range(5):
+            frame = av.VideoFrame.from_ndarray(np.zeros((32, 32, 3), np.uint8))
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+
+    return write
+
+
+def encoded(form, codec, kind, channels, options, frames=12_345, rate=RATE):
+    with tempfile.NamedTemporaryFile() as file:  # faststart reads it again
+        with av.open(file.name, "w", format=form, options=options) as container:
+            add_audio(container, codec, kind, noise(frames, channels), rate)()
+        return file.read()
+
+
+def amr(frames):
+    """AMR of a sample rate of 8 kHz; the frames of mode 7 are noise."""
+    rng = np.random.default_rng(1)
+    return b"#!AMR\n" + b"".join(b"\x3c" + rng.bytes(31) for _ in range(frames))
+
+
+@pytest.fixture(scope="module")
+def made():
+    files = {name: encoded(*kind) for name, kind in KINDS.items()}
+    return {**files, "amr.amr": amr(40)}
+
+
+NAMES = [*KINDS, "amr.amr"]
+each = pytest.mark.parametrize("name", NAMES)
+
+
+def probe(data, **kwargs):
+    return probe_audio(io.BytesIO(data), name="clip", **kwargs)
+
+
+def read(data, block=1 << 20, **kwargs):
+    info = probe(data, **kwargs)
+    with ClipReader(io.BytesIO(data), info, name="clip", channels="keep") as reader:
+        starts = range(0, info.frames, block)
+        parts = [reader.read(k, min(k + block, info.frames)) for k in starts]
+    return np.concatenate(parts, axis=1).T
+
+
+def decode_whole(data):
+    """PyAV's own way: all frames of the first audio stream, as floats."""
+    frames = []
+    with av.open(io.BytesIO(data)) as container:
+        for frame in container.decode(audio=0):
+            resampler = av.AudioResampler("flt")
+            for part in resampler.resample(frame):
+                channels = frame.layout.nb_channels
+                frames.append(part.to_ndarray().reshape(-1, channels))
+    return np.concatenate(frames)
+
+
+@each
+def test_samples_are_those_of_pyav(made, name):
+    data = made[name]
+    expected = decode_whole(data)
+    info = probe(data)
+    assert info.format == CONTAINERS[name.rpartition(".")[2]]
+    codec = "amrnb" if name == "amr.amr" else KINDS[name][1].removeprefix("lib")
+    assert info.subtype == codec
+    assert (info.frames, info.channels) == expected.shape
+    np.testing.assert_array_equal(read(data), expected)
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
+@each
+def test_samples_are_those_of_the_command_line(made, name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(made[name])
+    command = ["ffmpeg", "-v", "error", "-i", path, "-map", "0:a:0", "-f", "f32le", "-"]
+    output = subprocess.run(command, capture_output=True, check=True).stdout
+    found = read(made[name])
+    expected = np.frombuffer(output, "<f4").reshape(-1, found.shape[1])
+    assert len(found) == len(expected)
+    # Other builds of ffmpeg round otherwise, with the vector units that they use.
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["alac.m4a", "pcm16.mov", "flac.mka", "wavpack.wv", "tta.tta", "float.mov"]
+)
+def test_lossless_files_give_what_was_encoded(made, name):
+    channels = KINDS[name][3]
+    expected = noise(12_345, channels)
+    found = read(made[name])
+    if name != "float.mov":
+        expected = np.rint(expected * 32768) / 32768
+    np.testing.assert_allclose(found, expected, atol=0 if "float" in name else 4e-5)
+    assert len(found) == 12_345
+
+
+@settings(max_examples=20, deadline=None)
+@given(name=st.sampled_from(NAMES), block=st.integers(1, 20_000), start=st.integers(0))
+def test_blocks_of_any_size_give_the_same(made, name, block, start):
+    whole = read(made[name])
+    start %= len(whole)
+    if block < 300:
+        block += 300  # a read of each frame takes long
+    np.testing.assert_array_equal(read(made[name], block), whole)
+    info = probe(made[name])
+    stop = min(start + block, info.frames)
+    with ClipReader(
+        io.BytesIO(made[name]), info, name="clip", channels="keep"
+    ) as reader:
+        np.testing.assert_array_equal(reader.read(start, stop).T, whole[start:stop])
+
+
+def test_single_frames_can_be_read(made):
+    whole = read(made["aac.m4a"])[:2000]
+    info = probe(made["aac.m4a"])
+    with open_decoder(io.BytesIO(made["aac.m4a"]), "clip", info) as decoder:
+        one = np.empty((1, 2), np.float32)
+        for frame in whole:
+            decoder.fill(one)
+            np.testing.assert_array_equal(one[0], frame)
+        assert decoder.position == 2000
+        decoder.skip_to(info.frames)
+        assert decoder.read_into(one) == 0
+        with raises(UnreadableAudio, naming=info.frames):
+            decoder.fill(one)
+
+
+@each
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.9, 0.999])
+def test_cut_files_are_rejected_or_read_as_far_as_they_go(made, name, share):
+    whole = read(made[name])
+    samples = made[name].partition(b"APETAGEX")[0]  # a tag may be cut
+    data = samples[: int(share * len(samples))]
+    with raises(ClipError, naming=[]) as caught:
+        probe(data)
+    assert caught.type in (TruncatedAudio, UnreadableAudio)
+    try:
+        found = read(data, 1000, allow_truncated=True)
+    except (UnreadableAudio, EmptyAudio):
+        return  # what describes the sound is missing
+    assert len(found) <= len(whole)
+    same = max(0, len(found) - 2048)  # codecs smooth the end
+    np.testing.assert_array_equal(found[:same], whole[:same])
+
+
+@pytest.mark.parametrize("name", ["fast.m4a", "opus.webm", "wma.wma", "adts.aac"])
+def test_a_lost_byte_at_the_end_is_named_with_what_declares_it(made, name):
+    with raises(TruncatedAudio, naming=["allow_truncated", "byte"]):
+        probe(made[name][:-1])
+    assert len(read(made[name][:-1], allow_truncated=True)) > 10_000
+
+
+@pytest.mark.parametrize(("more", "accepted"), [(3999, True), (4001, False)])
+def test_blocks_that_are_missing_are_found_by_the_declared_length(made, more, accepted):
+    """A quarter of a second is 4000 frames."""
+    data = made["wavpack.wv"]
+    assert data[12:16] == (12_345).to_bytes(4, "little")
+    longer = data[:12] + (12_345 + more).to_bytes(4, "little") + data[16:]
+    if not accepted:
+        with raises(TruncatedAudio, naming="allow_truncated"):
+            probe(longer)
+    found = probe(longer, allow_truncated=not accepted)
+    assert found == probe(data)
+
+
+@pytest.mark.parametrize(
+    "magic",
+    [b"\0\0\0\x18ftypM4A ", b"\x1a\x45\xdf\xa3", b"TTA1", b"wvpk", b"#!AMR\n",
+     b"#!AMR-WB\n", b"\0\0\0\x08wide",
+     bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c"),
+     bytes.fromhex("fff1508000ffffff")],
+)  # fmt: skip
+@pytest.mark.parametrize("seed", range(3))
+def test_garbage_behind_the_right_magic_is_rejected(magic, seed):
+    for size in (0, 1, 7, 100, 5000):
+        data = magic + np.random.default_rng(seed).bytes(size)
+        with pytest.raises(ClipError):
+            probe(data)
+
+
+@pytest.mark.parametrize("name", ["aac.m4a", "opus.webm", "wma.wma", "adts.aac"])
+@pytest.mark.parametrize("seed", range(10))
+def test_damage_is_rejected_or_leaves_finite_samples(made, name, seed):
+    rng = np.random.default_rng(seed)
+    data = bytearray(made[name])
+    for at in rng.integers(0, len(data), 20):
+        data[at] = rng.integers(256)
+    try:
+        found = read(bytes(data))
+    except ClipError:
+        return
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("name", ["flac.mka", "wavpack.wv", "tta.tta"])
+@pytest.mark.parametrize("seed", range(5))
+def test_wrong_checksums_are_found(made, name, seed):
+    data = bytearray(made[name])
+    data[np.random.default_rng(seed).integers(1000, 20_000)] ^= 1
+    with raises(UnreadableAudio, naming="decoding failed after frame"):
+        read(bytes(data))
+
+
+def test_nan_is_found():
+    file = io.BytesIO()
+    samples = noise(5000, 1)
+    samples[1234] = np.nan
+    with av.open(file, "w", format="mov") as container:
+        add_audio(container, "pcm_f32le", "flt", samples, RATE)()
+    with raises(NonFiniteAudio, naming=1234):
+        probe(file.getvalue())
+    assert probe(file.getvalue(), allow_nonfinite=True).frames == 5000
+
+
+def test_a_video_gives_its_first_sound():
+    file, first, second = io.BytesIO(), noise(4000, 2), noise(6000, 1, seed=9)
+    with av.open(file, "w", format="mp4") as container:
+        for write in (
+            add_video(container),
+            add_audio(container, "alac", "s16p", first, RATE),
+            add_audio(container, "alac", "s16p", second, 8000),
+        ):
+            write()
+    assert probe(file.getvalue()) == AudioInfo(4000, RATE, 2, "mp4", "alac")
+    np.testing.assert_allclose(read(file.getvalue()), first, atol=4e-5)
+
+
+def test_a_video_without_sound_is_rejected():
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
+        add_video(container)()
+    with raises(UnreadableAudio, naming="audio stream"):
+        probe(file.getvalue())
+
+
+def test_a_change_of_rate_is_rejected():
+    data = encoded("adts", "aac", "fltp", 1, {})
+    other = encoded("adts", "aac", "fltp", 1, {}, rate=32000)
+    with raises(UnreadableAudio, naming=[RATE, 32000]):
+        probe(data + other)
+
+
+def test_what_libsndfile_opens_stays_its_own(made):
+    import soundfile
+
+    for kind in ("WAV", "FLAC", "OGG", "MP3", "CAF"):
+        file = io.BytesIO()
+        soundfile.write(file, noise(4000, 1), RATE, format=kind)
+        assert foreign_container(file, "clip") is None
+        assert probe(file.getvalue()).format == kind
+        broken = file.getvalue()[:4] + b"\xff" * 40 + file.getvalue()[44:]
+        assert find_container(io.BytesIO(broken)) is None
+    for name, data in made.items():
+        assert find_container(io.BytesIO(data)) == CONTAINERS[name.split(".")[-1]]
+
+
+def test_tags_around_the_sound_are_no_damage(made):
+    id3 = b"ID3\x04\0\0\0\0\0\x0a" + bytes(10)
+    data = made["adts.aac"]
+    assert probe(id3 + data + b"TAG" + bytes(125)) == probe(data)
+
+
+def test_a_file_that_changed_after_the_probe(made):
+    info = probe(made["fast.m4a"])
+    for other in ("wma.wma", "aac.m4a"):
+        with raises(UnreadableAudio, naming="changed after its header was read"):
+            ClipReader(io.BytesIO(made[other]), info, name="clip")
+
+
+def test_a_listed_length_is_compared_when_it_is_read(made):
+    info = probe(made["aac.m4a"])
+    listed = AudioInfo(info.frames, RATE, 2, "", "")
+    with open_decoder(io.BytesIO(made["aac.m4a"]), "clip", listed) as decoder:
+        assert decoder.info == info
+    for wrong in (AudioInfo(1, 8000, 2, "", ""), AudioInfo(1, RATE, 1, "", "")):
+        with raises(UnreadableAudio, naming="row in the table"):
+            open_decoder(io.BytesIO(made["aac.m4a"]), "clip", wrong)
+    long = AudioInfo(info.frames + 1, RATE, 2, "", "")
+    reader = ClipReader(io.BytesIO(made["aac.m4a"]), long, name="clip")
+    with reader, raises(UnreadableAudio, naming=[info.frames, info.frames + 1]):
+        reader.read(0, info.frames + 1)
+
+
+class Failing(io.BytesIO):
+    """Fails after some reads."""
+
+    def __init__(self, data, error, reads):
+        super().__init__(data)
+        self.error, self.left = error, reads
+
+    def read(self, size=-1):
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+        return super().read(size)
+
+
+@pytest.mark.parametrize("reads", range(0, 12, 2))
+def test_what_the_store_raises_is_not_a_damaged_file(made, reads):
+    data = encoded(*KINDS["fast.m4a"], frames=200_000)
+    for allowed in (False, True):
+        file = Failing(data, KeyError("ours"), reads)
+        with pytest.raises(KeyError, match="ours"):
+            probe_audio(file, name="clip", allow_truncated=allowed)
+        file = Failing(data, OSError("lost"), reads)
+        with raises(UnreadableAudio, naming="lost"):
+            probe_audio(file, name="clip", allow_truncated=allowed)
+
+
+@each
+def test_without_pyav_the_reason_names_the_extra(made, name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)
+    with raises(UnreadableAudio, naming="pip install 'audio-tfrecords[formats]'"):
+        probe(made[name])
+
+
+def test_ffmpeg_prints_nothing_also_after_a_fork(made, capfd):
+    data = bytearray(made["aac.m4a"])
+    data[2000:2500] = bytes(500)
+    with pytest.raises(ClipError):
+        read(bytes(data))
+    child = os.fork()
+    if child == 0:
+        try:
+            read(made["aac.m4a"])
+            with pytest.raises(ClipError):
+                read(bytes(data))
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_chains_of_nothing():
+    for container in ("mp4", "matroska", "asf", "adts", "amr", "wavpack", "tta"):
+        condition = check_container(container, io.BytesIO(b""), 0)
+        assert container == "mp4" or condition == Condition()
+
+
+def test_versions_of_ffmpeg_count_only_if_it_is_used():
+    more = writer_versions(ffmpeg=True)
+    assert set(more) - set(writer_versions()) == {"av", "libavcodec", "libavformat"}
+    assert more["av"] == av.__version__
+
+
+@pytest.fixture(scope="module")
+def folder(made, tmp_path_factory):
+    import soundfile
+
+    root = tmp_path_factory.mktemp("sounds")
+    for name in ("aac.m4a", "opus.webm", "wma.wma"):
+        (root / "a").mkdir(exist_ok=True)
+        (root / "a" / name).write_bytes(made[name])
+    soundfile.write(root / "a" / "plain.wav", noise(12_345, 1), RATE)
+    (root / "parts.csv").write_text(
+        "path,offset_s,duration_s,label\na/aac.m4a,0.1,0.2,x\na/plain.wav,0,0.5,y\n"
+    )
+    return root
+
+
+@pytest.mark.runs
+def test_from_files_to_the_reader(folder, tmp_path, monkeypatch):
+    options = {"win_len": 1000, "sample_rate": 8000, "order": "listed"}
+    sounds, output = str(folder / "a"), str(tmp_path / "out")
+    record(sounds, output, **options)
+    metadata = Metadata.load(output)
+    assert metadata.rejected == 0
+    assert metadata.writer == writer_versions(ffmpeg=True)
+    found = {}
+    for example in open_records(output):
+        found.setdefault(example["filepath"], []).append(example["signal"])
+    assert len(found) == 4
+    for name in ("aac.m4a", "wma.wma"):
+        whole = read((folder / "a" / name).read_bytes()).mean(axis=1)
+        expected = soxr.resample(whole, RATE, 8000)
+        windows = np.concatenate(found[name])
+        np.testing.assert_allclose(windows, expected[: len(windows)], atol=2e-5)
+    before = os.stat(Path(output, "metadata.json")).st_mtime_ns
+    record(sounds, output, **options)  # it is done already
+    assert os.stat(Path(output, "metadata.json")).st_mtime_ns == before
+
+
+@pytest.mark.runs
+def test_parts_of_files(folder, tmp_path):
+    output = str(tmp_path / "out")
+    record(str(folder / "parts.csv"), output, win_len=1600, order="listed")
+    whole = read((folder / "a" / "aac.m4a").read_bytes()).mean(axis=1)
+    windows = [e["signal"] for e in open_records(output) if "m4a" in e["filepath"]]
+    np.testing.assert_array_equal(np.concatenate(windows), whole[1600:4800])
+
+
+@pytest.mark.runs
+def test_without_pyav_nothing_else_changes(folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)
+    assert not av_library.is_installed()
+    output = tmp_path / "out"
+    record(str(folder / "a"), str(output), win_len=1000, max_rejected=3)
+    assert Metadata.load(output).writer == writer_versions()
+    lines = (output / "rejected.jsonl").read_text().splitlines()
+    assert len(lines) == 3
+    assert all("audio-tfrecords[formats]" in line for line in lines)
