@@ -17,7 +17,7 @@ from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import as_texts, open_parquet
+from beam_pipeline.storage.parquet import as_texts, open_parquet, read_parquet
 from beam_pipeline.storage.spilled import SortedValues
 
 _MANIFEST_FIELDS = {
