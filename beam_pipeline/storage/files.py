@@ -267,10 +267,8 @@ def private_folder() -> str:
 
 def delete_drafts(folder: str, names: str) -> None:
     """Deletes the drafts for files in a folder whose names match a glob pattern."""
-    start = os.path.join(folder, "")
-    if not is_local(folder):
-        start = os.path.join(tempfile.gettempdir(), "audio-tfrecords-")
-    delete(glob.glob(glob.escape(start) + names))
+    drafts = folder if is_local(folder) else private_folder()
+    delete(glob.glob(os.path.join(glob.escape(drafts), names)))
 
 
 def move(draft: str, target: str) -> None:

@@ -1,6 +1,8 @@
 """What a work folder tells about its run, and how errors come back from an engine."""
 
+import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import apache_beam as beam
@@ -13,8 +15,10 @@ from beam_pipeline.dataset.work_folder import (
     NOTHING,
     RunProgress,
     Totals,
+    delete_drafts_of,
     find_run,
     keeping_verdict,
+    new_draft,
     read_progress,
     read_verdict,
     receipt_path,
@@ -295,3 +299,15 @@ class RpcError(Exception):
 )
 def test_the_reason_of_an_engine_is_one_line(error, reason):
     assert run_engine._reason(error).startswith(reason)
+
+
+@pytest.mark.parametrize("work", ["{}/[work]", "s3://bucket/work"])
+def test_the_drafts_of_a_process_are_deleted(tmp_path, monkeypatch, work):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    work, pid = work.format(tmp_path), os.getpid()
+    drafts = [new_draft("train.1-", suffix, work) for suffix in (".gz", ".tfrecord")]
+    other = drafts[0].replace(f".{pid}.", f".{pid}1.")
+    for path in (*drafts, other):
+        Path(path).touch()
+    delete_drafts_of(pid, work)
+    assert [os.path.exists(path) for path in (*drafts, other)] == [False, False, True]

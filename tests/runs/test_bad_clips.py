@@ -45,7 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = dict(map(json.loads, done.stdout.splitlines()))
-    left = [path.name for path in folder.iterdir() if path.name.startswith("audio-")]
+    left = [path.name for path in folder.glob("audio-*/**/*") if path.is_file()]
     return {**found, "left": {"processes": processes_left(), "files": left}}
 
 
