@@ -63,7 +63,7 @@ from beam_pipeline.dataset.rejects import (
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import SWITCH, clear_work, keeping_verdict
-from beam_pipeline.errors import OutputError
+from beam_pipeline.errors import InputError, OutputError
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.plan.clips import Reject
@@ -151,9 +151,8 @@ def add_generation(
     retried = summary.listing.retried
     write_rejects(own(REJECTED), rejects, _still_rejected(output, addition, retried))
     seen = merge_observed(observed)
-    added = assemble_metadata(
-        summary, shards, rejects, seen, recipe, recorded_formats(own(MANIFEST))
-    )
+    formats = recorded_formats(own(MANIFEST))
+    added = assemble_metadata(summary, shards, rejects, seen, recipe, formats)
     merged = _merged_statistics(output, addition, added, seen)
     files.write_bytes(own(STATISTICS), statistics_text(merged))
     replaced = _replaced_rows(output, addition, retried)
@@ -244,13 +243,19 @@ def _merged_statistics(
     path = files.join(output, newest_file(before, STATISTICS))
     try:
         states = parse_json(files.read_bytes(path))["splits"]
+        merged = {n: DataStatistics.from_state(state) for n, state in states.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} is damaged: {error!r:.200}. Delete it, and give the command "
+            f"again: the statistics in {METADATA} take its place."
+        ) from error
     except FileNotFoundError:  # an earlier version has recorded the data set
         states = {
             split: _described(entry, addition)
             for split, entry in before.splits.items()
             if entry.statistics
         }
-    merged = {n: DataStatistics.from_state(state) for n, state in states.items()}
+        merged = {n: DataStatistics.from_state(state) for n, state in states.items()}
     for split in added.splits:
         if split not in seen:
             continue  # every window of it is lost

@@ -187,8 +187,8 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
 
 
 def recorded_formats(path: str) -> set[str]:
-    """Returns the formats of a manifest's clips; empty for those a table lists."""
-    return set(read_parquet(path, ["format"])["format"].unique().to_pylist())
+    """Returns the formats of the clips in a manifest; empty for those a table lists."""
+    return set(read_parquet(path, ["format"]).column(0).unique().to_pylist())
 
 
 def manifest_difference(recorded: str, made: str) -> str | None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.damage import Damage, find_damage, is_damaged
+from beam_pipeline.dataset.finish import merge_observed, statistics_text
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata, writer_versions
@@ -33,6 +34,7 @@ from beam_pipeline.dataset.output_folder import (
     METADATA,
     REJECTED,
     SCHEMA,
+    STATISTICS,
     WINDOWS,
 )
 from beam_pipeline.dataset.rejects import reject_line, sort_rejects, write_rejects
@@ -318,6 +320,12 @@ class _Repair:
                 files.join(work, WINDOWS), [infos[entry.file] for entry in entries]
             )
             made.append(WINDOWS)
+        if len(infos) == len(entries):  # only recording all shards tells them
+            seen = merge_observed(self._written("observed"))
+            exact = statistics_text({n: each.statistics for n, each in seen.items()})
+            if is_damaged(self._root, STATISTICS, lambda content: content != exact):
+                files.write_bytes(files.join(work, STATISTICS), exact)
+                made.append(STATISTICS)
         members = {
             **{file: ShardMembers.of(info) for file, info in infos.items()},
             **damage.members,

@@ -583,6 +583,9 @@ def test_a_data_set_of_an_earlier_version(work: Path) -> None:
     """Without exact statistics, those in the metadata are merged."""
     out = work / "out"
     exact = record(work / "more", copy_all(work / "exact", out), append=True)
+    (out / "statistics.json").write_text('{"splits": {"train": 1}}')
+    with raises(InputError, naming=["statistics.json", "damaged"]):
+        record(work / "more", out, append=True)
     (out / "statistics.json").unlink()
     metadata = record(work / "more", out, append=True)
     for split, entry in exact.splits.items():
