@@ -35,4 +35,6 @@ def test_record_in_a_notebook(tmp_path, monkeypatch):
     ).execute()
     printed = [o.text for o in cells[-1].outputs if o.get("name") == "stdout"]
     assert "".join(printed) == "8\n"
-    assert list(temporary.iterdir()) == []
+    # The private folder of the user stays, empty.
+    assert [path for path in temporary.rglob("*") if not path.is_dir()] == []
+    assert len(list(temporary.rglob("*"))) <= 1
