@@ -129,8 +129,9 @@ def record(
                 counted(counts)
         elif job is not None:
             run_local(job, run.workers, Limits.of(run), watch)
-        metadata = Metadata.load(os.fspath(output))
-        warn_of_data(os.fspath(output), metadata)
+        folder = files.absolute(os.fspath(output))
+        metadata = Metadata.load(folder)
+        warn_of_data(folder, metadata)
         is_same = job is None or (
             job.addition is not None and metadata == job.addition.before
         )

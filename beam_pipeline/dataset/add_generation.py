@@ -232,7 +232,7 @@ def _still_rejected(
     """Returns the lines of the clips that were rejected, and not tried again."""
     path = files.join(output, newest_file(addition.before, REJECTED))
     lines = files.read_bytes(path).splitlines(keepends=True)
-    return [line for line in lines if json.loads(line)["path"] not in retried]
+    return [line for line in lines if parse_json(line)["path"] not in retried]
 
 
 def _merged_statistics(

@@ -21,6 +21,7 @@ from beam_pipeline.dataset.work_folder import (
 from beam_pipeline.errors import OutputError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 
 ADDITION = "addition"
 
@@ -76,7 +77,7 @@ def holds_addition(work: str) -> bool:
 def _made_switch(output: str, work: str) -> bool:
     """Whether the metadata in the output are the last thing that a run wrote."""
     try:
-        switch = json.loads(files.read_bytes(files.join(work, SWITCH)))
+        switch = parse_json(files.read_bytes(files.join(work, SWITCH)))
     except (FileNotFoundError, ValueError):
         return False
     return bool(switch["metadata"] == bytes_sha256(metadata_text(output)))

@@ -39,8 +39,9 @@ def check_metadata(values: Any) -> None:
         _check(f"writer: {short(name)}", version, str)
     for name, split in _mapping(values, "splits").items():
         _check_split(f"split {short(name)}", split)
-    for number, generation in enumerate(values.get("generations", ())):
-        _check_generation(f"generation {number}", generation)
+    if "generations" in values:
+        for number, generation in enumerate(_get("generations", values, list)):
+            _check_generation(f"generation {number}", generation)
     if "inputs" in values:
         for name in ("clips", "rejected", "ignored_files"):
             _get(name, values["inputs"], int, "inputs: ")
@@ -118,6 +119,8 @@ def _check_generation(where: str, generation: Any) -> None:
     )  # fmt: skip
     for name, kind in kinds:
         _get(name, generation, kind, f"{where}: ")
+    for name, version in generation["writer"].items():
+        _check(f"{where}: writer: {short(name)}", version, str)
     for row in generation["replaced"]:
         _check(f"{where}: a replaced row", row, int)
 

@@ -193,12 +193,16 @@ class Prober:
         assert row.recorded is not None
         info = None if row.known is None else AudioInfo(*row.known, "", "")
         try:
+            if (suspect := self._suspects.probed(row)) is not None:
+                raise suspect.to_error()
             info = info or self._probed(row)[0]
         except ClipError as error:
             raise InputError(
                 f"{row.filepath} is in the data set, but cannot be read any more: "
                 f"{error.reason}. Restore the file, or leave it out of the `input`."
             ) from error
+        finally:
+            Marks.unmark()
         now = Header(info.frames, info.sample_rate_hz, info.channels)
         if now != row.recorded:
             raise changed_file(row.filepath, Header(*row.recorded), now)
