@@ -1,4 +1,4 @@
-"""What a job costs as its corpus grows: time, memory and bytes shuffled for each clip.
+"""What a job costs as its corpus grows: time and memory.
 
     python -m tests.benchmarks.scale [--clips 10000,100000,1000000] [--workers 2]
 
@@ -78,21 +78,6 @@ def simulate(clips):
     in_memory.resolve_inputs = lambda texts: [entry]
 
 
-def count_shuffled():
-    """Counts what goes through each GroupByKey of the in-memory runner."""
-    from apache_beam.runners.portability.fn_api_runner import execution
-
-    counts = {"bytes": 0}
-    append = execution.GroupingBuffer.append
-
-    def counting(self, elements_data):
-        counts["bytes"] += len(elements_data)
-        append(self, elements_data)
-
-    execution.GroupingBuffer.append = counting
-    return counts
-
-
 class Children:
     """The peak of each writer's memory, and when it grew, by looking often."""
 
@@ -126,7 +111,6 @@ def measure(clips, workers):
     from beam_pipeline.run import local
 
     simulate(clips)
-    shuffled = count_shuffled()
     out = tempfile.mkdtemp(prefix="audio-tfrecords-scale-")
     written = []
     planned = []
@@ -174,7 +158,6 @@ def measure(clips, workers):
         "plan_mb": round(planned[0][1]),
         "writer_mb": round(max(children.peaks.values(), default=0)),
         "end_mb": round(peak_mb()),
-        "shuffled_per_clip": round(shuffled["bytes"] / clips),
         "longest_shard": round(max(took) / statistics.median(took), 2),
     }
 
