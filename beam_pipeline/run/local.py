@@ -28,7 +28,8 @@ from itertools import chain
 import apache_beam as beam
 
 from beam_pipeline.dataset.suspect_files import drop_cleared
-from beam_pipeline.dataset.work_folder import Totals
+from beam_pipeline.dataset.work_folder import Totals, is_claimed
+from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.finishing import finish_job
 from beam_pipeline.pipeline.graph import write_shards
@@ -69,7 +70,8 @@ def run_local(
     Raises
     ------
     AudioTFRecordsError
-        The error of a phase; WorkerDied if a process ended without one.
+        The error of a phase; IncompleteRun if the work folder was deleted; WorkerDied
+        if a process ended without an error.
     """
     with phase_folder(job) as folder, Workers(limits) as processes:
         drop_cleared(job.work_folder, job.inputs, limits)
@@ -80,6 +82,7 @@ def run_local(
         writers = writers_for(summary, workers)
         write_planned(job, folder, writers, processes, totals_of(summary), watch)
         processes.dismiss()
+        check_claim(job.work_folder)
         results = [results_of(writer, folder) for writer in range(writers)]
         finish_job(
             summary,
@@ -127,6 +130,16 @@ def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
         store(written.infos, results, "infos")
         store(written.rejects, results, "lost")
         store(written.observed, results, "observed")
+
+
+def check_claim(work_folder: str) -> None:
+    """Raises IncompleteRun if the work folder was deleted during the run."""
+    if not is_claimed(work_folder):
+        raise IncompleteRun(
+            f"Something has deleted the work folder {work_folder} while the run used "
+            "it, and with it the list of what was written. Give the same command "
+            "again."
+        )
 
 
 def results_of(writer: int, folder: str) -> str:
