@@ -18,6 +18,7 @@ from beam_pipeline.dataset.claim_addition import holds_addition
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.reused_recipe import reused_recipe
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.dataset.work_folder import WORK_FOLDER, clear_work, place_rows
 from beam_pipeline.errors import InputError, OptionError, OutputError, StoreError
@@ -47,7 +48,7 @@ def record(
     input: Source,
     output: PathLike,
     *,
-    recipe: Recipe | None = None,
+    recipe: Recipe | Metadata | None = None,
     watch: Callable[..., Any] | None = None,
     counted: Callable[[Mapping[str, int]], Any] | None = None,
     found: Callable[[Metadata], Any] | None = None,
@@ -71,8 +72,10 @@ def record(
         A folder that is new, empty, or has an unfinished run of the same job, which is
         continued. A finished data set of the same recipe and inputs stays as it is;
         :mod:`beam_pipeline.run.already_done` lists what is compared.
-    recipe : Recipe, optional
-        Options to start from; keywords override them.
+    recipe : Recipe or Metadata, optional
+        Options to start from; keywords override them. The metadata of a data set bring
+        its classes, too, so that targets mean the same; a clip of any other class is
+        rejected.
     watch : callable, optional
         For progress: called once with the totals, it returns a function that is called
         with the number of finished examples and their seconds of audio.
@@ -112,7 +115,7 @@ def record(
     from beam_pipeline.run.local import run_local
 
     input, given = with_labels(input, options)
-    recipe, run = _options(output, recipe, given)
+    recipe, run = _options(output, _given_recipe(recipe, given), given)
     if run.is_template():
         raise OptionError(
             "--template_location",
@@ -138,6 +141,14 @@ def record(
         if is_same and found is not None:
             found(metadata)
         return metadata
+
+
+def _given_recipe(
+    recipe: Recipe | Metadata | None, given: Mapping[str, Any]
+) -> Recipe | None:
+    if isinstance(recipe, Metadata):
+        return reused_recipe(recipe, given.get("label_from"))
+    return recipe
 
 
 def _options(
@@ -169,7 +180,7 @@ def write_template(
     input: Source,
     output: PathLike,
     *,
-    recipe: Recipe | None = None,
+    recipe: Recipe | Metadata | None = None,
     **options: Unpack[RecordKeywords],
 ) -> None:
     """Writes the job of :func:`record` to a file, from which a service can start it.
@@ -180,7 +191,7 @@ def write_template(
     from beam_pipeline.pipeline.graph import build_pipeline
 
     input, given = with_labels(input, options)
-    recipe, run = split_options(recipe, given)
+    recipe, run = split_options(_given_recipe(recipe, given), given)
     check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
         if job is None:
@@ -269,7 +280,7 @@ def continuing() -> Iterator[None]:
 def plan(
     input: Source,
     *,
-    recipe: Recipe | None = None,
+    recipe: Recipe | Metadata | None = None,
     **options: Unpack[RecordKeywords],
 ) -> tuple[PlanSummary, Sequence[Reject]]:
     """Plans what :func:`record` would do, from headers alone; writes nothing.
@@ -293,7 +304,7 @@ def plan(
     from beam_pipeline.run.local_plan import plan_local
 
     input, given = with_labels(input, options)
-    recipe, run = split_options(recipe, given)
+    recipe, run = split_options(_given_recipe(recipe, given), given)
     if run.adds():
         raise OptionError(
             "append" if run.append else "retry",

@@ -39,6 +39,8 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
             if any(name in options for name in ways):
                 # One that is given in place of another: --win-len of win_seconds.
                 recipe = {n: v for n, v in recipe.items() if n not in ways}
+        if options.get("label_from") == "none":
+            recipe.pop("classes", None)  # there are none
         options = {**recipe, **options}
     return options
 
