@@ -140,6 +140,11 @@ class Metadata:
         )
         return f"<Metadata: examples{clips}: {splits}; {classes}features {features}>"
 
+    @property
+    def class_names(self) -> list[str]:
+        """The classes as a list, under the name that Keras has for them."""
+        return list(self.classes)
+
     def shards(self) -> Iterator[ShardEntry]:
         """Yields the shards of all splits."""
         for split in self.splits.values():

@@ -141,28 +141,18 @@ class Parsing:
 def choose_parsing(
     metadata: Metadata,
     features: Sequence[str] | None,
-    as_supervised: Sequence[str] | None,
+    as_supervised: Sequence[str] | bool | None,
     encoded: Sequence[str],
     missing: Mapping[str, Any] | None,
 ) -> Parsing:
     """Returns how examples are parsed, from the arguments of ``replay``."""
     structure = None if metadata.elements is None else metadata.elements.structure
     names = component_names(metadata.features, structure)
-    if as_supervised is not None:
+    as_tuple = _choose_tuple(metadata, as_supervised, names)
+    if as_tuple:
         if features is not None:
             raise InputError("Give either `features` or `as_supervised`, not both.")
-        if (
-            isinstance(as_supervised, str)
-            or not isinstance(as_supervised, Sequence)
-            or len(as_supervised) < 2
-        ):
-            raise OptionError(
-                "as_supervised",
-                "must name two features or more, for example ('log_mel', 'target'); "
-                "the features are " + ", ".join(names),
-                as_supervised,
-            )
-        features = as_supervised
+        features = as_tuple
     encoded = [encoded] if isinstance(encoded, str) else list(encoded)
     for name in [*encoded, *(missing or ())]:
         check_name("feature", name, names)
@@ -173,13 +163,57 @@ def choose_parsing(
     return Parsing(
         specs,
         structure if features is None else None,
-        tuple(as_supervised or ()),
+        as_tuple,
         tuple(name for name in names if name in chosen),
         tuple(encoded),
         dict(missing or {}),
         len(metadata.classes),
         () if structure is None else tuple(leaves(structure)),
     )
+
+
+def _choose_tuple(
+    metadata: Metadata, as_supervised: Sequence[str] | bool | None, names: Sequence[str]
+) -> tuple[str, ...]:
+    """Returns the features of ``as_supervised``; none if elements are no tuples."""
+    if as_supervised is None or as_supervised is False:
+        return ()
+    if as_supervised is True:
+        return _input_and_target(metadata, names)
+    if (
+        isinstance(as_supervised, str)
+        or not isinstance(as_supervised, Sequence)
+        or len(as_supervised) < 2
+    ):
+        raise OptionError(
+            "as_supervised",
+            "must be True, or name two features or more, for example "
+            f"('log_mel', 'target'); the features are {', '.join(names)}",
+            as_supervised,
+        )
+    return tuple(as_supervised)
+
+
+def _input_and_target(metadata: Metadata, names: Sequence[str]) -> tuple[str, str]:
+    """Returns the only feature of a transform, and ``target`` or ``labels``."""
+    inputs: list[str] = []
+    if metadata.recipe is not None:
+        made = metadata.recipe.features.expressions or ("signal",)
+        inputs = [name for name in names if name in made]
+    targets = [name for name in names if name in ("target", "labels")]
+    if len(inputs) == len(targets) == 1:
+        return inputs[0], targets[0]
+    raise OptionError(
+        "as_supervised",
+        "can be True only if there is one input and one target, but this data set has "
+        f"{_counted(inputs, 'input')} and {_counted(targets, 'target')}; name two "
+        f"features, of {', '.join(names)}",
+        True,
+    )
+
+
+def _counted(names: Sequence[str], what: str) -> str:
+    return f"{len(names)} {what}s" + f" ({', '.join(names)})" * bool(names)
 
 
 def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[str]:

@@ -124,6 +124,11 @@ class Records(FrameworkMethods, Sequence[Example]):
         return self._source.metadata.classes
 
     @property
+    def class_names(self) -> list[str]:
+        """The classes as a list, under the name that Keras has for them."""
+        return self.metadata.class_names
+
+    @property
     def num_classes(self) -> int:
         return len(self._source.metadata.classes)
 

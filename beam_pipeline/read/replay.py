@@ -51,7 +51,7 @@ def replay(
     *,
     split: str | None = None,
     features: Sequence[str] | None = None,
-    as_supervised: Sequence[str] | None = None,
+    as_supervised: Sequence[str] | bool | None = None,
     batch_size: int | None = None,
     drop_remainder: bool = False,
     shuffle: bool | int | str = False,
@@ -84,9 +84,10 @@ def replay(
         Required if the data set has several.
     features : sequence of str, optional
         The features to read, besides ``num_classes``. Default: all.
-    as_supervised : sequence of str, optional
+    as_supervised : sequence of str or bool, optional
         Two features or more: elements are tuples of them, and only they are parsed. Not
-        together with ``features``.
+        together with ``features``. True: the feature of the only transform (without
+        transforms, ``signal``), and ``target`` or ``labels``.
     batch_size : int, optional
         Adds a first axis to every tensor; tensors of different shapes become ragged.
         Default: the batches that were recorded, or single examples, which are much
@@ -129,7 +130,8 @@ def replay(
     Returns
     -------
     tf.data.Dataset
-        Of known cardinality.
+        Of known cardinality. Its attribute ``class_names`` lists the classes, as in
+        Keras; datasets that are made from it with ``map`` and the like have none.
 
     Raises
     ------
@@ -184,7 +186,7 @@ def replay(
             shard=shard,
             deterministic=deterministic,
         )
-        return elements.prefetch(ahead).with_options(options)
+        return _finished(elements, ahead, options, metadata)
 
     total = sum(piece.take for piece in pieces)
     size = example_bytes(metadata.features.values())
@@ -213,7 +215,15 @@ def replay(
             batches = batches.ragged_batch(batch_size, drop_remainder)
     if repeat:
         batches = batches.repeat(None if repeat is True else repeat)
-    return batches.prefetch(ahead).with_options(options)
+    return _finished(batches, ahead, options, metadata)
+
+
+def _finished(
+    elements: tf.data.Dataset, ahead: int, options: tf.data.Options, metadata: Metadata
+) -> tf.data.Dataset:
+    dataset = elements.prefetch(ahead).with_options(options)
+    dataset.class_names = list(metadata.classes)
+    return dataset
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -289,7 +299,7 @@ def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Opti
 def _choose_original(
     dataset: tf.data.Dataset,
     features: Sequence[str] | None,
-    as_supervised: Sequence[str] | None,
+    as_supervised: Sequence[str] | bool | None,
     batch_size: int | None,
     drop_remainder: bool,
     repeat: bool | int,
@@ -301,6 +311,13 @@ def _choose_original(
             "split, shard, normalize, encoded, missing",
             "do not apply to a folder that tf_dataset wrote; rewrite it with "
             "`audio-tfrecords convert` first",
+        )
+    if isinstance(as_supervised, bool):
+        raise OptionError(
+            "as_supervised",
+            "must name two features or more of a folder that tf_dataset wrote, of "
+            + ", ".join(dataset.element_spec),
+            as_supervised,
         )
     names = tuple(as_supervised or features or dataset.element_spec)
     for name in names:
