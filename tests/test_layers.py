@@ -20,7 +20,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 FLOORS = [
     "secrets_in_text",
     "errors",
-    "freed_memory hashing marks seconds",
+    "freed_memory hashing html_tables marks progress seconds",
     "storage audio transforms",
     "recipe",
     "inputs",
@@ -63,7 +63,7 @@ HOMES = {
     "isal": "storage.gzip_members dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
     "threadpoolctl": "transforms.describe write.one_thread run.parts",
-    "tqdm": "[cli.progress_bar] [elements.writing]",
+    "tqdm": "[progress]",
     "PIL": "[examples.images] [read.example_view]",
     "datasets": ("read.hugging_face read.hugging_face_stream [read.framework_methods]"),
     "jax": "read.jax_batches",

@@ -20,9 +20,9 @@ from typing import Any
 
 from beam_pipeline.cli.convert_flags import CONVERT_OPTIONS
 from beam_pipeline.cli.given_flags import REPEATED, given_options
-from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
 from beam_pipeline.cli.terminal import say
 from beam_pipeline.errors import DataSetWarning, OptionError, TooManyRejected
+from beam_pipeline.progress import watch_bar, watch_lines
 from beam_pipeline.secrets_in_text import hidden
 
 PROGRAM = "audio-tfrecords"
@@ -102,7 +102,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     with collected_warnings() as warned, contextlib.ExitStack() as stack:
         if not args.debug:
             stack.enter_context(quiet_beam())
-        bar = functools.partial(watch_terminal, stack)
+        bar = functools.partial(watch_bar, stack)
         metadata = record(
             args.input,
             args.output,
@@ -279,7 +279,7 @@ def _repair(args: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         if not args.debug:
             stack.enter_context(quiet_beam())
-        bar = functools.partial(watch_terminal, stack)
+        bar = functools.partial(watch_bar, stack)
         watch = bar if sys.stderr.isatty() else watch_lines
         replaced = repair(args.records, args.input, watch=watch)
     for name in replaced:
@@ -345,7 +345,7 @@ def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
                 say(describe_progress(progress))
                 return 0
             if progress.totals.examples and update is None:
-                bar = functools.partial(watch_terminal, stack)
+                bar = functools.partial(watch_bar, stack)
                 update = (bar if sys.stderr.isatty() else watch_lines)(progress.totals)
             if update is not None:
                 update(progress.examples, progress.seconds)

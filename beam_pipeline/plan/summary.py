@@ -20,7 +20,7 @@ Tally = Mapping[TallyKey, tuple[int, int]]  # clips, examples
 BucketTally = tuple[Tally, Tally, Mapping[TallyKey, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlanSummary:
     """A plan in a few numbers; its size does not grow with the corpus.
 
@@ -51,6 +51,11 @@ class PlanSummary:
     salt: int | None = None
     empty: tuple[str, ...] = ()
     dropped: Mapping[TallyKey, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{n} {s.total:,}" for n, s in self.layouts.items())
+        clips = self.listing.clips
+        return f"<PlanSummary: examples of {clips:,} clips: {splits or 'none'}>"
 
     def by_class(self) -> Tally:
         """Returns ``by_event`` if the recipe has events, otherwise ``tally``."""

@@ -60,7 +60,7 @@ def read_recipe(path: str) -> dict[str, Any]:
             named[name] = _checked(name, value)
         except RecipeError as error:
             where, problem, got = error.args
-            raise RecipeError(f"{path}: {where}", problem, got) from error
+            raise RecipeError(f"{path}: {where}", problem, got) from error.__cause__
     return named
 
 
