@@ -58,7 +58,8 @@ HOMES = {
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
     "pyarrow": "[storage.parquet] [dataset.manifest] [dataset.generations] "
-    "[dataset.window_table] [read.audit] [read.conditions] "
+    "[dataset.window_table] [read.audit] [read.clean_manifest] "
+    "[read.conditions] "
     "[read.column_values] [read.window_table]",
     "isal": "storage.gzip_members dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",

@@ -28,6 +28,7 @@ from beam_pipeline.secrets_in_text import hidden
 PROGRAM = "audio-tfrecords"
 
 VERIFY_OPTIONS = {"deep", "input", "sample", "seed", "repair"}
+AUDIT_OPTIONS = {"write_manifest", "drop_doubles"}
 
 
 def complain(message: str, command: str = "record") -> None:
@@ -67,6 +68,8 @@ def as_flags(message: str, command: str = "record") -> str:
         known = set(CONVERT_OPTIONS)
     if command == "verify":
         known |= VERIFY_OPTIONS
+    if command == "audit":
+        known |= AUDIT_OPTIONS
 
     def flag(name: str) -> str:
         repeated = {} if command == "convert" else REPEATED
@@ -313,7 +316,30 @@ def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             say(json.dumps(finding.to_json(), ensure_ascii=False))
     else:
         say(describe_audit(found))
+    if args.write_manifest is not None:
+        _write_clean_manifest(args)
+    elif args.input is not None or args.drop_doubles:
+        name = "input" if args.input is not None else "drop_doubles"
+        raise OptionError(name, "needs `write_manifest`")
     return VerificationError.exit_status if found.leaks else 0
+
+
+def _write_clean_manifest(args: argparse.Namespace) -> None:
+    from beam_pipeline.cli.reports import describe_written
+    from beam_pipeline.read.clean_manifest import write_clean_manifest
+
+    if args.input is None:
+        raise OptionError(
+            "write_manifest", "needs `input`: what the data set was recorded from"
+        )
+    written = write_clean_manifest(
+        args.records,
+        args.write_manifest,
+        args.input,
+        group_by=args.group_by,
+        drop_doubles=args.drop_doubles,
+    )
+    say(f"{args.write_manifest}: {describe_written(written)}", file=sys.stderr)
 
 
 def run_transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:

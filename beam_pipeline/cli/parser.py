@@ -250,6 +250,7 @@ def _add_audit(commands: Any) -> None:
         "splits, and duplicates. Ends with status 4 if there is a leak.",
         "records/",
         "records/ --group-by speaker --json",
+        "records/ --input sounds/ --write-manifest sounds/clean.csv --drop-doubles",
     )
     _add_folder(parser)
     parser.add_argument(
@@ -261,6 +262,27 @@ def _add_audit(commands: Any) -> None:
     )
     parser.add_argument(
         "--json", action="store_true", help="print each finding as a line of JSON"
+    )
+    parser.add_argument(
+        "--write-manifest",
+        default=None,
+        metavar="FILE",
+        help="write a manifest, .csv or .parquet, with one group for all clips that "
+        "are alike; record it with --group-by group. Needs --input",
+    )
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=None,
+        metavar="PATH",
+        help="with --write-manifest: what the data set was recorded from, as for "
+        "record",
+    )
+    parser.add_argument(
+        "--drop-doubles",
+        action="store_true",
+        help="with --write-manifest: keep only the first of clips with the same "
+        "samples and class",
     )
 
 

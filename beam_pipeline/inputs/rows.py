@@ -156,7 +156,7 @@ class RowReader:
                 self._split_of(group, values),
                 group,
                 *part,
-                _known(table),
+                None if self._layout.part.in_frames else _known(table),
                 tuple(
                     [convert(name, values.get(name), t) for name, t in self._columns]
                     + [target_value(n, values.get(n)) for n in self._layout.targets]
