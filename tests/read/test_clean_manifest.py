@@ -163,7 +163,8 @@ def test_components_are_those_of_all_pairs(rows: list[tuple[int, int, int]]) -> 
     ones, starts = np.ones(len(rows), np.int64), np.arange(len(rows)) * 10
     columns = Columns(
         ones, ones, file, starts, ones, 8000 * ones, -ones,
-        group=np.where(group == 4, -1, group), content=np.where(content == 4, -1, content),
+        group=np.where(group == 4, -1, group),
+        content=np.where(content == 4, -1, content),
     )  # fmt: skip
     found = components_of(columns)
     wanted = np.arange(len(rows))
