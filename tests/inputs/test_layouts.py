@@ -1,4 +1,4 @@
-"""The layouts of folders in docs/inputs-and-manifests.md give the splits and classes."""
+"""The layouts of folders in the docs give the splits and the classes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ CLASSES = ("owl", "tit")
             "", {"label_from": BY_PART, "split_column": "part"}, ["test", "train"],
         ),
         (
-            [f"{c}/{who}/{n}" for c in CLASSES for who in ("ada", "bob") for n in (1, 2)],
-            "", {"label_from": BY_SPEAKER, "splits": "a=.5,b=.5", "group_by": "speaker"},
+            ["owl/ada/1", "owl/bob/2", "tit/ada/3", "tit/bob/4"], "",
+            {"label_from": BY_SPEAKER, "splits": "a=.5,b=.5", "group_by": "speaker"},
             None,
         ),
     ],
