@@ -153,6 +153,8 @@ def clear_work(work_folder: str) -> None:
         path = files.join(work_folder, name)
         if "." in name:
             files.delete([path])
+            if files.is_local(path):  # what a process was writing when it was killed
+                files.delete_drafts(work_folder, f"{name}.tmp-*")
         else:
             files.delete_below(path)
     if files.is_local(work_folder):

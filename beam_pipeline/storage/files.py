@@ -12,6 +12,7 @@ import os
 import shutil
 import stat
 import tempfile
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
@@ -166,12 +167,11 @@ def write_bytes(path: str, content: bytes) -> None:
     if not is_local(path):
         _remote(path).write(path, content)
         return
-    make_folder(os.path.dirname(path) or ".")
-    temporary = f"{path}.tmp-{os.getpid()}"
+    draft = draft_of(path)
     with writing(path):
-        with open(temporary, "wb") as file:
+        with open(draft, "wb") as file:
             file.write(content)
-        os.replace(temporary, path)
+        os.replace(draft, path)
 
 
 _CANNOT = {
@@ -231,14 +231,19 @@ def draft_path(folder: str, name: str) -> str:
     """Returns a local path for a new file, which :func:`move` later renames.
 
     For a local folder, the path is in that folder, so that moving copies no bytes. For
-    a remote folder, it is in the user's private folder on this machine. Moving then
-    uploads the file once, under its final name, because most object stores cannot
-    rename.
+    a remote one, it is in the user's private folder. Moving then uploads the file once,
+    under its final name, because most object stores cannot rename.
     """
     if is_local(folder):
         make_folder(folder)
         return os.path.join(folder, name)
     return os.path.join(private_folder(), name)
+
+
+def draft_of(path: str) -> str:
+    """Returns a local path for the new content of a file: ``NAME.tmp-...``."""
+    folder, _, name = path.rpartition("/")
+    return draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
 
 
 def private_folder() -> str:
@@ -274,8 +279,7 @@ def delete_drafts(folder: str, names: str) -> None:
 def move(draft: str, target: str) -> None:
     """Moves a local file to its final path, local or remote; replaces an existing file.
 
-    After an upload, even a failed one, the local file is deleted. A retry must write it
-    again.
+    After an upload, even a failed one, the local file is deleted.
     """
     if not is_local(target):
         try:
