@@ -229,7 +229,7 @@ class TestRecorded:
         spec = replay(recorded, as_supervised=False).element_spec
         assert spec == replay(recorded).element_spec
 
-        features = {"rms": "rms(frame_len=64,hop=64)"}
+        features = {"rms": "rms(frame=64,hop=64)"}
         options = {"win_len": WIN_LEN, "tail": "pad", "max_windows": 1}
         record(sounds, tmp_path / "one", features=features, **options)
         ds = replay(tmp_path / "one", as_supervised=True)
