@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -309,7 +309,7 @@ def extended_format(
         )
     both = merge_corpora([addition.corpus, corpus])
     labels = (*before.classes, *new)
-    both = Corpus(labels, both.rates_hz, both.channels, both.named)
+    both = replace(both, labels=labels)
     found = ExampleFormat.of(both, recipe, columns)
     for name in sorted({*found.features.specs, *before.features}):
         ours, theirs = map(
