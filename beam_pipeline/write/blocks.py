@@ -103,9 +103,13 @@ class WindowBlock(Block):
 
 @dataclass(frozen=True, slots=True)
 class FeatureBlock(Block):
-    """Every feature of the windows, each of shape ``(n, ...)``, and the windows."""
+    """Every feature of the windows, each of shape ``(n, ...)``, and the windows.
+
+    ``clipped`` has the number of values that a feature's transform clipped.
+    """
 
     values: Mapping[str, npt.NDArray[Any]]
+    clipped: Mapping[str, int]
     windows: npt.NDArray[np.float32]
     rows: WindowRows
 
@@ -340,16 +344,23 @@ def apply_transforms(block: WindowBlock) -> FeatureBlock | Lost:
     """Applies every transform to a block's windows."""
     clip, features = block.slot.clip, block.slot.example_format.features
     values: dict[str, npt.NDArray[Any]] = {}
+    clipped: dict[str, int] = {}
     Marks.mark(clip, TRANSFORM)
     try:
         if len(block.windows):
-            values = features.apply(
+            values, clipped = features.apply(
                 block.windows, clip.sample_rate_hz, clip.filepath, block.starts
             )
     except ClipError as error:
         return lose(block.slot, TRANSFORM, error, block.rows)
     return FeatureBlock(
-        block.slot, block.starts, block.copies, values, block.windows, block.rows
+        block.slot,
+        block.starts,
+        block.copies,
+        values,
+        clipped,
+        block.windows,
+        block.rows,
     )
 
 

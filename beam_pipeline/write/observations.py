@@ -61,7 +61,7 @@ class Observations:
             key = (clip.split, clip.label or "", clip.sample_rate_hz)
             self.left_out[key] += left_out
         if len(block.starts):
-            self.statistics.add(block.values, block.windows)
+            self.statistics.add(block.values, block.windows, block.clipped)
         rule = block.slot.example_format.features.events
         if rule is not None:
             for label, n in rule.counts(*timed(block)).items():
