@@ -374,7 +374,7 @@ def test_tallies_count_what_segments_hold(sizes, first, total):
         windows[key] += segment.examples
         rows.setdefault(key, set()).add(segment.clip.row)
     recipe = Recipe(win_len=1)
-    found, by_event, dropped = plan_summary.tally_bucket(
+    found, by_event, dropped, _ = plan_summary.tally_bucket(
         placed, {"records": layout}, None, recipe
     )
     assert by_event == dropped == {}
