@@ -34,6 +34,7 @@ from beam_pipeline.examples.trial import (
 )
 from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE, Features
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.values import VALID_FRAMES
 from beam_pipeline.transforms.base import (
     Chain,
     Identity,
@@ -66,6 +67,8 @@ class FeatureSet:
         What separates the classes in a label; None if clips have one class.
     events : EventRule or None
         None if the recipe names no events.
+    marks_padding : bool
+        Whether examples hold the number of frames before the padding.
     """
 
     transforms: Mapping[str, Transform]
@@ -73,6 +76,7 @@ class FeatureSet:
     extra: tuple[str, ...] = ()
     separator: str | None = None
     events: EventRule | None = None
+    marks_padding: bool = False
 
     @classmethod
     def of(
@@ -131,6 +135,7 @@ class FeatureSet:
             "win_start_idx",
             "fs",
             *(["copy"] if recipe.augmentation.copies else []),
+            *([VALID_FRAMES] if recipe.windows.mark_padding else []),
         ]
         targets = recipe.columns.targets
         if classes and not several and not targets:
@@ -156,7 +161,12 @@ class FeatureSet:
         ]
         named = {s.name: s for s in sorted(specs, key=lambda s: s.name)}
         return cls(
-            transforms, named, tuple(n for n, _ in extra), recipe.labels.separator, rule
+            transforms,
+            named,
+            tuple(n for n, _ in extra),
+            recipe.labels.separator,
+            rule,
+            recipe.windows.mark_padding,
         )
 
     def of_clip(

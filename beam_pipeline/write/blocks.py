@@ -37,6 +37,7 @@ from beam_pipeline.plan.shards import Shard
 from beam_pipeline.plan.suspects import DECODE, NO_SUSPECTS, Suspects
 from beam_pipeline.recipe.example_sections import Audio, Windows
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.values import VALID_FRAMES
 from beam_pipeline.storage import files
 from beam_pipeline.write.window_rows import (
     BY_KEEP,
@@ -112,6 +113,11 @@ class FeatureBlock(Block):
     clipped: Mapping[str, int]
     windows: npt.NDArray[np.float32]
     rows: WindowRows
+
+    @property
+    def valid_frames(self) -> Integers:
+        """The frames of each window before the padding, shape (n,)."""
+        return self.rows.frames[self.rows.kept]
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +383,7 @@ def encode_examples(
         "fs": clip.sample_rate_hz,
         "win_start_idx": block.starts,
         "copy": block.copies,
+        VALID_FRAMES: block.valid_frames,
     }
     features = block.slot.example_format.features
     columns.update(features.of_clip(clip.label, clip.columns, targets))
