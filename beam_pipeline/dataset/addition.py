@@ -63,7 +63,7 @@ class Addition:
     first_row : int
         The number of the first clip that is added.
     first_index : mapping
-        Split to the position of its next example.
+        Split to the number of its planned windows.
     corpus : Corpus
         The clips of the data set.
     retry, skip_known, add_classes : bool
