@@ -246,7 +246,7 @@ def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> st
         more = f"... and {len(example_format.classes) - CLASSES_SHOWN} more"
         rows.append((more, *[""] * len(splits)))
     at_most = _at_most(example_format)
-    titles = (f"{split} examples / clips / hours{at_most}" for split in splits)
+    titles = (f"{split} examples / clips / {HOURS}{at_most}" for split in splits)
     return _table(("class", *titles), rows)
 
 
