@@ -10,7 +10,7 @@ from typing import IO
 
 from beam_pipeline.dataset.output_folder import WORK_FOLDER
 from beam_pipeline.errors import OutputError
-from beam_pipeline.storage import files
+from beam_pipeline.storage.private_folder import private_folder
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def locked(work: str) -> Iterator[None]:
         yield
         return
     name = hashlib.blake2b(work.encode(errors="surrogateescape"), digest_size=8)
-    path = os.path.join(files.private_folder(), f"{name.hexdigest()}.lock")
+    path = os.path.join(private_folder(), f"{name.hexdigest()}.lock")
     while True:
         file = open(path, "w")  # noqa: SIM115
         try:

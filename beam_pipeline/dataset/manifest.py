@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import itemgetter
@@ -173,8 +172,7 @@ def write_manifest(
             for name, kind in fields.items()
         ]
     )
-    folder, _, name = path.rpartition("/")
-    draft = files.draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
+    draft = files.draft_of(path)
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         rows: list[Sequence[Any]] = []
         for _, _, part in SortedValues(itemgetter(0, 1), parts):

@@ -348,17 +348,21 @@ def test_finished_shards_are_not_written_again(tmp_path: Path) -> None:
     assert list(find_problems(str(tmp_path / "out"), metadata)) == []
 
 
+@pytest.mark.parametrize("by", ["time", "content"])
 def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(
-    tmp_path: Path,
+    tmp_path: Path, by: str
 ) -> None:
     sounds = write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
     places = str(tmp_path / "in"), str(tmp_path / "out")
-    options = {"win_len": 500, "elements_per_file": 7}
+    options = {"win_len": 500, "elements_per_file": 7, "fingerprint": by == "content"}
     with pytest.raises(TooManyRejected):
         record(*places, **options)
     path = tmp_path / "in" / "dog" / "dog_1.wav"
+    time_ns = path.stat().st_mtime_ns
     sounds["dog/dog_1.wav"] = write_sound(path, len(sounds["dog/dog_1.wav"]), seed=99)
+    if by == "content":
+        os.utime(path, ns=(time_ns, time_ns))
     metadata = record(*places, max_rejected=1, **options)
     expect_complete(examples_of(tmp_path / "out", metadata), sounds, 500, 500)
 
