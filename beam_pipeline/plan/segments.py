@@ -139,9 +139,11 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
     return segment._replace(clip=clip._replace(events=events))
 
 
-def count_audio(clip: Clip, examples: int, recipe: Recipe) -> int:
-    """Returns how many frames of a clip are in the windows of its first examples."""
-    plan = WindowPlan.of(recipe.windows, clip.sample_rate_hz)
+def count_audio(clip: Clip, examples: int, plan: WindowPlan, recipe: Recipe) -> int:
+    """Returns how many frames of a clip are in the windows of its first examples.
+
+    ``plan`` is that of the recipe at the clip's rate, which many clips share.
+    """
     if plan.random_starts:
         starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
         return frames_in(starts, np.minimum(plan.length, clip.frames - starts))
@@ -165,7 +167,8 @@ def count_events(
     """
     rule, rate = example_format.features.events, clip.sample_rate_hz
     if rule is None:
-        return {}, 0, count_audio(clip, examples, recipe)
+        plan = WindowPlan.of(recipe.windows, rate)
+        return {}, 0, count_audio(clip, examples, plan, recipe)
     starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
     windows = clip.events, (clip.start + starts) / rate, example_format.win_len / rate
     selected = rule.selected(*windows)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from beam_pipeline.examples.format import ExampleFormat
+from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.segments import count_audio, count_events
@@ -136,6 +138,7 @@ def tally_bucket(
     event_clips, event_examples = Counter[TallyKey](), Counter[TallyKey]()
     dropped = Counter[TallyKey]()
     audio = Counter[AudioKey]()
+    plan_at = cache(partial(WindowPlan.of, recipe.windows))
     index = placed.first_window
     for clip in placed.clips:
         count = min(clip.examples, max(0, total - index))
@@ -146,7 +149,8 @@ def tally_bucket(
         if not count:
             continue
         if recipe.events.source is None or example_format is None:
-            audio[clip.split, clip.sample_rate_hz] += count_audio(clip, count, recipe)
+            rate = clip.sample_rate_hz
+            audio[clip.split, rate] += count_audio(clip, count, plan_at(rate), recipe)
         else:
             found = count_events(clip, count, example_format, recipe)
             by_label, without, frames = found
