@@ -191,6 +191,29 @@ def test_a_plan_without_clips(tmp_path, kind):
     assert (plan["work"], len(plan["rejects"])) == ([], 2)
 
 
+@pytest.mark.parametrize("limit", [1, 9])
+@pytest.mark.parametrize("by", ["beam", "here"])
+def test_rates_are_counted_over_all_clips(tmp_path, monkeypatch, by, limit):
+    """Also those of clips without a window, and rates that only such clips have."""
+    set_limits(monkeypatch, limit)
+    lengths = [(8000, 500), (16000, 500), (8000, 9), (8001, 9), (8001, 8)]
+    rows = [
+        {"path": f"{k}.wav", "frames": frames, "sample_rate_hz": rate}
+        for k, (rate, frames) in enumerate(lengths)
+    ]
+    recipe = Recipe(win_seconds=0.01, label_from="none")
+    with resolved(write_table(tmp_path, rows), recipe) as inputs:
+        job = Job(tuple(inputs), "unused", str(tmp_path / "work"), recipe)
+        facts = [
+            "2 of 8000 Hz (for example 0.wav)",
+            "2 of 8001 Hz (for example 3.wav)",
+            "1 of 16000 Hz (for example 1.wav)",
+            "3 of them are shorter than a window",
+        ]
+        with raises(RecipeError, "sample_rate", naming=facts):
+            (plan_by_beam if by == "beam" else plan_here)(job)
+
+
 def test_a_plan_of_files(tmp_path):
     write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
