@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import io
+import os
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,11 +14,13 @@ import numpy as np
 from beam_pipeline.dataset.generations import (
     current_rows,
     extends,
+    metadata_text,
     read_generations,
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.errors import InputError
+from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_parquet
 
@@ -26,6 +30,8 @@ _NOT_OF_WINDOWS = {
     "format", "subtype", "first_index", "windows", "content", "sketch",
     "path", "input", "index", "class", "split", "group", "channel", "sample_rate_hz",
 }  # fmt: skip
+_CSV_ROWS = 1 << 14
+
 # Columns that the files must have.
 _OF_WINDOWS = ("start", "frames", "copy", "level_db", "left_out")
 _OF_MANIFEST = (
@@ -80,16 +86,82 @@ def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) 
         If files are missing, are damaged or do not fit the data set, or if another
         process has recorded into the folder since the metadata were read.
     """
+    tables = read_tables(folder, metadata, sha256)
+    return _table_of_split(folder, metadata, split, tables)
+
+
+def window_table(folder: files.PathLike, split: str | None = None) -> Any:
+    """Returns a row for each planned window of a data set, also for those left out.
+
+    This is the index of the data set: path, seconds, level, whether a window is in the
+    data set and why not, split, shard and position. No shard is read.
+
+    Parameters
+    ----------
+    split : str, optional
+        Default: all splits, one after the other.
+
+    Returns
+    -------
+    pyarrow.Table
+        Its columns are those of :func:`read_window_table`.
+
+    Raises
+    ------
+    InputError
+        If there is no such data set or split, or if files are missing or damaged.
+    """
+    import pyarrow as pa
+
+    folder = files.absolute(os.fspath(folder))
+    text = open_metadata(folder)
+    metadata = Metadata.parse(text, files.join(folder, METADATA))
+    if split is not None and split not in metadata.splits:
+        raise InputError(
+            f"No split is named {split!r}. The splits are {', '.join(metadata.splits)}."
+        )
+    tables = read_tables(folder, metadata, bytes_sha256(text))
+    found = [
+        _table_of_split(folder, metadata, name, tables)
+        for name in ([split] if split is not None else metadata.splits)
+    ]
+    return pa.concat_tables(found).unify_dictionaries()
+
+
+def open_metadata(folder: str, sha256: str | None = None) -> bytes:
+    """Calls :func:`.metadata_text` for a folder that a person has named.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    try:
+        return metadata_text(folder, sha256)
+    except NotADirectoryError as error:
+        raise InputError(
+            f"{folder} is a file. Give the folder of a data set."
+        ) from error
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{folder} holds no finished data set: it has no {METADATA}. If a run was "
+            "interrupted, give its command again."
+        ) from error
+
+
+def _table_of_split(
+    folder: str, metadata: Metadata, split: str, tables: tuple[Any, Any] | None
+) -> Any:
+    """Returns the rows of a split; ``tables`` are those of :func:`read_tables`."""
     import pyarrow as pa
 
     shards = metadata.splits[split].shards
     held = np.array([shard.examples for shard in shards], np.int64)
     total = int(held.sum())
     path = files.join(folder, WINDOWS)
-    found = read_tables(folder, metadata, sha256)
-    if found is None:
+    if tables is None:
         return pa.table(_places(np.arange(total), np.zeros(total, bool), split, shards))
-    windows, manifest = found
+    windows, manifest = tables
     planned = manifest["windows"].to_numpy()
     if planned.sum() != len(windows):
         raise InputError(
@@ -140,6 +212,25 @@ def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) 
             free = name if name not in columns else f"{name}_"
             columns[free] = _without_empty(of_clip(name))
     return pa.table(columns)
+
+
+def table_as_csv(table: Any) -> Iterator[str]:
+    """Yields a table as CSV, some lines at a time, without the last line break.
+
+    Texts are in quotes, and nothing stands for null.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+
+    for k, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            texts = table.column(k).cast(field.type.value_type)
+            table = table.set_column(k, field.name, texts)
+    for first in range(0, max(len(table), 1), _CSV_ROWS):
+        lines = io.BytesIO()
+        options = pyarrow.csv.WriteOptions(include_header=first == 0)
+        pyarrow.csv.write_csv(table.slice(first, _CSV_ROWS), lines, options)
+        yield lines.getvalue().decode().removesuffix("\n")
 
 
 def examples_of(table: Any) -> Any:

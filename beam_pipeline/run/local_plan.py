@@ -39,7 +39,11 @@ from beam_pipeline.inputs.splits import add_tallies
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.corpus import describe_clips, merge_corpora
+from beam_pipeline.plan.corpus import (
+    describe_clips,
+    describe_rejects,
+    merge_corpora,
+)
 from beam_pipeline.plan.order import (
     BucketBatches,
     BucketKey,
@@ -154,6 +158,7 @@ def find_clips(job: Job, scratch: str, rejects: ElementFile) -> Found:
             clips, bad = prober.probe(rows, listing.summary().alike)
             rejects.extend(bad)
             corpus.add(describe_clips(clips, recipe.labels, recipe.events))
+            corpus.add(describe_rejects(bad))
             if stratifies(recipe.splits):
                 tally.add(tally_clips(clips, recipe.splits, recipe.shards.seed))
             buckets.add(clips)

@@ -10,8 +10,6 @@ import glob
 import hashlib
 import os
 import shutil
-import stat
-import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +21,7 @@ from beam_pipeline.errors import InputError, OutputError
 from beam_pipeline.secrets_in_text import holds_credentials
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
+from beam_pipeline.storage.private_folder import private_folder
 
 MOST_BEGUN_BYTES = 1 << 20
 
@@ -246,30 +245,6 @@ def draft_of(path: str) -> str:
     return draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
 
 
-def private_folder() -> str:
-    """Makes a folder below the temporary one, which this user alone can read.
-
-    It stays, empty, because another process may be about to write there.
-
-    Raises
-    ------
-    OutputError
-        If another user has made it.
-    """
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    path = os.path.join(tempfile.gettempdir(), f"audio-tfrecords-{user}")
-    with suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
-    if hasattr(os, "getuid") and not (private and found.st_uid == os.getuid()):
-        raise OutputError(
-            f"{path} must be a folder that only you can use, but others can use it, or "
-            "it is a link. Delete it, or set TMPDIR to another folder."
-        )
-    return path
-
-
 def delete_drafts(folder: str, names: str) -> None:
     """Deletes the drafts for files in a folder whose names match a glob pattern."""
     drafts = folder if is_local(folder) else private_folder()
@@ -356,8 +331,10 @@ def delete_below(folder: str) -> None:
     """Deletes a folder and everything below it."""
     if not is_local(folder):
         delete(join(folder, name) for name in list_files(folder))
-    elif os.path.isdir(folder):
-        shutil.rmtree(folder)
+        return
+    while os.path.isdir(folder):
+        with suppress(FileNotFoundError):  # another process deletes them, too
+            shutil.rmtree(folder)
 
 
 def list_files(folder: str) -> Iterator[str]:

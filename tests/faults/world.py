@@ -78,6 +78,7 @@ class World:
         """Starts a command in a session of its own."""
         number = len(list(self.root.glob("said-*")))
         said = self.root / f"said-{number}.txt"
+        said.touch()
         environment = {
             "TMPDIR": str(self.temporary), _MARK: self._mark, **environment
         }  # fmt: skip
