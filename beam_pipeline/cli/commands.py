@@ -11,80 +11,22 @@ import functools
 import itertools
 import json
 import os
-import re
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.cli.convert_flags import CONVERT_OPTIONS
-from beam_pipeline.cli.given_flags import REPEATED, given_options
+from beam_pipeline.cli.given_flags import given_options
+from beam_pipeline.cli.messages import (
+    PROGRAM,
+    as_flags,
+    collected_warnings,
+    complain,
+)
 from beam_pipeline.cli.terminal import say
-from beam_pipeline.errors import DataSetWarning, OptionError, TooManyRejected
+from beam_pipeline.errors import OptionError, TooManyRejected
 from beam_pipeline.progress import watch_bar, watch_lines
-from beam_pipeline.secrets_in_text import hidden
-
-PROGRAM = "audio-tfrecords"
-
-VERIFY_OPTIONS = {"deep", "input", "sample", "seed", "repair"}
-AUDIT_OPTIONS = {"write_manifest", "drop_doubles"}
-
-
-def complain(message: str, command: str = "record") -> None:
-    """Prints an error or a warning to standard error, after the program's name."""
-    say(f"{PROGRAM}: {hidden(as_flags(message, command))}", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def collected_warnings() -> Iterator[list[str]]:
-    """Collects the warnings about a data set, to print them after its description."""
-    collected: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", DataSetWarning)
-        show = warnings.showwarning
-
-        def collect(message: Any, category: type[Warning], *args: Any) -> None:
-            if issubclass(category, DataSetWarning):
-                collected.append(str(message))
-            else:
-                show(message, category, *args)
-
-        warnings.showwarning = collect  # type: ignore[assignment]
-        yield collected
-
-
-def as_flags(message: str, command: str = "record") -> str:
-    """Returns a message with the names of a command's options spelled as flags.
-
-    Messages have names of options in backticks, or at their beginning:
-    ``win_len: needs `sample_rate``` becomes ``--win-len: needs --sample-rate``, and
-    ```tail` = pad`` becomes ``--tail pad``.
-    """
-    from beam_pipeline.recipe.keywords import RecordKeywords
-
-    known = {*RecordKeywords.__annotations__, "input", "output", "recipe"}
-    if command == "convert":
-        known = set(CONVERT_OPTIONS)
-    if command == "verify":
-        known |= VERIFY_OPTIONS
-    if command == "audit":
-        known |= AUDIT_OPTIONS
-
-    def flag(name: str) -> str:
-        repeated = {} if command == "convert" else REPEATED
-        return repeated.get(name, "--" + name.replace("_", "-"))
-
-    def replaced(found: re.Match[str]) -> str:
-        if found[1] not in known:
-            return found[0]
-        return flag(found[1]) + (" " if found[2] else "")
-
-    start, colon, rest = message.partition(": ")
-    words = start.split(" ")
-    if colon and all(word in {*known, "and", "or"} for word in words):
-        start = " ".join(flag(word) if word in known else word for word in words)
-    return re.sub(r"`(\w+)`( = )?", replaced, start + colon + rest)
 
 
 def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:

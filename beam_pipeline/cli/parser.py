@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from beam_pipeline import __version__
 from beam_pipeline.cli.commands import (
-    PROGRAM,
     run_audit,
     run_convert,
     run_index,
@@ -22,6 +21,7 @@ from beam_pipeline.cli.commands import (
 )
 from beam_pipeline.cli.convert_flags import add_convert_flags
 from beam_pipeline.cli.job_flags import add_job_flags, flag_type
+from beam_pipeline.cli.messages import PROGRAM
 
 _whole_number = flag_type(int)
 
