@@ -17,7 +17,13 @@ from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.spec import IMAGES, TENSOR, FeatureSpec, Shape
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.copies import copies_in
-from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
+from beam_pipeline.plan.summary import (
+    PlanSummary,
+    TallyKey,
+    left_out_words,
+    seconds_of,
+    split_by_class,
+)
 from beam_pipeline.read.clean_manifest import Written
 from beam_pipeline.read.findings import (
     AUDIO,
@@ -92,7 +98,8 @@ def describe_metadata(
         *(["windows left out"] if any_left_out else []),
     )  # fmt: skip
     table = _table(header, rows)
-    return f"{table}\n{_inputs(metadata.clips, metadata.rejected, metadata.ignored)}"
+    counts = metadata.clips, metadata.rejected, metadata.ignored
+    return f"{table}\n{_inputs(*counts, metadata.left_out or {})}"
 
 
 def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -> str:
@@ -124,7 +131,9 @@ def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -
         if found.levels
     ]
     ranks = ("dB of windows", *(f"{100 * q:g} %" for q in QUANTILES))
-    return f"{_table(header, rows)}\n\n{_table(ranks, levels)}"
+    text = f"{_table(header, rows)}\n\n{_table(ranks, levels)}"
+    left_out = left_out_words(metadata.left_out or {})
+    return text + (left_out and f"\n\nclips left out: {left_out}")
 
 
 def describe_addition(metadata: Metadata) -> str:
@@ -198,7 +207,7 @@ def describe_plan(
     parts.append(_describe_features(example_format.features.specs))
     rejected = count_clips(rejects)
     listing = summary.listing
-    parts.append(_inputs(listing.clips, rejected, listing.ignored))
+    parts.append(_inputs(listing.clips, rejected, listing.ignored, summary.left_out))
     first = heapq.nsmallest(REJECTS_SHOWN, rejects)
     lines = [f"  {r.filepath}: {r.reason}" for r in first]
     if rejected > REJECTS_SHOWN:
@@ -282,8 +291,12 @@ def _describe_features(specs: Mapping[str, FeatureSpec]) -> str:
     return _table(("feature", "type", "shape", "from"), rows, left=4)
 
 
-def _inputs(clips: int, rejected: int, ignored: int) -> str:
-    return f"inputs: {clips:,} clips, {rejected:,} rejected; {ignored:,} files ignored"
+def _inputs(
+    clips: int, rejected: int, ignored: int, left_out: Mapping[str, int]
+) -> str:
+    counts = [f"{clips:,} clips", f"{rejected:,} rejected"]
+    counts += [left_out_words(left_out)] if left_out else []
+    return f"inputs: {', '.join(counts)}; {ignored:,} files ignored"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

@@ -331,7 +331,16 @@ def extended_metadata(
         rejected=rejected,
         ignored=ignored,
         generations=(*generations, newest),
+        left_out=_added_counts(before.left_out, added.left_out),
     )
+
+
+def _added_counts(
+    old: Mapping[str, int] | None, new: Mapping[str, int] | None
+) -> Mapping[str, int] | None:
+    if old is None or new is None:
+        return new
+    return {reason: n + old.get(reason, 0) for reason, n in new.items()}
 
 
 def _joined(

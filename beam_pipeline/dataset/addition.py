@@ -230,7 +230,8 @@ def _check_splits(folder: str, metadata: Metadata, inputs: Sequence[Input]) -> N
 
 
 def _corpus_of(clips: Any, metadata: Metadata) -> Corpus:
-    """Returns a summary of the clips of a data set."""
+    """Returns a summary of the clips of a data set, without those left out."""
+    clips = clips.filter(np.greater(clips["windows"].to_numpy(), 0))
     paths = clips["path"]
     named: dict[tuple[str, int | str], str] = {}
 

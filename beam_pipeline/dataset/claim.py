@@ -17,7 +17,7 @@ from typing import Any
 from beam_pipeline.audio.av_library import is_installed
 from beam_pipeline.dataset.code_stamp import code_of
 from beam_pipeline.dataset.job_difference import job_differences
-from beam_pipeline.dataset.metadata import to_text, writer_versions
+from beam_pipeline.dataset.metadata import to_text
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
 from beam_pipeline.dataset.work_folder import (
     JOB_FILE,
@@ -33,6 +33,7 @@ from beam_pipeline.dataset.work_folder import (
     foreign_file,
     is_claimed,
 )
+from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import (
     EngineError,
     InputError,

@@ -16,11 +16,11 @@ from beam_pipeline.dataset.metadata import (
     SplitEntry,
     shard_entry,
     to_text,
-    writer_versions,
 )
 from beam_pipeline.dataset.output_folder import METADATA, SCHEMA, delete_stale
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.work_folder import PARTS, WORK_FOLDER
+from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.shards import ShardInfo

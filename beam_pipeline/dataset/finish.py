@@ -20,7 +20,6 @@ from beam_pipeline.dataset.metadata import (
     SplitEntry,
     shard_entry,
     to_text,
-    writer_versions,
 )
 from beam_pipeline.dataset.output_folder import (
     MANIFEST,
@@ -42,7 +41,9 @@ from beam_pipeline.dataset.rejects import (
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import clear_work, is_claimed, keeping_verdict
+from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
+from beam_pipeline.examples.windows import TOO_LONG, TOO_SHORT
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
@@ -180,6 +181,11 @@ def assemble_metadata(
         writer_versions(
             recipe.features.encodings.values(),
             ffmpeg=not DEMUXERS.keys().isdisjoint(formats),
+        ),
+        left_out=(
+            {why: summary.left_out.get(why, 0) for why in (TOO_SHORT, TOO_LONG)}
+            if recipe.windows.leaves_out_clips()
+            else None
         ),
     )
 

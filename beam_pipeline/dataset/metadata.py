@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from beam_pipeline.audio.av_library import library_versions
 from beam_pipeline.dataset.generation import Generation
 from beam_pipeline.dataset.metadata_checks import check_metadata, short
 from beam_pipeline.dataset.metadata_view import view_metadata
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.writer_versions import DISTRIBUTION
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
-from beam_pipeline.examples.spec import IMAGES, FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
@@ -35,12 +35,6 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 ELEMENTS_VERSION = 2
 GENERATIONS_VERSION = 3
-
-DISTRIBUTION = "audio-tfrecords"
-
-# Libraries whose version may change the bytes of a shard.
-_BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")
-_DECIDES_IMAGES = "pillow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +112,10 @@ class Metadata:
         None if the data set was recorded from audio files.
     generations : tuple of Generation
         What was recorded first, and each addition; empty if nothing was added.
+    left_out : mapping or None
+        How many clips are left out because of their length, by
+        :data:`beam_pipeline.examples.windows.TOO_SHORT` and ``TOO_LONG``. None if the
+        recipe leaves out none.
     """
 
     recipe: Recipe | None
@@ -130,10 +128,11 @@ class Metadata:
     writer: Mapping[str, str] = field(default_factory=dict)
     elements: Elements | None = None
     generations: tuple[Generation, ...] = ()
+    left_out: Mapping[str, int] | None = None
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{n} {s.examples:,}" for n, s in self.splits.items())
-        clips = f" of {self.clips - self.rejected:,} clips" if self.recipe else ""
+        clips = f" of {self._recorded_clips():,} clips" if self.recipe else ""
         classes = f"{len(self.classes):,} classes; " if self.classes else ""
         features = ", ".join(
             f"{name} {spec.dtype}" + (f" {list(spec.shape)}" if spec.shape else "")
@@ -142,8 +141,11 @@ class Metadata:
         return f"<Metadata: examples{clips}: {splits}; {classes}features {features}>"
 
     def _repr_html_(self) -> str:
-        clips = None if self.recipe is None else self.clips - self.rejected
+        clips = None if self.recipe is None else self._recorded_clips()
         return view_metadata(self.splits, self.features, self.classes, clips)
+
+    def _recorded_clips(self) -> int:
+        return self.clips - self.rejected - sum((self.left_out or {}).values())
 
     @property
     def class_names(self) -> list[str]:
@@ -199,6 +201,7 @@ class Metadata:
                 "clips": self.clips,
                 "rejected": self.rejected,
                 "ignored_files": self.ignored,
+                **({} if self.left_out is None else {"left_out": dict(self.left_out)}),
             },
             **added,
             "splits": {
@@ -320,6 +323,7 @@ class Metadata:
             values["inputs"]["ignored_files"],
             values["writer"],
             generations=tuple(Generation(**each) for each in added),
+            left_out=values["inputs"].get("left_out"),
         )
 
     @classmethod
@@ -359,31 +363,6 @@ class Metadata:
                 "was interrupted, give its command again."
             )
         return cls.parse(files.read_bytes(path), path)
-
-
-def writer_versions(
-    encodings: Iterable[str] = (), *, ffmpeg: bool = False
-) -> dict[str, str]:
-    """Returns the versions of this package and of libraries that decide bytes.
-
-    Parameters
-    ----------
-    encodings : iterable of str
-        Encodings of features. Pillow is among the libraries only if one is an image.
-    ffmpeg : bool
-        Whether PyAV and ffmpeg are among them, because they decode a clip.
-    """
-    import importlib.metadata
-
-    images = (_DECIDES_IMAGES,) if {*IMAGES} & {*encodings} else ()
-    versions = {"name": DISTRIBUTION}
-    for name in (DISTRIBUTION, *_BYTE_DECIDING, *images):
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            version = "unknown"
-        versions["version" if name == DISTRIBUTION else name] = version
-    return {**versions, **(library_versions() if ffmpeg else {})}
 
 
 def to_text(values: Any) -> bytes:

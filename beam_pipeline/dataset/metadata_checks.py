@@ -45,6 +45,11 @@ def check_metadata(values: Any) -> None:
     if "inputs" in values:
         for name in ("clips", "rejected", "ignored_files"):
             _get(name, values["inputs"], int, "inputs: ")
+        if "left_out" in values["inputs"]:
+            for reason, count in _mapping(
+                values["inputs"], "left_out", "inputs: "
+            ).items():
+                _check(f"inputs: left_out: {short(reason)}", count, int)
 
 
 def short(value: Any, most: int = 80) -> str:

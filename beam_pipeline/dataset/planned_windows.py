@@ -15,6 +15,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise
 from types import NoneType
 from typing import Any
@@ -25,7 +26,13 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.problem_lines import differ, name_some
-from beam_pipeline.examples.windows import WindowPlan, count_windows
+from beam_pipeline.examples.windows import (
+    TOO_LONG,
+    TOO_SHORT,
+    WindowPlan,
+    count_windows,
+    too_short_or_long,
+)
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import examples_of
@@ -136,6 +143,25 @@ class PlannedWindows:
             start=int(values["start"]),
             group=values["group"] or "",
         )
+
+    def clips_left_out(self, recipe: Recipe) -> dict[str, npt.NDArray[np.bool_]]:
+        """Returns which clips a recipe leaves out because of their length, by reason.
+
+        Raises
+        ------
+        RecipeError
+            If a window has no length at the sample rate of a clip.
+        """
+        frames, rates = self.manifest["frames"], self.manifest["sample_rate_hz"]
+        found = {why: np.zeros(len(frames), np.bool_) for why in (TOO_SHORT, TOO_LONG)}
+        if recipe.windows.leaves_out_clips():
+            pairs = zip(frames.tolist(), rates.tolist(), strict=True)
+            plan_at = cache(partial(WindowPlan.of, recipe.windows))
+            for row, (length, rate) in enumerate(pairs):
+                why = too_short_or_long(length, plan_at(rate))
+                if why is not None:
+                    found[why][row] = True
+        return found
 
 
 def _column(table: Any, name: str) -> Any:
@@ -273,10 +299,20 @@ def _window_problems(
 def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str]:
     """Compares the counts of each split."""
     assert metadata.recipe is not None
+    left_out = planned.clips_left_out(metadata.recipe)
+    if metadata.left_out is not None or metadata.recipe.windows.leaves_out_clips():
+        counted = metadata.left_out or {}
+        for why, clips in left_out.items():
+            if counted.get(why) != (n := int(clips.sum())):
+                yield (
+                    f"{METADATA}: inputs: left_out: {why} is {counted.get(why)}; "
+                    f"{MANIFEST} has {n}"
+                )
     late = np.zeros(len(planned.manifest["path"]), np.bool_)
     late[planned.clip[planned.left_out == REJECTED]] = True
     some = planned.manifest["windows"] > 0
-    for split in sorted({*planned.manifest["split"].tolist()} - {*metadata.splits}):
+    recorded = planned.manifest["split"][~np.logical_or(*left_out.values())]
+    for split in sorted({*recorded.tolist()} - {*metadata.splits}):
         yield f"{MANIFEST}: has clips of split {split!r}, which is not in {METADATA}"
     for split, entry in metadata.splits.items():
         in_split = planned.is_in(split)

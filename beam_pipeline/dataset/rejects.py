@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from beam_pipeline.dataset.output_folder import REJECTED
-from beam_pipeline.errors import TooManyRejected
+from beam_pipeline.errors import InputError, TooManyRejected
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.plan.summary import PlanSummary, left_out_words
 from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.secrets_in_text import hidden
 from beam_pipeline.storage import files
@@ -39,13 +39,23 @@ def check_rejects(
 
 
 def check_any_accepted(summary: PlanSummary, rejects: Collection[Reject]) -> None:
-    """Raises TooManyRejected if no clip is left, whatever ``max_rejected`` allows."""
+    """Raises TooManyRejected if no clip is left, whatever ``max_rejected`` allows.
+
+    Raises InputError if all of them are left out because of their length.
+    """
+    if summary.listing.clips and not rejects and summary.example_format is None:
+        raise InputError(
+            f"None of {summary.listing.clips} clips has a length that is recorded: "
+            f"{left_out_words(summary.left_out)}. Change `min_seconds`, "
+            "`max_seconds` or `short_clips`."
+        )
     lost = sum(reject.examples for reject in rejects)
     planned = sum(layout.total for layout in summary.layouts.values())
     if summary.example_format is None or lost >= planned:
+        left_out = left_out_words(summary.left_out)
         raise TooManyRejected(
             f"None of {summary.listing.clips} clips can be recorded:\n"
-            f"{name_some(rejects, '')}"
+            f"{name_some(rejects, '')}" + (f"\n  {left_out}" if left_out else "")
         )
 
 

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
+import numpy as np
+
 from beam_pipeline.dataset.generations import read_columns
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
@@ -61,7 +63,9 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
     filled = {name: split for name, split in splits.items() if split.examples}
     rates: set[int] = set()
     if not recipe.audio.sample_rate:
-        clips = read_columns(folder, metadata, MANIFEST, ["sample_rate_hz"])
+        columns = ["sample_rate_hz", "windows"]
+        clips = read_columns(folder, metadata, MANIFEST, columns)
+        clips = clips.filter(np.greater(clips["windows"].to_numpy(), 0))
         rates.update(clips["sample_rate_hz"].unique().to_pylist())
     _warn(
         chain(

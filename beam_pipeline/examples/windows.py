@@ -1,4 +1,8 @@
-"""Windows: counts how many a clip has, finds their starts, and cuts them out."""
+"""Windows: counts how many a clip has, finds their starts, and cuts them out.
+
+A clip has no windows if its length is not one that the recipe takes. It is left out
+then, which is no fault of the clip: see :func:`too_short_or_long`.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,26 @@ from beam_pipeline.hashing import hash64
 from beam_pipeline.recipe.example_sections import Windows
 from beam_pipeline.seconds import seconds_to_frames
 
+# Why a clip is left out.
+TOO_SHORT, TOO_LONG = "too_short", "too_long"
+
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """Windows of ``length`` frames that start every ``hop`` frames."""
+    """Windows of ``length`` frames that start every ``hop`` frames.
+
+    Clips with fewer than ``least`` or more than ``most`` frames are left out;
+    ``short_clips`` is what becomes of those with fewer than ``length``.
+    """
 
     length: int
     hop: int
     tail: str = "drop"
     max_windows: int | None = None
     random_starts: bool = False
+    least: int = 0
+    most: int | None = None
+    short_clips: str | None = None
 
     @classmethod
     def of(cls, windows: Windows, sample_rate_hz: int) -> WindowPlan:
@@ -36,8 +50,25 @@ class WindowPlan:
         hop = windows.hop or length
         if windows.hop_seconds is not None:
             hop = _some_frames(windows, "hop", sample_rate_hz)
+        least, most = (
+            None if seconds is None else seconds_to_frames(seconds, sample_rate_hz)
+            for seconds in (windows.min_seconds, windows.max_seconds)
+        )
         return cls(
-            length, hop, windows.tail, windows.max_windows, windows.random_starts
+            length,
+            hop,
+            windows.tail,
+            windows.max_windows,
+            windows.random_starts,
+            least or 0,
+            most,
+            windows.short_clips,
+        )
+
+    def pads(self) -> bool:
+        """Whether a clip that is shorter than a window becomes one, with zeros."""
+        return self.short_clips == "pad" or (
+            self.short_clips is None and self.tail == "pad"
         )
 
 
@@ -53,6 +84,17 @@ def _some_frames(windows: Windows, name: str, sample_rate_hz: int) -> int:
             seconds,
         )
     return frames
+
+
+def too_short_or_long(frames: int, plan: WindowPlan) -> str | None:
+    """Returns why a clip of ``frames`` frames is left out; None if it is not.
+
+    A clip is too long before it is too short: both say only that it is left out.
+    """
+    if plan.most is not None and frames > plan.most:
+        return TOO_LONG
+    skipped = plan.length if plan.short_clips == "skip" else 0
+    return TOO_SHORT if frames < max(plan.least, skipped) else None
 
 
 def count_windows(frames: int, plan: WindowPlan) -> int:
@@ -71,9 +113,12 @@ def count_windows(frames: int, plan: WindowPlan) -> int:
     ======= ==== ==== ======= ===========================================
 
     No window starts at or after the clip's end. With hop > length, the frames between
-    two windows belong to no window.
+    two windows belong to no window. ``short_clips`` decides about clips that are
+    shorter than a window, and a clip that is left out has none.
     """
-    if frames < 1 or (frames < plan.length and plan.tail != "pad"):
+    if frames < 1 or (frames < plan.length and not plan.pads()):
+        return 0
+    if too_short_or_long(frames, plan) is not None:
         return 0
     beyond = max(0, frames - plan.length)
     count = 1 + beyond // plan.hop

@@ -22,7 +22,8 @@ class Clip(NamedTuple):
     sample_rate_hz, frames : int
         The output rate, and the clip's length at that rate.
     examples : int
-        The number of its windows and their copies, at least one.
+        The number of its windows and their copies. Zero if it is left out because of
+        its length; see :func:`beam_pipeline.examples.windows.too_short_or_long`.
     modified_ns : int
         The time of the last change to its file. A run that continues keeps no shard
         of an older file.

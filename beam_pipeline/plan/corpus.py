@@ -15,7 +15,11 @@ from beam_pipeline.recipe.recipe import Recipe
 
 
 def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Corpus:
-    """Returns the labels, sample rates and numbers of channels of some clips."""
+    """Returns the labels, sample rates and numbers of channels of some clips.
+
+    Clips that are left out do not count: a class that only they have is no class.
+    """
+    clips = [clip for clip in clips if clip.examples]
     labels: dict[str, str] = {}
     for clip in clips:
         for label in _labels_of(clip, naming, events):

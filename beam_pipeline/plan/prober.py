@@ -17,8 +17,12 @@ from beam_pipeline.errors import (
     UnreadableAudio,
     UnusableEntry,
 )
-from beam_pipeline.examples.windows import WindowPlan, count_windows
-from beam_pipeline.inputs.event_files import EventTable, clip_events
+from beam_pipeline.examples.windows import (
+    WindowPlan,
+    count_windows,
+    too_short_or_long,
+)
+from beam_pipeline.inputs.event_files import Event, EventTable, clip_events
 from beam_pipeline.inputs.recorded_clips import Header, changed_file
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
@@ -126,7 +130,7 @@ class Prober:
         frames = stop - start
         plan = self._plan_at(rate)
         windows = count_windows(frames, plan)
-        if windows == 0:
+        if windows == 0 and too_short_or_long(frames, plan) is None:
             raise ShortClip(
                 row.filepath,
                 rate,
@@ -136,21 +140,6 @@ class Prober:
         split = row.split or self._split
         if split:
             windows = examples_of(windows, split, recipe.augmentation.copies)
-        events = clip_events(
-            row.filepath,
-            self._inputs[row.source].root,
-            recipe.events,
-            recipe.labels.classes,
-            self._events,
-        )
-        seconds = info.frames / info.sample_rate_hz
-        for event in events:
-            if event.start_s > seconds + SECONDS_ROUNDED:
-                raise UnusableEntry(
-                    row.filepath,
-                    f"has an event ({event.label}) at {event.start_s:g} s, but is only "
-                    f"{seconds:g} s long",
-                )
         clip = Clip(
             row=row.row,
             source=row.source,
@@ -170,9 +159,11 @@ class Prober:
             start=start,
             channel=row.channel,
             columns=row.columns,
-            events=events,
+            events=self._events_of(row, info) if windows else (),
             file=row.file,
         )
+        if not windows:
+            return clip  # left out: nothing else of it matters
         whole = audio.whole_clips and may_break(info)
         if whole or audio.stream or audio.fingerprint:
             Marks.mark(clip, PROBE)
@@ -185,6 +176,25 @@ class Prober:
             part = _part_of(row, info.frames, info.sample_rate_hz)
             clip = fingerprint_clip(clip, *part, self._inputs, audio)
         return clip
+
+    def _events_of(self, row: SourceRow, info: AudioInfo) -> tuple[Event, ...]:
+        """Returns the events of a row's file; raises UnusableEntry if one is later."""
+        events = clip_events(
+            row.filepath,
+            self._inputs[row.source].root,
+            self._recipe.events,
+            self._recipe.labels.classes,
+            self._events,
+        )
+        seconds = info.frames / info.sample_rate_hz
+        for event in events:
+            if event.start_s > seconds + SECONDS_ROUNDED:
+                raise UnusableEntry(
+                    row.filepath,
+                    f"has an event ({event.label}) at {event.start_s:g} s, but is only "
+                    f"{seconds:g} s long",
+                )
+        return events
 
     def recheck(self, row: SourceRow) -> None:
         """Compares the header of a clip's file with the one that was recorded.

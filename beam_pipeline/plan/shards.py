@@ -138,15 +138,18 @@ def lay_out(
     copies: int,
     generation: int = 0,
 ) -> dict[str, ShardLayout]:
-    """Returns how each split of a generation is cut into shards."""
-    if example_format is None:
-        return {}
+    """Returns how each split of a generation is cut into shards.
+
+    A split of which all clips are left out has none.
+    """
     totals: Counter[str] = Counter()
     for (split, _bucket), count in counts.items():
         totals[split] += count
-    if not generation:  # later ones may lack the split that has copies
-        check_copies(copies, totals)
-    size = example_bytes(example_format.features)
+    size = 1  # without a clip that is not left out, all totals are 0
+    if example_format is not None:
+        size = example_bytes(example_format.features)
+        if not generation:  # later ones may lack the split that has copies
+            check_copies(copies, totals)
     return {
         split: ShardLayout.of(split, total, size, asked, generation)
         for split, total in sorted(totals.items())

@@ -25,6 +25,7 @@ def stratifies(splits: Splits) -> bool:
 
 def tally_clips(clips: Sequence[Clip], splits: Splits, seed: int) -> Any:
     """Counts what each split would hold of some clips, for each salt."""
+    clips = [clip for clip in clips if clip.examples]  # others are left out
     return tally_salts(
         splits.hashed_shares() or {},
         [group_key(seed, clip.group) for clip in clips],

@@ -9,7 +9,12 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.examples.windows import (
+    TOO_LONG,
+    TOO_SHORT,
+    WindowPlan,
+    too_short_or_long,
+)
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.segments import count_audio, count_events
@@ -29,6 +34,7 @@ class BucketTally(NamedTuple):
     by_event: Tally
     dropped: Mapping[TallyKey, int]
     audio: Mapping[AudioKey, int]
+    left_out: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -56,6 +62,9 @@ class PlanSummary:
         The frames of clips that are in the windows of examples that are not left out,
         by split and sample rate. Where windows overlap, a frame counts once; padding
         and copies do not count.
+    left_out : mapping
+        How many clips are left out because of their length, by
+        :data:`beam_pipeline.examples.windows.TOO_SHORT` and ``TOO_LONG``.
     """
 
     listing: ListingSummary
@@ -67,6 +76,7 @@ class PlanSummary:
     empty: tuple[str, ...] = ()
     dropped: Mapping[TallyKey, int] = field(default_factory=dict)
     audio: Mapping[AudioKey, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{n} {s.total:,}" for n, s in self.layouts.items())
@@ -96,6 +106,11 @@ class PlanSummary:
         lost = sum(n for key, n in self.dropped.items() if key[0] == split)
         lost_s = seconds_of(self.example_format, self.dropped.items(), split)
         return self.layouts[split].total - lost, self.seconds(split) - lost_s
+
+
+def left_out_words(left_out: Mapping[str, int]) -> str:
+    """Returns why clips are left out, in words: ``"3 too short, 0 too long"``."""
+    return ", ".join(f"{n:,} {why.replace('_', ' ')}" for why, n in left_out.items())
 
 
 def seconds_of(
@@ -143,9 +158,15 @@ def tally_bucket(
     event_clips, event_examples = Counter[TallyKey](), Counter[TallyKey]()
     dropped = Counter[TallyKey]()
     audio = Counter[AudioKey]()
+    left_out = Counter[str]()
     plan_at = cache(partial(WindowPlan.of, recipe.windows))
     index = placed.first_window
     for clip in placed.clips:
+        if not clip.examples:
+            why = too_short_or_long(clip.frames, plan_at(clip.sample_rate_hz))
+            assert why is not None
+            left_out[why] += 1
+            continue
         count = min(clip.examples, max(0, total - index))
         key = (clip.split, clip.label or "", clip.sample_rate_hz)
         clips[key] += count > 0
@@ -170,6 +191,7 @@ def tally_bucket(
         {key: (event_clips[key], event_examples[key]) for key in event_examples},
         dropped,
         audio,
+        left_out,
     )
 
 
@@ -178,14 +200,17 @@ def merge_tallies(parts: Iterable[BucketTally]) -> BucketTally:
     parts = list(parts)
     dropped = Counter[TallyKey]()
     audio = Counter[AudioKey]()
+    left_out = Counter[str]()
     for part in parts:
         dropped.update(part.dropped)
         audio.update(part.audio)
+        left_out.update(part.left_out)
     return BucketTally(
         _added(part.tally for part in parts),
         _added(part.by_event for part in parts),
         dropped,
         dict(sorted(audio.items())),
+        {why: left_out[why] for why in (TOO_SHORT, TOO_LONG) if why in left_out},
     )
 
 
@@ -208,16 +233,18 @@ def summarise(
     shares: Mapping[str, float] | None,
 ) -> PlanSummary:
     """Returns the summary of a plan; ``tallies`` are those of its buckets."""
-    tally, by_event, dropped, audio = merge_tallies(tallies)
+    tally, by_event, dropped, audio, left_out = merge_tallies(tallies)
+    layouts = {split: layout for split, layout in layouts.items() if layout.total}
     empty = tuple(name for name in shares or () if name not in layouts)
     return PlanSummary(
         listing,
         example_format,
-        dict(layouts),
+        layouts,
         tally,
         by_event,
         salt,
         empty,
         dropped,
         audio,
+        left_out,
     )

@@ -168,8 +168,9 @@ class _Again:
         self._recipe, self._metadata = recipe, metadata
         self.planned, self._inputs = planned, inputs
         self._prober = Prober(inputs, recipe)
+        recorded = ~np.logical_or(*planned.clips_left_out(recipe).values())
         rates, channels = (
-            Counter(map(int, planned.manifest[name].tolist()))
+            Counter(map(int, planned.manifest[name][recorded].tolist()))
             for name in ("sample_rate_hz", "channels")
         )
         corpus = Corpus(metadata.classes, rates, channels)

@@ -7,6 +7,7 @@ sections.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from beam_pipeline.recipe.values import (
 # Bat detectors sample at half a million Hz, ADCs for ultrasound at ten million.
 MAX_RATE_HZ = 100_000_000
 TAILS = ("drop", "pad", "overlap")
+SHORT_CLIPS = ("reject", "skip", "pad")
 ORDERS = ("shuffled", "listed")
 DTYPES = ("float32", "int16")
 
@@ -168,16 +170,48 @@ class Windows:
         "before the padding, and leave padding out of the statistics",
         omit_default=True,
     )
+    min_seconds: float | None = option(
+        None,
+        "leave out clips that are shorter, and count them; default: no limit",
+        "SECONDS",
+        parse=float,
+        kind=SECONDS,
+        omit_default=True,
+    )
+    max_seconds: float | None = option(
+        None,
+        "leave out clips that are longer, and count them; default: no limit",
+        "SECONDS",
+        parse=float,
+        kind=SECONDS,
+        omit_default=True,
+    )
+    short_clips: str | None = option(
+        None,
+        "what becomes of clips that are shorter than a window: reject them, skip them "
+        "(leave them out, and count them), or pad them with zeros to one window; "
+        "default: reject, with tail pad: pad",
+        choices=SHORT_CLIPS,
+        omit_default=True,
+    )
 
     def __post_init__(self) -> None:
         check_flag("mark_padding", self.mark_padding)
         for name in ("win_len", "hop", "max_windows"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
-        for name in ("win_seconds", "hop_seconds"):
+        for name in ("win_seconds", "hop_seconds", "min_seconds", "max_seconds"):
             if getattr(self, name) is not None:
                 check_seconds(name, getattr(self, name))
+        if (self.min_seconds or 0.0) > (self.max_seconds or math.inf):
+            raise RecipeError(
+                "max_seconds",
+                f"must be at least `min_seconds` ({self.min_seconds:g})",
+                self.max_seconds,
+            )
         check_choice("tail", self.tail, TAILS)
+        if self.short_clips is not None:
+            check_choice("short_clips", self.short_clips, SHORT_CLIPS)
         check_flag("random_starts", self.random_starts)
         check_text("keep", self.keep, may_be_empty=True)
         check_one_of(
@@ -185,6 +219,11 @@ class Windows:
             needed="how long is a window?",
         )
         check_one_of({"hop": self.hop, "hop_seconds": self.hop_seconds})
+
+    def leaves_out_clips(self) -> bool:
+        """Whether clips are left out because of their length."""
+        limits = (self.min_seconds, self.max_seconds)
+        return limits != (None, None) or self.short_clips == "skip"
 
 
 @dataclass(frozen=True, kw_only=True)

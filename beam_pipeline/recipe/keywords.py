@@ -60,6 +60,9 @@ class RecipeKeywords(TypedDict, total=False):
     random_starts: bool
     keep: str | Selection | Sequence[Selection]
     mark_padding: bool
+    min_seconds: float | None
+    max_seconds: float | None
+    short_clips: Literal["reject", "skip", "pad"] | None
     copies: int
     augment: str | Augmentation | Sequence[Augmentation]
     features: Mapping[str, str | Transform]

@@ -38,13 +38,14 @@ import apache_beam as beam
 
 from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.job_difference import option_differences
-from beam_pipeline.dataset.metadata import Metadata, writer_versions
+from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import (
     MANIFEST,
     generation_of_file,
     stale_shards,
 )
 from beam_pipeline.dataset.reused_recipe import as_recorded
+from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import InputError
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job

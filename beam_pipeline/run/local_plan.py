@@ -215,11 +215,10 @@ def plan_shards(
 
     The clips are in order, so the segments of a shard follow each other.
     """
-    if example_format is None:
-        return  # there are no clips
     salt = job.recipe.sha256()
     cut = chain.from_iterable(cut_shards(p, layouts, job.recipe) for p in placed)
     for name, parts in groupby(cut, key=itemgetter(0)):
+        assert example_format is not None  # without clips there are no shards
         some = (part for _, part in parts)
         yield make_task((name, some), example_format, salt)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from beam_pipeline.dataset.metadata_view import view_features
 from beam_pipeline.html_tables import html_line, html_table
 from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.plan.summary import PlanSummary, left_out_words
 
 REJECTS_SHOWN = 10
 
@@ -45,10 +45,11 @@ class Plan(NamedTuple):
                 view_features(self.summary.example_format.features.specs),
             ]
         listing = self.summary.listing
+        left_out = left_out_words(self.summary.left_out)
         parts.append(
             html_line(
                 f"{listing.clips:,} clips, {listing.ignored:,} files ignored, "
-                f"{len(self.rejects):,} rejects"
+                f"{len(self.rejects):,} rejects" + (left_out and f", {left_out}")
             )
         )
         first = [(r.filepath, r.reason) for r in islice(self.rejects, REJECTS_SHOWN)]

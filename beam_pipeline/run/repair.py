@@ -27,7 +27,7 @@ from beam_pipeline.dataset.damage import Damage, find_damage, is_damaged
 from beam_pipeline.dataset.finish import merge_observed, statistics_text
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
-from beam_pipeline.dataset.metadata import Metadata, writer_versions
+from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import (
     INDEX,
     MANIFEST,
@@ -41,6 +41,7 @@ from beam_pipeline.dataset.rejects import reject_line, sort_rejects, write_rejec
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import REPAIR, WORK_FOLDER, Totals
+from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input

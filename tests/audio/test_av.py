@@ -22,7 +22,7 @@ from beam_pipeline.audio.containers import Condition
 from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.opening import foreign_container, open_decoder
 from beam_pipeline.audio.probe import probe_audio
-from beam_pipeline.dataset.metadata import writer_versions
+from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import (
     ClipError,
     EmptyAudio,

@@ -28,10 +28,10 @@ from beam_pipeline.dataset.metadata import (
     ShardEntry,
     SplitEntry,
     to_text,
-    writer_versions,
 )
 from beam_pipeline.dataset.rejects import sort_rejects, write_rejects
 from beam_pipeline.dataset.schema import schema_text
+from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet

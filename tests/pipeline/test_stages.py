@@ -374,7 +374,7 @@ def test_tallies_count_what_segments_hold(sizes, first, total):
         windows[key] += segment.examples
         rows.setdefault(key, set()).add(segment.clip.row)
     recipe = Recipe(win_len=1)
-    found, by_event, dropped, _ = plan_summary.tally_bucket(
+    found, by_event, dropped, *_ = plan_summary.tally_bucket(
         placed, {"records": layout}, None, recipe
     )
     assert by_event == dropped == {}
@@ -415,18 +415,23 @@ def test_tallies_of_all_buckets_add_up():
     key, other = ("records", "a", RATE), ("records", "b", RATE)
     audio = ("records", RATE)
     layouts = {"records": ShardLayout("records", 9, 1, 9)}
+    left_out = {"short": ShardLayout("short", 0, 0, 9)}
     tallies = [
-        plan_summary.BucketTally({key: (1, 2)}, {}, {key: 1}, {audio: 5}),
-        plan_summary.BucketTally({}, {}, {}, {}),
+        plan_summary.BucketTally({key: (1, 2)}, {}, {key: 1}, {audio: 5}, {}),
+        plan_summary.BucketTally({}, {}, {}, {}, {"too_long": 2}),
         plan_summary.BucketTally(
-            {key: (2, 3), other: (1, 4)}, {}, {key: 1, other: 3}, {audio: RATE}
+            {key: (2, 3), other: (1, 4)},
+            {},
+            {key: 1, other: 3},
+            {audio: RATE},
+            {"too_long": 1, "too_short": 1},
         ),
     ]
     summary = plan_summary.summarise(
         None,
         ListingSummary(4, 0),
         None,
-        layouts,
+        {**layouts, **left_out},
         tallies,
         None,
         {"records": 0.5, "test": 0.5},
@@ -436,6 +441,7 @@ def test_tallies_of_all_buckets_add_up():
     assert summary.dropped == {key: 2, other: 3}
     assert summary.audio_seconds("records") == (RATE + 5) / RATE
     assert summary.audio_seconds("test") == 0
+    assert summary.left_out == {"too_long": 3, "too_short": 1}
     assert summary.layouts == layouts
 
 

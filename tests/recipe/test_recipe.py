@@ -12,7 +12,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError, UnknownOption
-from beam_pipeline.recipe.example_sections import DTYPES, MAX_RATE_HZ, ORDERS, TAILS
+from beam_pipeline.recipe.example_sections import (
+    DTYPES,
+    MAX_RATE_HZ,
+    ORDERS,
+    SHORT_CLIPS,
+    TAILS,
+)
 from beam_pipeline.recipe.recipe import (
     SECTIONS,
     Recipe,
@@ -323,6 +329,9 @@ LATER = {
     "member_bytes": (None, 1),
     "compression": ("gzip", "none"),
     "mark_padding": (False, True),
+    "min_seconds": (None, 0.5),
+    "max_seconds": (None, 20.0),
+    "short_clips": (None, "skip"),
     "whole_clips": (False, True),
 }
 
@@ -459,6 +468,9 @@ def recipes(draw):
         allow_truncated=draw(st.booleans()),
         allow_nonfinite=draw(st.booleans()),
         mark_padding=draw(st.booleans()),
+        min_seconds=draw(st.none() | st.floats(1e-9, 1.0)),
+        max_seconds=draw(st.none() | st.floats(1.0, 1e9)),
+        short_clips=draw(st.none() | st.sampled_from(SHORT_CLIPS)),
         whole_clips=draw(st.booleans()),
         **{
             window: draw(lengths[window]),
@@ -553,6 +565,9 @@ CHANGES = {
     "random_starts": {"random_starts": True},
     "keep": {"keep": "peak()"},
     "mark_padding": {"mark_padding": True},
+    "min_seconds": {"min_seconds": 0.5},
+    "max_seconds": {"max_seconds": 20.0},
+    "short_clips": {"short_clips": "skip"},
     "copies": {"copies": 2, "augment": "noise()"},
     "augment": {"copies": 1, "augment": "noise()"},
     "features": {"features": {"signal": "identity()"}},

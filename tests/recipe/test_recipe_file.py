@@ -45,6 +45,9 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
         encodings={"x": "tensor"},
         member_bytes=1,
         mark_padding=True,
+        min_seconds=1,
+        max_seconds=2,
+        short_clips="pad",
         whole_clips=True,
         compression="none",
     )

@@ -31,8 +31,8 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.dataset import lock
 from beam_pipeline.dataset.claim import nothing_left
 from beam_pipeline.dataset.lock import locked
-from beam_pipeline.dataset.metadata import writer_versions
 from beam_pipeline.dataset.work_folder import clear_work
+from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import (
     EngineError,
     InputError,

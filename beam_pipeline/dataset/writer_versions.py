@@ -1,0 +1,39 @@
+"""The versions of this package and of the libraries that decide bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from beam_pipeline.audio.av_library import library_versions
+from beam_pipeline.examples.spec import IMAGES
+
+DISTRIBUTION = "audio-tfrecords"
+
+# Libraries whose version may change the bytes of a shard.
+_BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")
+_DECIDES_IMAGES = "pillow"
+
+
+def writer_versions(
+    encodings: Iterable[str] = (), *, ffmpeg: bool = False
+) -> dict[str, str]:
+    """Returns the versions of this package and of libraries that decide bytes.
+
+    Parameters
+    ----------
+    encodings : iterable of str
+        Encodings of features. Pillow is among the libraries only if one is an image.
+    ffmpeg : bool
+        Whether PyAV and ffmpeg are among them, because they decode a clip.
+    """
+    import importlib.metadata
+
+    images = (_DECIDES_IMAGES,) if {*IMAGES} & {*encodings} else ()
+    versions = {"name": DISTRIBUTION}
+    for name in (DISTRIBUTION, *_BYTE_DECIDING, *images):
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            version = "unknown"
+        versions["version" if name == DISTRIBUTION else name] = version
+    return {**versions, **(library_versions() if ffmpeg else {})}

@@ -1,0 +1,224 @@
+"""Clips that are too short or too long: left out and counted, padded, or rejected."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import soundfile
+
+import beam_pipeline
+from beam_pipeline import Metadata, open_records, record, verify
+from beam_pipeline.api import plan
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
+from beam_pipeline.read.window_table import window_table
+from beam_pipeline.run.repair import repair
+from tests.raising import assert_names, raises
+from tests.sounds import RATE, write_sound
+
+pytestmark = pytest.mark.runs
+
+# Name -> frames; a second has 8000, and a window 4000.
+SOUNDS = {
+    "cat/tiny.wav": 1000,
+    "cat/half.wav": 4000,
+    "cat/one.wav": 8000,
+    "dog/less.wav": 3999,
+    "dog/two.wav": 16000,
+    "dog/more.wav": 16001,
+    "owl/long.wav": 40000,
+}
+SCHEMA = json.loads(
+    (Path(beam_pipeline.__file__).parent / "dataset/metadata.schema.json").read_text()
+)
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lengths") / "sounds"
+    for number, (name, frames) in enumerate(SOUNDS.items()):
+        write_sound(folder / name, frames, seed=number)
+    return folder
+
+
+def recorded(output: Path) -> dict[str, int]:
+    """The number of examples of each file."""
+    table = window_table(output)
+    paths = table.filter(table["left_out"].is_null())["path"].to_pylist()
+    return {path: paths.count(path) for path in sorted({*paths})}
+
+
+def test_clips_outside_of_the_limits_are_left_out_and_counted(sounds, tmp_path, capsys):
+    limits = {"win_len": 4000, "min_seconds": 0.5, "max_seconds": 2}
+    metadata = record(sounds, tmp_path / "out", **limits)
+    assert recorded(tmp_path / "out") == {
+        "cat/half.wav": 1, "cat/one.wav": 2, "dog/two.wav": 4,
+    }  # fmt: skip
+    assert metadata.left_out == {"too_short": 2, "too_long": 2}
+    assert (metadata.clips, metadata.rejected) == (7, 0)
+    assert (tmp_path / "out/rejected.jsonl").read_bytes() == b""
+    # Only clips that are left out are owls.
+    assert metadata.classes == ("cat", "dog")
+    jsonschema.validate(
+        json.loads((tmp_path / "out/metadata.json").read_text()), SCHEMA
+    )
+    assert Metadata.load(tmp_path / "out") == metadata
+    manifest = pq.read_table(tmp_path / "out/manifest.parquet").to_pydict()
+    left_out = {
+        path: frames
+        for path, frames, windows in zip(
+            manifest["path"], manifest["frames"], manifest["windows"], strict=True
+        )
+        if not windows
+    }
+    assert left_out == {
+        name: SOUNDS[name]
+        for name in ("cat/tiny.wav", "dog/less.wav", "dog/more.wav", "owl/long.wav")
+    }
+    assert verify(tmp_path / "out", deep=True, input=sounds) == []
+    assert main(["windows", str(tmp_path / "out")]) == 0
+    assert "clips left out: 2 too short, 2 too long" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["plan", "record"])
+def test_the_command_counts_them_and_ends_well(command, sounds, tmp_path, capsys):
+    output = ["--output", str(tmp_path / "out")] if command == "record" else []
+    flags = ["--win-seconds", "1", "--short-clips", "skip", "--max-seconds", "2"]
+    status = main([command, "--input", str(sounds), *output, *flags])
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    assert "7 clips, 0 rejected, 3 too short, 2 too long;" in said.out
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "overlap"])
+def test_a_short_clip_is_padded_whatever_becomes_of_tails(tail, sounds, tmp_path):
+    record(
+        sounds, tmp_path / "out", win_len=8000, tail=tail, short_clips="pad",
+        max_seconds=2.001,
+    )  # fmt: skip
+    records = open_records(tmp_path / "out")
+    (example,) = records.of_clip("dog/less.wav")
+    samples, _ = soundfile.read(sounds / "dog/less.wav", dtype="float32")
+    np.testing.assert_array_equal(example["signal"][:3999], samples)
+    assert not example["signal"][3999:].any()
+    assert len(records.of_clip("dog/more.wav")) == {"drop": 2}.get(tail, 3)
+    assert verify(tmp_path / "out", deep=True, input=sounds) == []
+
+
+@pytest.mark.parametrize(("tail", "rejects"), [("drop", 1), ("pad", 0)])
+def test_without_the_option_all_is_as_before(tail, rejects, sounds, tmp_path):
+    metadata = record(
+        sounds, tmp_path / "out", win_len=3999, tail=tail, max_rejected=rejects
+    )
+    assert metadata.rejected == rejects
+    assert metadata.left_out is None
+    assert "left_out" not in metadata.to_json()["inputs"]
+
+
+def test_short_clips_can_be_rejected_where_tails_are_padded(sounds):
+    _, rejects = plan(sounds, win_len=4000, tail="pad", short_clips="reject")
+    assert [(r.filepath, r.error) for r in rejects] == [
+        ("cat/tiny.wav", "ShortClip"), ("dog/less.wav", "ShortClip"),
+    ]  # fmt: skip
+
+
+def test_a_clip_below_the_least_length_is_no_reject(sounds):
+    """It is shorter than a window, too: leaving it out was asked for."""
+    found, rejects = plan(sounds, win_len=8000, min_seconds=0.25)
+    assert [r.filepath for r in rejects] == ["cat/half.wav", "dog/less.wav"]
+    assert found.left_out == {"too_short": 1}
+
+
+def test_engines_of_beam_leave_out_the_same(sounds, tmp_path):
+    options: Any = {
+        "win_len": 4000, "short_clips": "skip", "max_seconds": 2, "copies": 1,
+        "augment": "noise()", "splits": {"train": 0.5, "test": 0.5}, "stratify": True,
+    }  # fmt: skip
+    here = record(sounds, tmp_path / "here", **options)
+    there = record(
+        sounds, tmp_path / "there", beam_args=["--runner=DirectRunner"], **options
+    )
+    assert here == there
+    assert here.left_out == {"too_short": 2, "too_long": 2}
+    for path in (tmp_path / "here").rglob("*.*"):
+        other = tmp_path / "there" / path.relative_to(tmp_path / "here")
+        assert path.read_bytes() == other.read_bytes(), path
+
+
+def test_a_split_of_which_all_clips_are_left_out_is_empty(tmp_path):
+    for split, frames in (("train", 8000), ("test", 100)):
+        write_sound(tmp_path / split / "owl/a.wav", frames)
+    inputs = [f"{split}={tmp_path / split}" for split in ("train", "test")]
+    metadata = record(inputs, tmp_path / "out", win_len=4000, short_clips="skip")
+    assert {name: split.examples for name, split in metadata.splits.items()} == {
+        "train": 2
+    }
+    assert verify(tmp_path / "out", deep=True, input=inputs) == []
+
+
+def test_files_are_added_repaired_and_complete(sounds, tmp_path):
+    options: Any = {"win_len": 4000, "short_clips": "skip", "max_seconds": 2}
+    shutil.copytree(sounds, tmp_path / "in")
+    output = tmp_path / "out"
+    first = record(tmp_path / "in", output, **options)
+    # The same command again has nothing to do, and a lost manifest comes back.
+    assert record(tmp_path / "in", output, **options) == first
+    manifest = (output / "manifest.parquet").read_bytes()
+    (output / "manifest.parquet").unlink()
+    assert repair(output, tmp_path / "in") == ["manifest.parquet"]
+    assert (output / "manifest.parquet").read_bytes() == manifest
+    # What is left out has another rate: it is no clip of the data set.
+    write_sound(tmp_path / "more/cat/new.wav", 9000)
+    write_sound(tmp_path / "more/cat/other.wav", 90, rate=2 * RATE)
+    write_sound(tmp_path / "more/cat/days.wav", 90000)
+    added = record(tmp_path / "more", output, append=True)
+    assert added.left_out == {"too_short": 3, "too_long": 3}
+    assert (added.clips, added.rejected) == (10, 0)
+    again = record(tmp_path / "more", output, append=True, known="skip")
+    assert again == added
+    assert verify(output, deep=True) == []
+
+
+def test_other_counts_do_not_verify(sounds, tmp_path):
+    record(sounds, tmp_path / "out", win_len=4000, short_clips="skip")
+    path = tmp_path / "out/metadata.json"
+    text = path.read_text()
+    assert '"too_short": 2' in text
+    path.write_text(text.replace('"too_short": 2', '"too_short": 1'))
+    (problem,) = verify(tmp_path / "out", deep=True)
+    assert_names(problem, "too_short", 1, 2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_clip_is_left(sounds, tmp_path):
+    with raises(InputError, naming=["7 clips", "7 too short", "--min-seconds"]):
+        record(sounds, tmp_path / "out", win_len=4000, min_seconds=60)
+    (tmp_path / "in").mkdir()
+    shutil.copy(sounds / "cat/tiny.wav", tmp_path / "in/a.wav")
+    (tmp_path / "in/b.wav").write_bytes(b"no audio")
+    with raises(TooManyRejected, naming=["b.wav", "1 too short"]):
+        record(
+            tmp_path / "in", tmp_path / "o", win_len=4000, min_seconds=60,
+            max_rejected="100%", label_from="none",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "facts"),
+    [
+        ({"min_seconds": 0}, "min_seconds", [0]),
+        ({"max_seconds": -1}, "max_seconds", [-1]),
+        ({"min_seconds": 3, "max_seconds": 2}, "max_seconds", [2, "--min-seconds", 3]),
+        ({"short_clips": "drop"}, "short_clips", ["drop", "skip"]),
+    ],
+)
+def test_limits_that_make_no_sense(options, field, facts):
+    with raises(RecipeError, field, naming=facts):
+        beam_pipeline.Recipe(win_len=1, **options)
