@@ -13,9 +13,12 @@ from typing import BinaryIO
 
 from beam_pipeline.audio.containers import Condition, read_at
 
+# Containers that libsndfile opens, too; see common_containers.
+COMMON = frozenset({"wav", "aiff", "flac", "mp3", "ogg"})
 # Name of a container -> ffmpeg's name of its demuxer. No other demuxers are used: some
 # of them open further files that the first one names.
 DEMUXERS = {
+    **{container: container for container in sorted(COMMON)},
     "mp4": "mov",
     "matroska": "matroska",
     "asf": "asf",
@@ -25,7 +28,7 @@ DEMUXERS = {
     "tta": "tta",
 }
 # Containers that declare the length of each stream.
-DECLARE_LENGTH = frozenset({"mp4", "asf", "wavpack", "tta"})
+DECLARE_LENGTH = frozenset({"mp4", "asf", "wavpack", "tta", "flac"})
 
 _MAGIC = (
     (0, b"\x1a\x45\xdf\xa3", "matroska"),
@@ -59,6 +62,8 @@ _TAGS = (b"TAG", b"APETAGEX", b"ID3", b"LYRICSBEGIN")
 
 def find_container(file: BinaryIO) -> str | None:
     """Returns the container of a file by its first bytes, a key of ``DEMUXERS``.
+
+    It does not find those in ``COMMON``.
 
     Parameters
     ----------

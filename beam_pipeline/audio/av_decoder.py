@@ -1,4 +1,4 @@
-"""Decodes one open file forward with ffmpeg, for files that libsndfile does not open.
+"""Decodes one open file forward with ffmpeg.
 
 ffmpeg's log is off unless the program turns it on: PyAV sees to that when it is
 imported.
@@ -16,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.av_containers import (
+    COMMON,
     DECLARE_LENGTH,
     DEMUXERS,
     check_container,
 )
 from beam_pipeline.audio.av_library import EXTRA, is_installed
+from beam_pipeline.audio.common_containers import check_common
 from beam_pipeline.audio.containers import Condition
 from beam_pipeline.audio.decoder import UNKNOWN_FRAMES, AudioInfo, ForwardDecoder
 from beam_pipeline.errors import UnreadableAudio
@@ -67,8 +69,13 @@ class AvDecoder(ForwardDecoder):
         if not is_installed():
             raise UnreadableAudio(
                 name,
-                f"not readable as audio: libsndfile does not know its container, "
-                f"{container}; `pip install '{EXTRA}'` adds a decoder for it",
+                f"not readable as audio: its container is {container}, and PyAV is "
+                f"not installed; `pip install '{EXTRA}'` adds it as a decoder"
+                if container in COMMON
+                else (
+                    "not readable as audio: libsndfile does not know its container, "
+                    f"{container}; `pip install '{EXTRA}'` adds a decoder for it"
+                ),
             )
         if probed is not None and not probed.format:
             damage = condition_of(file, name, container).damage
@@ -191,7 +198,7 @@ class AvDecoder(ForwardDecoder):
                         decoded += frame.samples
                         yield _as_floats(frame)
         except failures as error:
-            self.broke = _is_of_ffmpeg(error)
+            self.broke = is_of_ffmpeg(error)
             reason = f"decoding failed after frame {decoded}: {_text_of(error)}"
             raise UnreadableAudio(self.name, reason) from error
 
@@ -210,7 +217,10 @@ class AvDecoder(ForwardDecoder):
 def condition_of(file: BinaryIO, name: str, container: str) -> Condition:
     """Returns what is wrong with a container; raises UnreadableAudio for OSError."""
     try:
-        return check_container(container, file, file.seek(0, os.SEEK_END))
+        file_bytes = file.seek(0, os.SEEK_END)
+        if container in COMMON:
+            return check_common(file, file_bytes)
+        return check_container(container, file, file_bytes)
     except OSError as error:
         raise UnreadableAudio(name, f"cannot be read: {error}") from error
 
@@ -221,7 +231,7 @@ def _failures() -> tuple[type[Exception], ...]:
     return FFmpegError, OSError
 
 
-def _is_of_ffmpeg(error: Exception) -> bool:
+def is_of_ffmpeg(error: BaseException) -> bool:
     """Whether ffmpeg failed, and not the file that it reads."""
     return isinstance(error, _failures()[0])
 

@@ -1,8 +1,12 @@
-"""PyAV, an optional dependency that brings ffmpeg: whether it is there, and which."""
+"""The decoders, and PyAV, which brings ffmpeg: whether it is there, and which."""
 
 from __future__ import annotations
 
 import importlib.util
+
+# The names of the decoders, libsndfile and ffmpeg; by default the first is preferred.
+SOUNDFILE, PYAV = "soundfile", "pyav"
+DECODERS = (SOUNDFILE, PYAV)
 
 LIBRARY = "av"
 EXTRA = "audio-tfrecords[formats]"

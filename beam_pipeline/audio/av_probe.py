@@ -1,4 +1,4 @@
-"""Finds out what a file holds that libsndfile does not open, by decoding it."""
+"""Finds out what a file holds that ffmpeg decodes, by decoding it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from beam_pipeline.audio.av_containers import COMMON
 from beam_pipeline.audio.av_decoder import AvDecoder, condition_of
 from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.errors import NonFiniteAudio, TruncatedAudio, UnreadableAudio
@@ -67,6 +68,10 @@ def _count(decoder: AvDecoder, *, until_error: bool, finite: bool) -> int:
 
 def _lacks_seconds(info: AudioInfo, declared_s: float | None) -> str | None:
     seconds = info.frames / info.sample_rate_hz
-    if declared_s is None or seconds >= declared_s - LENGTH_TOLERANCE_S:
+    # FLAC declares its frames, and half of one is for the rounding of seconds.
+    tolerance_s = LENGTH_TOLERANCE_S
+    if info.format in COMMON:
+        tolerance_s = 0.5 / info.sample_rate_hz
+    if declared_s is None or seconds >= declared_s - tolerance_s:
         return None
     return f"it declares {declared_s:g} s of sound, but {seconds:g} s are decoded"

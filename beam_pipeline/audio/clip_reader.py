@@ -7,12 +7,14 @@ of a file.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
 import numpy as np
 import soxr
 
+from beam_pipeline.audio.av_library import DECODERS
 from beam_pipeline.audio.decoder import (
     SEEK_GAP,
     AudioInfo,
@@ -104,6 +106,8 @@ class ClipReader:
         Output rate; ``None`` keeps the native one.
     channels
         ``"mix"``: mean of the channels; ``"keep"``: all; ``k``: channel k, from 0.
+    decoders
+        See :func:`.opening.ffmpeg_container`.
 
     Raises
     ------
@@ -119,6 +123,7 @@ class ClipReader:
         name: str,
         sample_rate_hz: int | None = None,
         channels: str | int = "mix",
+        decoders: Sequence[str] = DECODERS,
     ) -> None:
         check_channel(info, channels, name=name)
         to_hz = sample_rate_hz or info.sample_rate_hz
@@ -127,7 +132,7 @@ class ClipReader:
         self._rows = info.channels if self._keeps_channels else 1
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(opened(source, name))
-            decoder = stack.enter_context(open_decoder(file, name, info))
+            decoder = stack.enter_context(open_decoder(file, name, info, decoders))
             self._resources = stack.pop_all()
         native = _NativeFrames(decoder, channels)
         self._signal: _NativeFrames | _ResampledFrames = native

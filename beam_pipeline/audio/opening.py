@@ -1,15 +1,19 @@
-"""Chooses the decoder of a file by its content.
+"""Chooses the decoder of a file by its content, and by what the recipe prefers.
 
-libsndfile decodes all that it opens. ffmpeg is asked only for containers that it has
-been tested with, and only if libsndfile does not open the file.
+By default, libsndfile decodes all that it opens. ffmpeg is asked only for containers
+that it has been tested with, and only if libsndfile does not open the file. A recipe
+may prefer ffmpeg, or allow only one of them. Never does what is installed decide.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
-from beam_pipeline.audio.av_containers import DEMUXERS, find_container
-from beam_pipeline.audio.av_decoder import AvDecoder
+from beam_pipeline.audio.av_containers import COMMON, DEMUXERS, find_container
+from beam_pipeline.audio.av_decoder import AvDecoder, is_of_ffmpeg
+from beam_pipeline.audio.av_library import DECODERS, PYAV, SOUNDFILE, is_installed
+from beam_pipeline.audio.common_containers import find_common
 from beam_pipeline.audio.decoder import (
     AudioInfo,
     Decoder,
@@ -17,6 +21,51 @@ from beam_pipeline.audio.decoder import (
     ForwardDecoder,
 )
 from beam_pipeline.errors import UnreadableAudio
+
+
+def ffmpeg_container(
+    file: BinaryIO, name: str, decoders: Sequence[str] = DECODERS
+) -> str | None:
+    """Returns the container of a file that ffmpeg decodes; None: libsndfile does.
+
+    Parameters
+    ----------
+    file
+        Open, seekable and binary. The position changes.
+    name
+        Name of the file in errors.
+    decoders
+        The decoders that may be used, the preferred one first.
+
+    Raises
+    ------
+    UnreadableAudio
+        The file cannot be read, or only ffmpeg may be used, and it has not been tested
+        with this container.
+    """
+    if PYAV not in decoders:
+        return None
+    if decoders[0] == SOUNDFILE:
+        return foreign_container(file, name)
+    container = _find_any(file, name)
+    if SOUNDFILE not in decoders:
+        if container is None:
+            raise UnreadableAudio(
+                name,
+                "not readable as audio: its container is none that `decoder` pyav "
+                f"reads ({', '.join(DEMUXERS)}); add soundfile",
+            )
+        return container
+    if container is None or not is_installed():
+        return container  # what is installed does not choose: it is rejected
+    try:
+        AvDecoder(file, name, container).close()
+    except UnreadableAudio as error:
+        if error.__cause__ is not None and not is_of_ffmpeg(error.__cause__):
+            raise  # the store failed, not the file
+        if container in COMMON:
+            return None
+    return container
 
 
 def foreign_container(file: BinaryIO, name: str) -> str | None:
@@ -47,7 +96,10 @@ def foreign_container(file: BinaryIO, name: str) -> str | None:
 
 
 def open_decoder(
-    file: BinaryIO, name: str, probed: AudioInfo | None = None
+    file: BinaryIO,
+    name: str,
+    probed: AudioInfo | None = None,
+    decoders: Sequence[str] = DECODERS,
 ) -> ForwardDecoder:
     """Returns the decoder of an open file, which stays open.
 
@@ -55,6 +107,8 @@ def open_decoder(
     ----------
     probed
         What a probe found, or what a table lists, which has no format.
+    decoders
+        See :func:`ffmpeg_container`. A probe has chosen already.
 
     Raises
     ------
@@ -63,19 +117,27 @@ def open_decoder(
     """
     if probed is not None and probed.format:
         container = probed.format if probed.format in DEMUXERS else None
-        if container is not None and _find_container(file, name) != container:
+        if container is not None and _find_any(file, name) != container:
             raise UnreadableAudio(
                 name, f"changed after its header was read: it was {probed}"
             )
     else:
-        container = foreign_container(file, name)
+        container = ffmpeg_container(file, name, decoders)
     if container is None:
         return Decoder(file, name, probed)
     return AvDecoder(file, name, container, probed)
 
 
-def _find_container(file: BinaryIO, name: str) -> str | None:
+def _find_any(file: BinaryIO, name: str) -> str | None:
+    return _find_container(file, name) or _find_container(file, name, find_common)
+
+
+def _find_container(
+    file: BinaryIO,
+    name: str,
+    find: Callable[[BinaryIO], str | None] = find_container,
+) -> str | None:
     try:
-        return find_container(file)
+        return find(file)
     except OSError as error:
         raise UnreadableAudio(name, f"cannot be read: {error}") from error

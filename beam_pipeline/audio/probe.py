@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
 
 from beam_pipeline.audio.alac import PACKET_FRAMES, repeats
+from beam_pipeline.audio.av_library import DECODERS
 from beam_pipeline.audio.av_probe import probe_with_ffmpeg
 from beam_pipeline.audio.condition import check_stream
 from beam_pipeline.audio.containers import DataSize, find_data_size
@@ -25,7 +26,7 @@ from beam_pipeline.audio.decoder import (
     opened,
 )
 from beam_pipeline.audio.old_containers import find_old_data_size
-from beam_pipeline.audio.opening import foreign_container
+from beam_pipeline.audio.opening import ffmpeg_container
 from beam_pipeline.errors import (
     EmptyAudio,
     NonFiniteAudio,
@@ -49,6 +50,7 @@ def probe_audio(
     name: str,
     allow_truncated: bool = False,
     allow_nonfinite: bool = False,
+    decoders: Sequence[str] = DECODERS,
 ) -> AudioInfo:
     """Finds out what a file holds, from its header if the header can be trusted.
 
@@ -59,7 +61,7 @@ def probe_audio(
       that begins at the start of the file.
     - Other files (MP3, whose header is an estimate; ADPCM; unknown lengths) are decoded
       once to count their frames.
-    - Files that only ffmpeg opens are decoded once, too. Their container's elements
+    - Files that ffmpeg decodes are decoded once, too. Their container's elements
       must not end beyond the end of the file.
 
     Samples stored as floats are searched for NaN and infinity. The probe does not find
@@ -75,6 +77,8 @@ def probe_audio(
         Whether to accept a file that ends early, with the frames that are present.
     allow_nonfinite
         Whether to accept NaN and infinite samples.
+    decoders
+        See :func:`.opening.ffmpeg_container`.
 
     Raises
     ------
@@ -88,7 +92,7 @@ def probe_audio(
         The file holds samples that are NaN or infinite as float32.
     """
     with opened(source, name) as file:
-        container = foreign_container(file, name)
+        container = ffmpeg_container(file, name, decoders)
         if container is None:
             info = _probe_opened(file, name, allow_truncated, allow_nonfinite)
         else:

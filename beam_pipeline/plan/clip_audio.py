@@ -46,6 +46,7 @@ def open_clip(source: str | BinaryIO, clip: Clip, audio: Audio) -> ClipReader:
         name=clip.filepath,
         sample_rate_hz=audio.sample_rate,
         channels=audio.channels if clip.channel is None else clip.channel,
+        decoders=audio.decoders,
     )
 
 

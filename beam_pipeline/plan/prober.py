@@ -237,6 +237,7 @@ class Prober:
                 name=row.filepath,
                 allow_truncated=self._recipe.audio.allow_truncated,
                 allow_nonfinite=self._recipe.audio.allow_nonfinite,
+                decoders=self._recipe.audio.decoders,
             )
             return info, files.modified_ns(source)
 

@@ -12,10 +12,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from beam_pipeline.audio.av_library import DECODERS
 from beam_pipeline.errors import RecipeError, did_you_mean
 from beam_pipeline.recipe.fields import (
     ENCODINGS_OF,
     FEATURES,
+    NAMES,
     SECONDS,
     STEPS,
     option,
@@ -98,6 +100,16 @@ class Audio:
         "default: the windows before the damage stay",
         omit_default=True,
     )
+    decoders: tuple[str, ...] = option(
+        ",".join(DECODERS),
+        "which libraries decode, the preferred one first; the next one decodes what it "
+        "does not open; default: soundfile,pyav",
+        "NAMES",
+        name="decoder",
+        kind=NAMES,
+        value=DECODERS,
+        omit_default=True,
+    )
 
     def __post_init__(self) -> None:
         check_flag("fingerprint", self.fingerprint)
@@ -119,6 +131,14 @@ class Audio:
         check_text("stream", self.stream, may_be_empty=True)
         check_flag("allow_truncated", self.allow_truncated)
         check_flag("allow_nonfinite", self.allow_nonfinite)
+        for name in self.decoders:
+            check_choice("decoder", name, DECODERS)
+        if not self.decoders or len(set(self.decoders)) < len(self.decoders):
+            raise RecipeError(
+                "decoder",
+                f"must name each of {', '.join(DECODERS)} at most once",
+                ",".join(self.decoders),
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,6 +78,7 @@ class RecipeKeywords(TypedDict, total=False):
     allow_truncated: bool
     allow_nonfinite: bool
     whole_clips: bool
+    decoder: Names
 
 
 class RunKeywords(TypedDict, total=False):

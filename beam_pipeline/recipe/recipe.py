@@ -48,7 +48,7 @@ SECTIONS: Mapping[str, type] = {
     "shards": Shards,
 }
 # Options of the audio that come last in the JSON, whose order is fixed.
-_LAST = ("allow_truncated", "allow_nonfinite", "whole_clips")
+_LAST = ("allow_truncated", "allow_nonfinite", "whole_clips", "decoder")
 
 
 @cache

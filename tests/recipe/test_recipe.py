@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from beam_pipeline.audio.av_library import DECODERS
 from beam_pipeline.errors import RecipeError, UnknownOption
 from beam_pipeline.recipe.example_sections import (
     DTYPES,
@@ -333,6 +334,7 @@ LATER = {
     "max_seconds": (None, 20.0),
     "short_clips": (None, "skip"),
     "whole_clips": (False, True),
+    "decoder": ("soundfile,pyav", "pyav,soundfile"),
 }
 
 
@@ -472,6 +474,7 @@ def recipes(draw):
         max_seconds=draw(st.none() | st.floats(1.0, 1e9)),
         short_clips=draw(st.none() | st.sampled_from(SHORT_CLIPS)),
         whole_clips=draw(st.booleans()),
+        decoder=draw(st.permutations(DECODERS)),
         **{
             window: draw(lengths[window]),
             hop: draw(COUNTS if hop == "hop" else SECONDS),
@@ -583,6 +586,7 @@ CHANGES = {
     "allow_truncated": {"allow_truncated": True},
     "allow_nonfinite": {"allow_nonfinite": True},
     "whole_clips": {"whole_clips": True},
+    "decoder": {"decoder": "pyav"},
 }
 
 

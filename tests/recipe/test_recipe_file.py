@@ -49,6 +49,7 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
         max_seconds=2,
         short_clips="pad",
         whole_clips=True,
+        decoder=["pyav"],
         compression="none",
     )
     values = {"format_version": 1, "recipe": recipe.to_json()}

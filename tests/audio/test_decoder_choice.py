@@ -1,0 +1,174 @@
+"""Which library decodes a file: what the recipe prefers, not what is installed."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import soundfile
+
+from beam_pipeline import Metadata, Recipe, open_records, record, verify
+from beam_pipeline.audio.clip_reader import ClipReader
+from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.errors import (
+    ClipError,
+    EmptyAudio,
+    RecipeError,
+    TruncatedAudio,
+    UnreadableAudio,
+)
+from tests.audio.test_av import KINDS, encoded
+from tests.raising import raises
+
+av = pytest.importorskip("av")
+
+RATE = 16000
+PYAV, EITHER = ("pyav",), ("pyav", "soundfile")
+COMMON = {
+    "wav": ("WAV", "PCM_16"), "flac": ("FLAC", "PCM_16"), "aiff": ("AIFF", "PCM_24"),
+    "ogg": ("OGG", "VORBIS"), "mp3": ("MP3", "MPEG_LAYER_III"),
+}  # fmt: skip
+
+
+def noise(frames: int = 12_345, channels: int = 2) -> np.ndarray:
+    return np.random.default_rng(0).uniform(-0.7, 0.7, (frames, channels))
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, bytes]:
+    files = {"m4a": encoded(*KINDS["aac.m4a"])}
+    for name, (form, subtype) in COMMON.items():
+        file = io.BytesIO()
+        soundfile.write(file, noise(), RATE, format=form, subtype=subtype)
+        files[name] = file.getvalue()
+    return files
+
+
+def probe(data: bytes, decoders: tuple[str, ...], **options: Any) -> Any:
+    return probe_audio(io.BytesIO(data), name="clip", decoders=decoders, **options)
+
+
+def read(data: bytes, decoders: tuple[str, ...], **options: Any) -> np.ndarray:
+    info = probe(data, decoders, **options)
+    with ClipReader(io.BytesIO(data), info, name="clip", channels="keep") as clip:
+        return clip.read(0, info.frames)
+
+
+@pytest.mark.parametrize("decoders", [PYAV, EITHER])
+@pytest.mark.parametrize("name", COMMON)
+def test_ffmpeg_decodes_what_both_know(name, decoders, made):
+    assert probe(made[name], decoders).format == name
+    samples = read(made[name], decoders)
+    with av.open(io.BytesIO(made[name])) as container:
+        frames = [frame.to_ndarray() for frame in container.decode(audio=0)]
+        planar = container.streams.audio[0].format.is_planar
+    whole = np.concatenate(frames, axis=1)
+    if not planar:
+        whole = whole.reshape(-1, 2).T
+    if whole.dtype.kind == "i":
+        whole = whole / -float(np.iinfo(whole.dtype).min)
+    np.testing.assert_array_equal(samples, whole.astype(np.float32))
+    if name in ("wav", "flac", "aiff"):  # without loss both agree
+        ours = read(made[name], ("soundfile", "pyav"))
+        np.testing.assert_array_equal(samples, ours)
+
+
+@pytest.mark.parametrize("name", COMMON)
+def test_libsndfile_stays_the_first_by_default(name, made):
+    form = COMMON[name][0]
+    assert probe(made[name], ("soundfile", "pyav")).format == form
+    assert probe(made[name], ("soundfile",)).format == form
+
+
+def test_the_next_one_decodes_what_the_first_does_not(made):
+    file = io.BytesIO()
+    soundfile.write(file, noise(), RATE, format="CAF", subtype="PCM_16")
+    assert probe(file.getvalue(), EITHER).format == "CAF"
+    with raises(UnreadableAudio, naming=["pyav", "soundfile"]):
+        probe(file.getvalue(), PYAV)
+    assert probe(made["m4a"], ("soundfile", "pyav")).format == "mp4"
+    with raises(UnreadableAudio):
+        probe(made["m4a"], ("soundfile",))
+
+
+@pytest.mark.parametrize("decoders", [PYAV, EITHER])
+@pytest.mark.parametrize("name", COMMON)
+def test_a_cut_file_is_found(name, decoders, made):
+    data = made[name]
+    with raises((TruncatedAudio, UnreadableAudio)):
+        probe(data[: len(data) // 2], decoders)
+    with raises(ClipError):
+        probe(data[:-9], decoders)
+    if name == "wav":
+        cut = probe(data[: len(data) // 2], decoders, allow_truncated=True)
+        assert 0 < cut.frames < 12_345
+
+
+@pytest.mark.parametrize("name", ["flac", "ogg", "mp3"])
+def test_damage_is_found(name, made):
+    data = bytearray(made[name])
+    middle = len(data) // 2
+    data[middle : middle + 600] = b"\x55" * 600
+    with raises(UnreadableAudio):
+        probe(bytes(data), PYAV)
+
+
+def test_a_file_without_sound():
+    file = io.BytesIO()
+    soundfile.write(file, noise(0), RATE, format="WAV", subtype="PCM_16")
+    with raises((EmptyAudio, UnreadableAudio)):
+        probe(file.getvalue(), EITHER)
+
+
+def test_a_missing_library_does_not_choose(made, monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)
+    for decoders in (PYAV, EITHER):
+        with raises(UnreadableAudio, naming="audio-tfrecords[formats]"):
+            probe(made["wav"], decoders)
+
+
+@pytest.mark.runs
+def test_a_data_set_says_which_library_decoded(made, tmp_path):
+    for name in ("wav", "mp3", "m4a"):
+        path = tmp_path / "in" / "owl" / f"a.{name}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(made[name])
+    (tmp_path / "parts.csv").write_text(
+        "path,offset_s,duration_s,sample_rate,channels,frames\n"
+        f"in/owl/a.wav,0.1,0.2,{RATE},2,12345\n"
+    )
+    metadata = record(
+        tmp_path / "in", tmp_path / "out", win_len=1000, decoder="pyav,soundfile"
+    )
+    manifest = pq.read_table(tmp_path / "out/manifest.parquet").to_pydict()
+    formats = dict(zip(manifest["path"], manifest["format"], strict=True))
+    assert formats == {"owl/a.wav": "wav", "owl/a.mp3": "mp3", "owl/a.m4a": "mp4"}
+    assert metadata.recipe.to_json()["decoder"] == "pyav,soundfile"
+    assert "av" in metadata.writer
+    assert verify(tmp_path / "out", deep=True, input=tmp_path / "in") == []
+    first = open_records(tmp_path / "out").of_clip("owl/a.mp3")[0]
+    samples = read(made["mp3"], PYAV).mean(axis=0)
+    np.testing.assert_allclose(first["signal"], samples[:1000], atol=1e-7)
+    record(tmp_path / "parts.csv", tmp_path / "o", win_len=100, decoder="pyav")
+    assert Metadata.load(tmp_path / "o").splits["records"].examples == 32
+    default = record(tmp_path / "in", tmp_path / "default", win_len=1000)
+    assert default.recipe == Recipe(win_len=1000, split_salt=None)
+    formats = pq.read_table(tmp_path / "default/manifest.parquet")["format"]
+    assert sorted(formats.to_pylist()) == ["MP3", "WAV", "mp4"]
+
+
+@pytest.mark.parametrize("decoder", ["", "ffmpeg", "pyav,pyav", "soundfile,sox", []])
+def test_a_decoder_that_does_not_exist(decoder):
+    with raises(RecipeError, "decoder"):
+        Recipe(win_len=1, decoder=decoder)
+
+
+def test_the_default_is_not_in_the_recipe(tmp_path: Path) -> None:
+    recipe = Recipe(win_len=1, decoder=["soundfile", "pyav"])
+    assert recipe == Recipe(win_len=1)
+    assert "decoder" not in recipe.to_json()
