@@ -43,8 +43,8 @@ from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import clear_work, is_claimed, keeping_verdict
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
-from beam_pipeline.examples.windows import TOO_LONG, TOO_SHORT
 from beam_pipeline.plan.clips import Reject
+from beam_pipeline.plan.left_out import reasons_to_leave_out
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
@@ -182,11 +182,11 @@ def assemble_metadata(
             recipe.features.encodings.values(),
             ffmpeg=not DEMUXERS.keys().isdisjoint(formats),
         ),
-        left_out=(
-            {why: summary.left_out.get(why, 0) for why in (TOO_SHORT, TOO_LONG)}
-            if recipe.windows.leaves_out_clips()
-            else None
-        ),
+        left_out={
+            why: summary.left_out.get(why, 0)
+            for why in reasons_to_leave_out(recipe.windows)
+        }
+        or None,
     )
 
 

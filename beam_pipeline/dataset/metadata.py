@@ -113,9 +113,9 @@ class Metadata:
     generations : tuple of Generation
         What was recorded first, and each addition; empty if nothing was added.
     left_out : mapping or None
-        How many clips are left out because of their length, by
-        :data:`beam_pipeline.examples.windows.TOO_SHORT` and ``TOO_LONG``. None if the
-        recipe leaves out none.
+        How many clips are left out, by
+        :func:`beam_pipeline.plan.left_out.reasons_to_leave_out`. None if the recipe
+        leaves out none.
     """
 
     recipe: Recipe | None

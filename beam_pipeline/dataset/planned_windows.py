@@ -26,19 +26,16 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.problem_lines import differ, name_some
-from beam_pipeline.examples.windows import (
-    TOO_LONG,
-    TOO_SHORT,
-    WindowPlan,
-    count_windows,
-    too_short_or_long,
-)
+from beam_pipeline.examples.event_windows import NO_EVENT, PlacedWindows
+from beam_pipeline.examples.windows import WindowPlan, count_windows
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import examples_of
+from beam_pipeline.plan.left_out import reasons_to_leave_out, why_left_out
 from beam_pipeline.plan.order import order_key
 from beam_pipeline.plan.segments import Segment, locate_examples
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.window_section import AT_GRID
 from beam_pipeline.write.window_rows import (
     BY_KEEP,
     BY_NO_EVENT,
@@ -123,9 +120,18 @@ class PlannedWindows:
         clips = np.asarray(self.manifest["split"] == split, np.bool_)
         return clips[self.clip] if len(clips) else np.zeros(0, np.bool_)
 
-    def clip_at(self, row: int) -> Clip:
-        """Returns the clip of a row of the manifest, as far as its windows need it."""
+    def clip_at(self, row: int, at: str = AT_GRID) -> Clip:
+        """Returns the clip of a row of the manifest, as far as its windows need it.
+
+        ``at`` is the recipe's ``windows_at``. If windows are not on the grid, only the
+        table of windows says where they are.
+        """
         values = {name: column[row] for name, column in self.manifest.items()}
+        placed = None
+        if at != AT_GRID:
+            begin, stop = np.searchsorted(self.clip, [row, row + 1]).tolist()
+            starts = np.unique(self.start[begin:stop])
+            placed = PlacedWindows(0, tuple(starts.tolist()))
         return Clip(
             int(values["index"]),
             int(values["input"]),
@@ -142,10 +148,13 @@ class PlannedWindows:
             int(values["windows"]),
             start=int(values["start"]),
             group=values["group"] or "",
+            placed=placed,
         )
 
     def clips_left_out(self, recipe: Recipe) -> dict[str, npt.NDArray[np.bool_]]:
-        """Returns which clips a recipe leaves out because of their length, by reason.
+        """Returns which clips a recipe leaves out, by reason.
+
+        With ``num_elems``, a clip without a window counts as one without an event.
 
         Raises
         ------
@@ -153,15 +162,21 @@ class PlannedWindows:
             If a window has no length at the sample rate of a clip.
         """
         frames, rates = self.manifest["frames"], self.manifest["sample_rate_hz"]
-        found = {why: np.zeros(len(frames), np.bool_) for why in (TOO_SHORT, TOO_LONG)}
-        if recipe.windows.leaves_out_clips():
-            pairs = zip(frames.tolist(), rates.tolist(), strict=True)
-            plan_at = cache(partial(WindowPlan.of, recipe.windows))
-            for row, (length, rate) in enumerate(pairs):
-                why = too_short_or_long(length, plan_at(rate))
-                if why is not None:
-                    found[why][row] = True
+        reasons = reasons_to_leave_out(recipe.windows)
+        found = {why: np.zeros(len(frames), np.bool_) for why in reasons}
+        plan_at = cache(partial(WindowPlan.of, recipe.windows))
+        for row in np.flatnonzero(self.manifest["windows"] == 0) if reasons else ():
+            why = why_left_out(int(frames[row]), plan_at(int(rates[row])))
+            if why in found:
+                found[why][row] = True
         return found
+
+    def recorded_clips(self, recipe: Recipe) -> npt.NDArray[np.bool_]:
+        """Returns which clips a recipe does not leave out."""
+        recorded = np.ones(len(self.manifest["frames"]), np.bool_)
+        for some in self.clips_left_out(recipe).values():
+            recorded &= ~some
+        return recorded
 
 
 def _column(table: Any, name: str) -> Any:
@@ -191,7 +206,8 @@ def plan_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str]:
     """Yields a line for each difference between the tables and the recipe."""
     recipe = metadata.recipe
     assert recipe is not None
-    clips = [planned.clip_at(row) for row in range(len(planned.manifest["path"]))]
+    at = recipe.windows.at
+    clips = [planned.clip_at(row, at) for row in range(len(planned.manifest["path"]))]
     yield from _clip_problems(clips, planned, metadata)
     yield from _window_problems(clips, planned, recipe)
     yield from _count_problems(planned, metadata)
@@ -214,6 +230,11 @@ def _clip_problems(
         rows = np.flatnonzero(splits == split)
         first[rows] = np.cumsum(counts[rows]) - counts[rows]
     recorded = planned.manifest["first_index"]
+    if recipe.windows.at != AT_GRID and recipe.shards.num_elems is not None:
+        # Beyond the last window, the tables do not say how many there would be.
+        first, recorded = (
+            np.minimum(some, recipe.shards.num_elems) for some in (first, recorded)
+        )
     yield from name_some(
         recorded != first,
         lambda row: line(
@@ -259,9 +280,12 @@ def _clip_problems(
 
 
 def _examples_of(clip: Clip, recipe: Recipe) -> int:
+    copies = recipe.augmentation.copies
+    if clip.placed is not None:
+        return examples_of(len(clip.placed.starts), clip.split, copies)
     plan = WindowPlan.of(recipe.windows, clip.sample_rate_hz)
     windows = count_windows(clip.frames, plan)
-    return examples_of(windows, clip.split, recipe.augmentation.copies)
+    return examples_of(windows, clip.split, copies)
 
 
 def _window_problems(
@@ -283,6 +307,8 @@ def _window_problems(
             (planned.start[some] != starts)
             | (planned.copy[some] != copies)
             | (planned.frames[some] != np.minimum(length, clip.frames - starts))
+            | ((starts < 0) | (starts > max(0, clip.frames - length)))
+            & (clip.placed is not None)
         )
 
     def line(row: int) -> str:
@@ -299,19 +325,19 @@ def _window_problems(
 def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str]:
     """Compares the counts of each split."""
     assert metadata.recipe is not None
-    left_out = planned.clips_left_out(metadata.recipe)
-    if metadata.left_out is not None or metadata.recipe.windows.leaves_out_clips():
-        counted = metadata.left_out or {}
-        for why, clips in left_out.items():
-            if counted.get(why) != (n := int(clips.sum())):
-                yield (
-                    f"{METADATA}: inputs: left_out: {why} is {counted.get(why)}; "
-                    f"{MANIFEST} has {n}"
-                )
+    recipe, counted = metadata.recipe, metadata.left_out or {}
+    for why, clips in planned.clips_left_out(recipe).items():
+        n = int(clips.sum())
+        is_most = why == NO_EVENT and recipe.shards.num_elems is not None
+        if counted.get(why) != n and not (is_most and counted.get(why, n + 1) <= n):
+            yield (
+                f"{METADATA}: inputs: left_out: {why} is {counted.get(why)}; "
+                f"{MANIFEST} has {n}"
+            )
     late = np.zeros(len(planned.manifest["path"]), np.bool_)
     late[planned.clip[planned.left_out == REJECTED]] = True
     some = planned.manifest["windows"] > 0
-    recorded = planned.manifest["split"][~np.logical_or(*left_out.values())]
+    recorded = planned.manifest["split"][planned.recorded_clips(recipe)]
     for split in sorted({*recorded.tolist()} - {*metadata.splits}):
         yield f"{MANIFEST}: has clips of split {split!r}, which is not in {METADATA}"
     for split, entry in metadata.splits.items():

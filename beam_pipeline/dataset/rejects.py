@@ -41,13 +41,13 @@ def check_rejects(
 def check_any_accepted(summary: PlanSummary, rejects: Collection[Reject]) -> None:
     """Raises TooManyRejected if no clip is left, whatever ``max_rejected`` allows.
 
-    Raises InputError if all of them are left out because of their length.
+    Raises InputError if all of them are left out.
     """
     if summary.listing.clips and not rejects and summary.example_format is None:
         raise InputError(
-            f"None of {summary.listing.clips} clips has a length that is recorded: "
+            f"All {summary.listing.clips} clips are left out: "
             f"{left_out_words(summary.left_out)}. Change `min_seconds`, "
-            "`max_seconds` or `short_clips`."
+            "`max_seconds`, `short_clips`, or the `events` of `windows_at`."
         )
     lost = sum(reject.examples for reject in rejects)
     planned = sum(layout.total for layout in summary.layouts.values())

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from beam_pipeline.examples.event_windows import PlacedWindows
+
 
 class Clip(NamedTuple):
     """A clip that can be decoded.
@@ -22,8 +24,9 @@ class Clip(NamedTuple):
     sample_rate_hz, frames : int
         The output rate, and the clip's length at that rate.
     examples : int
-        The number of its windows and their copies. Zero if it is left out because of
-        its length; see :func:`beam_pipeline.examples.windows.too_short_or_long`.
+        The number of its windows and their copies. Zero if it is left out, because of
+        its length or because it has no event that windows are placed at; see
+        :func:`beam_pipeline.plan.left_out.why_left_out`.
     modified_ns : int
         The time of the last change to its file. A run that continues keeps no shard
         of an older file.
@@ -44,6 +47,8 @@ class Clip(NamedTuple):
     content, sketch : bytes
         Its fingerprint, from :func:`beam_pipeline.audio.fingerprint.fingerprint_audio`,
         if the recipe needs one.
+    placed : PlacedWindows or None
+        Its windows, if they are not on a grid. A segment has only its own.
     """
 
     row: int
@@ -69,6 +74,7 @@ class Clip(NamedTuple):
     file: int = 0
     content: bytes = b""
     sketch: bytes = b""
+    placed: PlacedWindows | None = None
 
 
 class Reject(NamedTuple):

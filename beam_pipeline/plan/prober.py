@@ -17,6 +17,7 @@ from beam_pipeline.errors import (
     UnreadableAudio,
     UnusableEntry,
 )
+from beam_pipeline.examples.event_windows import place_windows
 from beam_pipeline.examples.windows import (
     WindowPlan,
     count_windows,
@@ -37,6 +38,7 @@ from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.copies import examples_of
 from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.window_section import AT_GRID
 from beam_pipeline.seconds import seconds_to_frames
 from beam_pipeline.storage import files
 
@@ -137,6 +139,13 @@ class Prober:
                 f"is shorter than one window: it has {frames} frames, but a window has "
                 f"{plan.length}; use a shorter window, or set `tail` to pad",
             )
+        events = self._events_of(row, info) if windows else ()
+        placed = None
+        if windows and recipe.windows.at != AT_GRID:
+            placed = place_windows(
+                events, recipe.windows.at, plan.length, (start, stop), total, rate
+            )
+            windows = len(placed.starts)
         split = row.split or self._split
         if split:
             windows = examples_of(windows, split, recipe.augmentation.copies)
@@ -159,8 +168,9 @@ class Prober:
             start=start,
             channel=row.channel,
             columns=row.columns,
-            events=self._events_of(row, info) if windows else (),
+            events=events,
             file=row.file,
+            placed=placed,
         )
         if not windows:
             return clip  # left out: nothing else of it matters

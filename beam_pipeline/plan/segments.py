@@ -48,6 +48,7 @@ class Segment(NamedTuple):
 # The digest of a shard uses these names, so that a run can continue what another
 # version began.
 _NAMES_IN_DIGEST = {"examples": "windows"}
+_LATER_FIELDS = {"placed": None}  # with this value, the digest does not have them
 
 
 def _digested(value: Any) -> str:
@@ -57,6 +58,7 @@ def _digested(value: Any) -> str:
     fields = (
         f"{_NAMES_IN_DIGEST.get(name, name)}={_digested(field)}"
         for name, field in value._asdict().items()
+        if name not in _LATER_FIELDS or field != _LATER_FIELDS[name]
     )
     return f"{type(value).__name__}({', '.join(fields)})"
 
@@ -114,19 +116,21 @@ def locate_examples(segment: Segment, recipe: Recipe) -> tuple[Integers, Integer
         segment.examples,
         copies_in(recipe.augmentation.copies, clip.split),
     )
-    first = int(windows[0])
+    first, count = int(windows[0]), int(windows[-1] - windows[0]) + 1
+    if clip.placed is not None:
+        return clip.placed.of(first, count)[windows - first], copies
     starts = window_starts(
         clip.frames,
         WindowPlan.of(recipe.windows, clip.sample_rate_hz),
         first,
-        int(windows[-1]) - first + 1,
+        count,
         clip_key(recipe.shards.seed, clip.filepath, clip.source),
     )
     return starts[windows - first], copies
 
 
 def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
-    """Returns the segment with only the events that may overlap its windows.
+    """Returns the segment with only its windows, and the events that may overlap them.
 
     A recording of a day has thousands of events; each of its shards needs few.
     """
@@ -134,6 +138,11 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
     if not clip.events:
         return segment
     starts, _ = locate_examples(segment, recipe)
+    if clip.placed is not None:
+        copies = copies_in(recipe.augmentation.copies, clip.split)
+        numbers, _ = example_numbers(segment.first, segment.examples, copies)
+        first, last = int(numbers[0]), int(numbers[-1])
+        clip = clip._replace(placed=clip.placed.narrowed(first, last - first + 1))
     length_s = WindowPlan.of(recipe.windows, rate).length / rate
     events = near(clip.events, (clip.start + starts) / rate, length_s)
     return segment._replace(clip=clip._replace(events=events))
@@ -144,7 +153,7 @@ def count_audio(clip: Clip, examples: int, plan: WindowPlan, recipe: Recipe) -> 
 
     ``plan`` is that of the recipe at the clip's rate, which many clips share.
     """
-    if plan.random_starts:
+    if plan.random_starts or clip.placed is not None:
         starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
         return frames_in(starts, np.minimum(plan.length, clip.frames - starts))
     copies = copies_in(recipe.augmentation.copies, clip.split)

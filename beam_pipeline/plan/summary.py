@@ -9,13 +9,9 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.windows import (
-    TOO_LONG,
-    TOO_SHORT,
-    WindowPlan,
-    too_short_or_long,
-)
+from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.inputs.listing import ListingSummary
+from beam_pipeline.plan.left_out import why_left_out
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.segments import count_audio, count_events
 from beam_pipeline.plan.shards import ShardLayout
@@ -63,8 +59,8 @@ class PlanSummary:
         by split and sample rate. Where windows overlap, a frame counts once; padding
         and copies do not count.
     left_out : mapping
-        How many clips are left out because of their length, by
-        :data:`beam_pipeline.examples.windows.TOO_SHORT` and ``TOO_LONG``.
+        How many clips are left out, by
+        :func:`beam_pipeline.plan.left_out.reasons_to_leave_out`.
     """
 
     listing: ListingSummary
@@ -163,9 +159,7 @@ def tally_bucket(
     index = placed.first_window
     for clip in placed.clips:
         if not clip.examples:
-            why = too_short_or_long(clip.frames, plan_at(clip.sample_rate_hz))
-            assert why is not None
-            left_out[why] += 1
+            left_out[why_left_out(clip.frames, plan_at(clip.sample_rate_hz))] += 1
             continue
         count = min(clip.examples, max(0, total - index))
         key = (clip.split, clip.label or "", clip.sample_rate_hz)
@@ -210,7 +204,7 @@ def merge_tallies(parts: Iterable[BucketTally]) -> BucketTally:
         _added(part.by_event for part in parts),
         dropped,
         dict(sorted(audio.items())),
-        {why: left_out[why] for why in (TOO_SHORT, TOO_LONG) if why in left_out},
+        dict(sorted(left_out.items(), reverse=True)),
     )
 
 

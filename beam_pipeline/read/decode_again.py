@@ -168,7 +168,7 @@ class _Again:
         self._recipe, self._metadata = recipe, metadata
         self.planned, self._inputs = planned, inputs
         self._prober = Prober(inputs, recipe)
-        recorded = ~np.logical_or(*planned.clips_left_out(recipe).values())
+        recorded = planned.recorded_clips(recipe)
         rates, channels = (
             Counter(map(int, planned.manifest[name][recorded].tolist()))
             for name in ("sample_rate_hz", "channels")
@@ -200,7 +200,7 @@ class _Again:
         ValueError
             If the inputs do not have it, or have another one.
         """
-        recorded = self.planned.clip_at(row)
+        recorded = self.planned.clip_at(row, self._recipe.windows.at)
         found = listed.get(recorded.row)
         if found is None:
             raise ValueError(f"the inputs have no clip number {recorded.row}")
@@ -215,6 +215,10 @@ class _Again:
             old, new = getattr(recorded, name), getattr(probed, name)
             if old != new:
                 raise ValueError(f"{name} is {new} in the inputs, {old} in {MANIFEST}")
+        if recorded.placed is not None and probed.placed is not None:
+            old = recorded.placed.starts
+            if old != probed.placed.starts[: len(old)]:
+                raise ValueError("the events in the inputs give other windows")
         return probed._replace(split=recorded.split, examples=recorded.examples)
 
     def record(self, clip: Clip, row: int) -> bytes:

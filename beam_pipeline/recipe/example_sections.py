@@ -1,4 +1,4 @@
-"""Sections of a recipe about examples: audio, windows, copies, features, shards.
+"""Sections of a recipe about examples: audio, copies, features, shards.
 
 A section is a frozen value that checks itself. A function takes only the section that
 it needs. :class:`beam_pipeline.recipe.recipe.Recipe` checks what depends on two
@@ -7,7 +7,6 @@ sections.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from beam_pipeline.recipe.fields import (
     ENCODINGS_OF,
     FEATURES,
     NAMES,
-    SECONDS,
     STEPS,
     option,
 )
@@ -30,7 +28,6 @@ from beam_pipeline.recipe.values import (
     check_choice,
     check_flag,
     check_one_of,
-    check_seconds,
     check_text,
     check_whole,
     is_whole,
@@ -40,8 +37,6 @@ from beam_pipeline.recipe.values import (
 
 # Bat detectors sample at half a million Hz, ADCs for ultrasound at ten million.
 MAX_RATE_HZ = 100_000_000
-TAILS = ("drop", "pad", "overlap")
-SHORT_CLIPS = ("reject", "skip", "pad")
 ORDERS = ("shuffled", "listed")
 DTYPES = ("float32", "int16")
 
@@ -139,111 +134,6 @@ class Audio:
                 f"must name each of {', '.join(DECODERS)} at most once",
                 ",".join(self.decoders),
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Windows:
-    """Which windows are cut out of a clip; lengths in frames at the output rate."""
-
-    win_len: int | None = option(None, "frames in a window", "FRAMES", parse=int)
-    win_seconds: float | None = option(
-        None, "or: seconds in a window", "SECONDS", parse=float, kind=SECONDS
-    )
-    hop: int | None = option(
-        None,
-        "frames from one window's start to the next; default: the window's length",
-        "FRAMES",
-        parse=int,
-    )
-    hop_seconds: float | None = option(
-        None,
-        "or: seconds from one window's start to the next",
-        "SECONDS",
-        parse=float,
-        kind=SECONDS,
-    )
-    tail: str = option(
-        "drop",
-        "what becomes of frames after the last whole window: drop them, pad them with "
-        "zeros to one more window, or overlap: one more window that ends with the clip",
-        choices=TAILS,
-    )
-    max_windows: int | None = option(
-        None, "largest number of windows in a clip; default: no limit", "N", parse=int
-    )
-    random_starts: bool = option(
-        False,
-        "divide each clip into equal parts, one for each window, and draw the window's "
-        "start at random (seeded) from its part",
-    )
-    keep: str = option(
-        "",
-        "record only the windows that pass this selection: energy(above_db=-50); the "
-        "others are counted",
-        "EXPR",
-        kind=STEPS,
-    )
-
-    mark_padding: bool = option(
-        False,
-        "with tail pad: store valid_frames in each example, the number of frames "
-        "before the padding, and leave padding out of the statistics",
-        omit_default=True,
-    )
-    min_seconds: float | None = option(
-        None,
-        "leave out clips that are shorter, and count them; default: no limit",
-        "SECONDS",
-        parse=float,
-        kind=SECONDS,
-        omit_default=True,
-    )
-    max_seconds: float | None = option(
-        None,
-        "leave out clips that are longer, and count them; default: no limit",
-        "SECONDS",
-        parse=float,
-        kind=SECONDS,
-        omit_default=True,
-    )
-    short_clips: str | None = option(
-        None,
-        "what becomes of clips that are shorter than a window: reject them, skip them "
-        "(leave them out, and count them), or pad them with zeros to one window; "
-        "default: reject, with tail pad: pad",
-        choices=SHORT_CLIPS,
-        omit_default=True,
-    )
-
-    def __post_init__(self) -> None:
-        check_flag("mark_padding", self.mark_padding)
-        for name in ("win_len", "hop", "max_windows"):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name))
-        for name in ("win_seconds", "hop_seconds", "min_seconds", "max_seconds"):
-            if getattr(self, name) is not None:
-                check_seconds(name, getattr(self, name))
-        if (self.min_seconds or 0.0) > (self.max_seconds or math.inf):
-            raise RecipeError(
-                "max_seconds",
-                f"must be at least `min_seconds` ({self.min_seconds:g})",
-                self.max_seconds,
-            )
-        check_choice("tail", self.tail, TAILS)
-        if self.short_clips is not None:
-            check_choice("short_clips", self.short_clips, SHORT_CLIPS)
-        check_flag("random_starts", self.random_starts)
-        check_text("keep", self.keep, may_be_empty=True)
-        check_one_of(
-            {"win_len": self.win_len, "win_seconds": self.win_seconds},
-            needed="how long is a window?",
-        )
-        check_one_of({"hop": self.hop, "hop_seconds": self.hop_seconds})
-
-    def leaves_out_clips(self) -> bool:
-        """Whether clips are left out because of their length."""
-        limits = (self.min_seconds, self.max_seconds)
-        return limits != (None, None) or self.short_clips == "skip"
 
 
 @dataclass(frozen=True, kw_only=True)

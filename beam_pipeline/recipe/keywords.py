@@ -1,7 +1,7 @@
 """Keywords of ``record``, ``plan`` and ``Recipe``, for type checkers and editors.
 
-:mod:`.clip_sections`, :mod:`.example_sections` and :mod:`.options` declare the options.
-A test compares these types with them.
+:mod:`.clip_sections`, :mod:`.example_sections`, :mod:`.window_section` and
+:mod:`.options` declare the options. A test compares these types with them.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class RecipeKeywords(TypedDict, total=False):
     min_seconds: float | None
     max_seconds: float | None
     short_clips: Literal["reject", "skip", "pad"] | None
+    windows_at: Literal["grid", "events", "onsets"]
     copies: int
     augment: str | Augmentation | Sequence[Augmentation]
     features: Mapping[str, str | Transform]

@@ -21,15 +21,10 @@ from beam_pipeline.recipe.clip_sections import (
     Labels,
     Splits,
 )
-from beam_pipeline.recipe.example_sections import (
-    Audio,
-    Augmentation,
-    Features,
-    Shards,
-    Windows,
-)
+from beam_pipeline.recipe.example_sections import Audio, Augmentation, Features, Shards
 from beam_pipeline.recipe.fields import Option, options_of, with_values
 from beam_pipeline.recipe.values import VALID_FRAMES, check_one_of
+from beam_pipeline.recipe.window_section import AT_GRID, Windows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -87,7 +82,8 @@ class Recipe:
     Attributes
     ----------
     labels, events, columns, splits, audio, windows, augmentation, features, shards
-        The sections; see :mod:`.clip_sections` and :mod:`.example_sections`.
+        The sections; see :mod:`.clip_sections`, :mod:`.example_sections` and
+        :mod:`.window_section`.
 
     Raises
     ------
@@ -123,6 +119,7 @@ class Recipe:
         _check_splits(self)
         _check_events(self)
         _check_padding(self)
+        _check_windows_at(self)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the options as ``metadata.json`` holds them, in a fixed order.
@@ -196,6 +193,11 @@ def _check_padding(recipe: Recipe) -> None:
             "must not have this name, because `mark_padding` stores an entry of it",
             VALID_FRAMES,
         )
+
+
+def _check_windows_at(recipe: Recipe) -> None:
+    if recipe.windows.at != AT_GRID and recipe.events.source is None:
+        raise RecipeError("windows_at", "needs `events`", recipe.windows.at)
 
 
 def _check_events(recipe: Recipe) -> None:

@@ -35,9 +35,10 @@ from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import Integers, Segment, ShardWork, locate_examples
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.plan.suspects import DECODE, NO_SUSPECTS, Suspects
-from beam_pipeline.recipe.example_sections import Audio, Windows
+from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import VALID_FRAMES
+from beam_pipeline.recipe.window_section import Windows
 from beam_pipeline.storage import files
 from beam_pipeline.write.window_rows import (
     BY_KEEP,

@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.audio.av_library import DECODERS
 from beam_pipeline.errors import RecipeError, UnknownOption
-from beam_pipeline.recipe.example_sections import (
-    DTYPES,
-    MAX_RATE_HZ,
-    ORDERS,
-    SHORT_CLIPS,
-    TAILS,
-)
+from beam_pipeline.recipe.example_sections import DTYPES, MAX_RATE_HZ, ORDERS
 from beam_pipeline.recipe.recipe import (
     SECTIONS,
     Recipe,
@@ -33,6 +27,7 @@ from beam_pipeline.recipe.values import (
     parse_bytes,
     parse_channels,
 )
+from beam_pipeline.recipe.window_section import SHORT_CLIPS, TAILS
 from tests.raising import raises
 
 # Options with values of every kind, some of them in another form than their JSON.
@@ -333,6 +328,7 @@ LATER = {
     "min_seconds": (None, 0.5),
     "max_seconds": (None, 20.0),
     "short_clips": (None, "skip"),
+    "windows_at": ("grid", "events"),
     "whole_clips": (False, True),
     "decoder": ("soundfile,pyav", "pyav,soundfile"),
 }
@@ -341,8 +337,8 @@ LATER = {
 @pytest.mark.parametrize("name", LATER)
 def test_a_recipe_without_a_later_option_is_as_it_was(name):
     default, value = LATER[name]
-    recipe = Recipe(win_len=1, **{name: default})
-    assert recipe == Recipe(win_len=1)
+    recipe = Recipe(win_len=1, events="e.csv", **{name: default})
+    assert recipe == Recipe(win_len=1, events="e.csv")
     assert list(recipe.to_json()) == [n for n in recipe_options() if n not in LATER]
     other = recipe.replace(**{name: value})
     assert list(other.to_json()) == [
@@ -571,6 +567,7 @@ CHANGES = {
     "min_seconds": {"min_seconds": 0.5},
     "max_seconds": {"max_seconds": 20.0},
     "short_clips": {"short_clips": "skip"},
+    "windows_at": {"windows_at": "onsets", "events": "e.csv"},
     "copies": {"copies": 2, "augment": "noise()"},
     "augment": {"copies": 1, "augment": "noise()"},
     "features": {"features": {"signal": "identity()"}},

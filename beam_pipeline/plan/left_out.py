@@ -1,0 +1,23 @@
+"""Why clips are left out: they are good, but the recipe has no window for them."""
+
+from __future__ import annotations
+
+from beam_pipeline.examples.event_windows import NO_EVENT
+from beam_pipeline.examples.windows import (
+    TOO_LONG,
+    TOO_SHORT,
+    WindowPlan,
+    too_short_or_long,
+)
+from beam_pipeline.recipe.window_section import AT_GRID, Windows
+
+
+def reasons_to_leave_out(windows: Windows) -> tuple[str, ...]:
+    """Returns why a recipe may leave out clips; empty if it leaves out none."""
+    lengths = (TOO_SHORT, TOO_LONG) if windows.leaves_out_by_length() else ()
+    return (*lengths, *(() if windows.at == AT_GRID else (NO_EVENT,)))
+
+
+def why_left_out(frames: int, plan: WindowPlan) -> str:
+    """Returns why a clip of ``frames`` frames without a window is left out."""
+    return too_short_or_long(frames, plan) or NO_EVENT
