@@ -14,7 +14,7 @@ from beam_pipeline.dataset.rejects import count_clips
 from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.spec import IMAGES, TENSOR, FeatureSpec, Shape
+from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec, Shape
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.copies import copies_in
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
@@ -268,7 +268,7 @@ def _describe_shape(shape: Shape | None) -> str:
 
 def _describe_type(spec: FeatureSpec) -> str:
     """The dtype, and the encoding if readers decode it."""
-    if spec.encoding in (TENSOR, *IMAGES):
+    if spec.encoding not in (*LISTS, RAW):
         return f"{spec.dtype} as {spec.encoding}"
     return spec.dtype
 

@@ -22,19 +22,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.examples.compact import pack_int8, round_to_half
 from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import (
+    ARRAYS,
     BYTES_LIST,
     FLOAT_LIST,
+    HALVES,
     IMAGES,
+    INT8,
     INT64_LIST,
-    JPEG,
-    PNG,
+    LISTS,
     RAW,
     TENSOR,
     FeatureSpec,
     numpy_dtype,
 )
+from beam_pipeline.recipe.values import ENCODINGS
 
 if TYPE_CHECKING:
     from beam_pipeline.examples.features import FeatureSet
@@ -63,6 +67,11 @@ class ExampleEncoder:
         -------
         list of bytes
             Equal values give equal bytes.
+
+        Raises
+        ------
+        InputError
+            If a compact encoding cannot hold a value; see :mod:`.compact`.
         """
         if count == 0:
             return []
@@ -80,8 +89,8 @@ class ExampleEncoder:
             parts.append(bytes(constant))
             total += len(constant)
             constant.clear()
-            if isinstance(value, np.ndarray) and spec.encoding in (FLOAT_LIST, RAW):
-                arrays = _rows(value, count)
+            if isinstance(value, np.ndarray) and spec.encoding in _FIXED_SIZE:
+                arrays = _rows(_as_stored(spec, value), count)
                 payload = arrays[0].nbytes
                 prefix = array_prefix(spec, payload)
                 parts += [prefix, arrays]
@@ -108,7 +117,7 @@ def _row_values(
     spec: FeatureSpec, values: npt.NDArray[Any], count: int
 ) -> Sequence[Any]:
     """Returns each example's values: short lists as lists, which encode faster."""
-    if spec.encoding in (TENSOR, PNG, JPEG) or values.size > count * _LONG_LIST:
+    if spec.encoding not in LISTS or values.size > count * _LONG_LIST:
         return list(values)
     rows: list[Any] = np.asarray(values).reshape(count, -1).tolist()
     return rows
@@ -135,8 +144,9 @@ def _list_content(spec: FeatureSpec, value: Any) -> bytes:
     if spec.encoding == BYTES_LIST:
         texts = value.ravel().tolist() if isinstance(value, np.ndarray) else value
         texts = texts if isinstance(texts, list) else [texts]
-    elif spec.encoding == RAW:
-        texts = [_little(np.asarray(value, numpy_dtype(spec.dtype))).tobytes()]
+    elif spec.encoding in ARRAYS:
+        array = np.asarray(value, numpy_dtype(spec.dtype))
+        texts = [_little(_as_stored(spec, array)).tobytes()]
     elif spec.encoding == FLOAT_LIST:
         payload = np.asarray(value, "<f4").tobytes()
         return b"\x0a" + varint(len(payload)) + payload
@@ -148,6 +158,8 @@ def _list_content(spec: FeatureSpec, value: Any) -> bytes:
 
 def _encode_array(spec: FeatureSpec, value: Any) -> bytes:
     array = np.asarray(value, numpy_dtype(spec.dtype))
+    if spec.encoding == INT8:
+        return pack_int8(spec.name, array)
     if spec.encoding == TENSOR:
         from beam_pipeline.examples.tensor_proto import encode_tensor
 
@@ -221,6 +233,13 @@ def example_bytes(features: FeatureSet) -> int:
     return len(ExampleEncoder(specs).encode(1, columns)[0])
 
 
+def _as_stored(spec: FeatureSpec, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns values with the dtype that they have in a file."""
+    if spec.encoding not in HALVES:
+        return values
+    return round_to_half(spec.name, values, numpy_dtype(spec.stored_dtype))
+
+
 def _little(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Returns values in little-endian order."""
     if values.dtype.kind == "V":  # bfloat16, which has the machine's order
@@ -238,10 +257,12 @@ def _rows(values: npt.NDArray[Any], count: int) -> list[memoryview]:
     return [flat[i].data for i in range(count)]
 
 
+# Equal shapes take equally many bytes.
+_FIXED_SIZE = (FLOAT_LIST, *ARRAYS)
 _FIELD = {
+    **dict.fromkeys(ENCODINGS, b"\x0a"),
     FLOAT_LIST: b"\x12",
     INT64_LIST: b"\x1a",
-    **dict.fromkeys((BYTES_LIST, RAW, TENSOR, PNG, JPEG), b"\x0a"),
 }
 
 

@@ -13,10 +13,16 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.images import image_problem
 from beam_pipeline.recipe.values import ENCODINGS
 
-# Each of the last four is a bytes_list with one entry for an array.
-FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS
+# Each but the first three is a bytes_list with one entry for an array.
+FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS[:7]
+FLOAT16, BFLOAT16, INT8 = ENCODINGS[7:]
 LISTS = (FLOAT_LIST, INT64_LIST, BYTES_LIST)
 IMAGES = (PNG, JPEG)
+HALVES = (FLOAT16, BFLOAT16)
+# The bytes of the array's values in ``stored_dtype``.
+ARRAYS = (RAW, *HALVES)
+# Examples do not hold the values that were recorded.
+LOSSY = (JPEG, *HALVES, INT8)
 
 SHORT_LIST = 16
 
@@ -49,7 +55,8 @@ class FeatureSpec:
     encoding : str
         ``float_list``, ``int64_list`` or ``bytes_list``: the values, in C order. Or a
         ``bytes_list`` with one entry: ``raw``, little-endian C-order bytes; ``tensor``,
-        a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``.
+        a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``;
+        ``float16``, ``bfloat16`` or ``int8``, see :mod:`.compact`.
     axes : tuple of mapping
         The meaning of the last axes; spectra have it.
     shape_in : str or None
@@ -89,6 +96,11 @@ class FeatureSpec:
         """
         is_there = self.has_fixed_shape and 0 not in self.sizes
         return is_there and not (self.optional or self.sequence)
+
+    @property
+    def stored_dtype(self) -> str:
+        """The dtype of the values in a file, for ``float_list`` and ``ARRAYS``."""
+        return self.encoding if self.encoding in HALVES else self.dtype
 
     def to_json(self) -> dict[str, Any]:
         """Returns the spec as the metadata hold it, without its name."""
@@ -208,6 +220,7 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
         raw           numbers of any dtype
         tensor        any dtype
         png, jpeg     see beam_pipeline.examples.images
+        float16, bfloat16, int8    float32
 
     >>> encoding_problem(FeatureSpec("x", "uint8", (59, 64), RAW), "png")
     """
@@ -232,6 +245,7 @@ _DTYPES_OF = {
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     ),
     BYTES_LIST: ("string",),
+    **dict.fromkeys((*HALVES, INT8), ("float32",)),
 }  # fmt: skip
 
 

@@ -224,10 +224,15 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
             )
         records: Sequence[bytes] = ()
         left_out, offsets = 0, None
+        if isinstance(block, FeatureBlock):
+            encoded = encode_examples(block, self._encoder, self._targets)
+            if isinstance(encoded, Lost):
+                block = encoded
+            else:
+                records = encoded
         if isinstance(block, Lost):
             yield _rejected(block.reject)
         else:
-            records = encode_examples(block, self._encoder, self._targets)
             left_out = slot.examples - len(records)
             if left_out:
                 offsets = np.flatnonzero(block.rows.kept).tolist()

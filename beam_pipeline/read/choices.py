@@ -11,7 +11,7 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
-from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec, numpy_dtype
+from beam_pipeline.examples.spec import ARRAYS, INT8, LISTS, FeatureSpec, numpy_dtype
 from beam_pipeline.examples.structure import (
     Leaf,
     Structure,
@@ -132,7 +132,7 @@ class Parsing:
             are_tensors
             and not self.encoded
             and all(
-                spec.is_fixed and spec.encoding in (*LISTS, RAW)
+                spec.is_fixed and spec.encoding in (*LISTS, *ARRAYS, INT8)
                 for spec in self.specs.values()
             )
         )

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 Names = str | Sequence[str]
 
 Encoding = Literal[
-    "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg"
-]
+    "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg",
+    "float16", "bfloat16", "int8",
+]  # fmt: skip
 
 
 class RecipeKeywords(TypedDict, total=False):

@@ -26,7 +26,10 @@ RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
 COMPRESSIONS = GZIP, NO_COMPRESSION = ("gzip", "none")
 
 # How an example can hold a feature; beam_pipeline.examples.spec explains them.
-ENCODINGS = ("float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg")
+ENCODINGS = (
+    "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg",
+    "float16", "bfloat16", "int8",
+)  # fmt: skip
 
 
 def allowed_rejects(max_rejected: str, clips: int) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.decoder import SAMPLE_BYTES
-from beam_pipeline.errors import ClipError, UnreadableAudio
+from beam_pipeline.errors import ClipError, InputError, TransformError, UnreadableAudio
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.event_targets import near
 from beam_pipeline.examples.format import ExampleFormat
@@ -372,8 +372,8 @@ def apply_transforms(block: WindowBlock) -> FeatureBlock | Lost:
 
 def encode_examples(
     block: FeatureBlock, encoder: ExampleEncoder, targets: Mapping[str, int]
-) -> list[bytes]:
-    """Serialises a block's examples."""
+) -> list[bytes] | Lost:
+    """Serialises a block's examples; lost if an encoding cannot hold their values."""
     clip = block.slot.clip
     Marks.mark(clip, ENCODE)
     columns = {
@@ -389,4 +389,8 @@ def encode_examples(
     columns.update(features.of_clip(clip.label, clip.columns, targets))
     if features.events is not None:
         columns.update(features.events.columns(*timed(block)))
-    return encoder.encode(len(block.starts), columns)
+    try:
+        return encoder.encode(len(block.starts), columns)
+    except InputError as error:
+        problem = TransformError(clip.filepath, str(error))
+        return lose(block.slot, ENCODE, problem, block.rows)
