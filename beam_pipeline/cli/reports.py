@@ -231,9 +231,10 @@ def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> st
     tally = summary.by_class()
     examples = split_by_class(example_format, [(k, n) for k, (_, n) in tally.items()])
     clips = split_by_class(example_format, [(k, n) for k, (n, _) in tally.items()])
+    frames = split_by_class(example_format, summary.lengths(tally))
 
     def cell(label: str, split: str) -> str:
-        hours = seconds_of(example_format, examples[label], split) / 3600
+        hours = seconds_of(frames[label], split) / 3600
         return (
             f"{_in_split(split, examples[label]):,} / "
             f"{_in_split(split, clips[label]):,} / {hours:.2f}"

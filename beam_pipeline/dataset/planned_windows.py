@@ -31,6 +31,7 @@ from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import examples_of
 from beam_pipeline.plan.order import order_key
 from beam_pipeline.plan.segments import Segment, locate_examples
+from beam_pipeline.recipe.example_sections import Windows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.window_rows import (
     BY_KEEP,
@@ -233,7 +234,7 @@ def _clip_problems(
 
 
 def _examples_of(clip: Clip, recipe: Recipe) -> int:
-    plan = WindowPlan.of(recipe.windows, clip.sample_rate_hz)
+    plan = WindowPlan.of(recipe.windows, clip.sample_rate_hz, clip.frames)
     windows = count_windows(clip.frames, plan)
     return examples_of(windows, clip.split, recipe.augmentation.copies)
 
@@ -251,7 +252,7 @@ def _window_problems(
         if not known:
             continue
         starts, copies = locate_examples(Segment(clip, 0, known, 0), recipe)
-        length = WindowPlan.of(recipe.windows, clip.sample_rate_hz).length
+        length = WindowPlan.of(recipe.windows, clip.sample_rate_hz, clip.frames).length
         some = slice(begin, begin + known)
         wrong[some] = (
             (planned.start[some] != starts)
@@ -283,18 +284,28 @@ def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str
         rows = planned.of_split(split)
         selected = np.isin(planned.left_out[in_split], [BY_KEEP, BY_NO_EVENT])
         clips = (planned.manifest["split"] == split) & some & ~late
-        rates = planned.manifest["sample_rate_hz"][planned.clip[rows]]
-        rate, count = np.unique(rates, return_counts=True)
-        lengths = [WindowPlan.of(metadata.recipe.windows, int(r)).length for r in rate]
-        pairs = zip(count.tolist(), lengths, rate.tolist(), strict=True)
+        seconds = _seconds_of(planned, rows, metadata.recipe.windows)
         for name, recorded, found in (
             ("examples", entry.examples, len(rows)),
             ("left_out", entry.left_out, int(selected.sum())),
             ("clips", entry.clips, int(clips.sum())),
-            ("seconds", entry.seconds, sum(n * length / r for n, length, r in pairs)),
+            ("seconds", entry.seconds, seconds),
         ):
             if not np.isclose(recorded, found, rtol=1e-9, atol=0):
                 yield (
                     f"{METADATA}: split {split}: {name} is {recorded}; {WINDOWS} and "
                     f"{MANIFEST} have {found}"
                 )
+
+
+def _seconds_of(planned: PlannedWindows, rows: Integers, windows: Windows) -> float:
+    """Returns the length of some windows together."""
+    rates = planned.manifest["sample_rate_hz"][planned.clip[rows]]
+    total = 0.0
+    for rate in np.unique(rates).tolist():
+        some = rows[rates == rate]
+        if windows.are_clips:
+            total += int(planned.frames[some].sum()) / rate
+        else:
+            total += len(some) * WindowPlan.of(windows, rate, 0).length / rate
+    return total

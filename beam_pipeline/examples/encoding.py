@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.errors import InputError
 from beam_pipeline.examples.compact import pack_int8, round_to_half
 from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import (
@@ -39,6 +40,7 @@ from beam_pipeline.examples.spec import (
     numpy_dtype,
 )
 from beam_pipeline.recipe.values import ENCODINGS
+from beam_pipeline.storage.limits import LONGEST_RECORD
 
 if TYPE_CHECKING:
     from beam_pipeline.examples.features import FeatureSet
@@ -169,6 +171,16 @@ def _encode_array(spec: FeatureSpec, value: Any) -> bytes:
     return encode_image(array, spec.encoding)
 
 
+def check_lengths(records: Iterable[bytes]) -> None:
+    """Raises InputError if an example is longer than a message of protobuf may be."""
+    longest = max(map(len, records), default=0)
+    if longest >= LONGEST_RECORD:
+        raise InputError(
+            f"An example has {longest} bytes, but must have less than "
+            f"{LONGEST_RECORD}. Record shorter windows, or fewer features."
+        )
+
+
 class SequenceEncoder:
     """Serialises ``tf.train.SequenceExample`` messages with the given specs.
 
@@ -216,7 +228,7 @@ def example_bytes(features: FeatureSet) -> int:
     """Returns the length of a serialised example whose texts are 64 bytes long.
 
     An image counts as its pixels, uncompressed: how far it is compressed depends on its
-    content.
+    content. An example that is a whole clip counts as a typical clip.
     """
     columns: dict[str, Any] = {}
     specs = [
@@ -227,7 +239,8 @@ def example_bytes(features: FeatureSet) -> int:
         if spec.dtype == "string":
             columns[spec.name] = "x" * 64
         elif spec.name in features.transforms or spec.shape:
-            columns[spec.name] = np.zeros((1, *spec.sizes), spec.dtype)
+            sizes = features.typical.get(spec.name, spec.sizes)
+            columns[spec.name] = np.zeros((1, *sizes), spec.dtype)
         else:
             columns[spec.name] = 1 << 20
     return len(ExampleEncoder(specs).encode(1, columns)[0])

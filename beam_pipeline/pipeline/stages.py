@@ -267,9 +267,8 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
 
     def _count(self, block: FeatureBlock, left_out: int) -> None:
         slot = block.slot
-        seconds = (
-            len(block.starts) * slot.example_format.win_len / slot.clip.sample_rate_hz
-        )
+        frames = slot.example_format.window_frames(slot.clip.frames)
+        seconds = len(block.starts) * frames / slot.clip.sample_rate_hz
         _counter("windows").inc(len(block.starts))
         if left_out:
             _counter("windows_left_out").inc(left_out)

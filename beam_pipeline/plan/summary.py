@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import Any, NamedTuple
 
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.segments import count_audio, count_events
@@ -29,6 +28,7 @@ class BucketTally(NamedTuple):
     by_event: Tally
     dropped: Mapping[TallyKey, int]
     audio: Mapping[AudioKey, int]
+    frames: Mapping[TallyKey, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,9 @@ class PlanSummary:
         The frames of clips that are in the windows of examples that are not left out,
         by split and sample rate. Where windows overlap, a frame counts once; padding
         and copies do not count.
+    frames : mapping
+        The frames of all examples by the class of the clip, if each is a whole clip;
+        otherwise empty, because all examples have the same number of frames.
     """
 
     listing: ListingSummary
@@ -67,6 +70,7 @@ class PlanSummary:
     empty: tuple[str, ...] = ()
     dropped: Mapping[TallyKey, int] = field(default_factory=dict)
     audio: Mapping[AudioKey, int] = field(default_factory=dict)
+    frames: Mapping[TallyKey, int] = field(default_factory=dict)
 
     def by_class(self) -> Tally:
         """Returns ``by_event`` if the recipe has events, otherwise ``tally``."""
@@ -78,9 +82,16 @@ class PlanSummary:
 
     def seconds(self, split: str) -> float:
         """Returns the length of a split's examples together, in seconds."""
-        return seconds_of(
-            self.example_format, [(k, n) for k, (_, n) in self.tally.items()], split
-        )
+        return seconds_of(self.lengths(self.tally), split)
+
+    def lengths(self, tally: Tally) -> list[tuple[TallyKey, int]]:
+        """Returns the frames of the examples that a tally of this plan counts."""
+        if self.example_format is None:
+            return []
+        if self.example_format.win_len is None:
+            return list(self.frames.items())
+        win_len = self.example_format.win_len
+        return [(key, n * win_len) for key, (_, n) in tally.items()]
 
     def audio_seconds(self, split: str) -> float:
         """Returns the seconds of audio that a split's examples cover; see ``audio``."""
@@ -89,23 +100,19 @@ class PlanSummary:
     def kept(self, split: str) -> tuple[int, float]:
         """Returns a split's examples and their seconds, without the dropped ones."""
         lost = sum(n for key, n in self.dropped.items() if key[0] == split)
-        lost_s = seconds_of(self.example_format, self.dropped.items(), split)
+        lost_s = seconds_of(
+            self.lengths({key: (0, n) for key, n in self.dropped.items()}), split
+        )
         return self.layouts[split].total - lost, self.seconds(split) - lost_s
 
 
-def seconds_of(
-    example_format: ExampleFormat | None,
-    counts: Iterable[tuple[TallyKey, int]],
-    split: str,
-) -> float:
-    """Returns the length of the counted examples of a split together, in seconds."""
-    if example_format is None:
-        return 0.0
+def seconds_of(frames: Iterable[tuple[TallyKey, int]], split: str) -> float:
+    """Returns the length of the counted frames of a split together, in seconds."""
     by_rate: Counter[int] = Counter()
-    for key, n in counts:
+    for key, n in frames:
         if key[0] == split:
             by_rate[key[2]] += n
-    return sum(n * example_format.win_len / r for r, n in sorted(by_rate.items()))
+    return sum(n / rate for rate, n in sorted(by_rate.items()))
 
 
 def split_by_class(
@@ -138,19 +145,23 @@ def tally_bucket(
     event_clips, event_examples = Counter[TallyKey](), Counter[TallyKey]()
     dropped = Counter[TallyKey]()
     audio = Counter[AudioKey]()
-    plan_at = cache(partial(WindowPlan.of, recipe.windows))
+    frames_of = Counter[TallyKey]()
+    plans = WindowPlans(recipe.windows)
     index = placed.first_window
     for clip in placed.clips:
         count = min(clip.examples, max(0, total - index))
         key = (clip.split, clip.label or "", clip.sample_rate_hz)
         clips[key] += count > 0
         examples[key] += count
+        if recipe.windows.are_clips:
+            frames_of[key] += count * clip.frames
         index += clip.examples
         if not count:
             continue
         if recipe.events.source is None or example_format is None:
             rate = clip.sample_rate_hz
-            audio[clip.split, rate] += count_audio(clip, count, plan_at(rate), recipe)
+            plan = plans.of(rate, clip.frames)
+            audio[clip.split, rate] += count_audio(clip, count, plan, recipe)
         else:
             found = count_events(clip, count, example_format, recipe)
             by_label, without, frames = found
@@ -165,6 +176,7 @@ def tally_bucket(
         {key: (event_clips[key], event_examples[key]) for key in event_examples},
         dropped,
         audio,
+        frames_of,
     )
 
 
@@ -173,14 +185,17 @@ def merge_tallies(parts: Iterable[BucketTally]) -> BucketTally:
     parts = list(parts)
     dropped = Counter[TallyKey]()
     audio = Counter[AudioKey]()
+    frames = Counter[TallyKey]()
     for part in parts:
         dropped.update(part.dropped)
         audio.update(part.audio)
+        frames.update(part.frames)
     return BucketTally(
         _added(part.tally for part in parts),
         _added(part.by_event for part in parts),
         dropped,
         dict(sorted(audio.items())),
+        dict(sorted(frames.items())),
     )
 
 
@@ -203,7 +218,7 @@ def summarise(
     shares: Mapping[str, float] | None,
 ) -> PlanSummary:
     """Returns the summary of a plan; ``tallies`` are those of its buckets."""
-    tally, by_event, dropped, audio = merge_tallies(tallies)
+    tally, by_event, dropped, audio, frames = merge_tallies(tallies)
     empty = tuple(name for name in shares or () if name not in layouts)
     return PlanSummary(
         listing,
@@ -215,4 +230,5 @@ def summarise(
         empty,
         dropped,
         audio,
+        frames,
     )

@@ -183,7 +183,7 @@ class ExampleCheck:
             statistics.add(columns)
             return
         rate = int(columns["fs"][0])  # there is only one, if features have a time
-        length = WindowPlan.of(recipe.windows, rate).length
+        length = WindowPlan.of(recipe.windows, rate, 0).length
         features = self._metadata.features
         valid = np.clip(valid, 0, length)
         for _, values in without_padding(columns, features, valid, length, rate):

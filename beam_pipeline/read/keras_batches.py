@@ -47,7 +47,8 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]
             if not records.features[name].is_fixed:
                 raise OptionError(
                     "x, y, sample_weight",
-                    "must be features that every example has in the same shape",
+                    "must be features that every example has in the same shape; for "
+                    "others, fit a `replay(...).padded_batch(...)`",
                     name,
                 )
         self._records, self._batch_size = records, int(batch_size)

@@ -39,7 +39,7 @@ from beam_pipeline.read.shard_streams import (
     read_in_order,
     read_mixed,
 )
-from beam_pipeline.read.sizes import SHUFFLE_BYTES, example_bytes
+from beam_pipeline.read.sizes import SHUFFLE_BYTES, memory_bytes
 from beam_pipeline.storage import files
 from beam_pipeline.storage.object_store import is_in_store
 
@@ -187,7 +187,7 @@ def replay(
         return elements.prefetch(ahead).with_options(options)
 
     total = sum(piece.take for piece in pieces)
-    size = example_bytes(metadata.features.values())
+    size = memory_bytes(metadata, metadata.features.values())
     if shuffle:
         room = max(SHUFFLE_BYTES // size, batch_size or 1)
         room = min(room if shuffle is True else int(shuffle), max(total, 1))

@@ -22,7 +22,7 @@ from beam_pipeline.read.orders import (
     stretch_length,
 )
 from beam_pipeline.read.read_ahead import Batch, Submit, Task
-from beam_pipeline.read.sizes import READ_AHEAD_BYTES, example_bytes
+from beam_pipeline.read.sizes import READ_AHEAD_BYTES, example_bytes, memory_bytes
 
 # The order of so many examples is computed at once.
 PLANNED = 8192
@@ -91,7 +91,7 @@ class SourceReader:
         self.first = index * total // count
         self.examples = (index + 1) * total // count - self.first
         self.smallest_share = total // count
-        self.read_bytes = example_bytes(source.features.values())
+        self.read_bytes = memory_bytes(source.metadata, source.features.values())
         # Of all features, so that the order does not depend on those that are read.
         self._size = example_bytes(source.metadata.features.values())
 

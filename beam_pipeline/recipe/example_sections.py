@@ -33,6 +33,7 @@ from beam_pipeline.recipe.values import (
     is_whole,
     parse_bytes,
     parse_channels,
+    parse_win_len,
 )
 
 # Bat detectors sample at half a million Hz, ADCs for ultrasound at ten million.
@@ -40,6 +41,8 @@ MAX_RATE_HZ = 100_000_000
 TAILS = ("drop", "pad", "overlap")
 ORDERS = ("shuffled", "listed")
 DTYPES = ("float32", "int16")
+# The win_len for which a window is a whole clip.
+WHOLE_CLIP = "clip"
 
 # The only feature of a recipe that names none.
 DEFAULT_FEATURE = "signal"
@@ -123,7 +126,13 @@ class Audio:
 class Windows:
     """Which windows are cut out of a clip; lengths in frames at the output rate."""
 
-    win_len: int | None = option(None, "frames in a window", "FRAMES", parse=int)
+    win_len: int | str | None = option(
+        None,
+        "frames in a window; or clip, for one example of each clip, with all its "
+        "frames",
+        "FRAMES|clip",
+        parse=parse_win_len,
+    )
     win_seconds: float | None = option(
         None, "or: seconds in a window", "SECONDS", parse=float, kind=SECONDS
     )
@@ -171,9 +180,14 @@ class Windows:
 
     def __post_init__(self) -> None:
         check_flag("mark_padding", self.mark_padding)
+        if isinstance(self.win_len, str) and not self.are_clips:
+            raise RecipeError(
+                "win_len", "must be a whole number, or clip", self.win_len
+            )
         for name in ("win_len", "hop", "max_windows"):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name))
+            value = getattr(self, name)
+            if value is not None and value != WHOLE_CLIP:
+                check_whole(name, value)
         for name in ("win_seconds", "hop_seconds"):
             if getattr(self, name) is not None:
                 check_seconds(name, getattr(self, name))
@@ -185,6 +199,25 @@ class Windows:
             needed="how long is a window?",
         )
         check_one_of({"hop": self.hop, "hop_seconds": self.hop_seconds})
+        if self.are_clips:
+            self._check_unused()
+
+    @property
+    def are_clips(self) -> bool:
+        """Whether there is one window for each clip, of the clip's length."""
+        return self.win_len == WHOLE_CLIP
+
+    def _check_unused(self) -> None:
+        """Refuses what decides where windows are cut."""
+        for name in (
+            "hop", "hop_seconds", "tail", "max_windows", "random_starts",
+            "mark_padding",
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value != getattr(type(self), name):  # the field's default
+                raise RecipeError(
+                    name, "cannot be given, because `win_len` is clip", value
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

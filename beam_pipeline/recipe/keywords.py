@@ -52,7 +52,7 @@ class RecipeKeywords(TypedDict, total=False):
     channels: int | Literal["mix", "keep"]
     dtype: Literal["float32", "int16"]
     stream: str | StreamStep | ClipGain | Sequence[StreamStep | ClipGain]
-    win_len: int | None
+    win_len: int | Literal["clip"] | None
     win_seconds: float | None
     hop: int | None
     hop_seconds: float | None

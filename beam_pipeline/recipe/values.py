@@ -58,6 +58,11 @@ def parse_channels(text: str) -> str | int:
     return int(text) if text.isdecimal() else text
 
 
+def parse_win_len(text: str) -> str | int:
+    """Parses a number of frames, or ``clip``."""
+    return int(text) if text.isdecimal() else text
+
+
 def parse_bytes(text: str, option: str = "shard_bytes") -> int:
     """Parses a number of bytes: ``134217728``, ``128MiB``, ``1GB``."""
     match = re.fullmatch(r"(\d+)\s*(|[kmgt]i?b|b)", text.strip(), re.IGNORECASE)
