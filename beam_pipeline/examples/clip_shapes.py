@@ -15,6 +15,7 @@ from typing import Any
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.spec import (
+    FLAC,
     IMAGES,
     TENSOR,
     FeatureSpec,
@@ -59,7 +60,7 @@ def of_any_length(short: FeatureSpec, long: FeatureSpec) -> FeatureSpec:
 
 def check_holds_shape(spec: FeatureSpec) -> None:
     """Raises RecipeError if examples would not show the shape of their arrays."""
-    if needs_shape(spec.shape) and spec.encoding not in (TENSOR, *IMAGES):
+    if needs_shape(spec.shape) and spec.encoding not in (TENSOR, FLAC, *IMAGES):
         raise RecipeError(
             f"encodings: {spec.name}",
             f"must be tensor, because several sizes of its shape {spec.shape} depend "

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.examples.compact import unpack_int8
+from beam_pipeline.examples.flac_signal import decode_flac
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES_LIST,
+    FLAC,
     FLOAT_LIST,
     INT8,
     INT64_LIST,
@@ -250,6 +252,11 @@ def _int8(spec: FeatureSpec, values: Any) -> Any:
     return unpack_int8(value)
 
 
+def _flac(spec: FeatureSpec, values: Any) -> Any:
+    (value,) = values.to_pylist()
+    return decode_flac(value, spec.dtype, spec.shape or ())
+
+
 def _tensor(spec: FeatureSpec, values: Any) -> Any:
     from beam_pipeline.examples.tensor_proto import decode_tensor
 
@@ -274,13 +281,14 @@ _ARROW_TYPES = {
     INT64_LIST: "int64",
 }
 _STACKED = (FLOAT_LIST, INT64_LIST, *ARRAYS)
-_SHAPED = (TENSOR, PNG, JPEG)
+_SHAPED = (TENSOR, PNG, JPEG, FLAC)
 _DECODERS: Mapping[str, Callable[[FeatureSpec, Any], Any]] = {
     FLOAT_LIST: _numbers,
     INT64_LIST: _numbers,
     BYTES_LIST: _texts,
     **dict.fromkeys(ARRAYS, _raw),
     INT8: _int8,
+    FLAC: _flac,
     TENSOR: _tensor,
     PNG: _image,
     JPEG: _image,

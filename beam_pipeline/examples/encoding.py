@@ -24,10 +24,12 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.compact import pack_int8, round_to_half
+from beam_pipeline.examples.flac_signal import encode_flac
 from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES_LIST,
+    FLAC,
     FLOAT_LIST,
     HALVES,
     IMAGES,
@@ -73,7 +75,8 @@ class ExampleEncoder:
         Raises
         ------
         InputError
-            If a compact encoding cannot hold a value; see :mod:`.compact`.
+            If an encoding cannot hold a value; see :mod:`.compact` and
+            :mod:`.flac_signal`.
         """
         if count == 0:
             return []
@@ -162,6 +165,9 @@ def _encode_array(spec: FeatureSpec, value: Any) -> bytes:
     array = np.asarray(value, numpy_dtype(spec.dtype))
     if spec.encoding == INT8:
         return pack_int8(spec.name, array)
+    if spec.encoding == FLAC:
+        assert spec.rate_hz is not None
+        return encode_flac(spec.name, array, spec.rate_hz)
     if spec.encoding == TENSOR:
         from beam_pipeline.examples.tensor_proto import encode_tensor
 
@@ -227,12 +233,13 @@ def _steps_entry(spec: FeatureSpec, values: Any) -> bytes:
 def example_bytes(features: FeatureSet) -> int:
     """Returns the length of a serialised example whose texts are 64 bytes long.
 
-    An image counts as its pixels, uncompressed: how far it is compressed depends on its
-    content. An example that is a whole clip counts as a typical clip.
+    An image counts as its pixels and FLAC as its samples, uncompressed: how far they
+    are compressed depends on their content. An example that is a whole clip counts as
+    a typical clip.
     """
     columns: dict[str, Any] = {}
     specs = [
-        replace(spec, encoding=RAW) if spec.encoding in IMAGES else spec
+        replace(spec, encoding=RAW) if spec.encoding in (FLAC, *IMAGES) else spec
         for spec in features.specs.values()
     ]
     for spec in specs:

@@ -13,10 +13,12 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import AudioTFRecordsError
 from beam_pipeline.examples.compact import unpack_int8
+from beam_pipeline.examples.flac_signal import decode_flac
 from beam_pipeline.examples.protobuf import FieldValue, read_fields, read_varint
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES_LIST,
+    FLAC,
     FLOAT_LIST,
     IMAGES,
     INT8,
@@ -44,8 +46,8 @@ class EntryParser:
     - ``int8``: a flat array;
     - ``int64_list``: an int if the shape is (), otherwise a flat array;
     - ``bytes_list``: a text if the shape is (), otherwise a flat object array;
-    - ``tensor``, ``png``, ``jpeg`` (``is_decoded``) and the steps of a sequence: the
-      value itself, which the caller gets, so that it must not be kept.
+    - ``tensor``, ``png``, ``jpeg``, ``flac`` (``is_decoded``) and the steps of a
+      sequence: the value itself, which the caller gets, so that it must not be kept.
 
     Attributes
     ----------
@@ -65,7 +67,7 @@ class EntryParser:
         if self.little.kind not in "VO":
             self.little = self.little.newbyteorder("<")
         self.count = math.prod(spec.sizes) if spec.has_fixed_shape else -1
-        self.is_decoded = spec.encoding in (TENSOR, *IMAGES)
+        self.is_decoded = spec.encoding in (TENSOR, FLAC, *IMAGES)
         is_array = spec.encoding in (FLOAT_LIST, *ARRAYS) and not spec.sequence
         nbytes = self.count * self.little.itemsize
         self.is_small = is_array and spec.has_fixed_shape and nbytes <= SMALL_BYTES
@@ -178,6 +180,8 @@ class EntryParser:
 
             sizes = spec.shape if not spec.sequence else (spec.shape or ())[1:]
             return decode_image(text, spec.encoding, spec.dtype, sizes or ())
+        if spec.encoding == FLAC:
+            return decode_flac(text, spec.dtype, spec.shape or ())
         from beam_pipeline.examples.tensor_proto import decode_tensor
 
         assert spec.encoding == TENSOR

@@ -6,7 +6,7 @@ The encoder, the decoder and the reader share one spec, which is in the metadata
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,12 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.clip_shapes import (
-    MORE_FRAMES,
-    check_holds_shape,
-    fits_shape,
-    of_any_length,
-)
+from beam_pipeline.examples.chosen_encoding import with_encoding
+from beam_pipeline.examples.clip_shapes import MORE_FRAMES, fits_shape, of_any_length
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
@@ -30,7 +26,6 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     dtype_name,
     encoding_for,
-    encoding_problem,
 )
 from beam_pipeline.examples.trial import (
     run_on_windows,
@@ -135,7 +130,10 @@ class FeatureSet:
         if recipe.windows.are_clips:
             typical = {spec.name: spec.sizes for spec in specs}
             specs = list(map(of_any_length, specs, specs_for(win_len + MORE_FRAMES)))
-        specs = [_with_encoding(spec, recipe.features) for spec in specs]
+        specs = [
+            with_encoding(spec, recipe.features, transforms[spec.name], sample_rate_hz)
+            for spec in specs
+        ]
         rule = None
         if recipe.events.source is not None:
             rule = EventRule.of(
@@ -327,17 +325,6 @@ def check_transform(
             description or "the window's samples",
             axes,
         )
-
-
-def _with_encoding(spec: FeatureSpec, features: Features) -> FeatureSpec:
-    """Returns the spec with the encoding that the recipe names for it, if any."""
-    encoding = features.encodings.get(spec.name, spec.encoding)
-    problem = encoding_problem(spec, encoding)
-    if problem is not None:
-        raise RecipeError(f"encodings: {spec.name}", problem, encoding)
-    chosen = replace(spec, encoding=encoding)
-    check_holds_shape(chosen)
-    return chosen
 
 
 def _try_on_silence(

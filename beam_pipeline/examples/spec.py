@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.flac_signal import flac_problem
 from beam_pipeline.examples.images import image_problem
 from beam_pipeline.recipe.values import ENCODINGS
 
 # Each but the first three is a bytes_list with one entry for an array.
 FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS[:7]
-FLOAT16, BFLOAT16, INT8 = ENCODINGS[7:]
+FLOAT16, BFLOAT16, INT8, FLAC = ENCODINGS[7:]
 LISTS = (FLOAT_LIST, INT64_LIST, BYTES_LIST)
 IMAGES = (PNG, JPEG)
 HALVES = (FLOAT16, BFLOAT16)
@@ -56,7 +57,8 @@ class FeatureSpec:
         ``float_list``, ``int64_list`` or ``bytes_list``: the values, in C order. Or a
         ``bytes_list`` with one entry: ``raw``, little-endian C-order bytes; ``tensor``,
         a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``;
-        ``float16``, ``bfloat16`` or ``int8``, see :mod:`.compact`.
+        ``float16``, ``bfloat16`` or ``int8``, see :mod:`.compact`; ``flac``, see
+        :mod:`.flac_signal`.
     axes : tuple of mapping
         The meaning of the last axes; spectra have it.
     shape_in : str or None
@@ -66,6 +68,8 @@ class FeatureSpec:
         Whether examples may lack the feature.
     sequence : bool
         Whether the first axis is the steps of a ``tf.train.SequenceExample``.
+    rate_hz : int or None
+        The sample rate of a signal, if its encoding needs one.
     """
 
     name: str
@@ -77,6 +81,7 @@ class FeatureSpec:
     shape_in: str | None = None
     optional: bool = False
     sequence: bool = False
+    rate_hz: int | None = None
 
     @property
     def has_fixed_shape(self) -> bool:
@@ -113,6 +118,7 @@ class FeatureSpec:
             **({"shape_in": self.shape_in} if self.shape_in else {}),
             **({"optional": True} if self.optional else {}),
             **({"sequence": True} if self.sequence else {}),
+            **({"rate_hz": self.rate_hz} if self.rate_hz else {}),
         }
 
     @classmethod
@@ -128,6 +134,7 @@ class FeatureSpec:
             values.get("shape_in"),
             values.get("optional", False),
             values.get("sequence", False),
+            values.get("rate_hz"),
         )
 
     def restore_shape(self, values: npt.NDArray[Any], shape: Any = None) -> Any:
@@ -221,6 +228,7 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
         tensor        any dtype
         png, jpeg     see beam_pipeline.examples.images
         float16, bfloat16, int8    float32
+        flac          see beam_pipeline.examples.flac_signal
 
     >>> encoding_problem(FeatureSpec("x", "uint8", (59, 64), RAW), "png")
     """
@@ -230,6 +238,8 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
         return f"must be one of {', '.join(ENCODINGS)}"
     if encoding in IMAGES:
         problem = image_problem(spec.dtype, spec.shape, encoding)
+    elif encoding == FLAC:
+        problem = flac_problem(spec.dtype, spec.shape, spec.rate_hz)
     elif encoding == RAW and spec.dtype == "string":
         problem = "must be numbers, not texts, for raw"
     elif dtypes is not None and spec.dtype not in dtypes:

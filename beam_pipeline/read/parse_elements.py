@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from beam_pipeline.examples.feature_description import describe_features
+from beam_pipeline.examples.flac_signal import decode_flac
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES_LIST,
+    FLAC,
     IMAGES,
     INT8,
     PNG,
@@ -92,7 +95,7 @@ def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
 
 def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> Any:
     """Returns the value of one feature of one example."""
-    if spec.encoding in (TENSOR, *IMAGES):
+    if spec.encoding in (TENSOR, FLAC, *IMAGES):
         return _decode(spec, stored)
     values = stored.values if isinstance(stored, tf.SparseTensor) else stored
     values = (
@@ -129,6 +132,9 @@ def _decode(spec: FeatureSpec, stored: Any) -> Any:
     def decode(value: Any) -> Any:
         if spec.encoding == TENSOR:
             return tf.io.parse_tensor(value, dtype)
+        if spec.encoding == FLAC:  # TensorFlow decodes only WAV
+            read = partial(decode_flac, dtype=spec.dtype, shape=spec.shape or ())
+            return tf.numpy_function(read, [value], dtype, stateful=False)
         rank = None if spec.shape is None else len(spec.shape)
         grey = rank == 2
         channels = 1 if grey else (spec.sizes[-1] if rank == 3 else 0)

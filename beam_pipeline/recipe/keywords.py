@@ -21,7 +21,7 @@ Names = str | Sequence[str]
 
 Encoding = Literal[
     "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg",
-    "float16", "bfloat16", "int8",
+    "float16", "bfloat16", "int8", "flac",
 ]  # fmt: skip
 
 

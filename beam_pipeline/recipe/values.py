@@ -28,7 +28,7 @@ COMPRESSIONS = GZIP, NO_COMPRESSION = ("gzip", "none")
 # How an example can hold a feature; beam_pipeline.examples.spec explains them.
 ENCODINGS = (
     "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg",
-    "float16", "bfloat16", "int8",
+    "float16", "bfloat16", "int8", "flac",
 )  # fmt: skip
 
 

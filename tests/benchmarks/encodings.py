@@ -22,6 +22,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "float16": {"encodings": {"signal": "float16"}},
     "bfloat16": {"encodings": {"signal": "bfloat16"}},
     "int8": {"encodings": {"signal": "int8"}},
+    "flac": {"encodings": {"signal": "flac"}},
 }
 
 
