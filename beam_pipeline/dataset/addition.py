@@ -109,8 +109,10 @@ def recorded_recipe(
         set has an option that does not allow additions.
     """
     base = recipe_of(folder)
-    if asked.splits.salt is None and base.splits.salt is not None:
-        asked = asked.replace(split_salt=base.splits.salt)
+    if not asked.splits.are_decided():
+        asked = asked.replace(
+            split_salt=base.splits.salt, split_moves=base.splits.moves
+        )
     old, new = base.to_json(), asked.to_json()
     may_differ = (*_OF_INPUTS, *(_OF_RETRIES if run.retry else ()))
     changed = {n: new.get(n) for n in {*old, *new} if old.get(n) != new.get(n)}

@@ -34,8 +34,8 @@ class PlanSummary:
         (clips, examples) by the class of the clip.
     by_event : mapping
         (clips, examples) by the classes of the events in windows.
-    salt : int or None
-        The salt that decided the splits.
+    moves : mapping or None
+        The groups that are not in the split of their hash, as the recipe holds them.
     empty : tuple of str
         The splits that have a share and no clip.
     dropped : mapping
@@ -48,7 +48,7 @@ class PlanSummary:
     layouts: Mapping[str, ShardLayout]
     tally: Tally
     by_event: Tally = field(default_factory=dict)
-    salt: int | None = None
+    moves: Mapping[int, str] | None = None
     empty: tuple[str, ...] = ()
     dropped: Mapping[TallyKey, int] = field(default_factory=dict)
 
@@ -171,12 +171,12 @@ def summarise(
     example_format: ExampleFormat | None,
     layouts: Mapping[str, ShardLayout],
     tallies: Iterable[BucketTally],
-    salt: int | None,
+    moves: Mapping[int, str] | None,
     shares: Mapping[str, float] | None,
 ) -> PlanSummary:
     """Returns the summary of a plan; ``tallies`` are those of its buckets."""
     tally, by_event, dropped = merge_tallies(tallies)
     empty = tuple(name for name in shares or () if name not in layouts)
     return PlanSummary(
-        listing, example_format, dict(layouts), tally, by_event, salt, empty, dropped
+        listing, example_format, dict(layouts), tally, by_event, moves, empty, dropped
     )

@@ -94,9 +94,9 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
         return "it was not recorded from audio files"
     if metadata.generations:
         return "files were added to it since it was recorded"
-    if recipe.splits.salt is None and recipe.splits.hashed_shares() is not None:
-        # The recorded salt may be a chosen one. The plan is compared with it later.
-        recipe = recipe.replace(split_salt=metadata.recipe.splits.salt)
+    if not recipe.splits.are_decided():
+        # The job may choose the recorded moves. The plan is compared with them later.
+        recipe = recipe.replace(split_moves=metadata.recipe.splits.moves)
     old, new = metadata.recipe.to_json(), recipe.to_json()
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):

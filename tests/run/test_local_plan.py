@@ -106,6 +106,14 @@ KINDS = {
     "groups": {"splits": SPLITS, "group_by": "who"},
     "stratified": {"splits": SPLITS, "stratify": True},
     "stratified groups": {"splits": SPLITS, "stratify": True, "group_by": "who"},
+    "an empty split": {"splits": "a=1,b=1,c=1,d=1,e=1", "group_by": "who"},
+    "copies and an empty split": {
+        "splits": "train=1,b=1,c=1,d=1,e=1",
+        "group_by": "who",
+        "augment": "random_gain()",
+        "copies": 2,
+        "sample_rate": 8000,
+    },
     "a column": {"split_column": "kind"},
     "listed": {"order": "listed", "splits": SPLITS},
     "cut off": {"num_elems": 17, "splits": SPLITS},
@@ -129,6 +137,7 @@ def set_limits(patch, limit):
     """Lets no more than so many rows, clips, files or sums wait in memory."""
     patch.setattr(listing, "ROWS_PER_BLOCK", limit)
     patch.setattr(order, "CLIPS_HELD", limit)
+    patch.setattr(group_counts, "CLIPS_COUNTED", limit)
     patch.setattr(spilled, "ENTRIES_HELD", limit)
     patch.setattr(local_plan, "MERGED_AT_ONCE", max(2, limit))
 
