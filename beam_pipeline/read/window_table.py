@@ -142,6 +142,25 @@ def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) 
     return pa.table(columns)
 
 
+def read_window_tables(
+    folder: str, metadata: Metadata, sha256: str, splits: Sequence[str]
+) -> Any:
+    """Returns the tables of several splits as one; ``record`` counts through them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    tables, first = [], 0
+    for split in splits:
+        table = read_window_table(folder, metadata, sha256, split)
+        if first:
+            place = table.schema.get_field_index("record")
+            moved = pc.add(table["record"], first)
+            table = table.set_column(place, "record", moved)
+        tables.append(table)
+        first += sum(shard.examples for shard in metadata.splits[split].shards)
+    return pa.concat_tables(tables)
+
+
 def examples_of(table: Any) -> Any:
     """Returns the rows of windows that are in the data set."""
     return table.filter(table["record"].is_valid())

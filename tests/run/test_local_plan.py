@@ -12,7 +12,7 @@ from beam_pipeline.inputs import listing
 from beam_pipeline.inputs.in_memory import resolved
 from beam_pipeline.pipeline import graph
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.plan import order
+from beam_pipeline.plan import group_counts, order
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local_plan
 from beam_pipeline.run.limits import Limits
