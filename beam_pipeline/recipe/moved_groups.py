@@ -9,13 +9,14 @@ Base64. So the recipe holds no names, and eight characters for each moved group:
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from beam_pipeline.errors import RecipeError
 
 _KEY_BYTES = 6
-_KEY_CHARACTERS = 8
+_GROUPS = re.compile("([A-Za-z0-9_-]{8})+")
 
 
 def moved_key(key: int) -> int:
@@ -46,17 +47,14 @@ def parse_moves(name: str, text: Any) -> dict[int, str]:
     moves: dict[int, str] = {}
     for part in text.split(",") if text else ():
         split, equals, encoded = part.partition("=")
-        try:
-            content = base64.b64decode(encoded, b"-_", validate=True)
-        except ValueError:
-            content = b""
-        if not (equals and content and len(encoded) % _KEY_CHARACTERS == 0):
+        if not (split and equals and _GROUPS.fullmatch(encoded)):
             raise RecipeError(
                 name,
                 "must be SPLIT=GROUPS, as in the recipe of a data set's metadata.json, "
                 "with eight characters of Base64 for each group",
                 part,
             )
+        content = base64.urlsafe_b64decode(encoded)
         for start in range(0, len(content), _KEY_BYTES):
             key = int.from_bytes(content[start : start + _KEY_BYTES], "big")
             if moves.setdefault(key, split) != split:
