@@ -38,12 +38,12 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
         from beam_pipeline.recipe.recipe_file import read_recipe
 
         recipe = read_recipe(args.recipe)
+        if any(options.get(n, recipe.get(n)) != recipe.get(n) for n in _OF_HASH):
+            recipe.pop("split_moves", None)  # they are those of another hash
         for ways in _ALTERNATIVES:
             if any(name in options for name in ways):
                 # One that is given in place of another: --win-len of win_seconds.
                 recipe = {n: v for n, v in recipe.items() if n not in ways}
-        if any(options.get(n, recipe.get(n)) != recipe.get(n) for n in _OF_HASH):
-            recipe.pop("split_moves", None)  # they are those of another hash
         options = {**recipe, **options}
     return options
 
