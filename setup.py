@@ -31,6 +31,7 @@ setup(
     python_requires=">=3.10",
     install_requires=[
         "apache-beam>=2.77",  # the pipeline, its runners and file systems
+        "fastavro>=1.7",  # manifests in Avro; comes with apache-beam
         "google-crc32c>=1.5",  # the checksum of TFRecord, in C
         "isal>=1.7",  # GZIP, several times as fast as zlib
         "numpy>=1.26",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from beam_pipeline.read.replay import replay as replay
     from beam_pipeline.read.replay import replay_dataset as replay_dataset
     from beam_pipeline.read.verification import verify as verify
+    from beam_pipeline.read.window_table import window_table as window_table
     from beam_pipeline.recipe.recipe import Recipe as Recipe
     from beam_pipeline.run.repair import repair as repair
     from beam_pipeline.transforms import *  # noqa: F403
@@ -60,6 +61,7 @@ _MODULES = {
     "replay_dataset": "read.replay",
     "replay_files": "conversion.replay_files",
     "verify": "read.verification",
+    "window_table": "read.window_table",
     "write_records": "elements.record_files",
 }
 

@@ -136,7 +136,12 @@ class NonFiniteAudio(ClipError):
 
 
 class ShortClip(ClipError):
-    """The clip is shorter than one window."""
+    """``ShortClip(path, rate, reason)``: the clip is shorter than one window."""
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """Its output rate."""
+        return int(self.args[1])
 
 
 class UnusableEntry(ClipError):

@@ -43,8 +43,8 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "launch" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = (
-    "record", "plan", "convert", "show", "verify", "audit", "transforms", "status",
-    "index",
+    "record", "plan", "convert", "show", "windows", "verify", "audit", "transforms",
+    "status", "index",
 )  # fmt: skip
 README_LINES = 145
 

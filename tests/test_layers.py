@@ -48,6 +48,7 @@ HOMES = {
     "read.original_records elements.tensors elements.record_dataset "
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
     "[examples.feature_description] [read.mixing] [read.show]",
+    "fastavro": "[inputs.avro]",
     "obstore": "[storage.object_store] [storage.credentials] [storage.store_ranges] "
     "[storage.store_errors]",
     "boto3": "[storage.credentials]",

@@ -30,9 +30,10 @@ class _Catcher:
 
     def __init__(self, variable: ctypes.c_void_p, libc: ctypes.CDLL) -> None:
         self._variable = variable
-        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        with tempfile.TemporaryFile() as file:
+            self._file = os.dup(file.fileno())  # of C's stream: never closed
         libc.fdopen.restype = ctypes.c_void_p
-        stream = libc.fdopen(os.dup(self._file.fileno()), b"w")
+        stream = libc.fdopen(self._file, b"w")
         libc.setvbuf(ctypes.c_void_p(stream), None, _UNBUFFERED, 0)
         self._stream = stream
 
@@ -48,13 +49,12 @@ class _Catcher:
         return result, text
 
     def _take(self) -> bytes:
-        size = os.fstat(self._file.fileno()).st_size
+        size = os.fstat(self._file).st_size
         if not size:
             return b""
-        self._file.seek(0)
-        text = self._file.read(size)
-        self._file.seek(0)  # the descriptor that C writes to has the same position
-        self._file.truncate()
+        text = os.pread(self._file, size, 0)
+        os.ftruncate(self._file, 0)
+        os.lseek(self._file, 0, os.SEEK_SET)
         return text
 
 

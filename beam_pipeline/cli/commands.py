@@ -119,8 +119,9 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         describe_metadata,
     )
     from beam_pipeline.read.audit import find_overlaps
+    from beam_pipeline.read.window_summary import summarise_windows
 
-    say(describe_metadata(metadata))
+    say(describe_metadata(metadata, summarise_windows(args.output, metadata)))
     if overlaps := find_overlaps(args.output):
         say(f"{describe_findings(overlaps)} (`{PROGRAM} audit` lists them)")
     for warning in warned:
@@ -233,6 +234,28 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         say(f"drawn: {picture}")
         if left_out:
             say(f"not drawn: {', '.join(left_out)}")
+    return 0
+
+
+def run_windows(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.cli.reports import describe_windows
+    from beam_pipeline.dataset.metadata import Metadata
+    from beam_pipeline.read.conditions import rows_where
+    from beam_pipeline.read.window_summary import summarise_windows
+    from beam_pipeline.read.window_table import table_as_csv, window_table
+
+    _no_beam_args("windows", beam_args)
+    if not args.csv and (args.split is not None or args.where is not None):
+        raise OptionError("--split and --where", "need --csv")
+    if not args.csv:
+        metadata = Metadata.load(args.records)
+        say(describe_windows(metadata, summarise_windows(args.records, metadata)))
+        return 0
+    table = window_table(args.records, args.split)
+    if args.where is not None:
+        table = table.filter(rows_where(table, args.where))
+    for lines in table_as_csv(table):
+        say(lines)
     return 0
 
 

@@ -16,7 +16,7 @@ from beam_pipeline.recipe.recipe import recipe_options
 # Groups of --help, with the sections of the recipe in each, and what to know first.
 _GROUPS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "inputs and output": ((), ""),
-    "manifests": (("columns",), "Columns of CSV, TSV, JSONL and Parquet files."),
+    "manifests": (("columns",), "Columns of CSV, TSV, JSONL, Parquet and Avro files."),
     "labels": (("labels",), "The class of each clip."),
     "events": (("events",), "Labels with times: the classes of each window."),
     "splits": (
@@ -63,9 +63,9 @@ def _add_inputs(group: Any) -> None:
         action="append",
         required=True,
         metavar="PATH",
-        help="a folder, a glob, an audio file, a manifest (CSV, TSV, JSONL, Parquet) "
-        "or a .txt file of paths, local, in gs:// or s3://, or on another file system "
-        "of Beam; SPLIT=PATH puts it into a split; may be repeated",
+        help="a folder, a glob, an audio file, a manifest (CSV, TSV, JSONL, Parquet, "
+        "Avro) or a .txt file of paths, local, in gs:// or s3://, or on another file "
+        "system of Beam; SPLIT=PATH puts it into a split; may be repeated",
     )
     group.add_argument(
         "--recipe",

@@ -18,6 +18,7 @@ from beam_pipeline.cli.commands import (
     run_status,
     run_transforms,
     run_verify,
+    run_windows,
 )
 from beam_pipeline.cli.convert_flags import add_convert_flags
 from beam_pipeline.cli.job_flags import add_job_flags, flag_type
@@ -61,6 +62,7 @@ def make_parser() -> argparse.ArgumentParser:
         _add_plan,
         _add_convert,
         _add_show,
+        _add_windows,
         _add_verify,
         _add_index,
         _add_audit,
@@ -173,6 +175,34 @@ def _add_show(commands: Any) -> None:
         default=None,
         metavar="FILE",
         help="draw them into this picture: .png, .pdf, .svg ...; needs matplotlib",
+    )
+
+
+def _add_windows(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "windows",
+        run_windows,
+        "list all windows: kept or left out, level, place",
+        "Sums up the windows of a data set: how many are kept, left out and why, the "
+        "hours of audio, and the levels, with which a threshold for --keep is chosen. "
+        "--csv lists each window: path, seconds, level, split, shard and position.",
+        "records/",
+        "records/ --csv > windows.csv",
+        "records/ --csv --where \"left_out == 'keep' and level_db > -45\"",
+    )
+    _add_folder(parser)
+    parser.add_argument(
+        "--csv", action="store_true", help="print a line for each window"
+    )
+    parser.add_argument(
+        "--split", default=None, metavar="NAME", help="with --csv: only this split"
+    )
+    parser.add_argument(
+        "--where",
+        default=None,
+        metavar="CONDITION",
+        help="with --csv: only windows that meet a condition on the columns",
     )
 
 

@@ -28,6 +28,7 @@ from beam_pipeline.read.findings import (
     Finding,
     Findings,
 )
+from beam_pipeline.read.window_summary import QUANTILES, WindowSummary
 from beam_pipeline.recipe.recipe import Recipe
 
 REJECTS_SHOWN = 20
@@ -37,6 +38,8 @@ CLIPS_SHOWN = 3  # of each split
 
 # Padding counts, and audio counts in each of the windows and copies that it is in.
 HOURS = "hours of examples"
+# Audio in several windows counts once; padding and copies do not count.
+AUDIO_HOURS = "hours of audio"
 
 # Kind of finding -> what its clips have in common.
 TITLES = {
@@ -53,18 +56,27 @@ _NOT_RECORDED = {
 }
 
 
-def describe_metadata(metadata: Metadata) -> str:
-    """Returns a data set's splits as a table, and its numbers of clips and rejects."""
+def describe_metadata(
+    metadata: Metadata, windows: Mapping[str, WindowSummary] | None = None
+) -> str:
+    """Returns a data set's splits as a table, and its numbers of clips and rejects.
+
+    ``windows`` has what the examples do not show, if the data set has a table of them.
+    """
     if metadata.recipe is None:
         return _describe_elements(metadata)
     seconds = {name: split.seconds for name, split in metadata.splits.items()}
     shares = _shares(seconds, metadata.recipe)
     any_left_out = any(split.left_out for split in metadata.splits.values())
+    windows = windows or {}
+    any_without = any(found.clips_without for found in windows.values())
     rows = [
         (
             name,
             f"{split.examples:,}",
             f"{split.clips:,}",
+            *([f"{windows[name].clips_without:,}"] if any_without else []),
+            *([f"{windows[name].audio_s / 3600:.2f}"] if windows else []),
             f"{split.seconds / 3600:.2f}",
             *shares.get(name, ()),
             f"{len(split.shards):,}",
@@ -74,11 +86,44 @@ def describe_metadata(metadata: Metadata) -> str:
         for name, split in metadata.splits.items()
     ]
     header = (
-        "split", "examples", "clips", HOURS, *shares[""], "shards", "size",
+        "split", "examples", "clips", *(["clips without one"] if any_without else []),
+        *([AUDIO_HOURS] if windows else []), HOURS, *shares[""], "shards", "size",
         *(["windows left out"] if any_left_out else []),
     )  # fmt: skip
     table = _table(header, rows)
     return f"{table}\n{_inputs(metadata.clips, metadata.rejected, metadata.ignored)}"
+
+
+def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -> str:
+    """Returns what the windows of each split are, and their levels, as two tables."""
+    if not windows:
+        return "This data set has no table of windows."
+    reasons = sorted(
+        {reason for found in windows.values() for reason in found.left_out}
+    )
+    rows = [
+        (
+            name,
+            f"{found.windows:,}",
+            *(f"{found.left_out.get(reason, 0):,}" for reason in reasons),
+            f"{metadata.splits[name].examples:,}",
+            f"{found.clips_without:,}",
+            f"{found.audio_s / 3600:.2f}",
+            f"{metadata.splits[name].seconds / 3600:.2f}",
+        )
+        for name, found in windows.items()
+    ]
+    header = (
+        "split", "windows", *(f"left out: {reason}" for reason in reasons), "examples",
+        "clips without one", AUDIO_HOURS, HOURS,
+    )  # fmt: skip
+    levels = [
+        (name, *(f"{level:.1f}" for level in found.levels.values()))
+        for name, found in windows.items()
+        if found.levels
+    ]
+    ranks = ("dB of windows", *(f"{100 * q:g} %" for q in QUANTILES))
+    return f"{_table(header, rows)}\n\n{_table(ranks, levels)}"
 
 
 def describe_addition(metadata: Metadata) -> str:
@@ -134,6 +179,7 @@ def describe_plan(
                 name,
                 f"{examples:,}",
                 f"{clips:,}",
+                f"{summary.audio_seconds(name) / 3600:.2f}",
                 f"{seconds[name] / 3600:.2f}",
                 *shares.get(name, ()),
                 f"{layout.shards:,}",
@@ -142,8 +188,8 @@ def describe_plan(
         )
     at_most = _at_most(example_format)
     header = (
-        "split", f"examples{at_most}", "clips", f"{HOURS}{at_most}", *shares[""],
-        "shards", f"before GZIP{at_most}",
+        "split", f"examples{at_most}", "clips", f"{AUDIO_HOURS}{at_most}",
+        f"{HOURS}{at_most}", *shares[""], "shards", f"before GZIP{at_most}",
     )  # fmt: skip
     parts = [_table(header, rows)]
     if example_format.classes:
@@ -200,7 +246,7 @@ def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> st
         more = f"... and {len(example_format.classes) - CLASSES_SHOWN} more"
         rows.append((more, *[""] * len(splits)))
     at_most = _at_most(example_format)
-    titles = (f"{split} examples / clips / hours{at_most}" for split in splits)
+    titles = (f"{split} examples / clips / {HOURS}{at_most}" for split in splits)
     return _table(("class", *titles), rows)
 
 

@@ -209,7 +209,7 @@ def delete_unfinished(
 
     def is_unfinished(name: str) -> bool:
         made = without_draft(name)
-        is_draft = made != name and made == METADATA
+        is_draft = made != name and made in (METADATA, SCHEMA)
         return is_draft or (generation_of_file(made) or 0) >= generation
 
     files.delete(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ class Addition:
     first_row : int
         The number of the first clip that is added.
     first_index : mapping
-        Split to the position of its next example.
+        Split to the number of its planned windows.
     corpus : Corpus
         The clips of the data set.
     retry, skip_known, add_classes : bool
@@ -311,7 +311,7 @@ def extended_format(
         )
     both = merge_corpora([addition.corpus, corpus])
     labels = (*before.classes, *new)
-    both = Corpus(labels, both.rates_hz, both.channels, both.named)
+    both = replace(both, labels=labels)
     found = ExampleFormat.of(both, recipe, columns)
     for name in sorted({*found.features.specs, *before.features}):
         ours, theirs = map(

@@ -18,7 +18,7 @@ from beam_pipeline.dataset.metadata import (
     to_text,
     writer_versions,
 )
-from beam_pipeline.dataset.output_folder import METADATA, SCHEMA, delete_stale_shards
+from beam_pipeline.dataset.output_folder import METADATA, SCHEMA, delete_stale
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.work_folder import PARTS, WORK_FOLDER
 from beam_pipeline.errors import InputError
@@ -110,7 +110,7 @@ def finish_elements(
         elements=elements,
     )
     written = [info for infos in shards.values() for info in infos]
-    delete_stale_shards(target.output, (info.file for info in written))
+    delete_stale(target.output, (info.file for info in written))
     write_index(target.output, [ShardMembers.of(info) for info in written])
     files.write_bytes(files.join(target.output, SCHEMA), schema_text(specs))
     path = files.join(target.output, METADATA)

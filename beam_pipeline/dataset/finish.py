@@ -29,7 +29,7 @@ from beam_pipeline.dataset.output_folder import (
     SCHEMA,
     STATISTICS,
     WINDOWS,
-    delete_stale_shards,
+    delete_stale,
 )
 from beam_pipeline.dataset.rejects import (
     NAMED_IN_ERRORS,
@@ -254,7 +254,7 @@ def finish_data_set(
         check_complete(summary, shards, rejects)
         check_rejects(summary.listing, rejects, max_rejected)
         if is_claimed(work_folder):
-            delete_stale_shards(output, (info.file for info in shards))
+            delete_stale(output, (info.file for info in shards))
     # With these moves in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_moves=summary.moves)
     fields = manifest_fields(recipe.audio.fingerprint, columns)

@@ -17,7 +17,6 @@ so far.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -128,9 +127,10 @@ def join_tables(folder: str, output: str) -> None:
         windows = windows.filter(np.repeat(current, manifest["windows"].to_numpy()))
         manifest = manifest.filter(current)
     for name, table in ((MANIFEST, manifest), (WINDOWS, windows)):
-        draft = files.draft_path(output, f"{name}.tmp-{uuid.uuid4().hex}")
+        path = files.join(output, name)
+        draft = files.draft_of(path)
         pq.write_table(table, draft, compression="zstd")
-        files.move(draft, files.join(output, name))
+        files.move(draft, path)
 
 
 def load_index(folder: str, metadata: Metadata) -> MemberIndex:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
 from beam_pipeline.dataset.output_folder import WORK_FOLDER
 from beam_pipeline.errors import OutputError
-from beam_pipeline.storage import files
+from beam_pipeline.storage.private_folder import private_folder
+
+# The workers of a run that was killed hold its lock until they have ended, too.
+PATIENCE_S = 2.0
 
 
 @contextmanager
@@ -34,13 +38,17 @@ def locked(work: str) -> Iterator[None]:
         yield
         return
     name = hashlib.blake2b(work.encode(errors="surrogateescape"), digest_size=8)
-    path = os.path.join(files.private_folder(), f"{name.hexdigest()}.lock")
+    path = os.path.join(private_folder(), f"{name.hexdigest()}.lock")
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         file = open(path, "w")  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             file.close()
+            if time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
             raise OutputError(
                 f"Another run on this machine uses {work}. Wait until that run ends, "
                 "or give another output."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import itemgetter
@@ -42,6 +41,13 @@ _MANIFEST_FIELDS = {
 }
 # Present if the recipe asks for fingerprints. Packed parts hold them as hexadecimal.
 _FINGERPRINT_FIELDS = {"content": CONTENT_BYTES, "sketch": SKETCH_BYTES}
+# In the schema of the file: who reads it with other tools sees only names.
+_DESCRIPTIONS = {
+    "first_index": "planned: the number of its first window in the split, among all "
+    "planned windows. Where windows were left out, examples have other numbers; "
+    "windows.parquet says which windows are in the data set",
+    "windows": "planned: its rows in windows.parquet, with those that were left out",
+}
 _RESERVED_FIELDS = {*_MANIFEST_FIELDS, *_FINGERPRINT_FIELDS}
 _ROW_GROUP = 1 << 16
 
@@ -80,10 +86,12 @@ def manifest_part(
     start, frames : the part of the file that the clip is, at the output rate
     channel : the channel that is taken; null if all are
     group : the values of the ``group_by`` columns, separated by U+001F
-    first_index : the index of the clip's first example in its split, whose clips of
-        this run begin at the parameter of this name
-    windows : its number of examples in the data set, copies included; less than the
-        clip has if ``num_elems`` cuts them off
+    first_index : the number of the clip's first window among the planned windows of
+        its split, whose clips of this run begin at the parameter of this name
+    windows : its number of planned windows, copies included; less than the clip has if
+        ``num_elems`` cuts them off
+
+    Both are those of the plan: the audio decides later which windows are left out.
     """
     rows, index = [], placed.first_window
     for clip in placed.clips:
@@ -156,12 +164,15 @@ def write_manifest(
 
     schema = pa.schema(
         [
-            (name, pa.binary(kind) if isinstance(kind, int) else getattr(pa, kind)())
+            pa.field(
+                name,
+                pa.binary(kind) if isinstance(kind, int) else getattr(pa, kind)(),
+                metadata=_described(name),
+            )
             for name, kind in fields.items()
         ]
     )
-    folder, _, name = path.rpartition("/")
-    draft = files.draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
+    draft = files.draft_of(path)
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         rows: list[Sequence[Any]] = []
         for _, _, part in SortedValues(itemgetter(0, 1), parts):
@@ -172,6 +183,11 @@ def write_manifest(
         if rows:
             writer.write_table(_table(rows, schema))
     files.move(draft, path)
+
+
+def _described(name: str) -> dict[str, str] | None:
+    text = _DESCRIPTIONS.get(name)
+    return None if text is None else {"description": text}
 
 
 def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:

@@ -22,7 +22,6 @@ import json
 import os
 import reprlib
 import struct
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -332,8 +331,8 @@ def write_index(folder: str, shards: Iterable[ShardMembers], name: str = INDEX) 
     ).encode()
     header += b" " * (-len(header) % _ALIGNMENT)
     dtype = f"<u{entry_bytes}"
-    draft = files.draft_path(folder, f"{name}.tmp-{uuid.uuid4().hex}")
     path, checksum = files.join(folder, name), 0
+    draft = files.draft_of(path)
     with files.writing(path), open(draft, "wb") as file:
         for piece in chain(
             [_MAGIC, struct.pack("<Q", len(header)), header],

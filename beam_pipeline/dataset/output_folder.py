@@ -91,7 +91,11 @@ def is_shard_file(name: str) -> bool:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a path below the output folder is a possible name of one of our files."""
+    """Whether a path below the output folder is a possible name of one of our files.
+
+    So is that of a file that a run was writing when it ended.
+    """
+    name = without_draft(name)
     split, _, file = name.rpartition("/")
     is_csv = file == EXAMPLES_CSV and "/" not in split
     of_all = name in (METADATA, SCHEMA, LOG)
@@ -108,13 +112,13 @@ def stale_shards(output: str, current: Iterable[str]) -> list[str]:
     ]
 
 
-def delete_stale_shards(output: str, current: Iterable[str]) -> None:
-    """Deletes the shards that earlier plans of a run have left in its output.
+def delete_stale(output: str, current: Iterable[str]) -> None:
+    """Deletes the shards of earlier plans of a run, and files that it has not finished.
 
     If inputs change between two runs, the plan changes, and with it the names of the
     shards and perhaps the splits. A file is deleted only if its name is exactly that of
-    a shard, in the folder of its split or beside the metadata. A runner may call this
-    twice: files that are gone already are no error.
+    a shard, in the folder of its split or beside the metadata, or that of a draft of
+    ours. A runner may call this twice: files that are gone already are no error.
 
     Parameters
     ----------
@@ -123,9 +127,15 @@ def delete_stale_shards(output: str, current: Iterable[str]) -> None:
     current : iterable of str
         The shards that stay, relative to ``output``.
     """
-    stale = stale_shards(output, current)
+    stale = [*stale_shards(output, current), *_drafts(output)]
     files.delete(files.join(output, name) for name in stale)
     if files.is_local(output):
         for folder in {name.rpartition("/")[0] for name in stale} - {""}:
             with suppress(OSError):  # the folder holds other files
                 os.rmdir(files.join(output, folder))
+
+
+def _drafts(output: str) -> list[str]:
+    """Returns what a run was writing beside the shards when it was killed."""
+    names = files.list_files(output)
+    return [n for n in names if n != without_draft(n) and is_ours(n)]

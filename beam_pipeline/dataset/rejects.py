@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import uuid
 from collections.abc import Collection, Iterable
 
 import numpy as np
@@ -90,8 +89,7 @@ def write_rejects(
 
     ``before`` are the lines of the rejects of earlier runs.
     """
-    folder, _, name = path.rpartition("/")
-    draft = files.draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
+    draft = files.draft_of(path)
     with files.writing(path), open(draft, "wb") as file:
         file.writelines(before)
         file.writelines(map(reject_line, rejects))

@@ -16,6 +16,12 @@ from beam_pipeline.recipe.recipe import Recipe
 CLASSES_NAMED = 5
 RATES_NAMED = 5
 
+# The type of a clipped feature -> what to do.
+_UNCLIPPED = {
+    "int16": "Store float32, or turn the clips down, with clip_gain() in `stream`",
+    "uint8": "Check `low` and `high` of as_image()",
+}
+
 
 def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
     """Warns of splits without clips or classes, few examples, and several rates."""
@@ -43,7 +49,9 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
 
 
 def warn_of_data(folder: str, metadata: Metadata) -> None:
-    """Warns of what :func:`warn_of_plan` does, of empty splits, and of NaN.
+    """Warns of what :func:`warn_of_plan` does, and of what only the audio shows.
+
+    This is: empty splits, NaN, and values that transforms clipped.
 
     ``metadata`` is that of the data set in ``folder``, which ``record`` made.
     """
@@ -63,6 +71,7 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
             _few({name: s.examples for name, s in filled.items()}, recipe),
             _mixed_rates(rates, recipe),
             _nonfinite(metadata),
+            _clipped(metadata),
         )
     )
 
@@ -131,4 +140,16 @@ def _nonfinite(metadata: Metadata) -> Iterator[str]:
                 yield (
                     f"{100 * share:.3g} % of the values of {feature} in {name} are NaN "
                     "or infinite"
+                )
+
+
+def _clipped(metadata: Metadata) -> Iterator[str]:
+    for name, split in metadata.splits.items():
+        for feature, values in split.statistics.get("features", {}).items():
+            if clipped := values.get("clipped"):
+                dtype = metadata.features[feature].dtype
+                yield (
+                    f"{clipped:,} of the {values['count']:,} values of {feature} in "
+                    f"{name} were beyond the range of {dtype}, and were clipped. "
+                    + _UNCLIPPED.get(dtype, "Check the range of its last step")
                 )

@@ -7,7 +7,6 @@ out have a row, too, with the reason.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,8 +40,7 @@ def write_windows(path: str, infos: Iterable[ShardInfo]) -> None:
     import pyarrow.parquet as pq
 
     schema = _schema()
-    folder, _, name = path.rpartition("/")
-    draft = files.draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
+    draft = files.draft_of(path)
     with pq.ParquetWriter(
         draft,
         schema,

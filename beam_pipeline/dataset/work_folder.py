@@ -31,7 +31,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from beam_pipeline import errors
-from beam_pipeline.dataset.output_folder import METADATA, REJECTED
+from beam_pipeline.dataset.output_folder import METADATA, REJECTED, without_draft
 from beam_pipeline.dataset.output_folder import WORK_FOLDER as WORK_FOLDER
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.sources import Input
@@ -144,7 +144,9 @@ def foreign_file(work_folder: str) -> str | None:
     if not files.is_folder(work_folder):
         return None
     names = islice(files.list_files(work_folder), 100_000)
-    return next((n for n in names if n.partition("/")[0] not in OURS), None)
+    return next(
+        (n for n in names if without_draft(n).partition("/")[0] not in OURS), None
+    )
 
 
 def clear_work(work_folder: str) -> None:
@@ -153,6 +155,8 @@ def clear_work(work_folder: str) -> None:
         path = files.join(work_folder, name)
         if "." in name:
             files.delete([path])
+            if files.is_local(path):  # what a process was writing when it was killed
+                files.delete_drafts(work_folder, f"{name}.tmp-*")
         else:
             files.delete_below(path)
     if files.is_local(work_folder):

@@ -34,10 +34,12 @@ from beam_pipeline.examples.trial import (
 )
 from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE, Features
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.values import VALID_FRAMES
 from beam_pipeline.transforms.base import (
     Chain,
     Identity,
     Transform,
+    apply_counting,
     apply_transform,
     needs_sample_rate,
     rate_after,
@@ -65,6 +67,8 @@ class FeatureSet:
         What separates the classes in a label; None if clips have one class.
     events : EventRule or None
         None if the recipe names no events.
+    marks_padding : bool
+        Whether examples hold the number of frames before the padding.
     """
 
     transforms: Mapping[str, Transform]
@@ -72,6 +76,7 @@ class FeatureSet:
     extra: tuple[str, ...] = ()
     separator: str | None = None
     events: EventRule | None = None
+    marks_padding: bool = False
 
     @classmethod
     def of(
@@ -130,6 +135,7 @@ class FeatureSet:
             "win_start_idx",
             "fs",
             *(["copy"] if recipe.augmentation.copies else []),
+            *([VALID_FRAMES] if recipe.windows.mark_padding else []),
         ]
         targets = recipe.columns.targets
         if classes and not several and not targets:
@@ -155,7 +161,12 @@ class FeatureSet:
         ]
         named = {s.name: s for s in sorted(specs, key=lambda s: s.name)}
         return cls(
-            transforms, named, tuple(n for n, _ in extra), recipe.labels.separator, rule
+            transforms,
+            named,
+            tuple(n for n, _ in extra),
+            recipe.labels.separator,
+            rule,
+            recipe.windows.mark_padding,
         )
 
     def of_clip(
@@ -195,8 +206,8 @@ class FeatureSet:
         sample_rate_hz: int,
         filepath: str,
         starts: npt.NDArray[np.int64],
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Returns every feature of some windows, each of shape ``(n, *spec.shape)``.
+    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, int]]:
+        """Returns every feature of some windows, and how many values were clipped.
 
         Parameters
         ----------
@@ -204,25 +215,35 @@ class FeatureSet:
         starts : numpy.ndarray, shape (n,), int64
             The first frame of each window in its clip; only errors use it.
 
+        Returns
+        -------
+        values : dict of numpy.ndarray
+            Each of shape ``(n, *spec.shape)``.
+        clipped : dict of int
+            The number of values that the transform clipped, where it did.
+
         Raises
         ------
         TransformError
             If a transform raises, or returns another type or shape than its spec has.
             Names the feature and the start of the window.
         """
-        values = {}
+        values, clipped = {}, {}
         for name, transform in self.transforms.items():
             run = partial(self._apply, name, transform, sample_rate_hz)
-            values[name] = run_on_windows(
+            values[name], count = run_on_windows(
                 run, (windows,), f"feature {name}", starts, filepath
             )
-        return values
+            if count:
+                clipped[name] = count
+        return values, clipped
 
     def _apply(
         self, name: str, transform: Transform, sample_rate_hz: int, windows: FloatArray
-    ) -> npt.NDArray[Any]:
+    ) -> tuple[npt.NDArray[Any], int]:
         spec = self.specs[name]
-        values = _native(apply_transform(transform, windows, sample_rate_hz))
+        returned, clipped = apply_counting(transform, windows, sample_rate_hz)
+        values = _native(returned)
         expected = (len(windows), *spec.sizes)
         is_text = spec.dtype == "string"
         same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
@@ -232,7 +253,7 @@ class FeatureSet:
                 f"{spec.dtype} {expected}, the same type and shape as for silent "
                 "windows"
             )
-        return values
+        return values, clipped
 
 
 _COLUMN_ENCODING = {

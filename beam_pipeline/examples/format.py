@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -71,7 +72,7 @@ class ExampleFormat:
                 "must be the same for all clips, because `win_seconds` or "
                 "`hop_seconds` is given; give `sample_rate`, or give `win_len` and "
                 "`hop` instead",
-                _listed(corpus.rates_hz, "Hz", corpus.named),
+                _listed_rates(corpus),
             )
         channels = None
         if recipe.audio.channels == "keep":
@@ -105,7 +106,7 @@ class ExampleFormat:
             if rate is not None:
                 raise
             field, problem, value = error.args
-            problem += "; the clips are " + _listed(corpus.rates_hz, "Hz", corpus.named)
+            problem += "; the clips are " + _listed_rates(corpus)
             raise RecipeError(field, problem, value) from error
         return cls(
             features,
@@ -129,14 +130,24 @@ def _check_window(shape: tuple[int, ...], corpus: Corpus) -> None:
         raise RecipeError(
             "win_len",
             f"a window of {shape[-1]} frames takes {length} bytes, but it must take "
-            f"less than {LONGEST_RECORD}; the clips are "
-            + _listed(corpus.rates_hz, "Hz", corpus.named),
+            f"less than {LONGEST_RECORD}; the clips are " + _listed_rates(corpus),
             shape[-1],
         )
 
 
 def _only_key(counts: Mapping[int, int]) -> int | None:
     return next(iter(counts)) if len(counts) == 1 else None
+
+
+def _listed_rates(corpus: Corpus) -> str:
+    """Returns each rate, with the clips that have it: also those without a window."""
+    counts, named = Counter(corpus.rates_hz), dict(corpus.named)
+    for rate, (count, name) in corpus.short_hz.items():
+        counts[rate] += count
+        named["Hz", rate] = min(name, named.get(("Hz", rate), name))
+    listed = _listed(counts, "Hz", named)
+    short = sum(count for count, _ in corpus.short_hz.values())
+    return listed + (f"; {short} of them are shorter than a window" if short else "")
 
 
 def _listed(
@@ -160,9 +171,13 @@ class Corpus:
     named : mapping
         For each ``("Hz", rate)``, ``("channels", n)`` and ``("class", label)``, the
         first clip by name.
+    short_hz : mapping
+        The number of clips at each sample rate that are rejected because they are
+        shorter than a window, and the first of them by name. Nothing else counts them.
     """
 
     labels: tuple[str, ...] = ()
     rates_hz: Mapping[int, int] = field(default_factory=dict)
     channels: Mapping[int, int] = field(default_factory=dict)
     named: Mapping[tuple[str, int | str], str] = field(default_factory=dict)
+    short_hz: Mapping[int, tuple[int, str]] = field(default_factory=dict)

@@ -30,6 +30,7 @@ DESCRIPTIONS = {
     "index": "the clip's place in the listing of the inputs",
     "win_start_idx": "first frame of the window in the clip, at the output rate",
     "fs": "output sample rate, Hz",
+    "valid_frames": "frames of the window before the padding",
     "copy": "0: the window as it is; k: its k-th augmented copy",
 }
 

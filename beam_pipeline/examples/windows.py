@@ -130,6 +130,52 @@ def window_starts(
     return starts
 
 
+def covered_frames(frames: int, plan: WindowPlan, count: int) -> int:
+    """Returns how many frames of a clip its first windows on the grid cover.
+
+    A frame in several windows counts once, and padding does not count. For random
+    starts, and for some of the windows, see :func:`frames_in`.
+
+    Parameters
+    ----------
+    frames : int
+        The clip's length.
+    count : int
+        The number of windows, at most those of :func:`count_windows`.
+    """
+    if count < 1:
+        return 0
+    start = (count - 1) * plan.hop
+    if plan.tail == "overlap":
+        start = min(start, max(0, frames - plan.length))
+    end = min(frames, start + plan.length)
+    if plan.hop <= plan.length:
+        return end
+    before = (count - 1) * plan.length
+    if count > 1:
+        start = max(start, (count - 2) * plan.hop + plan.length)
+    return before + max(0, end - start)
+
+
+def frames_in(
+    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64] | int
+) -> int:
+    """Returns how many frames are in at least one of the windows of a clip.
+
+    Parameters
+    ----------
+    starts : numpy.ndarray, shape (n,), int64
+        Ascending.
+    lengths : numpy.ndarray, shape (n,), int64, or int
+        The frames of each window before the padding.
+    """
+    if not len(starts):
+        return 0
+    ends = np.maximum.accumulate(starts + lengths)
+    begins = np.maximum(starts[1:], ends[:-1])
+    return int((ends[1:] - begins).sum() + ends[0] - starts[0])
+
+
 def slice_windows(
     frames: npt.NDArray[np.float32],
     offset: int,

@@ -11,7 +11,7 @@ from beam_pipeline.inputs.part_columns import PartColumns
 from beam_pipeline.inputs.tables import FLOAT32
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import RESERVED_NAMES
+from beam_pipeline.recipe.values import RESERVED_NAMES, VALID_FRAMES
 
 # Names of the path's column if the recipe gives none, the first that exists.
 PATH_NAMES = ("path", "filepath", "file", "filename", "file_name", "audio", "wav",
@@ -132,7 +132,9 @@ def _label_column(names: Sequence[str], recipe: Recipe, where: str) -> str | Non
 
 def _check_extra(extra: Sequence[str], recipe: Recipe) -> None:
     """Refuses columns with the name of something else in the examples."""
-    features = recipe.features.expressions or {"signal": ""}
+    features = {*(recipe.features.expressions or ["signal"])}
+    if recipe.windows.mark_padding:
+        features.add(VALID_FRAMES)
     for name in extra:
         if name in RESERVED_NAMES or name in features:
             is_class = name == "class" and recipe.events.source is None

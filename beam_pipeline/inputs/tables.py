@@ -1,6 +1,6 @@
 """Manifests: tables with one clip on each row, read as a stream.
 
-CSV and TSV with any delimiter, with or without a header, JSONL, and Parquet. The
+CSV and TSV with any delimiter, with or without a header, JSONL, Parquet and Avro. The
 package reads a manifest twice: once before the job starts, for the types of its columns
 and for every bad row, and once in the job. At most one batch of rows is in memory.
 """
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from beam_pipeline.errors import InputError
+from beam_pipeline.inputs.avro import AVRO_SUFFIXES, avro_names, avro_rows
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.parquet import as_texts, open_parquet
@@ -27,7 +28,9 @@ from beam_pipeline.storage.parquet import as_texts, open_parquet
 CSV_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 PARQUET_SUFFIXES = (".parquet", ".pq")
-MANIFEST_SUFFIXES = (*CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES)
+MANIFEST_SUFFIXES = (
+    *CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES, *AVRO_SUFFIXES
+)  # fmt: skip
 
 DELIMITERS = ",;\t|"
 SNIFFED_BYTES = 1 << 16
@@ -77,6 +80,8 @@ def open_table(
     if suffix in PARQUET_SUFFIXES:
         found = _parquet_names(location)
         return Table(location, _checked(found, location))
+    if suffix in AVRO_SUFFIXES:
+        return Table(location, _checked(avro_names(location), location))
     if suffix in JSON_SUFFIXES:
         first = next(read_rows(Table(location, ())), None)
         if first is None:
@@ -115,7 +120,7 @@ def _checked(names: tuple[str, ...], location: str) -> tuple[str, ...]:
 
 
 def read_rows(table: Table) -> Iterator[tuple[int, Row]]:
-    """Yields (number, row); the number is the line's, or counts from 1 in Parquet.
+    """Yields (number, row). The number is the line's; in Parquet and Avro, the row's.
 
     Raises
     ------
@@ -125,6 +130,9 @@ def read_rows(table: Table) -> Iterator[tuple[int, Row]]:
     suffix = os.path.splitext(table.location)[1].lower()
     if suffix in PARQUET_SUFFIXES:
         yield from _parquet_rows(table.location)
+        return
+    if suffix in AVRO_SUFFIXES:
+        yield from avro_rows(table.location)
         return
     with files.open_read(table.location) as file:
         if suffix in JSON_SUFFIXES:

@@ -36,7 +36,7 @@ from beam_pipeline.pipeline.stages import (
     resolve_job_format,
     split_info,
 )
-from beam_pipeline.plan.corpus import describe_clips, merge_corpora
+from beam_pipeline.plan.corpus import describe_clips, describe_reject, merge_corpora
 from beam_pipeline.plan.segments import cut_shards, make_task
 from beam_pipeline.plan.shards import lay_out
 from beam_pipeline.plan.summary import summarise, tally_bucket
@@ -85,9 +85,11 @@ def place_clips(found: Found, job: Job) -> Placed:
         found.clips
         | "IndexClips" >> IndexClips(recipe.shards)
     )                                               # PlacedClips; (bucket, examples)
+    described = found.clips | "DescribeClips" >> describe             # Corpus
+    short = found.rejects | "DescribeRejects" >> beam.Map(describe_reject)  # Corpus
     corpora = (
-        found.clips
-        | "DescribeClips" >> describe               # Corpus
+        (described, short)
+        | "AllCorpora" >> beam.Flatten()            # Corpus
         | "MergeCorpora" >> beam.CombineGlobally(merge_corpora)  # one Corpus
     )
     example_format = found.once | "ResolveFormat" >> beam.Map(

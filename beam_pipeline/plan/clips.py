@@ -73,7 +73,8 @@ class Clip(NamedTuple):
 class Reject(NamedTuple):
     """A clip, or part of one, that did not become examples.
 
-    ``examples`` is how many of its planned examples ``shard`` lacks.
+    ``examples`` is how many of its planned examples ``shard`` lacks. The rate is known
+    of clips that are shorter than a window, and of those that have a shard.
     """
 
     row: int

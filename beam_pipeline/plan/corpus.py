@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from beam_pipeline.errors import ShortClip
 from beam_pipeline.examples.event_targets import check_any_event, named_no_event
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.plan.clips import Clip
+from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.recipe.clip_sections import Events, Labels
 from beam_pipeline.recipe.recipe import Recipe
 
@@ -31,6 +32,31 @@ def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Cor
     return Corpus(tuple(sorted(labels)), rates, channels, named)
 
 
+def describe_rejects(rejects: Iterable[Reject]) -> Corpus:
+    """Returns the sample rates of the rejects that are shorter than a window.
+
+    They are rejected because of the window, so who chooses one rate for all clips
+    wants to know theirs, too.
+    """
+    short: dict[int, tuple[int, str]] = {}
+    for reject in rejects:
+        if reject.error == ShortClip.__name__:
+            _count_short(short, reject.sample_rate_hz, 1, reject.filepath)
+    return Corpus(short_hz=short)
+
+
+def describe_reject(reject: Reject) -> Corpus:
+    """Calls :func:`describe_rejects` for one."""
+    return describe_rejects([reject])
+
+
+def _count_short(
+    short: dict[int, tuple[int, str]], rate_hz: int, more: int, name: str
+) -> None:
+    count, first = short.get(rate_hz, (0, name))
+    short[rate_hz] = count + more, min(first, name)
+
+
 def _labels_of(clip: Clip, naming: Labels, events: Events) -> Iterable[str]:
     if events.source is not None:
         return (*(event.label for event in clip.events), *named_no_event(events))
@@ -46,13 +72,16 @@ def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
     rates: Counter[int] = Counter()
     channels: Counter[int] = Counter()
     named: dict[tuple[str, int | str], str] = {}
+    short: dict[int, tuple[int, str]] = {}
     for corpus in corpora:
         labels.update(corpus.labels)
         rates.update(corpus.rates_hz)
         channels.update(corpus.channels)
         for key, name in corpus.named.items():
             named[key] = min(name, named.get(key, name))
-    return Corpus(tuple(sorted(labels)), rates, channels, named)
+        for rate, (count, name) in corpus.short_hz.items():
+            _count_short(short, rate, count, name)
+    return Corpus(tuple(sorted(labels)), rates, channels, named, short)
 
 
 def format_of(

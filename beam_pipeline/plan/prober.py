@@ -89,7 +89,10 @@ class Prober:
                 entry = self._inputs[row.source]
                 table = "the table" if entry.in_memory else entry.location
                 reason += f" (row {row.line} of {table})"
-            return Reject(row.row, row.filepath, stage, name, reason)
+            rate = error.sample_rate_hz if isinstance(error, ShortClip) else 0
+            return Reject(
+                row.row, row.filepath, stage, name, reason, sample_rate_hz=rate
+            )
         finally:
             Marks.unmark()
 
@@ -126,6 +129,7 @@ class Prober:
         if windows == 0:
             raise ShortClip(
                 row.filepath,
+                rate,
                 f"is shorter than one window: it has {frames} frames, but a window has "
                 f"{plan.length}; use a shorter window, or set `tail` to pad",
             )

@@ -19,7 +19,12 @@ import numpy.typing as npt
 
 from beam_pipeline.examples.event_targets import near
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.windows import WindowPlan, window_starts
+from beam_pipeline.examples.windows import (
+    WindowPlan,
+    covered_frames,
+    frames_in,
+    window_starts,
+)
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
@@ -134,9 +139,21 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
     return segment._replace(clip=clip._replace(events=events))
 
 
+def count_audio(clip: Clip, examples: int, plan: WindowPlan, recipe: Recipe) -> int:
+    """Returns how many frames of a clip are in the windows of its first examples.
+
+    ``plan`` is that of the recipe at the clip's rate, which many clips share.
+    """
+    if plan.random_starts:
+        starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
+        return frames_in(starts, np.minimum(plan.length, clip.frames - starts))
+    copies = copies_in(recipe.augmentation.copies, clip.split)
+    return covered_frames(clip.frames, plan, -(-examples // (1 + copies)))
+
+
 def count_events(
     clip: Clip, examples: int, example_format: ExampleFormat, recipe: Recipe
-) -> tuple[dict[str, int], int]:
+) -> tuple[dict[str, int], int, int]:
     """Counts a clip's first examples by the classes of their events.
 
     Returns
@@ -145,13 +162,19 @@ def count_events(
         The number of examples for each class.
     left_out : int
         The number of examples left out because they have no event.
+    frames : int
+        How many frames of the clip are in the windows of the others.
     """
     rule, rate = example_format.features.events, clip.sample_rate_hz
     if rule is None:
-        return {}, 0
+        plan = WindowPlan.of(recipe.windows, rate)
+        return {}, 0, count_audio(clip, examples, plan, recipe)
     starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
     windows = clip.events, (clip.start + starts) / rate, example_format.win_len / rate
-    return rule.counts(*windows), int((~rule.selected(*windows)).sum())
+    selected = rule.selected(*windows)
+    some = starts[selected]
+    frames = frames_in(some, np.minimum(example_format.win_len, clip.frames - some))
+    return rule.counts(*windows), int((~selected).sum()), frames
 
 
 def cut_shards(

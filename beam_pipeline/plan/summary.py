@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 from beam_pipeline.examples.format import ExampleFormat
+from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.order import PlacedClips
-from beam_pipeline.plan.segments import count_events
+from beam_pipeline.plan.segments import count_audio, count_events
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
 
 # Split, class and sample rate. With the rate, seconds add up exactly.
 TallyKey = tuple[str, str, int]
 Tally = Mapping[TallyKey, tuple[int, int]]  # clips, examples
-BucketTally = tuple[Tally, Tally, Mapping[TallyKey, int]]
+AudioKey = tuple[str, int]  # split and sample rate
+
+
+class BucketTally(NamedTuple):
+    """What the plan of some clips holds; see :class:`PlanSummary`."""
+
+    tally: Tally
+    by_event: Tally
+    dropped: Mapping[TallyKey, int]
+    audio: Mapping[AudioKey, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +50,12 @@ class PlanSummary:
     empty : tuple of str
         The splits that have a share and no clip.
     dropped : mapping
-        How many examples are left out because they have no event. The other fields
-        count them too.
+        How many examples are left out because they have no event. The counts of the
+        other fields include them.
+    audio : mapping
+        The frames of clips that are in the windows of examples that are not left out,
+        by split and sample rate. Where windows overlap, a frame counts once; padding
+        and copies do not count.
     """
 
     listing: ListingSummary
@@ -51,6 +66,7 @@ class PlanSummary:
     moves: Mapping[int, str] | None = None
     empty: tuple[str, ...] = ()
     dropped: Mapping[TallyKey, int] = field(default_factory=dict)
+    audio: Mapping[AudioKey, int] = field(default_factory=dict)
 
     def by_class(self) -> Tally:
         """Returns ``by_event`` if the recipe has events, otherwise ``tally``."""
@@ -61,10 +77,14 @@ class PlanSummary:
         return self.by_event if has_events else self.tally
 
     def seconds(self, split: str) -> float:
-        """Returns the seconds of audio in a split's examples."""
+        """Returns the length of a split's examples together, in seconds."""
         return seconds_of(
             self.example_format, [(k, n) for k, (_, n) in self.tally.items()], split
         )
+
+    def audio_seconds(self, split: str) -> float:
+        """Returns the seconds of audio that a split's examples cover; see ``audio``."""
+        return sum(n / rate for (name, rate), n in self.audio.items() if name == split)
 
     def kept(self, split: str) -> tuple[int, float]:
         """Returns a split's examples and their seconds, without the dropped ones."""
@@ -78,7 +98,7 @@ def seconds_of(
     counts: Iterable[tuple[TallyKey, int]],
     split: str,
 ) -> float:
-    """Returns the seconds of audio in the counted examples of a split."""
+    """Returns the length of the counted examples of a split together, in seconds."""
     if example_format is None:
         return 0.0
     by_rate: Counter[int] = Counter()
@@ -111,17 +131,14 @@ def tally_bucket(
 ) -> BucketTally:
     """Counts the clips and examples of a bucket by split, class and sample rate.
 
-    Returns
-    -------
-    tally, by_event : mapping
-        (clips, examples) by the classes of clips, and by those of events in windows.
-    dropped : mapping
-        The examples that are left out because they have no event.
+    ``by_event`` has the classes of events in windows.
     """
     total = layouts[placed.split].total
     clips, examples = Counter[TallyKey](), Counter[TallyKey]()
     event_clips, event_examples = Counter[TallyKey](), Counter[TallyKey]()
     dropped = Counter[TallyKey]()
+    audio = Counter[AudioKey]()
+    plan_at = cache(partial(WindowPlan.of, recipe.windows))
     index = placed.first_window
     for clip in placed.clips:
         count = min(clip.examples, max(0, total - index))
@@ -129,17 +146,25 @@ def tally_bucket(
         clips[key] += count > 0
         examples[key] += count
         index += clip.examples
-        if recipe.events.source is not None and example_format is not None and count:
-            by_label, without = count_events(clip, count, example_format, recipe)
+        if not count:
+            continue
+        if recipe.events.source is None or example_format is None:
+            rate = clip.sample_rate_hz
+            audio[clip.split, rate] += count_audio(clip, count, plan_at(rate), recipe)
+        else:
+            found = count_events(clip, count, example_format, recipe)
+            by_label, without, frames = found
             dropped[key] += without
+            audio[clip.split, clip.sample_rate_hz] += frames
             for label, n in by_label.items():
                 key = (clip.split, label, clip.sample_rate_hz)
                 event_clips[key] += n > 0
                 event_examples[key] += n
-    return (
+    return BucketTally(
         {key: (clips[key], examples[key]) for key in examples},
         {key: (event_clips[key], event_examples[key]) for key in event_examples},
         dropped,
+        audio,
     )
 
 
@@ -147,12 +172,15 @@ def merge_tallies(parts: Iterable[BucketTally]) -> BucketTally:
     """Returns the sum of what :func:`tally_bucket` counts in several buckets."""
     parts = list(parts)
     dropped = Counter[TallyKey]()
-    for _, _, part in parts:
-        dropped.update(part)
-    return (
-        _added(part for part, _, _ in parts),
-        _added(part for _, part, _ in parts),
+    audio = Counter[AudioKey]()
+    for part in parts:
+        dropped.update(part.dropped)
+        audio.update(part.audio)
+    return BucketTally(
+        _added(part.tally for part in parts),
+        _added(part.by_event for part in parts),
         dropped,
+        dict(sorted(audio.items())),
     )
 
 
@@ -175,8 +203,16 @@ def summarise(
     shares: Mapping[str, float] | None,
 ) -> PlanSummary:
     """Returns the summary of a plan; ``tallies`` are those of its buckets."""
-    tally, by_event, dropped = merge_tallies(tallies)
+    tally, by_event, dropped, audio = merge_tallies(tallies)
     empty = tuple(name for name in shares or () if name not in layouts)
     return PlanSummary(
-        listing, example_format, dict(layouts), tally, by_event, moves, empty, dropped
+        listing,
+        example_format,
+        dict(layouts),
+        tally,
+        by_event,
+        moves,
+        empty,
+        dropped,
+        audio,
     )

@@ -20,6 +20,9 @@ from beam_pipeline.examples.record_parser import (
     Stored,
 )
 from beam_pipeline.examples.spec import INT64_LIST, JPEG, FeatureSpec
+from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.recipe.values import VALID_FRAMES
+from beam_pipeline.write.padding import without_padding
 from beam_pipeline.write.statistics import DataStatistics
 
 # A block is checked at once when it has so many bytes, or so many examples.
@@ -74,6 +77,7 @@ class Expected:
             if name in specs
         }
         assert metadata.recipe is not None
+        self._marks_padding = metadata.recipe.windows.mark_padding
         has_events = metadata.recipe.events.source is not None
         if "class" in specs and not has_events:
             self._of_clip["class"] = manifest["class"]
@@ -89,6 +93,8 @@ class Expected:
         columns = {name: values[clips] for name, values in self._of_clip.items()}
         columns["win_start_idx"] = self._planned.start[rows]
         columns["copy"] = self._planned.copy[rows]
+        if self._marks_padding:
+            columns[VALID_FRAMES] = self._planned.frames[rows]
         return columns
 
 
@@ -166,7 +172,22 @@ class ExampleCheck:
             columns[name] = [example.get(name) for example in others]
         self._check_classes(columns, good)
         self._compare(columns, good)
-        self.checked.statistics.add(columns)
+        self._gather(columns)
+
+    def _gather(self, columns: Mapping[str, Any]) -> None:
+        """Adds the values of some examples to the statistics, as the writer does."""
+        recipe, statistics = self._metadata.recipe, self.checked.statistics
+        valid = columns.get(VALID_FRAMES)
+        marked = recipe is not None and recipe.windows.mark_padding
+        if recipe is None or not marked or not isinstance(valid, np.ndarray):
+            statistics.add(columns)
+            return
+        rate = int(columns["fs"][0])  # there is only one, if features have a time
+        length = WindowPlan.of(recipe.windows, rate).length
+        features = self._metadata.features
+        valid = np.clip(valid, 0, length)
+        for _, values in without_padding(columns, features, valid, length, rate):
+            statistics.add(values)
 
     def _problem(self, number: int, start: int, problem: str) -> None:
         self.checked.lines.add(

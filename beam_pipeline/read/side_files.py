@@ -97,9 +97,14 @@ def statistic_problems(
 
     Counts, the least and the largest value and quantiles are equal. Means, standard
     deviations and the like differ by up to ``TOLERANCE`` of the larger of the value and
-    the standard deviation: rounding depends on which values were added together.
+    the standard deviation: rounding depends on which values were added together. What
+    was clipped does not show in the examples, but there is no more of it than values.
     """
     spread = recorded.get("std")
+    recorded = dict(recorded)
+    clipped = recorded.pop("clipped", 0)
+    if clipped > found["count"]:
+        yield f"{where}: clipped is {clipped}, of {found['count']} values"
     yield from _value_problems(recorded, found, where, spread)
 
 

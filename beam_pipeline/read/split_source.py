@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.generations import metadata_text
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
@@ -21,7 +20,7 @@ from beam_pipeline.read.example_places import Integers, Wanted, load_places
 from beam_pipeline.read.member_records import MemberReader
 from beam_pipeline.read.sizes import most_record_bytes
 from beam_pipeline.read.split_choice import Split, choose_splits
-from beam_pipeline.read.window_table import read_window_tables
+from beam_pipeline.read.window_table import open_metadata, read_window_table
 from beam_pipeline.storage import files
 
 
@@ -40,7 +39,7 @@ class SplitSource:
         features: Sequence[str] | None,
         sha256: str | None = None,
     ):
-        text = _metadata_text(folder, sha256)
+        text = open_metadata(folder, sha256)
         self.metadata = Metadata.parse(text, files.join(folder, METADATA))
         self.folder = folder
         self.sha256 = hashlib.sha256(text).hexdigest()
@@ -73,7 +72,7 @@ class SplitSource:
     def table(self) -> Any:
         """Returns the table of the splits' windows; read once."""
         if self._table is None:
-            self._table = read_window_tables(
+            self._table = read_window_table(
                 self.folder, self.metadata, self.sha256, self.splits
             )
         return self._table
@@ -133,17 +132,3 @@ class SplitSource:
         if numbers is not None:
             hasher.update(numbers.astype("<i8").tobytes())
         return hasher.hexdigest()[:32]
-
-
-def _metadata_text(folder: str, sha256: str | None) -> bytes:
-    try:
-        return metadata_text(folder, sha256)
-    except NotADirectoryError as error:
-        raise InputError(
-            f"{folder} is a file. Give the folder of a data set."
-        ) from error
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{folder} holds no finished data set: it has no {METADATA}. If a run was "
-            "interrupted, give its command again."
-        ) from error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import io
+import os
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,11 +14,14 @@ import numpy as np
 from beam_pipeline.dataset.generations import (
     current_rows,
     extends,
+    metadata_text,
     read_generations,
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.read.split_choice import Split, choose_splits
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_parquet
 
@@ -26,6 +31,8 @@ _NOT_OF_WINDOWS = {
     "format", "subtype", "first_index", "windows", "content", "sketch",
     "path", "input", "index", "class", "split", "group", "channel", "sample_rate_hz",
 }  # fmt: skip
+_CSV_ROWS = 1 << 14
+
 # Columns that the files must have.
 _OF_WINDOWS = ("start", "frames", "copy", "level_db", "left_out")
 _OF_MANIFEST = (
@@ -34,8 +41,10 @@ _OF_MANIFEST = (
 )  # fmt: skip
 
 
-def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) -> Any:
-    """Returns a row for each planned window of a split, in the order of the examples.
+def read_window_table(
+    folder: str, metadata: Metadata, sha256: str, splits: Sequence[str]
+) -> Any:
+    """Returns a row for each planned window of splits, in the order of the examples.
 
     No shard is read. A data set that was not recorded from audio files has only the
     columns ``record``, ``split``, ``shard`` and ``position``.
@@ -51,7 +60,8 @@ def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) 
     -------
     pyarrow.Table
         ==================== ======= ===============================================
-        record               int64   the number of the example in its split
+        record               int64   the number of the example in its split; several
+                                     splits count as one
         split                text
         shard                text    the file with the example
         position             int64   the place of the example in the shard
@@ -81,15 +91,92 @@ def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) 
         process has recorded into the folder since the metadata were read.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
+
+    tables, found, first = read_tables(folder, metadata, sha256), [], 0
+    for split in splits:
+        table = _table_of_split(folder, metadata, split, tables)
+        if first:
+            place = table.schema.get_field_index("record")
+            moved = pc.add(table["record"], first)
+            table = table.set_column(place, "record", moved)
+        found.append(table)
+        first += sum(shard.examples for shard in metadata.splits[split].shards)
+    return found[0] if len(found) == 1 else pa.concat_tables(found).unify_dictionaries()
+
+
+def window_table(folder: files.PathLike, split: Split | None = None) -> Any:
+    """Returns a row for each planned window of a data set, also for those left out.
+
+    This is the index of the data set: path, seconds, level, whether a window is in the
+    data set and why not, split, shard and position. No shard is read.
+
+    Parameters
+    ----------
+    split : str or list of str, optional
+        One or several, see :mod:`.split_choice`. Default: all, one after the other.
+        ``record`` is the number in each of them.
+
+    Returns
+    -------
+    pyarrow.Table
+        Its columns are those of :func:`read_window_table`.
+
+    Raises
+    ------
+    InputError
+        If there is no such data set or split, or if files are missing or damaged.
+    """
+    import pyarrow as pa
+
+    folder = files.absolute(os.fspath(folder))
+    text = open_metadata(folder)
+    metadata = Metadata.parse(text, files.join(folder, METADATA))
+    splits = tuple(metadata.splits)
+    if split is not None:
+        choice = choose_splits(metadata, split)
+        if not choice.is_whole(metadata):
+            raise OptionError("split", "must name whole splits for a table", split)
+        splits = choice.splits
+    tables = read_tables(folder, metadata, bytes_sha256(text))
+    found = [_table_of_split(folder, metadata, name, tables) for name in splits]
+    return pa.concat_tables(found).unify_dictionaries()
+
+
+def open_metadata(folder: str, sha256: str | None = None) -> bytes:
+    """Calls :func:`.metadata_text` for a folder that a person has named.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    try:
+        return metadata_text(folder, sha256)
+    except NotADirectoryError as error:
+        raise InputError(
+            f"{folder} is a file. Give the folder of a data set."
+        ) from error
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{folder} holds no finished data set: it has no {METADATA}. If a run was "
+            "interrupted, give its command again."
+        ) from error
+
+
+def _table_of_split(
+    folder: str, metadata: Metadata, split: str, tables: tuple[Any, Any] | None
+) -> Any:
+    """Returns the rows of a split; ``tables`` are those of :func:`read_tables`."""
+    import pyarrow as pa
 
     shards = metadata.splits[split].shards
     held = np.array([shard.examples for shard in shards], np.int64)
     total = int(held.sum())
     path = files.join(folder, WINDOWS)
-    found = read_tables(folder, metadata, sha256)
-    if found is None:
+    if tables is None:
         return pa.table(_places(np.arange(total), np.zeros(total, bool), split, shards))
-    windows, manifest = found
+    windows, manifest = tables
     planned = manifest["windows"].to_numpy()
     if planned.sum() != len(windows):
         raise InputError(
@@ -142,23 +229,23 @@ def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) 
     return pa.table(columns)
 
 
-def read_window_tables(
-    folder: str, metadata: Metadata, sha256: str, splits: Sequence[str]
-) -> Any:
-    """Returns the tables of several splits as one; ``record`` counts through them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def table_as_csv(table: Any) -> Iterator[str]:
+    """Yields a table as CSV, some lines at a time, without the last line break.
 
-    tables, first = [], 0
-    for split in splits:
-        table = read_window_table(folder, metadata, sha256, split)
-        if first:
-            place = table.schema.get_field_index("record")
-            moved = pc.add(table["record"], first)
-            table = table.set_column(place, "record", moved)
-        tables.append(table)
-        first += sum(shard.examples for shard in metadata.splits[split].shards)
-    return pa.concat_tables(tables)
+    Texts are in quotes, and nothing stands for null.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+
+    for k, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            texts = table.column(k).cast(field.type.value_type)
+            table = table.set_column(k, field.name, texts)
+    for first in range(0, max(len(table), 1), _CSV_ROWS):
+        lines = io.BytesIO()
+        options = pyarrow.csv.WriteOptions(include_header=first == 0)
+        pyarrow.csv.write_csv(table.slice(first, _CSV_ROWS), lines, options)
+        yield lines.getvalue().decode().removesuffix("\n")
 
 
 def examples_of(table: Any) -> Any:

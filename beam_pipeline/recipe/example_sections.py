@@ -162,7 +162,15 @@ class Windows:
         kind=STEPS,
     )
 
+    mark_padding: bool = option(
+        False,
+        "with tail pad: store valid_frames in each example, the number of frames "
+        "before the padding, and leave padding out of the statistics",
+        omit_default=True,
+    )
+
     def __post_init__(self) -> None:
+        check_flag("mark_padding", self.mark_padding)
         for name in ("win_len", "hop", "max_windows"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))

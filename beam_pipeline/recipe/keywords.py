@@ -60,6 +60,7 @@ class RecipeKeywords(TypedDict, total=False):
     max_windows: int | None
     random_starts: bool
     keep: str | Selection | Sequence[Selection]
+    mark_padding: bool
     copies: int
     augment: str | Augmentation | Sequence[Augmentation]
     features: Mapping[str, str | Transform]

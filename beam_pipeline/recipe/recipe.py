@@ -29,7 +29,7 @@ from beam_pipeline.recipe.example_sections import (
     Windows,
 )
 from beam_pipeline.recipe.fields import Option, options_of, with_values
-from beam_pipeline.recipe.values import check_one_of
+from beam_pipeline.recipe.values import VALID_FRAMES, check_one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -122,11 +122,12 @@ class Recipe:
         object.__setattr__(self, "_json", values)
         _check_splits(self)
         _check_events(self)
+        _check_padding(self)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the options as ``metadata.json`` holds them, in a fixed order.
 
-        ``encodings`` is left out if it is empty.
+        Options that later versions added are left out if they have their default.
         """
         json = copy.deepcopy(dict(self._json))
         for name, (_, option) in recipe_options().items():
@@ -185,6 +186,15 @@ def _check_splits(recipe: Recipe) -> None:
     if recipe.splits.folds is not None and copies:
         raise RecipeError(
             "copies", "need a split named train, but `folds` does not make it", copies
+        )
+
+
+def _check_padding(recipe: Recipe) -> None:
+    if recipe.windows.mark_padding and VALID_FRAMES in recipe.features.expressions:
+        raise RecipeError(
+            "features",
+            "must not have this name, because `mark_padding` stores an entry of it",
+            VALID_FRAMES,
         )
 
 

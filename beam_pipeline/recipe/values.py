@@ -18,6 +18,8 @@ from beam_pipeline.errors import OptionError, RecipeError
 CLIP_FEATURES = (
     "class", "target", "labels", "filepath", "index", "win_start_idx", "fs", "copy",
 )  # fmt: skip
+# The entry of an example that `mark_padding` adds.
+VALID_FRAMES = "valid_frames"
 RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
 
 # How shards are compressed.

@@ -20,16 +20,15 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from typing import Any
 
 import apache_beam as beam
 
 from beam_pipeline.dataset.suspect_files import drop_cleared
-from beam_pipeline.dataset.work_folder import Totals, is_claimed
-from beam_pipeline.errors import IncompleteRun
+from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.finishing import finish_job
 from beam_pipeline.pipeline.graph import write_shards
@@ -40,7 +39,7 @@ from beam_pipeline.run.guard import Guard
 from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.local_plan import make_plan
 from beam_pipeline.run.phases import in_memory_pipeline, store
-from beam_pipeline.run.stored import phase_folder, stored, stored_work
+from beam_pipeline.run.stored import check_ours, phase_folder, stored, stored_work
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch, reporter, reporting
 from beam_pipeline.storage import files
@@ -70,8 +69,7 @@ def run_local(
     Raises
     ------
     AudioTFRecordsError
-        The error of a phase; IncompleteRun if the work folder was deleted; WorkerDied
-        if a process ended without an error.
+        The error of a phase; WorkerDied if a process ended without one.
     """
     with phase_folder(job) as folder, Workers(limits) as processes:
         drop_cleared(job.work_folder, job.inputs, limits)
@@ -82,17 +80,12 @@ def run_local(
         writers = writers_for(summary, workers)
         write_planned(job, folder, writers, processes, totals_of(summary), watch)
         processes.dismiss()
-        check_claim(job.work_folder)
-        results = [results_of(writer, folder) for writer in range(writers)]
         finish_job(
             summary,
-            chain.from_iterable(stored(each, "infos") for each in results),
-            chain(
-                stored(folder, "rejects"),
-                *(stored(each, "lost") for each in results),
-            ),
-            stored(folder, "manifest"),
-            chain.from_iterable(stored(each, "observed") for each in results),
+            _stored_by_all(folder, writers, "infos"),
+            _stored_by_all(folder, writers, "rejects"),
+            _stored_by_all(folder, writers, "manifest"),
+            _stored_by_all(folder, writers, "observed"),
             job,
         )
 
@@ -128,18 +121,15 @@ def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
         )
         written = write_shards(work, job)
         store(written.infos, results, "infos")
-        store(written.rejects, results, "lost")
+        store(written.rejects, results, "rejects")
         store(written.observed, results, "observed")
 
 
-def check_claim(work_folder: str) -> None:
-    """Raises IncompleteRun if the work folder was deleted during the run."""
-    if not is_claimed(work_folder):
-        raise IncompleteRun(
-            f"Something has deleted the work folder {work_folder} while the run used "
-            "it, and with it the list of what was written. Give the same command "
-            "again."
-        )
+def _stored_by_all(folder: str, writers: int, name: str) -> Iterator[Any]:
+    """Yields what the plan and its writers have stored under a name, all of it."""
+    for each in (folder, *(results_of(writer, folder) for writer in range(writers))):
+        yield from stored(each, name)
+    check_ours(folder)
 
 
 def results_of(writer: int, folder: str) -> str:

@@ -38,7 +38,11 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.corpus import describe_clips, merge_corpora
+from beam_pipeline.plan.corpus import (
+    describe_clips,
+    describe_rejects,
+    merge_corpora,
+)
 from beam_pipeline.plan.group_counts import CountedParts, GroupCounts, GroupTally
 from beam_pipeline.plan.order import (
     BucketBatches,
@@ -183,6 +187,7 @@ def find_clips(job: Job, scratch: str, rejects: ElementFile) -> Found:
             clips, bad = prober.probe(rows, listing.summary().alike)
             rejects.extend(bad)
             corpus.add(describe_clips(clips, recipe.labels, recipe.events))
+            corpus.add(describe_rejects(bad))
             if stratifies:
                 groups.add(clips)
             buckets.add(clips)

@@ -220,7 +220,7 @@ class _Repair:
                 self._check_written(plan, infos, wanted)
             made = self._make_side_files(plan, damage, infos)
             if not lists_rejects:
-                rejects += self._written("lost")
+                rejects += self._written("rejects")
                 path = files.join(self._work, REJECTED)
                 write_rejects(path, sort_rejects(rejects))
                 made.append(REJECTED)

@@ -8,30 +8,66 @@ import pickle
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from beam_pipeline.dataset.work_folder import PHASES
+from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.storage import files
 from beam_pipeline.storage.spilled import SortedValues
 
 WORK = "work.db"
+_MARK = ".run"
 
 
 @contextmanager
 def phase_folder(job: Job) -> Iterator[str]:
-    """An empty folder on this machine, for elements that later phases read."""
-    if not files.is_local(job.work_folder):
-        with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as folder:
+    """A new folder on this machine, for elements that later phases read.
+
+    Raises
+    ------
+    IncompleteRun
+        When the block fails and the folder is no longer this run's, see
+        :func:`check_ours`.
+    """
+    with ExitStack() as stack:
+        if files.is_local(job.work_folder):
+            phases = files.join(job.work_folder, PHASES)
+            # An interrupted run may have left files here. Finished shards are
+            # elsewhere. If that run is alive on another machine, it has to notice: its
+            # mark goes first.
+            files.delete(glob.glob(os.path.join(glob.escape(phases), f"*{_MARK}")))
+            files.delete_below(phases)
+        else:
+            temporary = tempfile.TemporaryDirectory(prefix="audio-tfrecords-")
+            phases = stack.enter_context(temporary)
+        folder = files.join(phases, uuid.uuid4().hex)
+        files.make_folder(folder)
+        files.write_bytes(folder + _MARK, b"")
+        try:
             yield folder
-        return
-    folder = files.join(job.work_folder, PHASES)
-    # An interrupted run may have left files here. Finished shards are elsewhere.
-    files.delete_below(folder)
-    files.make_folder(folder)
-    yield folder
+        except Exception:
+            check_ours(folder)
+            raise
+
+
+def check_ours(folder: str) -> None:
+    """Checks that nobody has deleted files of a phase's folder while the run used it.
+
+    Raises
+    ------
+    IncompleteRun
+        If what was read from it may be incomplete.
+    """
+    if not files.exists(folder + _MARK):
+        work = os.path.dirname(os.path.dirname(folder))
+        raise IncompleteRun(
+            f"The work folder {work} was deleted while this run used it, or a run on "
+            "another machine uses it, too. Wait until no other run writes there. Then "
+            "give the same command again to continue."
+        )
 
 
 class ElementFile:

@@ -10,8 +10,7 @@ import glob
 import hashlib
 import os
 import shutil
-import stat
-import tempfile
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
@@ -22,6 +21,7 @@ from beam_pipeline.errors import InputError, OutputError
 from beam_pipeline.secrets_in_text import holds_credentials
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
+from beam_pipeline.storage.private_folder import private_folder
 
 MOST_BEGUN_BYTES = 1 << 20
 
@@ -166,12 +166,11 @@ def write_bytes(path: str, content: bytes) -> None:
     if not is_local(path):
         _remote(path).write(path, content)
         return
-    make_folder(os.path.dirname(path) or ".")
-    temporary = f"{path}.tmp-{os.getpid()}"
+    draft = draft_of(path)
     with writing(path):
-        with open(temporary, "wb") as file:
+        with open(draft, "wb") as file:
             file.write(content)
-        os.replace(temporary, path)
+        os.replace(draft, path)
 
 
 _CANNOT = {
@@ -231,9 +230,8 @@ def draft_path(folder: str, name: str) -> str:
     """Returns a local path for a new file, which :func:`move` later renames.
 
     For a local folder, the path is in that folder, so that moving copies no bytes. For
-    a remote folder, it is in the user's private folder on this machine. Moving then
-    uploads the file once, under its final name, because most object stores cannot
-    rename.
+    a remote one, it is in the user's private folder. Moving then uploads the file once,
+    under its final name, because most object stores cannot rename.
     """
     if is_local(folder):
         make_folder(folder)
@@ -241,28 +239,10 @@ def draft_path(folder: str, name: str) -> str:
     return os.path.join(private_folder(), name)
 
 
-def private_folder() -> str:
-    """Makes a folder below the temporary one, which this user alone can read.
-
-    It stays, empty, because another process may be about to write there.
-
-    Raises
-    ------
-    OutputError
-        If another user has made it.
-    """
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    path = os.path.join(tempfile.gettempdir(), f"audio-tfrecords-{user}")
-    with suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
-    if hasattr(os, "getuid") and not (private and found.st_uid == os.getuid()):
-        raise OutputError(
-            f"{path} must be a folder that only you can use, but others can use it, or "
-            "it is a link. Delete it, or set TMPDIR to another folder."
-        )
-    return path
+def draft_of(path: str) -> str:
+    """Returns a local path for the new content of a file: ``NAME.tmp-...``."""
+    folder, _, name = path.rpartition("/")
+    return draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
 
 
 def delete_drafts(folder: str, names: str) -> None:
@@ -274,8 +254,7 @@ def delete_drafts(folder: str, names: str) -> None:
 def move(draft: str, target: str) -> None:
     """Moves a local file to its final path, local or remote; replaces an existing file.
 
-    After an upload, even a failed one, the local file is deleted. A retry must write it
-    again.
+    After an upload, even a failed one, the local file is deleted.
     """
     if not is_local(target):
         try:
@@ -352,8 +331,10 @@ def delete_below(folder: str) -> None:
     """Deletes a folder and everything below it."""
     if not is_local(folder):
         delete(join(folder, name) for name in list_files(folder))
-    elif os.path.isdir(folder):
-        shutil.rmtree(folder)
+        return
+    while os.path.isdir(folder):
+        with suppress(FileNotFoundError):  # another process deletes them, too
+            shutil.rmtree(folder)
 
 
 def list_files(folder: str) -> Iterator[str]:

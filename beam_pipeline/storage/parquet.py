@@ -84,6 +84,24 @@ def read_parquet(path: str, columns: Sequence[str] | None = None) -> Any:
         return as_texts(pa.concat_tables(tables), size)
 
 
+def read_row_groups(path: str, columns: Sequence[str]) -> Iterator[Any]:
+    """Yields some columns of a Parquet file, as a table for each group of rows.
+
+    Raises
+    ------
+    ValueError, OSError
+        As :func:`read_parquet`, if a group of rows takes too much memory.
+    """
+    size = files.size(path)
+    with open_parquet(path) as parquet:
+        width = sum(_width(f) for f in parquet.schema_arrow if f.name in columns)
+        for k in range(parquet.num_row_groups):
+            group = parquet.metadata.row_group(k)
+            _check(max(group.num_rows * width, group.total_byte_size), size)
+            table = parquet.read_row_group(k, list(columns), use_threads=False)
+            yield as_texts(table, size)
+
+
 def as_texts(table: Any, size: int) -> Any:
     """Returns a table, or a batch, with texts in place of dictionaries of texts.
 

@@ -35,7 +35,7 @@ from beam_pipeline.transforms.kaldi import KaldiFbank
 from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize, PeakGain, RmsGain
 from beam_pipeline.transforms.loudness import Loudness, Lufs
 from beam_pipeline.transforms.pitch import Pyin, Yin
-from beam_pipeline.transforms.selection import Active, Energy, Peak
+from beam_pipeline.transforms.selection import AcEnergy, Active, Energy, Peak
 from beam_pipeline.transforms.shape import (
     OnsetStrength,
     Rms,
@@ -50,6 +50,7 @@ from beam_pipeline.transforms.signals import Analytic, Downsample, PreEmphasis, 
 from beam_pipeline.transforms.spectral import LogMel, Mel
 
 __all__ = [
+    "AcEnergy",
     "Active",
     "Analytic",
     "ArSpectrum",

@@ -25,6 +25,7 @@ Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float32]
 
 INT16_SCALE = 32768
+_LARGEST = 1 - 1 / INT16_SCALE
 
 
 class Transform(Protocol):
@@ -35,9 +36,11 @@ class Transform(Protocol):
     sample rate if it has a parameter ``sample_rate_hz``. Recipes can name functions and
     frozen dataclasses at the top level of a module.
 
-    Two methods are optional. ``axes(sample_rate_hz, frames)`` describes the last axes,
-    as ``LogMel.axes`` does. ``rate_after(sample_rate_hz)`` returns the sample rate of
-    the result, if the transform changes it.
+    Three methods are optional. ``axes(sample_rate_hz, frames)`` describes the last
+    axes, as ``LogMel.axes`` does. ``rate_after(sample_rate_hz)`` returns the sample
+    rate of the result, if the transform changes it. ``count_clipped(windows)`` returns
+    how many values of the result are at the end of its range, because those of the
+    windows are beyond.
     """
 
     def __call__(self, windows: Any, /, *args: Any, **kwargs: Any) -> Array: ...
@@ -86,6 +89,33 @@ def apply_transform(
     rate = {"sample_rate_hz": sample_rate_hz} if takes_rate else {}
     features: Array = transform(windows, **rate)
     return features
+
+
+def apply_counting(
+    transform: Transform, windows: FloatArray, sample_rate_hz: int
+) -> tuple[Array, int]:
+    """Calls a transform; counts the values that its steps clip.
+
+    Returns
+    -------
+    features : numpy.ndarray, shape (n, ...)
+        That of :func:`apply_transform`.
+    clipped : int
+        The sum of what the method ``count_clipped`` of each step returns that has one.
+
+    Examples
+    --------
+    >>> apply_counting(Identity("int16"), np.array([[0.5, 1.5]], np.float32), 16000)
+    (array([[16384, 32767]], dtype=int16), 1)
+    """
+    clipped, features = 0, windows
+    for step in transform.steps if isinstance(transform, Chain) else (transform,):
+        count = getattr(step, "count_clipped", None)
+        if count is not None:
+            clipped += int(count(features))
+        features = apply_transform(step, features, sample_rate_hz)
+        sample_rate_hz = rate_after(step, sample_rate_hz)
+    return features, clipped
 
 
 def per_window(function: Callable[..., Any]) -> Callable[..., Array]:
@@ -153,6 +183,20 @@ class Identity:
         np.clip(scaled, -INT16_SCALE, INT16_SCALE - 1, out=scaled)
         return scaled.astype(np.int16)
 
+    def count_clipped(self, windows: FloatArray) -> int:
+        """How many samples int16 cannot hold: they round to -32769 or less, or 32768.
+
+        Examples
+        --------
+        >>> Identity("int16").count_clipped(np.array([[-1.0, 0.999, 1.0]], np.float32))
+        1
+        """
+        if self.dtype == "float32" or is_within(windows, -1.0, _LARGEST):
+            return 0
+        scaled = np.rint(as_float32(windows) * np.float32(INT16_SCALE))
+        beyond = (scaled < -INT16_SCALE) | (scaled > INT16_SCALE - 1)
+        return int(np.count_nonzero(beyond))
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -209,6 +253,11 @@ def rate_after(step: Transform, sample_rate_hz: int) -> int:
     """The sample rate of a step's result, for windows at a sample rate."""
     change = getattr(step, "rate_after", None)
     return sample_rate_hz if change is None else int(change(sample_rate_hz))
+
+
+def is_within(values: Array, low: float, high: float) -> bool:
+    """Whether all values are; not if one is NaN."""
+    return values.size == 0 or bool(values.min() >= low and values.max() <= high)
 
 
 def as_float32(windows: Array) -> FloatArray:

@@ -6,9 +6,16 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import Array, FloatArray, as_float32, real
+from beam_pipeline.transforms.base import (
+    Array,
+    FloatArray,
+    as_float32,
+    is_within,
+    real,
+)
 from beam_pipeline.transforms.quiet import quiet
 
 WHITE = 255
@@ -73,10 +80,23 @@ class AsImage:
                 "store it as float32, without as_image()",
                 float(windows[~finite][0]),
             )
+        levels = self._levels(windows)
+        np.clip(levels, 0, WHITE, out=levels)
+        return levels.astype(np.uint8)
+
+    def _levels(self, windows: FloatArray) -> npt.NDArray[np.float64]:
+        """The rounded levels, also those below black and above white."""
         levels = windows.astype(np.float64)
         levels -= self.low
         levels *= WHITE
         levels /= self.high - self.low
         np.rint(levels, out=levels)
-        np.clip(levels, 0, WHITE, out=levels)
-        return levels.astype(np.uint8)
+        return levels
+
+    @quiet
+    def count_clipped(self, windows: FloatArray) -> int:
+        """How many values are below black or above white, by half a level or more."""
+        if is_within(windows, self.low, self.high):
+            return 0
+        levels = self._levels(windows)
+        return int(np.count_nonzero((levels < 0) | (levels > WHITE)))

@@ -8,7 +8,7 @@ block.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import FloatArray, as_float32, real, whole
+from beam_pipeline.transforms.quiet import quiet
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -69,6 +70,42 @@ class Energy:
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
         least = 10 ** (self.above_db / 10)
         return _each(windows, lambda window: mean_square(window) >= least)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcEnergy:
+    """Keeps a window whose root mean square without its offset is at a level, or above.
+
+    ``10 log10(mean((x - m)**2)) >= above_db``, where ``m`` is the mean of each channel
+    in the window, its DC offset, and the outer mean is over all frames and channels.
+    Recorders with an offset of 0.03 are never below -30.5 dB for ``energy``. Silence,
+    constant windows and windows that contain NaN or infinity are left out at any level.
+
+    Attributes
+    ----------
+    above_db : float
+        dB relative to an RMS of 1, -200 to 200.
+
+    Raises
+    ------
+    RecipeError
+        If the level is out of its range.
+
+    Examples
+    --------
+    >>> windows = np.array([[0.13, -0.07], [0.03, 0.03]], np.float32)
+    >>> AcEnergy().keep(windows, 16000)
+    array([ True, False])
+    """
+
+    above_db: float = -60.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "above_db", _level(self.above_db))
+
+    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
+        least = 10 ** (self.above_db / 10)
+        return _each(windows, lambda window: variance(window) >= least)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +219,7 @@ class Active:
 
 
 SELECTIONS: dict[str, type[Any]] = {
+    "ac_energy": AcEnergy,
     "active": Active,
     "energy": Energy,
     "peak": Peak,
@@ -194,13 +232,32 @@ def mean_square(window: FloatArray) -> float:
     The sum goes channel by channel, in pieces of a fixed length: the order of a sum
     decides how it is rounded.
     """
-    pieces = (
-        channel[start : start + _PIECE]
+    total = sum(
+        float(np.square(piece, dtype=np.float64).sum())
         for channel in window.reshape(-1, window.shape[-1])
-        for start in range(0, window.shape[-1], _PIECE)
+        for piece in _pieces(channel)
     )
-    total = sum(float(np.square(piece, dtype=np.float64).sum()) for piece in pieces)
     return total / window.size
+
+
+@quiet
+def variance(window: FloatArray) -> float:
+    """Mean of the squared distances of samples from their channel's mean, in float64.
+
+    The sums have the order of :func:`mean_square`.
+    """
+    total = 0.0
+    for channel in window.reshape(-1, window.shape[-1]):
+        sums = (float(piece.sum(dtype=np.float64)) for piece in _pieces(channel))
+        mean = sum(sums) / len(channel)
+        for piece in _pieces(channel):
+            total += float(np.square(piece.astype(np.float64) - mean).sum())
+    return total / window.size
+
+
+def _pieces(channel: FloatArray) -> Iterator[FloatArray]:
+    for start in range(0, len(channel), _PIECE):
+        yield channel[start : start + _PIECE]
 
 
 def _each(windows: FloatArray, decide: Callable[[FloatArray], bool]) -> BoolArray:

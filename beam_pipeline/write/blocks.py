@@ -37,6 +37,7 @@ from beam_pipeline.plan.shards import Shard
 from beam_pipeline.plan.suspects import DECODE, NO_SUSPECTS, Suspects
 from beam_pipeline.recipe.example_sections import Audio, Windows
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.values import VALID_FRAMES
 from beam_pipeline.storage import files
 from beam_pipeline.write.window_rows import (
     BY_KEEP,
@@ -103,11 +104,20 @@ class WindowBlock(Block):
 
 @dataclass(frozen=True, slots=True)
 class FeatureBlock(Block):
-    """Every feature of the windows, each of shape ``(n, ...)``, and the windows."""
+    """Every feature of the windows, each of shape ``(n, ...)``, and the windows.
+
+    ``clipped`` has the number of values that a feature's transform clipped.
+    """
 
     values: Mapping[str, npt.NDArray[Any]]
+    clipped: Mapping[str, int]
     windows: npt.NDArray[np.float32]
     rows: WindowRows
+
+    @property
+    def valid_frames(self) -> Integers:
+        """The frames of each window before the padding, shape (n,)."""
+        return self.rows.frames[self.rows.kept]
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,16 +350,23 @@ def apply_transforms(block: WindowBlock) -> FeatureBlock | Lost:
     """Applies every transform to a block's windows."""
     clip, features = block.slot.clip, block.slot.example_format.features
     values: dict[str, npt.NDArray[Any]] = {}
+    clipped: dict[str, int] = {}
     Marks.mark(clip, TRANSFORM)
     try:
         if len(block.windows):
-            values = features.apply(
+            values, clipped = features.apply(
                 block.windows, clip.sample_rate_hz, clip.filepath, block.starts
             )
     except ClipError as error:
         return lose(block.slot, TRANSFORM, error, block.rows)
     return FeatureBlock(
-        block.slot, block.starts, block.copies, values, block.windows, block.rows
+        block.slot,
+        block.starts,
+        block.copies,
+        values,
+        clipped,
+        block.windows,
+        block.rows,
     )
 
 
@@ -366,6 +383,7 @@ def encode_examples(
         "fs": clip.sample_rate_hz,
         "win_start_idx": block.starts,
         "copy": block.copies,
+        VALID_FRAMES: block.valid_frames,
     }
     features = block.slot.example_format.features
     columns.update(features.of_clip(clip.label, clip.columns, targets))

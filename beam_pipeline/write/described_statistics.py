@@ -39,6 +39,7 @@ def described_state(
             "clipped": signal["clipped_windows"],
             "samples": samples,
             "clipped_samples": round(signal["clipped_share"] * samples),
+            "beyond": signal.get("samples_beyond", 0),
         },
         "features": {
             name: _feature_state(described)
@@ -69,6 +70,7 @@ def _feature_state(described: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "bins": columns if bins else 0,
         "count": each,
+        "clipped": described.get("clipped", 0),
         "left_out": gaps,
         "sums": [[n, 0] for n in (*sums, *squares)],
         "min": bins.get("min", [described.get("min")]),

@@ -53,6 +53,7 @@ class FeatureStatistics:
         self._bins = bins
         columns = max(bins, 1)
         self._count = 0
+        self._clipped = 0
         self._left_out = np.zeros(columns, np.int64)
         self._sums = ExactSums(2 * columns)  # of the values, then of their squares
         self._min = np.full(columns, np.inf)
@@ -85,6 +86,10 @@ class FeatureStatistics:
         self._queued += rows.size
         if self._queued >= _FULL:
             self._flush()
+
+    def add_clipped(self, count: int) -> None:
+        """Counts values, added before or after, that the transform clipped."""
+        self._clipped += count
 
     def _add_block(self, rows: Array) -> None:
         total = column_sums(rows)
@@ -189,13 +194,14 @@ class FeatureStatistics:
                 self._sums.add(np.concatenate([row, squares]))
 
     def state(self) -> dict[str, Any]:
-        """Returns the statistics as JSON values."""
+        """Returns the statistics as JSON values; ``clipped`` only if it counts any."""
         self._flush()
         histogram = self._histogram.counts()
         used = np.flatnonzero(histogram)
         return {
             "bins": self._bins,
             "count": self._count,
+            **({"clipped": self._clipped} if self._clipped else {}),
             "left_out": self._left_out.tolist(),
             "sums": [_without_zeros(n) for n in self._sums.totals()],
             "min": [None if math.isinf(x) else x for x in self._min.tolist()],
@@ -209,6 +215,7 @@ class FeatureStatistics:
         """Returns the statistics that :meth:`state` described."""
         made = cls(state["bins"])
         made._count = state["count"]
+        made._clipped = state.get("clipped", 0)
         made._left_out = np.array(state["left_out"], np.int64)
         made._sums.merge(n << zeros for n, zeros in state["sums"])
         made._min = np.array([np.inf if x is None else x for x in state["min"]])
@@ -223,6 +230,7 @@ class FeatureStatistics:
         """Adds other statistics."""
         other._flush()
         self._count += other._count
+        self._clipped += other._clipped
         self._left_out += other._left_out
         self._sums.merge(other._sums.totals())
         self._widen(other._min, other._max)
@@ -240,6 +248,7 @@ class FeatureStatistics:
         made: dict[str, Any] = {
             "count": sum(counts),
             "nonfinite_share": sum(left_out) / all_values,
+            **({"clipped": self._clipped} if self._clipped else {}),
             **described,
         }
         if sum(counts) == 0:

@@ -14,6 +14,7 @@ from typing import Any
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.summary import TallyKey
 from beam_pipeline.write.blocks import FeatureBlock, timed
+from beam_pipeline.write.padding import without_padding
 from beam_pipeline.write.statistics import DataStatistics
 
 Seen = Mapping[str, Any]
@@ -60,12 +61,26 @@ class Observations:
         if left_out:
             key = (clip.split, clip.label or "", clip.sample_rate_hz)
             self.left_out[key] += left_out
+        features = block.slot.example_format.features
         if len(block.starts):
-            self.statistics.add(block.values, block.windows)
-        rule = block.slot.example_format.features.events
+            self._add_values(block, features.marks_padding)
+        rule = features.events
         if rule is not None:
             for label, n in rule.counts(*timed(block)).items():
                 self.classes[label, clip.sample_rate_hz] += n
+
+    def _add_values(self, block: FeatureBlock, marks_padding: bool) -> None:
+        example_format = block.slot.example_format
+        win_len, valid = example_format.win_len, block.valid_frames
+        if not marks_padding or valid.min() >= win_len:
+            self.statistics.add(block.values, block.windows, block.clipped)
+            return
+        specs, rate = example_format.features.specs, block.slot.clip.sample_rate_hz
+        parts = without_padding(block.values, specs, valid, win_len, rate)
+        for rows, values in parts:
+            until = int(valid[rows.start])
+            self.statistics.add(values, block.windows[rows, ..., :until])
+        self.statistics.add({}, clipped=block.clipped)
 
     def merge(self, other: Observations) -> None:
         """Adds the observations of other examples."""

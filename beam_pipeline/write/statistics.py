@@ -20,14 +20,16 @@ from beam_pipeline.write.feature_statistics import FeatureStatistics, State
 # Half of the smallest step of 16-bit PCM, and its largest sample.
 SILENT_BELOW = 2.0**-16
 CLIPPED_FROM = 1 - 2.0**-15
+# Samples that files of floats, MP3, Vorbis and Opus have, and PCM has not.
+BEYOND = "beyond"
 
 
 class SignalStatistics:
-    """Counts silent windows, clipped windows and clipped samples."""
+    """Counts silent windows, clipped windows, and samples at full scale and beyond."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(
-            ("windows", "silent", "clipped", "samples", "clipped_samples"), 0
+            ("windows", "silent", "clipped", "samples", "clipped_samples", BEYOND), 0
         )
 
     def add(self, windows: npt.NDArray[np.float32]) -> None:
@@ -45,12 +47,13 @@ class SignalStatistics:
         if np.fmax.reduce(peaks) >= CLIPPED_FROM:
             clipped = peaks >= CLIPPED_FROM
             counts["clipped"] += int(clipped.sum())
-            samples = np.abs(windows[clipped]) >= CLIPPED_FROM
-            counts["clipped_samples"] += int(samples.sum())
+            magnitudes = np.abs(windows[clipped])
+            counts["clipped_samples"] += int((magnitudes >= CLIPPED_FROM).sum())
+            counts[BEYOND] += int((magnitudes > 1).sum())
 
     def state(self) -> dict[str, Any]:
-        """Returns the statistics as JSON values."""
-        return dict(self._counts)
+        """Returns the statistics as JSON values; ``beyond`` only if it counts any."""
+        return {n: count for n, count in self._counts.items() if count or n != BEYOND}
 
     @classmethod
     def from_state(cls, state: State) -> SignalStatistics:
@@ -71,6 +74,7 @@ class SignalStatistics:
             "silent_windows": counts["silent"],
             "clipped_windows": counts["clipped"],
             "clipped_share": counts["clipped_samples"] / max(counts["samples"], 1),
+            **({"samples_beyond": counts[BEYOND]} if counts[BEYOND] else {}),
         }
 
 
@@ -100,10 +104,12 @@ class DataStatistics:
         self,
         values: Mapping[str, Array | Sequence[Array | None]],
         windows: npt.NDArray[np.float32] | None = None,
+        clipped: Mapping[str, int] | None = None,
     ) -> None:
         """Adds the features of some examples, and their windows.
 
-        An array has the values of all examples. Of a feature without bins, there may be
+        ``clipped`` has the number of values of a feature that its transform clipped. An
+        array has the values of all examples. Of a feature without bins, there may be
         several arrays, of different shapes; None stands for a missing value.
         """
         if self._windows is not None and windows is not None:
@@ -116,6 +122,8 @@ class DataStatistics:
                 some = [np.ravel(array) for array in of_all if array is not None]
                 if some:
                     statistics.add(np.concatenate(some)[:, np.newaxis])
+        for name, count in (clipped or {}).items():
+            self._features[name].add_clipped(count)
 
     def merge(self, other: DataStatistics) -> None:
         """Adds other statistics of the same features."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
@@ -9,13 +10,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 from beam_pipeline import __version__
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.metadata import Metadata
 from tests.raising import assert_names
-from tests.sounds import write_corpus, write_sound
+from tests.sounds import RATE, write_corpus, write_sound
 
 pytestmark = pytest.mark.runs
 
@@ -70,9 +73,10 @@ def test_plan_counts_as_record_does_and_writes_nothing(
     printed = capsys.readouterr().out
     split = Metadata.load(str(recorded)).splits["records"]
     line = next(s for s in printed.splitlines() if s.startswith("records"))
-    assert line.split()[1:5] == [
+    assert line.split()[1:6] == [
         str(split.examples),
         "12",
+        f"{split.seconds / 3600:.2f}",  # of audio: windows neither overlap nor pad
         f"{split.seconds / 3600:.2f}",
         str(len(split.shards)),
     ]
@@ -503,3 +507,42 @@ def test_installed_modules_come_before_those_in_the_current_folder(
     result = run("transforms", "numpy:halve", cwd=tmp_path)
     assert result.returncode == 2
     assert "numpy has no halve" in result.stderr
+
+
+def test_windows_sums_up_and_lists_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in", frames=1000)
+    write_sound(tmp_path / "in" / "owl" / "last.wav", 800)
+    silence = np.zeros(1200, np.float32)
+    soundfile.write(tmp_path / "in" / "owl" / "silent.wav", silence, RATE)
+    out = tmp_path / "out"
+    arguments = ["--input", str(tmp_path / "in"), "--output", str(out)]
+    more = "--win-len 500 --hop 250 --tail pad --keep energy"
+    assert main(["record", *arguments, *more.split()]) == 0
+    header, line, *_ = capsys.readouterr().out.splitlines()
+    assert "clips without one" in header
+    assert "hours of audio" in header
+    assert line.split()[1:4] == ["51", "14", "1"]
+
+    assert main(["windows", str(out)]) == 0
+    header, line, _, ranks, levels = capsys.readouterr().out.splitlines()
+    assert "left out: keep" in header
+    assert line.split()[:5] == ["records", "55", "4", "51", "1"]
+    assert ranks.split()[-2:] == ["99", "%"]
+    assert levels.split()[1] == "-inf"
+    assert -20 < float(levels.split()[-1]) < 0
+
+    assert main(["windows", str(out), "--csv", "--where", "left_out == 'keep'"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["path"] for row in rows] == ["owl/silent.wav"] * 4
+    assert {(row["record"], row["shard"], row["level_db"]) for row in rows} == {
+        ("", "", "-inf")
+    }
+    assert main(["windows", str(out), "--csv"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert len(rows) == 55
+    kept = [row["record"] for row in rows if not row["left_out"]]
+    assert kept == [str(k) for k in range(51)]
+    assert main(["windows", str(out), "--split", "records"]) == 2
+    assert_names(capsys.readouterr().err, "--split", "--csv")

@@ -13,7 +13,7 @@ from beam_pipeline.dataset.finish import (
     finish_data_set,
 )
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import delete_stale_shards
+from beam_pipeline.dataset.output_folder import delete_stale
 from beam_pipeline.dataset.rejects import (
     NAMED_IN_ERRORS,
     check_any_accepted,
@@ -361,7 +361,7 @@ def test_an_unfinished_one_has_its_rejects_alone(tmp_path, wrong, error):
     assert json.loads(line)["path"] == "a/7.wav"
 
 
-# delete_stale_shards
+# delete_stale
 
 
 def test_stale_shards_are_deleted_and_it_may_be_done_again(tmp_path):
@@ -373,7 +373,7 @@ def test_stale_shards_are_deleted_and_it_may_be_done_again(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     for _ in range(2):
-        delete_stale_shards(f"{tmp_path}/", current)
+        delete_stale(f"{tmp_path}/", current)
         found = [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.gz")]
         assert found == current
     assert not (tmp_path / "eval").exists()
@@ -399,3 +399,18 @@ def test_nothing_is_swept_where_the_run_is_not_complete(tmp_path):
     with pytest.raises(IncompleteRun):
         finish(tmp_path, summary, [], [])
     assert (tmp_path / "records-00000-of-00001.tfrecord.gz").exists()
+
+
+def test_what_a_killed_run_was_writing_is_deleted(tmp_path):
+    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
+    infos = infos_of(summary)
+    drafts = ["manifest.parquet.tmp-0a1f", "metadata.json.tmp-12",
+              "work/job.json.tmp-1", "work/plan.json.tmp-99"]  # fmt: skip
+    others = ["manifest.parquet.tmp-copy", "notes.tmp-12", "work/job.json.bak"]
+    (tmp_path / "work").mkdir()
+    for name in ["work/job.json", *drafts, *others]:
+        (tmp_path / name).touch()
+    finish(tmp_path, summary, infos, [])
+    left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+    assert left.isdisjoint(drafts)
+    assert left.issuperset(others)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import record
+from beam_pipeline import Metadata, open_records, record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import DataSetWarning
+from tests.raising import names
 
 
 def write_clips(folder: Path, rates=(8000, 8000, 8000)) -> Path:
@@ -116,3 +117,70 @@ def test_on_the_command_line(tmp_path, capsys):
         "audio-tfrecords: warning: clips have 2 sample rates (8,000, 16,000 Hz), so "
         "windows of one length last differently long. Give --sample-rate",
     ]
+
+
+def write_loud(folder: Path) -> int:
+    """Writes floats, some beyond full scale; returns how many int16 cannot hold."""
+    beyond = 0
+    for k in range(6):
+        noise = np.random.default_rng(k).normal(0, 0.4, 1000).astype(np.float32)
+        noise[:3] = 1, -1, 1 - 2.0**-16  # clipped, held, rounded to 32768
+        folder.mkdir(exist_ok=True)
+        soundfile.write(folder / f"{k}.wav", noise, 8000, subtype="FLOAT")
+        beyond += int((noise >= 1 - 2.0**-16).sum() + (noise < -1 - 2.0**-16).sum())
+    return beyond
+
+
+@pytest.mark.parametrize(
+    "options", [{"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
+)
+def test_clipped_samples(tmp_path, options):
+    beyond = write_loud(tmp_path / "in")
+    chosen = {"dtype": "int16", "elements_per_file": 100, "label_from": "none"}
+    (warning,) = warned_of(tmp_path, **chosen, **options)
+    assert names(warning, f"{beyond} of the 6,000 values of signal in records")
+    assert names(warning, "int16")
+    assert names(warning, "`stream`")
+    found = Metadata.load(tmp_path / "out").splits["records"].statistics
+    assert found["features"]["signal"]["clipped"] == beyond
+    stored = [e["signal"] for e in open_records(tmp_path / "out")]
+    assert (
+        beyond == np.sum(np.equal(stored, 32767)) + np.sum(np.equal(stored, -32768)) - 6
+    )
+    assert verify(tmp_path / "out", deep=True) == []
+
+
+def test_clipped_samples_of_an_append(tmp_path):
+    beyond = write_loud(tmp_path / "in")
+    chosen = {"dtype": "int16", "label_from": "none"}
+    warned_of(tmp_path, **chosen)
+    (tmp_path / "in").rename(tmp_path / "before")
+    (tmp_path / "in").mkdir()
+    for path in (tmp_path / "before").iterdir():
+        path.rename(tmp_path / "in" / f"more-{path.name}")
+    (warning,) = warned_of(tmp_path, append=True, dtype="int16", label_from="none")
+    assert names(warning, f"{2 * beyond} of the 12,000 values")
+
+
+@pytest.mark.filterwarnings("error")
+def test_samples_beyond_full_scale_that_are_kept(tmp_path):
+    write_loud(tmp_path / "in")
+    made = record(tmp_path / "in", tmp_path / "out", win_len=10, label_from="none")
+    statistics = made.splits["records"].statistics
+    stored = np.array([e["signal"] for e in open_records(tmp_path / "out")])
+    assert statistics["windows"]["samples_beyond"] == np.sum(np.abs(stored) > 1) > 0
+    assert "clipped" not in statistics["features"]["signal"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_full_scale_pcm_is_not_clipped(tmp_path):
+    (tmp_path / "in").mkdir()
+    ends = np.array([32767, -32768] * 10, np.int16)
+    soundfile.write(tmp_path / "in" / "ends.wav", ends, 8000)
+    made = record(
+        tmp_path / "in", tmp_path / "out", win_len=20, dtype="int16", label_from="none"
+    )
+    statistics = made.splits["records"].statistics
+    assert "clipped" not in statistics["features"]["signal"]
+    assert "samples_beyond" not in statistics["windows"]
+    assert statistics["windows"]["clipped_share"] == 1

@@ -17,6 +17,7 @@ from beam_pipeline.dataset.work_folder import (
     Totals,
     delete_drafts_of,
     find_run,
+    foreign_file,
     keeping_verdict,
     new_draft,
     read_progress,
@@ -311,3 +312,10 @@ def test_the_drafts_of_a_process_are_deleted(tmp_path, monkeypatch, work):
         Path(path).touch()
     delete_drafts_of(pid, work)
     assert [os.path.exists(path) for path in (*drafts, other)] == [False, False, True]
+
+
+def test_a_file_that_a_killed_run_was_writing_is_not_foreign(tmp_path):
+    (tmp_path / "plan.json.tmp-0a1b").touch()
+    assert foreign_file(str(tmp_path)) is None
+    (tmp_path / "plan.json.tmp-mine").touch()
+    assert foreign_file(str(tmp_path)) == "plan.json.tmp-mine"

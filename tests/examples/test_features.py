@@ -592,7 +592,7 @@ def test_values_in_another_byte_order_are_stored(dtype, order, monkeypatch):
     features = feature_set(features={"x": f"{__name__}:swapped_here"})
     spec = features.specs["x"]
     windows = np.linspace(-1, 1, 200, dtype=np.float32).reshape(2, 100)
-    values = features.apply(windows, RATE, "a.wav", np.array([0, 100]))["x"]
+    values = features.apply(windows, RATE, "a.wav", np.array([0, 100]))[0]["x"]
     wanted = transform(windows)
     assert spec.dtype == ("string" if dtype == "U3" else np.dtype(dtype).name)
     assert spec.encoding == {"f4": FLOAT_LIST, "i2": INT64_LIST, "i8": INT64_LIST,
@@ -710,14 +710,15 @@ def one_feature(transform, frames=100):
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_apply_gives_what_the_transform_gives(transform, count):
     windows = noise(count)
-    (found,) = one_feature(transform).apply(windows, RATE, "a.wav", STARTS).values()
+    values, _ = one_feature(transform).apply(windows, RATE, "a.wav", STARTS)
+    (found,) = values.values()
     wanted = transform(windows, RATE) if isinstance(transform, Chain) else None
     expect_same(found, transform(windows) if wanted is None else wanted)
 
 
 def test_texts_may_be_longer_than_on_silence():
     features = one_feature(lambda w: np.array(["loud" if x.any() else "-" for x in w]))
-    found = features.apply(noise(2), RATE, "a.wav", STARTS)
+    found, _ = features.apply(noise(2), RATE, "a.wav", STARTS)
     assert found["mine"].tolist() == ["loud", "loud"]
 
 
@@ -796,7 +797,7 @@ def test_apply_gives_the_rate_to_those_that_take_it():
         return np.full(len(windows), sample_rate_hz)
 
     features = one_feature(rate_of)
-    assert features.apply(noise(2), 44100, "a", STARTS)["mine"].tolist() == [
+    assert features.apply(noise(2), 44100, "a", STARTS)[0]["mine"].tolist() == [
         44100,
         44100,
     ]

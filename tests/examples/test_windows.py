@@ -14,6 +14,8 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.windows import (
     WindowPlan,
     count_windows,
+    covered_frames,
+    frames_in,
     slice_windows,
     window_starts,
 )
@@ -352,3 +354,26 @@ def test_strided_frames_are_cut():
         slice_windows(clip[:, ::2], 0, np.array([0, 10]), 8),
         np.stack([clip[:, 0:16:2], clip[:, 20:36:2]]),
     )
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    frames=st.integers(0, 60),
+    length=st.integers(1, 12),
+    hop=st.integers(1, 15),
+    tail=st.sampled_from(["drop", "pad", "overlap"]),
+    share=st.floats(0, 1),
+)
+@example(frames=11, length=4, hop=5, tail="overlap", share=1.0)
+def test_covered_frames_are_those_of_all_windows(frames, length, hop, tail, share):
+    plan = WindowPlan(length, hop, tail)
+    count = round(share * count_windows(frames, plan))
+    starts = window_starts(frames, plan, 0, count)
+    covered = {
+        frame
+        for start in starts.tolist()
+        for frame in range(start, min(start + length, frames))
+    }
+    assert covered_frames(frames, plan, count) == len(covered)
+    assert frames_in(starts, np.minimum(length, frames - starts)) == len(covered)
+    assert frames_in(np.repeat(starts, 3), length) >= len(covered)

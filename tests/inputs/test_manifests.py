@@ -4,6 +4,7 @@ import datetime
 import json
 import math
 
+import fastavro
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -39,6 +40,15 @@ def write_csv(path, rows, delimiter=",", header=True):
     lines += [delimiter.join(str(row[name]) for name in names) for row in rows]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def write_avro(path, rows, codec="null", **types):
+    """Writes rows as Avro; ``types`` are the types of fields that are not texts."""
+    types = {"loud": "double", "take": "long", **types}
+    fields = [{"name": name, "type": types.get(name, "string")} for name in rows[0]]
+    schema = {"type": "record", "name": "Clip", "fields": fields}
+    with path.open("wb") as file:
+        fastavro.writer(file, fastavro.parse_schema(schema), rows, codec)
 
 
 @pytest.fixture
@@ -88,12 +98,41 @@ def test_csv_without_a_header(tmp_path):
     )  # fmt: skip
 
 
-def test_jsonl_and_parquet_hold_the_same_rows(tmp_path):
+def test_jsonl_parquet_and_avro_hold_the_same_rows(tmp_path):
     (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n\n" for r in ROWS))
     pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "m.parquet")
-    for name in ("m.jsonl", "m.parquet"):
+    write_avro(tmp_path / "m.avro", ROWS)
+    for name in ("m.jsonl", "m.parquet", "m.avro"):
         table = open_table(str(tmp_path / name))
         assert [row for _, row in read_rows(table)] == ROWS
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_a_run_of_an_avro_manifest(corpus, codec):
+    rows = [{**row, "loud": None} for row in ROWS]
+    write_avro(corpus / "m.avro", rows, codec, loud=["null", "double"])
+    options = {"win_len": 500, "label_from": "kind"}
+    record(corpus / "m.avro", corpus / "avro", **options)
+    pq.write_table(pa.Table.from_pylist(rows), corpus / "m.parquet")
+    record(corpus / "m.parquet", corpus / "parquet", **options)
+    for name in ("metadata.json", "records-00000-of-00001.tfrecord.gz"):
+        avro, parquet = (corpus / each / name for each in ("avro", "parquet"))
+        assert avro.read_bytes() == parquet.read_bytes()
+
+
+@pytest.mark.parametrize("how", ["cut", "no Avro", "no records", "empty"])
+def test_avro_that_cannot_be_read(tmp_path, how):
+    path = tmp_path / "m.avro"
+    write_avro(path, ROWS)
+    if how == "cut":
+        path.write_bytes(path.read_bytes()[:-10])
+    elif how == "no records":
+        with path.open("wb") as file:
+            fastavro.writer(file, "string", ["a.wav"])
+    else:
+        path.write_bytes(b"path,kind" if how == "no Avro" else b"")
+    with raises(InputError, naming="m.avro"):
+        list(read_rows(open_table(str(path))))
 
 
 @pytest.mark.parametrize(

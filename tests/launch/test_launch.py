@@ -328,6 +328,7 @@ VALUES = {
     "seed": (["0", "-7", "42"], ["x", "1.5"]),
     "allow_truncated": (["true", "false"], ["1"]),
     "allow_nonfinite": (["true", "false"], ["1"]),
+    "mark_padding": (["true", "false"], ["1"]),
     "whole_clips": (["true", "false"], ["1"]),
     "max_rejected": (["0", "5", "1%", "2.5%", "100%"], ["-1", "101%", "few", "1.5"]),
     "overwrite": (["true", "false"], ["please"]),

@@ -374,7 +374,7 @@ def test_tallies_count_what_segments_hold(sizes, first, total):
         windows[key] += segment.examples
         rows.setdefault(key, set()).add(segment.clip.row)
     recipe = Recipe(win_len=1)
-    found, by_event, dropped = plan_summary.tally_bucket(
+    found, by_event, dropped, _ = plan_summary.tally_bucket(
         placed, {"records": layout}, None, recipe
     )
     assert by_event == dropped == {}
@@ -413,11 +413,14 @@ def test_layouts_add_up_the_buckets_of_each_split(splits):
 
 def test_tallies_of_all_buckets_add_up():
     key, other = ("records", "a", RATE), ("records", "b", RATE)
+    audio = ("records", RATE)
     layouts = {"records": ShardLayout("records", 9, 1, 9)}
     tallies = [
-        ({key: (1, 2)}, {}, {key: 1}),
-        ({}, {}, {}),
-        ({key: (2, 3), other: (1, 4)}, {}, {key: 1, other: 3}),
+        plan_summary.BucketTally({key: (1, 2)}, {}, {key: 1}, {audio: 5}),
+        plan_summary.BucketTally({}, {}, {}, {}),
+        plan_summary.BucketTally(
+            {key: (2, 3), other: (1, 4)}, {}, {key: 1, other: 3}, {audio: RATE}
+        ),
     ]
     summary = plan_summary.summarise(
         None,
@@ -431,6 +434,8 @@ def test_tallies_of_all_buckets_add_up():
     assert summary.empty == ("test",)
     assert summary.tally == {key: (3, 5), other: (1, 4)}
     assert summary.dropped == {key: 2, other: 3}
+    assert summary.audio_seconds("records") == (RATE + 5) / RATE
+    assert summary.audio_seconds("test") == 0
     assert summary.layouts == layouts
 
 

@@ -25,8 +25,9 @@ from beam_pipeline.pipeline.sink import find_finished
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.read.show import some_examples
 from beam_pipeline.storage import limits
-from beam_pipeline.storage.files import draft_path, private_folder
+from beam_pipeline.storage.files import draft_path
 from beam_pipeline.storage.parquet import read_parquet
+from beam_pipeline.storage.private_folder import private_folder
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 

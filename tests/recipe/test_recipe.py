@@ -154,6 +154,7 @@ def test_seconds_are_not_nan(name):
         ("random_starts", "false"),
         ("allow_truncated", 1),
         ("allow_nonfinite", None),
+        ("mark_padding", 1),
         ("whole_clips", "yes"),
         ("label_from", None),
         ("label_from", 3),
@@ -322,6 +323,7 @@ LATER = {
     "encodings": ({}, {"signal": "raw"}),
     "member_bytes": (None, 1),
     "compression": ("gzip", "none"),
+    "mark_padding": (False, True),
     "whole_clips": (False, True),
 }
 
@@ -457,6 +459,7 @@ def recipes(draw):
         seed=draw(st.integers()),
         allow_truncated=draw(st.booleans()),
         allow_nonfinite=draw(st.booleans()),
+        mark_padding=draw(st.booleans()),
         whole_clips=draw(st.booleans()),
         **{
             window: draw(lengths[window]),
@@ -551,6 +554,7 @@ CHANGES = {
     "max_windows": {"max_windows": 1},
     "random_starts": {"random_starts": True},
     "keep": {"keep": "peak()"},
+    "mark_padding": {"mark_padding": True},
     "copies": {"copies": 2, "augment": "noise()"},
     "augment": {"copies": 1, "augment": "noise()"},
     "features": {"features": {"signal": "identity()"}},

@@ -46,6 +46,7 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
         features={"x": "rms()"},
         encodings={"x": "tensor"},
         member_bytes=1,
+        mark_padding=True,
         whole_clips=True,
         compression="none",
     )

@@ -27,6 +27,7 @@ record("in", "out", win_len=1, elements_per_file=100, num_elems=1000, order="lis
 record("in", "out", win_len=1, shard_bytes=1 << 20, seed=7, allow_truncated=True)
 record("in", "out", win_len=1, num_shards=4, allow_nonfinite=False, whole_clips=True)
 record("in", "out", win_len=1, member_bytes=1 << 20, compression="none")
+record("in", "out", win_len=1, tail="pad", mark_padding=True)
 record("in", "out", win_len=1, max_rejected="5%", overwrite=True, workers=2)
 record("in", "out", append=True, known="skip", new_classes="add")
 record("in", "out", retry=True, allow_truncated=True)

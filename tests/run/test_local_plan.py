@@ -1,13 +1,14 @@
 """local_plan.py: the same plan as that of the Beam graph, to the last byte."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.errors import RecipeError
+from beam_pipeline.errors import IncompleteRun, RecipeError
 from beam_pipeline.inputs import listing
 from beam_pipeline.inputs.in_memory import resolved
 from beam_pipeline.pipeline import graph
@@ -18,7 +19,13 @@ from beam_pipeline.run import local_plan
 from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.local_plan import plan_local, plan_phase
 from beam_pipeline.run.phases import in_memory_pipeline, store
-from beam_pipeline.run.stored import phase_folder, stored, stored_work
+from beam_pipeline.run.stored import (
+    ElementFile,
+    check_ours,
+    phase_folder,
+    stored,
+    stored_work,
+)
 from beam_pipeline.storage import spilled
 from tests.raising import raises
 from tests.sounds import write_corpus
@@ -193,6 +200,29 @@ def test_a_plan_without_clips(tmp_path, kind):
     assert (plan["work"], len(plan["rejects"])) == ([], 2)
 
 
+@pytest.mark.parametrize("limit", [1, 9])
+@pytest.mark.parametrize("by", ["beam", "here"])
+def test_rates_are_counted_over_all_clips(tmp_path, monkeypatch, by, limit):
+    """Also those of clips without a window, and rates that only such clips have."""
+    set_limits(monkeypatch, limit)
+    lengths = [(8000, 500), (16000, 500), (8000, 9), (8001, 9), (8001, 8)]
+    rows = [
+        {"path": f"{k}.wav", "frames": frames, "sample_rate_hz": rate}
+        for k, (rate, frames) in enumerate(lengths)
+    ]
+    recipe = Recipe(win_seconds=0.01, label_from="none")
+    with resolved(write_table(tmp_path, rows), recipe) as inputs:
+        job = Job(tuple(inputs), "unused", str(tmp_path / "work"), recipe)
+        facts = [
+            "2 of 8000 Hz (for example 0.wav)",
+            "2 of 8001 Hz (for example 3.wav)",
+            "1 of 16000 Hz (for example 1.wav)",
+            "3 of them are shorter than a window",
+        ]
+        with raises(RecipeError, "sample_rate", naming=facts):
+            (plan_by_beam if by == "beam" else plan_here)(job)
+
+
 def test_a_plan_of_files(tmp_path):
     write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
@@ -225,3 +255,20 @@ def test_a_plan_that_fails_leaves_no_clips_behind(tmp_path):
             plan_phase(job, folder)
     assert (tmp_path / "work" / "verdict.json").exists()
     assert not list((tmp_path / "work").rglob("*.db"))
+
+
+@pytest.mark.parametrize("how", ["deleted", "another run"])
+def test_a_run_notices_that_its_files_were_deleted(tmp_path, how):
+    work = tmp_path / "work"
+    job = Job((), "unused", str(work), Recipe(win_len=100))
+    with raises(IncompleteRun, naming=[str(work), "another machine"]):  # noqa: SIM117
+        with phase_folder(job) as folder:
+            check_ours(folder)
+            if how == "deleted":
+                shutil.rmtree(work)
+            else:
+                with phase_folder(job) as other:
+                    check_ours(other)
+            ElementFile(folder, "infos").close()
+            next(stored(folder, "rejects"), None)
+            raise KeyError("the error that the user would not understand")

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
+from beam_pipeline.dataset import lock
 from beam_pipeline.dataset.claim import nothing_left
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import writer_versions
@@ -348,17 +350,21 @@ def test_finished_shards_are_not_written_again(tmp_path: Path) -> None:
     assert list(find_problems(str(tmp_path / "out"), metadata)) == []
 
 
+@pytest.mark.parametrize("by", ["time", "content"])
 def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(
-    tmp_path: Path,
+    tmp_path: Path, by: str
 ) -> None:
     sounds = write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
     places = str(tmp_path / "in"), str(tmp_path / "out")
-    options = {"win_len": 500, "elements_per_file": 7}
+    options = {"win_len": 500, "elements_per_file": 7, "fingerprint": by == "content"}
     with pytest.raises(TooManyRejected):
         record(*places, **options)
     path = tmp_path / "in" / "dog" / "dog_1.wav"
+    time_ns = path.stat().st_mtime_ns
     sounds["dog/dog_1.wav"] = write_sound(path, len(sounds["dog/dog_1.wav"]), seed=99)
+    if by == "content":
+        os.utime(path, ns=(time_ns, time_ns))
     metadata = record(*places, max_rejected=1, **options)
     expect_complete(examples_of(tmp_path / "out", metadata), sounds, 500, 500)
 
@@ -758,12 +764,26 @@ def test_a_lock_is_gone_when_it_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(lock, "PATIENCE_S", 0.1)
     with locked("somewhere"):
         assert len(list(tmp_path.glob("*/*.lock"))) == 1
         with raises(OutputError, naming="somewhere"), locked("somewhere"):
             pass
         assert len(list(tmp_path.glob("*/*.lock"))) == 1
     assert list(tmp_path.glob("*/*")) == []
+
+
+def test_a_lock_that_is_released_soon_is_waited_for(tmp_path: Path) -> None:
+    def hold() -> bool:
+        with locked(str(tmp_path)):
+            return True
+
+    with ThreadPoolExecutor() as pool:
+        with locked(str(tmp_path)):
+            second = pool.submit(hold)
+            time.sleep(0.2)
+            assert not second.done()
+        assert second.result()
 
 
 def hold_often(work: str, counter: Path, times: int) -> None:
@@ -784,6 +804,7 @@ def test_a_lock_is_never_held_by_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(lock, "PATIENCE_S", 0.0)
     counter = tmp_path / "counter"
     counter.write_text("0")
     context = multiprocessing.get_context("fork")

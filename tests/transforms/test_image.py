@@ -134,3 +134,17 @@ def test_only_real_values_before_and_nothing_after():
     with raises(RecipeError, "feature", (3,)):
         AsImage()(noise(3))
     assert apply_transform(Chain((Mfcc(), AsImage())), noise(1, 4000), RATE).ndim == 3
+
+
+@given(
+    st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=20),
+    st.integers(-40, 39),
+    st.integers(1, 40),
+)
+def test_values_beyond_black_and_white_are_counted(values, low, width):
+    image = AsImage(low=low, high=low + width)
+    levels = [255 * (Fraction(x) - low) / width for x in values]
+    half = Fraction(1, 10**9)  # float64 may round a level at 255.5 either way
+    least = sum(x < -Fraction(1, 2) - half or x > 255.5 + half for x in levels)
+    most = sum(x < -Fraction(1, 2) + half or x >= 255.5 - half for x in levels)
+    assert least <= image.count_clipped(np.array([values], np.float32)) <= most

@@ -13,7 +13,7 @@ from beam_pipeline.transforms.expressions import parse_transform
 from beam_pipeline.transforms.levels import Normalize
 from beam_pipeline.transforms.pitch import Pyin, Yin
 from beam_pipeline.transforms.quiet import quiet
-from beam_pipeline.transforms.selection import Active, Energy, Peak
+from beam_pipeline.transforms.selection import AcEnergy, Active, Energy, Peak
 from beam_pipeline.transforms.shape import ZeroCrossingRate
 from tests.raising import raises
 from tests.transform_checks import CALLS, EVERY_CALL, FLOAT_CALLS, noise
@@ -189,7 +189,13 @@ def test_infinity_crosses_zero():
 
 
 @pytest.mark.parametrize(
-    "selection", [Energy(above_db=-200), Peak(above_db=-200), Active(share=1.0)]
+    "selection",
+    [
+        Energy(above_db=-200),
+        AcEnergy(above_db=-200),
+        Peak(above_db=-200),
+        Active(share=1.0),
+    ],
 )
 def test_windows_with_nan_are_left_out(selection):
     np.testing.assert_array_equal(

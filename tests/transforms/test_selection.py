@@ -17,16 +17,21 @@ from beam_pipeline.transforms.expressions import (
 )
 from beam_pipeline.transforms.selection import (
     SELECTIONS,
+    AcEnergy,
     Active,
     Energy,
     Peak,
     mean_square,
+    variance,
 )
 from tests.raising import assert_names, raises
 from tests.transform_checks import noise
 
 RATE = 16000
-ALL = [Energy(above_db=-21), Peak(above_db=-9.5), Active(above_db=-20, frame=100)]
+ALL = [
+    Energy(above_db=-21), AcEnergy(above_db=-21), Peak(above_db=-9.5),
+    Active(above_db=-20, frame=100),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("step", ALL, ids=repr)
@@ -67,7 +72,7 @@ def test_energy_compares_the_rms(level_db, shape):
     windows = np.full((1, *shape), 10 ** (level_db / 20), np.float32)
     windows[..., ::2] *= -1
     exact_db = 20 * math.log10(abs(float(windows.flat[0])))
-    for cls in (Energy, Peak, Active):
+    for cls in (Energy, AcEnergy, Peak, Active):
         assert cls(above_db=exact_db - 1e-9).keep(windows, RATE).all()
         assert not cls(above_db=exact_db + 1e-9).keep(windows, RATE).any()
 
@@ -157,6 +162,29 @@ def test_mean_square(frames):
     assert mean_square(window) == pytest.approx(expected, rel=1e-13)
 
 
+@pytest.mark.parametrize("frames", [1, 2, 2**16, 2**16 + 1])
+@pytest.mark.parametrize("offset", [0.0, 0.03, -0.9])
+def test_variance(frames, offset):
+    window = noise(2, frames)
+    window[0] += np.float32(offset)
+    wide = window.astype(np.float64)
+    expected = ((wide - wide.mean(axis=1, keepdims=True)) ** 2).mean()
+    assert variance(window) == pytest.approx(expected, rel=1e-9, abs=1e-30)
+
+
+def test_an_offset_does_not_count():
+    """With an offset of 0.03 in each channel, of another sign."""
+    quiet = noise(1, 2, 4000) / np.float32(1000)
+    windows = quiet + np.float32([[0.03], [-0.03]])
+    assert Energy(above_db=-40).keep(windows, RATE).all()
+    assert not AcEnergy(above_db=-40).keep(windows, RATE).any()
+    level_db = 10 * math.log10(quiet.var(axis=-1).mean())
+    assert AcEnergy(above_db=level_db - 0.01).keep(windows, RATE).all()
+    assert not AcEnergy(above_db=level_db + 0.01).keep(windows, RATE).any()
+    constant = np.ones((1, 2, 4000), np.float32)
+    assert not AcEnergy(above_db=-200).keep(constant, RATE).any()
+
+
 def test_the_table_is_in_order():
     assert list(SELECTIONS) == sorted(SELECTIONS)
     for cls in SELECTIONS.values():
@@ -191,6 +219,8 @@ def test_errors(make, field, value, facts):
     ("text", "steps", "canonical"),
     [
         ("energy", (Energy(),), "energy(above_db=-60.0)"),
+        ("ac_energy(above_db=-40)", (AcEnergy(above_db=-40),),
+         "ac_energy(above_db=-40.0)"),
         ("peak(above_db=-30) | energy()", (Peak(above_db=-30), Energy()),
          "peak(above_db=-30.0)|energy(above_db=-60.0)"),
         ("active(frame=256)", (Active(frame=256),),

@@ -15,10 +15,11 @@ from beam_pipeline.transforms import mel
 from beam_pipeline.transforms.base import (
     Chain,
     Identity,
+    apply_counting,
     apply_transform,
     needs_sample_rate,
 )
-from beam_pipeline.transforms.levels import PeakGain, RmsGain, _rms
+from beam_pipeline.transforms.levels import Gain, PeakGain, RmsGain, _rms
 from beam_pipeline.transforms.mel import mel_filter_bank
 from beam_pipeline.transforms.spectral import LogMel
 from tests.raising import raises
@@ -503,3 +504,36 @@ def test_axes_of_a_chain():
     chain = Chain((PeakGain(), log_mel, doubled))
     assert chain.axes(RATE, 4000) == log_mel.axes(RATE, 4000)
     assert Chain((doubled, doubled)).axes(RATE, 4000) == []
+
+
+@pytest.mark.parametrize(
+    ("sample", "clipped"),
+    [
+        (0.0, 0),
+        (1 - 2.0**-15, 0),
+        (1 - 2.0**-16 - 2.0**-24, 0),
+        (1 - 2.0**-16, 1),  # a half, rounded to the even 32768
+        (1.0, 1),
+        (-1.0, 0),
+        (-1 - 2.0**-16, 0),  # a half, rounded to the even -32768
+        (-1 - 2.0**-15, 1),
+        (np.inf, 1),
+        (-np.inf, 1),
+    ],
+)
+def test_int16_counts_what_it_clips(sample, clipped):
+    windows = np.full((2, 3), 0.5, np.float32)
+    windows[1, 2] = sample
+    assert Identity("int16").count_clipped(windows) == clipped
+    assert Identity().count_clipped(windows) == 0
+    assert Identity("int16").count_clipped(windows[:0]) == 0
+
+
+def test_each_step_of_a_chain_counts():
+    windows = noise(3, 100) / 0.05
+    chain = Chain((Gain(gain_db=6), Identity("int16")))
+    found, clipped = apply_counting(chain, windows, RATE)
+    loud = Gain(gain_db=6)(windows)
+    assert found.tobytes() == apply_transform(chain, windows, RATE).tobytes()
+    assert clipped == np.sum((loud > 1 - 2.0**-16) | (loud < -1 - 2.0**-16)) > 0
+    assert apply_counting(Gain(gain_db=6), windows, RATE)[1] == 0

@@ -1,0 +1,200 @@
+"""What the windows of each split are: kept, left out, how loud, how much audio.
+
+The table of windows is read one group of rows at a time, so a summary of a billion
+windows needs the memory of the clips alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.dataset.generations import (
+    current_rows,
+    generation_files,
+    read_columns,
+)
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.errors import InputError
+from beam_pipeline.storage import files
+from beam_pipeline.storage.parquet import read_row_groups
+
+Integers = npt.NDArray[np.int64]
+
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+
+# Levels in hundredths of a decibel: silence, then all that float32 can hold.
+_LEAST, _MOST = -100_000, 100_000
+
+
+@dataclass(frozen=True)
+class WindowSummary:
+    """What the planned windows of a split are.
+
+    Attributes
+    ----------
+    windows : int
+        All of them, with their copies.
+    left_out : mapping
+        Reason to how many are not in the data set, as in ``windows.parquet``.
+    clips_without : int
+        The clips of which no window is in the data set.
+    audio_s : float
+        Seconds of audio in the examples. Where windows overlap, a second counts once;
+        padding and copies do not count.
+    levels : mapping
+        Quantile to the level of that rank, in dB, of all windows that were read, also
+        of those that were left out; copies do not count. Empty without windows.
+    """
+
+    windows: int
+    left_out: Mapping[str, int]
+    clips_without: int
+    audio_s: float
+    levels: Mapping[float, float]
+
+
+@dataclass
+class _Counts:
+    """The counts of one split, while they are gathered."""
+
+    windows: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    frames: Counter[int] = field(default_factory=Counter)  # by sample rate
+    levels: Integers = field(
+        default_factory=lambda: np.zeros(_MOST - _LEAST + 1, np.int64)
+    )
+
+
+def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummary]:
+    """Returns a summary of the windows of each split.
+
+    Returns
+    -------
+    dict
+        Empty if the data set has no table of windows: it was not recorded from audio
+        files, or by an earlier version.
+
+    Raises
+    ------
+    InputError
+        If a table cannot be read, or does not fit the other.
+    """
+    if metadata.recipe is None or not files.exists(files.join(folder, WINDOWS)):
+        return {}
+    columns = ["split", "windows", "sample_rate_hz"]
+    clips = read_columns(folder, metadata, MANIFEST, columns)
+    planned = clips["windows"].to_numpy()
+    ends = np.cumsum(planned)
+    encoded = clips["split"].combine_chunks().dictionary_encode()
+    names, split_of = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    rate_of = clips["sample_rate_hz"].to_numpy()
+    current = current_rows(len(clips), metadata)
+    counts = {name: _Counts() for name in metadata.splits}
+    held = np.zeros(len(clips), np.bool_)
+    first, last = 0, (-1, 0)
+    for rows in _read_windows(folder, metadata):
+        clip = np.searchsorted(ends, np.arange(first, first + len(rows)), "right")
+        first += len(rows)
+        if first > (ends[-1] if len(ends) else 0):
+            break
+        kept = rows["left_out"].is_null().to_numpy()
+        if current is not None:
+            kept &= current[clip]
+        new, last = _new_frames(rows, clip, kept, last)
+        held[clip[kept]] = True
+        for number, name in enumerate(names):
+            some = split_of[clip] == number
+            if current is not None:
+                some &= current[clip]
+            if name in counts and some.any():
+                _add(counts[name], rows.filter(some), new[some], rate_of[clip[some]])
+    if first != planned.sum():
+        raise InputError(
+            f"{WINDOWS} of {folder} has {first} rows or more, but the clips in "
+            f"{MANIFEST} have {planned.sum()} windows. Restore both files, or record "
+            "the data set again."
+        )
+    without = ~held & (planned > 0)
+    if current is not None:
+        without &= current
+    numbers = {name: number for number, name in enumerate(names)}
+    return {
+        name: WindowSummary(
+            found.windows,
+            dict(sorted(found.left_out.items())),
+            int(np.count_nonzero(without & (split_of == numbers.get(name, -1)))),
+            sum(frames / rate for rate, frames in sorted(found.frames.items())),
+            _quantiles(found.levels),
+        )
+        for name, found in counts.items()
+    }
+
+
+def _read_windows(folder: str, metadata: Metadata) -> Iterator[Any]:
+    """Yields the table of windows of all generations, one group of rows at a time."""
+    columns = ["start", "frames", "copy", "level_db", "left_out"]
+    for name in generation_files(metadata, WINDOWS):
+        path = files.join(folder, name)
+        try:
+            for rows in read_row_groups(path, columns):
+                yield rows.select(columns).combine_chunks()
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(
+                f"{path} cannot be read: {error}. Restore it, or record the data set "
+                "again."
+            ) from error
+
+
+def _new_frames(
+    rows: Any, clip: Integers, kept: npt.NDArray[np.bool_], last: tuple[int, int]
+) -> tuple[Integers, tuple[int, int]]:
+    """Returns how many frames each window has that no kept window before it has.
+
+    ``last`` is the clip of the last kept window of the rows before, and its end. The
+    starts and the ends of a clip's windows ascend.
+    """
+    new = np.zeros(len(rows), np.int64)
+    if not kept.any():
+        return new, last
+    starts = rows["start"].to_numpy()[kept]
+    ends = starts + rows["frames"].to_numpy()[kept]
+    clips = clip[kept]
+    before = np.concatenate([[last[1]], ends[:-1]])
+    same = np.concatenate([[last[0]], clips[:-1]]) == clips
+    begins = np.where(same, np.maximum(starts, before), starts)
+    new[kept] = np.maximum(ends - begins, 0)
+    return new, (int(clips[-1]), int(ends[-1]))
+
+
+def _add(counts: _Counts, rows: Any, new: Integers, rates: Integers) -> None:
+    counts.windows += len(rows)
+    for entry in rows["left_out"].value_counts().to_pylist():
+        if entry["values"] is not None:
+            counts.left_out[entry["values"]] += entry["counts"]
+    for rate in np.unique(rates).tolist():
+        counts.frames[rate] += int(new[rates == rate].sum())
+    once = np.equal(rows["copy"].to_numpy(), 0)
+    levels = rows["level_db"].to_numpy()[once].astype(np.float64)
+    levels = levels[~np.isnan(levels)]
+    steps = np.rint(np.clip(100 * levels, _LEAST, _MOST)).astype(np.int64) - _LEAST
+    counts.levels += np.bincount(steps, minlength=len(counts.levels))
+
+
+def _quantiles(levels: Integers) -> dict[float, float]:
+    """Returns the levels of some ranks; the least level stands for silence."""
+    total = int(levels.sum())
+    if not total:
+        return {}
+    up_to = np.cumsum(levels)
+    found = {}
+    for q in QUANTILES:
+        step = int(np.searchsorted(up_to, max(1, int(np.ceil(q * total)))))
+        found[q] = (step + _LEAST) / 100 if step else -np.inf
+    return found

@@ -1,0 +1,177 @@
+"""The summary of the windows of a data set, against its table of windows."""
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import soundfile
+
+from beam_pipeline import Metadata, record, record_examples, window_table
+from beam_pipeline.api import plan
+from beam_pipeline.dataset import window_table as written_table
+from beam_pipeline.errors import InputError
+from beam_pipeline.read.window_summary import QUANTILES, summarise_windows
+from tests.raising import raises
+from tests.sounds import RATE, write_corpus, write_sound
+
+
+def by_hand(folder, split):
+    """Frame by frame, and level by level."""
+    table = window_table(folder, split).to_pandas()
+    covered, without = 0, 0
+    for _, rows in table.groupby(["clip", "path"]):
+        kept = rows[rows["left_out"].isna()]
+        stretches = [
+            np.arange(round(start * RATE), round(start * RATE) + frames)
+            for start, frames in zip(kept["start_s"], kept["valid_frames"], strict=True)
+        ]
+        covered += len(set(np.concatenate(stretches))) if stretches else 0
+        without += not stretches
+    levels = np.sort(table[table["copy"] == 0]["level_db"].dropna())
+    ranks = [int(np.ceil(q * len(levels))) - 1 for q in QUANTILES]
+    return (
+        len(table),
+        dict(Counter(table["left_out"].dropna())),
+        without,
+        covered / RATE,
+        dict(zip(QUANTILES, levels[ranks].astype(float), strict=True)),
+    )
+
+
+def compare(folder):
+    found = summarise_windows(folder, Metadata.load(folder))
+    for split, summary in found.items():
+        windows, left_out, without, audio_s, levels = by_hand(folder, split)
+        assert (summary.windows, summary.clips_without) == (windows, without)
+        assert summary.left_out == left_out
+        assert summary.audio_s == pytest.approx(audio_s, rel=1e-12)
+        assert summary.levels == pytest.approx(levels, abs=1e-4)
+    return found
+
+
+def write_quiet(path, frames):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.zeros(frames, np.float32), RATE)
+
+
+OPTIONS = {
+    "win_len": 500, "hop": 200, "tail": "pad", "keep": "energy(above_db=-10.85)",
+    "splits": "train=.6,test=.4", "elements_per_file": 7,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [1, 30, 1 << 17])
+@pytest.mark.parametrize("copies", [0, 2])
+def test_a_summary_is_that_of_the_table(tmp_path, monkeypatch, rows, copies):
+    monkeypatch.setattr(written_table, "_ROW_GROUP", rows)
+    write_corpus(tmp_path / "in", frames=1100)
+    for k in range(6):
+        write_quiet(tmp_path / "in" / "owl" / f"quiet{k}.wav", 900)
+    augment = {"copies": copies, "augment": "random_gain()"} if copies else {}
+    record(tmp_path / "in", tmp_path / "out", **OPTIONS, **augment)
+    found = compare(str(tmp_path / "out"))
+    assert sum(split.clips_without for split in found.values()) >= 6
+    assert all(split.left_out["keep"] for split in found.values())
+
+
+def test_a_summary_of_generations_counts_a_retried_clip_once(tmp_path):
+    write_corpus(tmp_path / "in", frames=1100)
+    bad = tmp_path / "in" / "owl" / "bad.flac"
+    bad.write_bytes(b"fLaC")
+    record(tmp_path / "in", tmp_path / "out", max_rejected=1, **OPTIONS)
+    before = compare(str(tmp_path / "out"))
+    bad.unlink()
+    write_sound(bad, 1700, seed=9)
+    record(tmp_path / "in", tmp_path / "out", retry=True)
+    after = compare(str(tmp_path / "out"))
+    more = [after[name].windows - before[name].windows for name in after]
+    assert sorted(more) == [0, 7]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hop": 200},
+        {"hop": 700, "tail": "overlap"},
+        {"max_windows": 3, "random_starts": True},
+        {"num_elems": 11},
+        {"copies": 2, "augment": "random_gain()", "num_elems": 17},
+    ],
+)
+def test_the_plan_says_how_much_audio_there_will_be(tmp_path, options):
+    write_corpus(tmp_path / "in", frames=2222)
+    chosen = {"win_len": 500, "tail": "pad", "splits": "train=.6,test=.4", **options}
+    summary, _ = plan(tmp_path / "in", **chosen)
+    record(tmp_path / "in", tmp_path / "out", **chosen)
+    found = compare(str(tmp_path / "out"))
+    for split, windows in found.items():
+        assert windows.audio_s == pytest.approx(summary.audio_seconds(split))
+
+
+def test_the_plan_counts_windows_with_events_alone(tmp_path):
+    write_sound(tmp_path / "in" / "a.wav", 10_000)
+    events = tmp_path / "events.csv"
+    events.write_text("path,start_s,end_s,label\na.wav,0.1,0.2,owl\na.wav,1,1.01,owl\n")
+    chosen = {
+        "win_len": 500, "hop": 250, "events": str(events), "event_targets": "class",
+        "no_event": "drop", "event_overlap": 0.01,
+    }  # fmt: skip
+    summary, _ = plan(tmp_path / "in", **chosen)
+    record(tmp_path / "in", tmp_path / "out", **chosen)
+    found = compare(str(tmp_path / "out"))["records"]
+    assert found.audio_s == pytest.approx(summary.audio_seconds("records"))
+    assert 0 < found.audio_s < 1
+
+
+def test_hours_of_windows_that_overlap_and_pad(tmp_path):
+    """Half a second in windows of a second that overlap by half: no second twice."""
+    write_sound(tmp_path / "in" / "short.wav", RATE // 2)
+    write_sound(tmp_path / "in" / "long.wav", 10 * RATE)
+    chosen = {"win_seconds": 1, "hop_seconds": 0.5, "tail": "pad", "label_from": "none"}
+    made = record(tmp_path / "in", tmp_path / "out", **chosen)
+    found = summarise_windows(str(tmp_path / "out"), made)["records"]
+    assert found.audio_s == 10.5
+    assert made.splits["records"].seconds == 20
+
+
+def test_other_data_sets_have_no_summary(tmp_path):
+    out = record_examples([{"x": 1.0}, {"x": 2.0}], str(tmp_path / "out"))
+    assert summarise_windows(out, Metadata.load(out)) == {}
+    assert window_table(tmp_path / "out").column_names == [
+        "record", "split", "shard", "position",
+    ]  # fmt: skip
+
+
+def test_the_table_of_all_splits_is_that_of_each(tmp_path):
+    write_corpus(tmp_path / "in", frames=1100)
+    made = record(tmp_path / "in", tmp_path / "out", **OPTIONS)
+    whole = window_table(tmp_path / "out")
+    parts = [window_table(str(tmp_path / "out"), name) for name in made.splits]
+    assert whole.equals(pa.concat_tables(parts).unify_dictionaries())
+    assert whole["split"].to_pylist() == [
+        name for part in parts for name in part["split"].to_pylist()
+    ]
+    with raises(InputError, naming=["tset", "train", "test"]):
+        window_table(tmp_path / "out", "tset")
+    with raises(InputError, naming=str(tmp_path / "in")):
+        window_table(tmp_path / "in")
+
+
+def test_tables_that_do_not_fit_are_refused(tmp_path):
+    for name, frames in (("one", 1100), ("two", 2100)):
+        write_corpus(tmp_path / name, frames=frames)
+        record(tmp_path / name, tmp_path / f"out-{name}", **OPTIONS)
+    other = tmp_path / "out-two" / "windows.parquet"
+    for source, folder in (("two", "one"), ("one", "two")):
+        table = tmp_path / f"out-{folder}" / "windows.parquet"
+        content = table.read_bytes()
+        table.write_bytes((tmp_path / f"out-{source}" / "windows.parquet").read_bytes())
+        folder = str(tmp_path / f"out-{folder}")
+        with raises(InputError, naming="windows.parquet"):
+            summarise_windows(folder, Metadata.load(folder))
+        table.write_bytes(content)
+    other.write_bytes(b"PAR1 no table")
+    folder = str(tmp_path / "out-two")
+    with raises(InputError, naming=str(other)):
+        summarise_windows(folder, Metadata.load(folder))

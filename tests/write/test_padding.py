@@ -1,0 +1,156 @@
+"""Padding: how much of it examples have, and statistics without it."""
+
+import numpy as np
+import pytest
+
+from beam_pipeline import Metadata, open_records, record, verify
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.write.padding import without_padding
+from tests.raising import raises
+from tests.sounds import RATE, write_corpus
+
+TIME = {"name": "time", "unit": "s", "size": 4, "start": 0.0, "step": 2 / RATE}
+BAND = {"name": "mel_band", "unit": "Hz", "size": 3, "values": [1, 2, 3]}
+SPECS = {
+    "signal": FeatureSpec("signal", "float32", (8,), "float_list", ""),
+    "mel": FeatureSpec("mel", "float32", (4, 3), "float_list", "", (TIME, BAND)),
+    "level": FeatureSpec("level", "float32", (), "float_list", ""),
+    "both": FeatureSpec("both", "float32", (2, 4, 3), "float_list", "", (TIME, BAND)),
+}
+
+
+@pytest.mark.parametrize(
+    ("valid", "frames", "times"),
+    [(1, 1, 1), (2, 2, 1), (3, 3, 2), (6, 6, 3), (7, 7, 4), (8, 8, 4), (0, 0, 0)],
+)
+def test_what_is_left_of_a_window(valid, frames, times):
+    """Windows of 8 frames; a spectrum frame begins at each second one."""
+    values = {
+        name: np.arange(3 * np.prod(spec.shape, dtype=int)).reshape(3, *spec.shape)
+        for name, spec in SPECS.items()
+    }
+    values["texts"] = ["a", "b", "c"]
+    parts = list(without_padding(values, SPECS, np.array([8, valid, 8]), 8, RATE))
+    whole = [rows for rows, _ in parts]
+    assert whole == (
+        [slice(0, 3)] if valid == 8 else [slice(0, 1), slice(1, 2), slice(2, 3)]
+    )
+    (found,) = (some for rows, some in parts if rows.start <= 1 < rows.stop)
+    at = slice(0, 3) if valid == 8 else slice(1, 2)
+    np.testing.assert_array_equal(found["signal"], values["signal"][at, :frames])
+    np.testing.assert_array_equal(found["mel"], values["mel"][at, :times])
+    np.testing.assert_array_equal(found["both"], values["both"][at, :, :times])
+    np.testing.assert_array_equal(found["level"], values["level"][at])
+    assert found["texts"] == values["texts"][at]
+
+
+def test_examples_next_to_each_other_stay_together():
+    values = {"signal": np.zeros((7, 8))}
+    valid = np.array([3, 8, 8, 8, 5, 4, 8])
+    found = [rows for rows, _ in without_padding(values, SPECS, valid, 8, RATE)]
+    assert [(rows.start, rows.stop) for rows in found] == [
+        (0, 1), (1, 4), (4, 5), (5, 6), (6, 7),
+    ]  # fmt: skip
+
+
+OPTIONS = {
+    "win_len": 1000, "hop": 900, "tail": "pad", "elements_per_file": 7,
+    "features": {
+        "mel": "log_mel(n_fft=256,hop=128,n_mels=8)", "signal": "identity()",
+        "level": "rms(frame=1000,hop=1000)",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("padding")
+    write_corpus(folder / "in", frames=2050)
+    record(folder / "in", folder / "out", mark_padding=True, **OPTIONS)
+    return folder
+
+
+def test_statistics_leave_padding_out(marked):
+    metadata = Metadata.load(marked / "out")
+    mel, signal, padded = [], [], 0
+    for example in open_records(marked / "out"):
+        valid = int(example["valid_frames"])
+        assert not example["signal"][valid:].any()
+        assert example["signal"][max(valid - 5, 0) : valid].any()
+        padded += valid < 1000
+        signal.append(example["signal"][:valid])
+        mel.append(example["mel"][np.arange(len(example["mel"])) * 128 < valid])
+    assert padded > 10
+    found = metadata.splits["records"].statistics["features"]
+    for name, parts in (("mel", mel), ("signal", signal)):
+        values = np.concatenate(parts).astype(np.float64)
+        assert found[name]["count"] == values.size
+        assert found[name]["mean"] == pytest.approx(values.mean(), abs=1e-9)
+        assert found[name]["std"] == pytest.approx(values.std(), rel=1e-6)
+        assert found[name]["min"] == values.min()
+    bins = np.concatenate(mel).astype(np.float64).mean(axis=0)
+    assert found["mel"]["bins"]["mean"] == pytest.approx(bins, rel=1e-6)
+    assert found["level"]["count"] == metadata.splits["records"].examples
+    assert found["mel"]["min"] > -20  # the floor is at -23.03
+
+
+def test_by_default_padding_counts(marked, tmp_path):
+    made = record(marked / "in", tmp_path / "out", **OPTIONS)
+    assert "valid_frames" not in made.features
+    assert "mark_padding" not in made.recipe.to_json()
+    mel = made.splits["records"].statistics["features"]["mel"]
+    assert mel["min"] == pytest.approx(-23.03, abs=0.01)
+
+
+def test_a_data_set_with_marked_padding_verifies(marked):
+    assert verify(marked / "out", deep=True, input=marked / "in", sample=20) == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
+)
+def test_marked_padding_is_the_same_on_any_runner(marked, tmp_path, options):
+    record(marked / "in", tmp_path / "out", mark_padding=True, **OPTIONS, **options)
+    for name in ("metadata.json", "statistics.json"):
+        found = (tmp_path / "out" / name).read_bytes()
+        assert found == (marked / "out" / name).read_bytes()
+
+
+def test_a_changed_number_of_frames_is_found(marked, tmp_path, monkeypatch):
+    """A writer that is wrong about the padding: the table of windows knows better."""
+    from beam_pipeline.write.blocks import FeatureBlock
+
+    wrong = property(lambda block: block.rows.frames[block.rows.kept] - 1)
+    monkeypatch.setattr(FeatureBlock, "valid_frames", wrong)
+    record(marked / "in", tmp_path / "out", mark_padding=True, workers=1, **OPTIONS)
+    problems = verify(tmp_path / "out", deep=True)
+    assert any("valid_frames" in problem for problem in problems)
+
+
+def test_an_append_goes_on_without_padding(marked, tmp_path):
+    write_corpus(tmp_path / "in", classes=("cat",), frames=2050, clips=2)
+    record(tmp_path / "in", tmp_path / "out", mark_padding=True, **OPTIONS)
+    before = Metadata.load(tmp_path / "out").splits["records"].statistics["features"]
+    write_corpus(tmp_path / "more", classes=("cat",), frames=3050, clips=5)
+    for k in range(2):
+        (tmp_path / "more" / "cat" / f"cat_{k}.wav").unlink()
+    made = record(tmp_path / "more", tmp_path / "out", append=True)
+    after = made.splits["records"].statistics["features"]
+    valid = sum(int(e["valid_frames"]) for e in open_records(tmp_path / "out"))
+    assert after["signal"]["count"] == valid > before["signal"]["count"]
+    assert verify(tmp_path / "out", deep=True) == []
+
+
+def test_the_name_of_the_entry_is_taken(tmp_path):
+    features = {"valid_frames": "rms()"}
+    with raises(RecipeError, "features", "valid_frames", naming="--mark-padding"):
+        record(
+            tmp_path, tmp_path / "o", win_len=9, features=features, mark_padding=True
+        )
+    (tmp_path / "a.csv").write_text("path,valid_frames,class\na.wav,1,b\n")
+    with raises(RecipeError, "columns", "valid_frames"):
+        record(
+            tmp_path / "a.csv", tmp_path / "o", win_len=9, mark_padding=True,
+            label_from="class", columns="valid_frames",
+        )  # fmt: skip
