@@ -14,6 +14,7 @@ result is the same on every machine, and does not depend on the order of sums.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,6 @@ ALL_PAIRS = 512
 PAIRS_OF_CLASS = 256
 CLOSE = ONE // 1000
 ROUNDS = 8
-
-Group = tuple[list[int], list[int]]  # rows, and shares of them in units of ONE
 
 
 def balance(tally: GroupTally, splitter: Splitter) -> dict[int, str]:
@@ -69,9 +68,9 @@ class Search:
         self._held: list[list[int]] = sums.tolist()
         self._e: list[list[int]] = (_units(sums, totals[:, None]) - shares).tolist()
         units = _units(counts.examples, totals[counts.classes])
-        starts = np.flatnonzero(np.diff(counts.keys, prepend=~counts.keys[:1]))
-        self._keys: list[int] = counts.keys[starts].tolist()
-        self._of_hash = splitter.numbers_of(counts.keys[starts]).tolist()
+        keys, starts = np.unique(counts.keys, return_index=True)
+        self._keys: list[int] = keys.tolist()
+        self._of_hash = splitter.numbers_of(keys).tolist()
         self._split = list(self._of_hash)
         self._rows, self._units = counts.classes, units
         self._examples = counts.examples.tolist()
@@ -82,17 +81,11 @@ class Search:
         self._penalty: list[int] = np.where(
             can_be_everywhere, np.where(everything, EMPTY, LACKING), 0
         ).tolist()
-        self._groups: list[list[tuple[int, int, int]]] = [
-            list(
-                zip(
-                    self._rows[a:b].tolist(),
-                    units[a:b].tolist(),
-                    self._examples[a:b],
-                    strict=True,
-                )
-            )
-            for a, b in zip(self._bounds, self._bounds[1:], strict=False)
-        ]
+        # Of each group: (row, share of the row in units of ONE, examples).
+        entries = list(
+            zip(self._rows.tolist(), units.tolist(), self._examples, strict=True)
+        )
+        self._groups = [entries[a:b] for a, b in pairwise(self._bounds)]
 
     def moved(self) -> dict[int, str]:
         """Returns the groups whose split is not that of their hash."""

@@ -80,18 +80,21 @@ _T = TypeVar("_T")
 
 # Number of sums that wait to be added up.
 MERGED_AT_ONCE = 64
+# A tally may hold some MB.
+TALLIES_AT_ONCE = 8
 
 
 class Merged(Generic[_T]):
     """The sum of many values, some of them at a time."""
 
-    def __init__(self, merge: Callable[[list[_T]], _T]):
+    def __init__(self, merge: Callable[[list[_T]], _T], at_once: int | None = None):
         self._merge = merge
+        self._at_once = at_once or MERGED_AT_ONCE
         self._waiting: list[_T] = []
 
     def add(self, value: _T) -> None:
         self._waiting.append(value)
-        if len(self._waiting) == MERGED_AT_ONCE:
+        if len(self._waiting) == self._at_once:
             self._waiting = [self._merge(self._waiting)]
 
     def total(self) -> _T:
@@ -219,7 +222,7 @@ def decide_moves(buckets: Buckets, groups: CountedGroups, job: Job) -> Moves | N
         if set(shares) <= {split for split, _ in buckets.counts}:
             return None
         tallies = (tally_clips(clips, recipe) for clips in buckets.batches())
-    total = Merged[GroupTally](partial(add_tallies, recipe=recipe))
+    total = Merged(partial(add_tallies, recipe=recipe), TALLIES_AT_ONCE)
     for tally in tallies:
         total.add(tally)
     return choose_moves(total.total(), recipe)

@@ -173,7 +173,8 @@ def test_the_plan_is_that_of_beam_however_little_is_in_memory(
 @given(
     lengths=st.lists(st.integers(90, 700), min_size=1, max_size=12),
     every=st.integers(1, 3),
-    kind=st.sampled_from(sorted(KINDS)),
+    # A single group may leave train empty, and copies need train.
+    kind=st.sampled_from(sorted(set(KINDS) - {"copies and an empty split"})),
     limit=st.integers(1, 13),
 )
 def test_a_plan_is_the_same_however_little_is_in_memory(
