@@ -148,8 +148,9 @@ def _add_show(commands: Any) -> None:
     parser.add_argument(
         "--split",
         default=None,
-        metavar="NAME",
-        help="which split; default: train, or else the largest",
+        metavar="SPLIT",
+        help="which split, or several (fold0+fold2), all others (!fold1), or a part "
+        "(train[:10%%]); default: train, or else the largest",
     )
     parser.add_argument(
         "--clip",

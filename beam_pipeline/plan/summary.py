@@ -45,8 +45,8 @@ class PlanSummary:
         (clips, examples) by the class of the clip.
     by_event : mapping
         (clips, examples) by the classes of the events in windows.
-    salt : int or None
-        The salt that decided the splits.
+    moves : mapping or None
+        The groups that are not in the split of their hash, as the recipe holds them.
     empty : tuple of str
         The splits that have a share and no clip.
     dropped : mapping
@@ -63,7 +63,7 @@ class PlanSummary:
     layouts: Mapping[str, ShardLayout]
     tally: Tally
     by_event: Tally = field(default_factory=dict)
-    salt: int | None = None
+    moves: Mapping[int, str] | None = None
     empty: tuple[str, ...] = ()
     dropped: Mapping[TallyKey, int] = field(default_factory=dict)
     audio: Mapping[AudioKey, int] = field(default_factory=dict)
@@ -204,7 +204,7 @@ def summarise(
     example_format: ExampleFormat | None,
     layouts: Mapping[str, ShardLayout],
     tallies: Iterable[BucketTally],
-    salt: int | None,
+    moves: Mapping[int, str] | None,
     shares: Mapping[str, float] | None,
 ) -> PlanSummary:
     """Returns the summary of a plan; ``tallies`` are those of its buckets."""
@@ -216,7 +216,7 @@ def summarise(
         dict(layouts),
         tally,
         by_event,
-        salt,
+        moves,
         empty,
         dropped,
         audio,
