@@ -69,8 +69,7 @@ def open_records(
     folder : path
         The data set; local, or in ``gs://`` or ``s3://``.
     split : str or list of str, optional
-        Required if the data set has several. Several, all others and parts are as for
-        :func:`.replay`: ``"fold0+fold2"``, ``"!fold1"``, ``"train[:10%]"``.
+        Required if the data set has several: as for :func:`.replay`.
     features : sequence of str, optional
         The features to read. Default: all.
     statistics : str or list of str, optional
@@ -110,8 +109,7 @@ class Records(FrameworkMethods, Sequence[Example]):
     metadata : Metadata
     classes : tuple of str
         ``classes[target]`` is the class of an example.
-    split : str
-        With ``+`` between several.
+    split : str, with ``+`` between several
     folder : str
     statistics : tuple of str
     """
