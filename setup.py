@@ -45,7 +45,7 @@ setup(
         "scipy>=1.11",  # float32 FFTs
         "soundfile>=0.12",  # libsndfile: decoding
         "soxr>=0.5",  # resampling
-        "tensorflow>=2.21",  # the reader; writing never imports it
+        "tensorflow>=2.21",  # replay; tfx-bsl requires it; writing never imports it
         "tfx-bsl>=1.21",  # examples and schemas without TensorFlow
         "threadpoolctl>=3",  # one thread of BLAS for each worker
         "tqdm>=4.65",  # the progress bar

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from beam_pipeline.elements.record_files import write_records as write_records
     from beam_pipeline.pipeline.sink import WriteToTFRecord as WriteToTFRecord
     from beam_pipeline.read.audit import audit as audit
+    from beam_pipeline.read.clean_manifest import (
+        write_clean_manifest as write_clean_manifest,
+    )
     from beam_pipeline.read.mixing import mix as mix
     from beam_pipeline.read.records import open_records as open_records
     from beam_pipeline.read.replay import replay as replay
@@ -62,6 +65,7 @@ _MODULES = {
     "replay_files": "conversion.replay_files",
     "verify": "read.verification",
     "window_table": "read.window_table",
+    "write_clean_manifest": "read.clean_manifest",
     "write_records": "elements.record_files",
 }
 

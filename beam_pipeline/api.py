@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.claim import (
@@ -18,18 +19,19 @@ from beam_pipeline.dataset.claim_addition import holds_addition
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.reused_recipe import reused_recipe
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.dataset.work_folder import WORK_FOLDER, clear_work, place_rows
 from beam_pipeline.errors import InputError, OptionError, OutputError, StoreError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
-from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.progress import in_notebook, watch_bar
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.dry_run import check_transforms
 from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
 from beam_pipeline.run.limits import Limits
+from beam_pipeline.run.plan_result import Plan
 from beam_pipeline.run.preflight import check_engine
 from beam_pipeline.run.watching import watching
 from beam_pipeline.storage import files
@@ -47,8 +49,8 @@ def record(
     input: Source,
     output: PathLike,
     *,
-    recipe: Recipe | None = None,
-    watch: Callable[..., Any] | None = None,
+    recipe: Recipe | Metadata | None = None,
+    watch: Callable[..., Any] | bool | None = None,
     counted: Callable[[Mapping[str, int]], Any] | None = None,
     found: Callable[[Metadata], Any] | None = None,
     **options: Unpack[RecordKeywords],
@@ -71,11 +73,14 @@ def record(
         A folder that is new, empty, or has an unfinished run of the same job, which is
         continued. A finished data set of the same recipe and inputs stays as it is;
         :mod:`beam_pipeline.run.already_done` lists what is compared.
-    recipe : Recipe, optional
-        Options to start from; keywords override them.
-    watch : callable, optional
-        For progress: called once with the totals, it returns a function that is called
-        with the number of finished examples and their seconds of audio.
+    recipe : Recipe or Metadata, optional
+        Options to start from; keywords override them. The metadata of a data set bring
+        its classes, too, so that targets mean the same; a clip of any other class is
+        rejected.
+    watch : callable or bool, optional
+        Whether there is a progress bar; default: only in a notebook. A callable is
+        called once with the totals, and returns a function that is called with the
+        number of finished examples and their seconds of audio.
     counted : callable, optional
         Called with the counters of the job, if a runner of Beam ran it.
     found : callable, optional
@@ -112,7 +117,7 @@ def record(
     from beam_pipeline.run.local import run_local
 
     input, given = with_labels(input, options)
-    recipe, run = _options(output, recipe, given)
+    recipe, run = _options(output, _given_recipe(recipe, given), given)
     if run.is_template():
         raise OptionError(
             "--template_location",
@@ -121,14 +126,14 @@ def record(
         )
     if run.has_runner():
         check_engine(run.beam_args)
-    with claimed_job(input, output, recipe, run) as job:
+    with claimed_job(input, output, recipe, run) as job, _watching(watch) as bar:
         if job is not None and run.has_runner():
-            with watching(job.work_folder, watch):
+            with watching(job.work_folder, bar):
                 counts = run_on_engine(job, run.beam_args)
             if counted is not None:
                 counted(counts)
         elif job is not None:
-            run_local(job, run.workers, Limits.of(run), watch)
+            run_local(job, run.workers, Limits.of(run), bar)
         folder = files.absolute(os.fspath(output))
         metadata = Metadata.load(folder)
         warn_of_data(folder, metadata)
@@ -138,6 +143,26 @@ def record(
         if is_same and found is not None:
             found(metadata)
         return metadata
+
+
+@contextmanager
+def _watching(
+    watch: Callable[..., Any] | bool | None,
+) -> Iterator[Callable[..., Any] | None]:
+    """Yields what watches a run; a progress bar is closed after the block."""
+    with ExitStack() as stack:
+        if watch is True or (watch is None and in_notebook()):
+            yield partial(watch_bar, stack)
+        else:
+            yield watch or None
+
+
+def _given_recipe(
+    recipe: Recipe | Metadata | None, given: Mapping[str, Any]
+) -> Recipe | None:
+    if isinstance(recipe, Metadata):
+        return reused_recipe(recipe, given.get("label_from"))
+    return recipe
 
 
 def _options(
@@ -169,7 +194,7 @@ def write_template(
     input: Source,
     output: PathLike,
     *,
-    recipe: Recipe | None = None,
+    recipe: Recipe | Metadata | None = None,
     **options: Unpack[RecordKeywords],
 ) -> None:
     """Writes the job of :func:`record` to a file, from which a service can start it.
@@ -180,7 +205,7 @@ def write_template(
     from beam_pipeline.pipeline.graph import build_pipeline
 
     input, given = with_labels(input, options)
-    recipe, run = split_options(recipe, given)
+    recipe, run = split_options(_given_recipe(recipe, given), given)
     check_engine(run.beam_args)
     with claimed_job(input, output, recipe, run) as job:
         if job is None:
@@ -269,20 +294,19 @@ def continuing() -> Iterator[None]:
 def plan(
     input: Source,
     *,
-    recipe: Recipe | None = None,
+    recipe: Recipe | Metadata | None = None,
     **options: Unpack[RecordKeywords],
-) -> tuple[PlanSummary, Sequence[Reject]]:
+) -> Plan:
     """Plans what :func:`record` would do, from headers alone; writes nothing.
 
     Takes the parameters of :func:`record`, except ``output``.
 
     Returns
     -------
-    PlanSummary
-        Splits, shards, examples and seconds.
-    sequence of Reject
-        Clips that cannot be recorded, as far as headers show, in the order of the
-        inputs. They are on disk if they are many.
+    Plan
+        A named tuple: ``summary``, with splits, shards, examples and seconds; and
+        ``rejects``, clips that cannot be recorded, as far as headers show, in the order
+        of the inputs. These are on disk if they are many.
 
     Warns
     -----
@@ -293,7 +317,7 @@ def plan(
     from beam_pipeline.run.local_plan import plan_local
 
     input, given = with_labels(input, options)
-    recipe, run = split_options(recipe, given)
+    recipe, run = split_options(_given_recipe(recipe, given), given)
     if run.adds():
         raise OptionError(
             "append" if run.append else "retry",
@@ -308,4 +332,4 @@ def plan(
             job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
             summary, rejects = plan_local(job, limits)
     warn_of_plan(summary, recipe)
-    return summary, rejects
+    return Plan(summary, rejects)

@@ -20,7 +20,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 FLOORS = [
     "secrets_in_text",
     "errors",
-    "freed_memory hashing marks seconds",
+    "freed_memory hashing html_tables marks progress seconds",
     "storage audio transforms",
     "recipe",
     "inputs",
@@ -59,12 +59,13 @@ HOMES = {
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
     "pyarrow": "[storage.parquet] [dataset.manifest] [dataset.generations] "
-    "[dataset.window_table] [read.audit] [read.conditions] "
+    "[dataset.window_table] [read.audit] [read.clean_manifest] "
+    "[read.conditions] "
     "[read.column_values] [read.window_table]",
     "isal": "storage.gzip_members dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
     "threadpoolctl": "transforms.describe write.one_thread run.parts",
-    "tqdm": "[cli.progress_bar] [elements.writing]",
+    "tqdm": "[progress]",
     "PIL": "[examples.images] [read.example_view]",
     "datasets": ("read.hugging_face read.hugging_face_stream [read.framework_methods]"),
     "jax": "read.jax_batches",

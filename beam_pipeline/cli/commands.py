@@ -11,77 +11,22 @@ import functools
 import itertools
 import json
 import os
-import re
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.cli.convert_flags import CONVERT_OPTIONS
-from beam_pipeline.cli.given_flags import REPEATED, given_options
-from beam_pipeline.cli.progress_bar import watch_lines, watch_terminal
+from beam_pipeline.cli.given_flags import given_options
+from beam_pipeline.cli.messages import (
+    PROGRAM,
+    as_flags,
+    collected_warnings,
+    complain,
+)
 from beam_pipeline.cli.terminal import say
-from beam_pipeline.errors import DataSetWarning, OptionError, TooManyRejected
-from beam_pipeline.secrets_in_text import hidden
-
-PROGRAM = "audio-tfrecords"
-
-VERIFY_OPTIONS = {"deep", "input", "sample", "seed", "repair"}
-
-
-def complain(message: str, command: str = "record") -> None:
-    """Prints an error or a warning to standard error, after the program's name."""
-    say(f"{PROGRAM}: {hidden(as_flags(message, command))}", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def collected_warnings() -> Iterator[list[str]]:
-    """Collects the warnings about a data set, to print them after its description."""
-    collected: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", DataSetWarning)
-        show = warnings.showwarning
-
-        def collect(message: Any, category: type[Warning], *args: Any) -> None:
-            if issubclass(category, DataSetWarning):
-                collected.append(str(message))
-            else:
-                show(message, category, *args)
-
-        warnings.showwarning = collect  # type: ignore[assignment]
-        yield collected
-
-
-def as_flags(message: str, command: str = "record") -> str:
-    """Returns a message with the names of a command's options spelled as flags.
-
-    Messages have names of options in backticks, or at their beginning:
-    ``win_len: needs `sample_rate``` becomes ``--win-len: needs --sample-rate``, and
-    ```tail` = pad`` becomes ``--tail pad``.
-    """
-    from beam_pipeline.recipe.keywords import RecordKeywords
-
-    known = {*RecordKeywords.__annotations__, "input", "output", "recipe"}
-    if command == "convert":
-        known = set(CONVERT_OPTIONS)
-    if command == "verify":
-        known |= VERIFY_OPTIONS
-
-    def flag(name: str) -> str:
-        repeated = {} if command == "convert" else REPEATED
-        return repeated.get(name, "--" + name.replace("_", "-"))
-
-    def replaced(found: re.Match[str]) -> str:
-        if found[1] not in known:
-            return found[0]
-        return flag(found[1]) + (" " if found[2] else "")
-
-    start, colon, rest = message.partition(": ")
-    words = start.split(" ")
-    if colon and all(word in {*known, "and", "or"} for word in words):
-        start = " ".join(flag(word) if word in known else word for word in words)
-    return re.sub(r"`(\w+)`( = )?", replaced, start + colon + rest)
+from beam_pipeline.errors import OptionError, TooManyRejected
+from beam_pipeline.progress import watch_bar, watch_lines
 
 
 def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -102,7 +47,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     with collected_warnings() as warned, contextlib.ExitStack() as stack:
         if not args.debug:
             stack.enter_context(quiet_beam())
-        bar = functools.partial(watch_terminal, stack)
+        bar = functools.partial(watch_bar, stack)
         metadata = record(
             args.input,
             args.output,
@@ -302,7 +247,7 @@ def _repair(args: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         if not args.debug:
             stack.enter_context(quiet_beam())
-        bar = functools.partial(watch_terminal, stack)
+        bar = functools.partial(watch_bar, stack)
         watch = bar if sys.stderr.isatty() else watch_lines
         replaced = repair(args.records, args.input, watch=watch)
     for name in replaced:
@@ -336,7 +281,30 @@ def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             say(json.dumps(finding.to_json(), ensure_ascii=False))
     else:
         say(describe_audit(found))
+    if args.write_manifest is not None:
+        _write_clean_manifest(args)
+    elif args.input is not None or args.drop_doubles:
+        name = "input" if args.input is not None else "drop_doubles"
+        raise OptionError(name, "needs `write_manifest`")
     return VerificationError.exit_status if found.leaks else 0
+
+
+def _write_clean_manifest(args: argparse.Namespace) -> None:
+    from beam_pipeline.cli.reports import describe_written
+    from beam_pipeline.read.clean_manifest import write_clean_manifest
+
+    if args.input is None:
+        raise OptionError(
+            "write_manifest", "needs `input`: what the data set was recorded from"
+        )
+    written = write_clean_manifest(
+        args.records,
+        args.write_manifest,
+        args.input,
+        group_by=args.group_by,
+        drop_doubles=args.drop_doubles,
+    )
+    say(f"{args.write_manifest}: {describe_written(written)}", file=sys.stderr)
 
 
 def run_transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -368,7 +336,7 @@ def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
                 say(describe_progress(progress))
                 return 0
             if progress.totals.examples and update is None:
-                bar = functools.partial(watch_terminal, stack)
+                bar = functools.partial(watch_bar, stack)
                 update = (bar if sys.stderr.isatty() else watch_lines)(progress.totals)
             if update is not None:
                 update(progress.examples, progress.seconds)

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from beam_pipeline.cli.commands import PROGRAM, complain
+from beam_pipeline.cli.messages import PROGRAM, complain
 from beam_pipeline.cli.parser import make_parser
 from beam_pipeline.errors import AudioTFRecordsError, did_you_mean
 

@@ -18,6 +18,7 @@ from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec, Shape
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.copies import copies_in
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
+from beam_pipeline.read.clean_manifest import Written
 from beam_pipeline.read.findings import (
     AUDIO,
     FILE,
@@ -342,6 +343,20 @@ def describe_findings(findings: Findings) -> str:
     ]
     more = "" if findings.complete else "; too many clips are alike to compare all"
     return f"{title}: {', '.join(counts) or 'none'}{more}"
+
+
+def describe_written(written: Written) -> str:
+    """Returns what a clean manifest holds, and what a person has to decide."""
+    text = (
+        f"{written.clips:,} clips in {written.groups:,} groups, "
+        f"{written.dropped:,} doubles left out"
+    )
+    if written.mixed:
+        text += (
+            f"; {written.mixed:,} clips have the same samples as a clip of another "
+            "class: correct their classes, or delete them"
+        )
+    return text
 
 
 def _describe_finding(finding: Finding) -> Iterator[str]:

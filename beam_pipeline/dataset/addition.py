@@ -25,6 +25,7 @@ from beam_pipeline.dataset.generations import (
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
+from beam_pipeline.dataset.reused_recipe import as_recorded
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
@@ -108,9 +109,10 @@ def recorded_recipe(
         If an option decides examples, and is not that of the data set; or if the data
         set has an option that does not allow additions.
     """
-    base = recipe_of(folder)
-    if asked.splits.salt is None and base.splits.salt is not None:
-        asked = asked.replace(split_salt=base.splits.salt)
+    metadata = _recorded_from_audio(folder)
+    base = metadata.recipe
+    assert base is not None
+    asked = as_recorded(asked, metadata)
     old, new = base.to_json(), asked.to_json()
     may_differ = (*_OF_INPUTS, *(_OF_RETRIES if run.retry else ()))
     changed = {n: new.get(n) for n in {*old, *new} if old.get(n) != new.get(n)}
@@ -153,6 +155,12 @@ def recipe_of(folder: str) -> Recipe:
     InputError
         If there is no finished data set, or it was not recorded from audio files.
     """
+    recipe = _recorded_from_audio(folder).recipe
+    assert recipe is not None
+    return recipe
+
+
+def _recorded_from_audio(folder: str) -> Metadata:
     metadata = Metadata.load(folder)
     if metadata.recipe is None:
         by = (
@@ -164,7 +172,7 @@ def recipe_of(folder: str) -> Recipe:
             f"{folder} holds a data set that {by} has recorded from elements. Audio "
             "files can be added only to data sets of `record`."
         )
-    return metadata.recipe
+    return metadata
 
 
 def describe_addition(

@@ -16,6 +16,7 @@ from typing import Any
 
 from beam_pipeline.audio.av_library import is_installed
 from beam_pipeline.dataset.code_stamp import code_of
+from beam_pipeline.dataset.job_difference import job_differences
 from beam_pipeline.dataset.metadata import to_text, writer_versions
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
 from beam_pipeline.dataset.work_folder import (
@@ -105,7 +106,8 @@ def claim_output(
     claimed = is_claimed(work)
     if claimed and METADATA not in held:
         found = read_stamp(job_file)
-        if found == json.loads(json.dumps(stamp)):
+        stamp = json.loads(json.dumps(stamp))
+        if found == stamp:
             # This run makes its own plan, and its own verdict.
             files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
             return
@@ -120,11 +122,11 @@ def claim_output(
                     f"{target}. Give another `work_dir`, or give `overwrite` to "
                     "discard that run."
                 )
+            others = job_differences(found, stamp) or ["it cannot be read"]
             raise OutputError(
-                f"{output} holds an unfinished run. That run has another recipe, other "
-                "inputs, other library versions or other transform code. To finish it, "
-                "give its command again. To replace it, give `overwrite`. To keep it, "
-                "give another `output`."
+                f"{output} holds an unfinished run of another job: {'; '.join(others)}."
+                " To finish it, give its command again. To replace it, give "
+                "`overwrite`. To keep it, give another `output`."
             )
     if set(held) != {REJECTED}:
         _check_held(output, held, overwrite, difference)

@@ -8,6 +8,7 @@ from typing import Any
 
 from beam_pipeline.dataset.claim import read_stamp
 from beam_pipeline.dataset.generations import metadata_text
+from beam_pipeline.dataset.job_difference import job_differences
 from beam_pipeline.dataset.metadata import to_text
 from beam_pipeline.dataset.work_folder import (
     JOB_FILE,
@@ -55,11 +56,12 @@ def claim_addition(output: str, work: str, stamp: Mapping[str, Any]) -> bool:
             files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
             return True
         elif not _is_stale(found, asked, work):
+            others = job_differences(found, asked)
+            others += _other_options(found[ADDITION], asked[ADDITION])
             raise OutputError(
-                f"{work} holds an unfinished run that adds other inputs, or adds them "
-                "with other options, library versions or transform code. To finish it, "
-                "give its command again. To discard it, delete this folder; the data "
-                "set stays as it is."
+                f"{work} holds an unfinished run of another addition: "
+                f"{'; '.join(others)}. To finish it, give its command again. To "
+                "discard it, delete this folder; the data set stays as it is."
             )
         clear_work(work)
     files.write_bytes(job_file, to_text(stamp))
@@ -72,6 +74,15 @@ def holds_addition(work: str) -> bool:
         return False
     found = read_stamp(files.join(work, JOB_FILE))
     return isinstance(found, dict) and ADDITION in found
+
+
+def _other_options(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """A text for each option of two additions, see :meth:`.Addition.stamp`."""
+    return [
+        f"`{name}` was {old.get(name)!r}, here it is {value!r}"
+        for name, value in new.items()
+        if old.get(name) != value
+    ]
 
 
 def _made_switch(output: str, work: str) -> bool:

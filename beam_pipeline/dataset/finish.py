@@ -260,8 +260,8 @@ def finish_data_set(
         check_rejects(summary.listing, rejects, max_rejected)
         if is_claimed(work_folder):
             delete_stale(output, (info.file for info in shards))
-    # With this salt in the recipe, no clip changes its split when files are added.
-    recipe = recipe.replace(split_salt=summary.salt)
+    # With these moves in the recipe, no clip changes its split when files are added.
+    recipe = recipe.replace(split_moves=summary.moves)
     fields = manifest_fields(recipe.audio.fingerprint, columns)
     write_manifest(files.join(output, MANIFEST), manifest, fields)
     formats = recorded_formats(files.join(output, MANIFEST))

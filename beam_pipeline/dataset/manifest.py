@@ -10,7 +10,7 @@ from typing import Any
 
 from isal import isal_zlib
 
-from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
+from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS, MANIFEST_FIELDS
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
@@ -19,28 +19,6 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import as_texts, open_parquet, read_parquet
 from beam_pipeline.storage.spilled import SortedValues
 
-_MANIFEST_FIELDS = {
-    "path": "string",
-    "input": "int32",
-    "file": "int64",
-    "index": "int64",
-    "class": "string",
-    "split": "string",
-    "group": "string",
-    "start": "int64",
-    "frames": "int64",
-    "sample_rate_hz": "int32",
-    "channels": "int32",
-    "channel": "int32",
-    "native_frames": "int64",
-    "native_sample_rate_hz": "int32",
-    "format": "string",
-    "subtype": "string",
-    "first_index": "int64",
-    "windows": "int64",
-}
-# Present if the recipe asks for fingerprints. Packed parts hold them as hexadecimal.
-_FINGERPRINT_FIELDS = {"content": CONTENT_BYTES, "sketch": SKETCH_BYTES}
 # In the schema of the file: who reads it with other tools sees only names.
 _DESCRIPTIONS = {
     "first_index": "planned: the number of its first window in the split, among all "
@@ -48,7 +26,7 @@ _DESCRIPTIONS = {
     "windows.parquet says which windows are in the data set",
     "windows": "planned: its rows in windows.parquet, with those that were left out",
 }
-_RESERVED_FIELDS = {*_MANIFEST_FIELDS, *_FINGERPRINT_FIELDS}
+_RESERVED_FIELDS = {*MANIFEST_FIELDS, *FINGERPRINT_FIELDS}
 _ROW_GROUP = 1 << 16
 
 
@@ -61,9 +39,9 @@ def manifest_fields(
     gets an underscore at its end. float32 columns are float64 here, so that no digit of
     the input is lost.
     """
-    fields: dict[str, str | int] = dict(_MANIFEST_FIELDS)
+    fields: dict[str, str | int] = dict(MANIFEST_FIELDS)
     if fingerprint:
-        fields.update(_FINGERPRINT_FIELDS)
+        fields.update(FINGERPRINT_FIELDS)
     names = {name for name, _ in columns}
     for name, dtype in columns:
         free = name
@@ -248,7 +226,7 @@ def _slices(path: str) -> Iterator[Any]:
 
     size = files.size(path)
     with open_parquet(path) as parquet:
-        names = [n for n in parquet.schema_arrow.names if n not in _FINGERPRINT_FIELDS]
+        names = [n for n in parquet.schema_arrow.names if n not in FINGERPRINT_FIELDS]
         waiting: list[Any] = []
         for group in range(parquet.num_row_groups):
             more = parquet.read_row_group(group, columns=names, use_threads=False)

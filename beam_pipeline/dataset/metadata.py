@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from beam_pipeline.audio.av_library import library_versions
 from beam_pipeline.dataset.generation import Generation
 from beam_pipeline.dataset.metadata_checks import check_metadata, short
+from beam_pipeline.dataset.metadata_view import view_metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
@@ -139,6 +140,15 @@ class Metadata:
             for name, spec in self.features.items()
         )
         return f"<Metadata: examples{clips}: {splits}; {classes}features {features}>"
+
+    def _repr_html_(self) -> str:
+        clips = None if self.recipe is None else self.clips - self.rejected
+        return view_metadata(self.splits, self.features, self.classes, clips)
+
+    @property
+    def class_names(self) -> list[str]:
+        """The classes as a list, under the name that Keras has for them."""
+        return list(self.classes)
 
     def shards(self) -> Iterator[ShardEntry]:
         """Yields the shards of all splits."""

@@ -219,10 +219,9 @@ def _clip_problems(
         lambda row: line(row + 1, "is not in the order of the recipe"),
         f"{MANIFEST}: rows",
     )
-    shares, salt = recipe.splits.hashed_shares(), recipe.splits.salt
-    if shares is None or not recipe.splits.group_by:
+    splitter, seed = Splitter.of(recipe.splits), recipe.shards.seed
+    if splitter is None or not recipe.splits.group_by:
         return  # without groups, the identity of the file decides
-    splitter, seed = Splitter(shares, salt or 0), recipe.shards.seed
     meant = [splitter.split_of(group_key(seed, clip.group)) for clip in clips]
     yield from name_some(
         differ(splits, np.array(meant, object)),

@@ -19,6 +19,7 @@ from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.progress import in_notebook, make_bar
 from beam_pipeline.storage import files
 from beam_pipeline.write.part_shards import cut_shards, join_pieces
 from beam_pipeline.write.parts import PartWriter, ShardSizes
@@ -148,18 +149,13 @@ def progress_bar(
     desc: str = "record",
     unit: str = " elements",
 ) -> Any:
-    """Returns a progress bar: over elements, or what else ``unit`` names."""
-    from tqdm.auto import tqdm
+    """Returns a progress bar: over elements, or what else ``unit`` names.
 
-    class Bar(tqdm):  # type: ignore[misc]
-        # The thread of a monitor would keep later runs from forking their processes.
-        monitor_interval = 0
-
-    return Bar(
-        total=total,
-        unit=unit,
-        desc=desc,
-        disable=None if progress is None else not progress,
+    ``progress`` is whether there is one; None: in a terminal and in a notebook.
+    """
+    shown = progress if progress is not None else in_notebook() or None
+    return make_bar(
+        total=total, unit=unit, desc=desc, disable=None if shown is None else not shown
     )
 
 

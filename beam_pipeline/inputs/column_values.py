@@ -77,7 +77,9 @@ def convert(name: str, value: Any, dtype: str) -> Any:
         return "" if value is None else str(int(value) if whole else value)
     if dtype in (FLOAT32, FLOAT64):
         most = MOST_FLOAT32 if dtype == FLOAT32 else math.inf
-        return math.nan if value in (None, "") else finite_number(name, value, most)
+        # NaN is a missing number of Parquet, as `column_types` reads it.
+        is_missing = value is None or value == "" or value != value
+        return math.nan if is_missing else finite_number(name, value, most)
     try:
         number = int(value)
         if not fits_int64(number):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.labels import reads_names
+from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS, MANIFEST_FIELDS
 from beam_pipeline.inputs.part_columns import PartColumns
 from beam_pipeline.inputs.tables import FLOAT32
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
@@ -76,7 +77,9 @@ class Layout:
         targets = check("target_columns", columns.targets)
         if columns.extra is None:
             taken = {path, label, split, *targets, *part.names()}
-            if is_table and set(KNOWN_COLUMNS[:2]) <= set(names):
+            if part.in_frames:
+                taken.update(MANIFEST_FIELDS, FINGERPRINT_FIELDS)
+            elif is_table and set(KNOWN_COLUMNS[:2]) <= set(names):
                 taken.update(KNOWN_COLUMNS)
             extra = tuple(name for name in names if name not in taken)
         else:

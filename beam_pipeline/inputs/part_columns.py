@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.inputs.column_values import optional_number
+from beam_pipeline.inputs.own_manifest import is_own_manifest, part_in_seconds
 from beam_pipeline.inputs.tables import STRING, Row
 
 # NeMo's manifests name the path so, and then mean seconds by `offset` and `duration`.
@@ -18,6 +19,11 @@ _LIKE_STARTS = {"start", "begin", "onset", "offset", "from", "start_time", "begi
                 "time_start", "t_start", "tmin", "xmin"}  # fmt: skip
 _LIKE_ENDS = {"end", "stop", "offset", "duration", "length", "to", "end_time",
               "stop_time", "time_end", "t_end", "tmax", "xmax"}  # fmt: skip
+
+
+_OF_PART = (
+    "start", "frames", "sample_rate_hz", "native_frames", "native_sample_rate_hz",
+)  # fmt: skip
 
 
 class Part(NamedTuple):
@@ -35,13 +41,15 @@ WHOLE_FILE = Part()
 class PartColumns:
     """The columns of a table that say which part of its file each clip is.
 
-    Each is None if the table has no such column. A part has a duration or an end.
+    Each is None if the table has no such column. A part has a duration or an end. With
+    ``in_frames``, the table is the manifest of a data set, in frames of its rate.
     """
 
     start: str | None = None
     duration: str | None = None
     end: str | None = None
     channel: str | None = None
+    in_frames: bool = False
 
     @classmethod
     def of(cls, names: Sequence[str], path: str | None, where: str) -> PartColumns:
@@ -52,6 +60,8 @@ class PartColumns:
         RecipeError
             If two columns say the same.
         """
+        if is_own_manifest(names):
+            return cls("start", "frames", channel="channel", in_frames=True)
         nemo = path == _NEMO_PATH
 
         def one(*usual: str) -> str | None:
@@ -77,7 +87,7 @@ class PartColumns:
 
     def names(self) -> set[str]:
         """Returns the names of the columns."""
-        return {name for name in astuple(self) if name is not None}
+        return {name for name in astuple(self) if isinstance(name, str)}
 
     def read(self, values: Row) -> Part:
         """Returns the part of a row.
@@ -87,6 +97,12 @@ class PartColumns:
         ValueError
             If there is no such part.
         """
+        if self.in_frames:
+            numbers = [_whole(values, name) for name in _OF_PART]
+            channel = _number(values, self.channel)
+            return Part(
+                *part_in_seconds(*numbers), None if channel is None else int(channel)
+            )
         start_s = _number(values, self.start)
         duration_s = _number(values, self.duration)
         end_s = _number(values, self.end)
@@ -114,6 +130,15 @@ class PartColumns:
 
 def _number(values: Row, name: str | None) -> float | None:
     return None if name is None else optional_number(values, name)
+
+
+def _whole(values: Row, name: str) -> int:
+    number = optional_number(values, name)
+    if number is None or number < (name != "start") or number != int(number):
+        raise ValueError(
+            f"has {values.get(name)!r} in {name}, but needs a whole number"
+        )
+    return int(number)
 
 
 def check_no_parts(extra: Sequence[str], types: Mapping[str, str], where: str) -> None:

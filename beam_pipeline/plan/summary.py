@@ -31,7 +31,7 @@ class BucketTally(NamedTuple):
     frames: Mapping[TallyKey, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlanSummary:
     """A plan in a few numbers; its size does not grow with the corpus.
 
@@ -45,8 +45,8 @@ class PlanSummary:
         (clips, examples) by the class of the clip.
     by_event : mapping
         (clips, examples) by the classes of the events in windows.
-    salt : int or None
-        The salt that decided the splits.
+    moves : mapping or None
+        The groups that are not in the split of their hash, as the recipe holds them.
     empty : tuple of str
         The splits that have a share and no clip.
     dropped : mapping
@@ -66,11 +66,16 @@ class PlanSummary:
     layouts: Mapping[str, ShardLayout]
     tally: Tally
     by_event: Tally = field(default_factory=dict)
-    salt: int | None = None
+    moves: Mapping[int, str] | None = None
     empty: tuple[str, ...] = ()
     dropped: Mapping[TallyKey, int] = field(default_factory=dict)
     audio: Mapping[AudioKey, int] = field(default_factory=dict)
     frames: Mapping[TallyKey, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{n} {s.total:,}" for n, s in self.layouts.items())
+        clips = self.listing.clips
+        return f"<PlanSummary: examples of {clips:,} clips: {splits or 'none'}>"
 
     def by_class(self) -> Tally:
         """Returns ``by_event`` if the recipe has events, otherwise ``tally``."""
@@ -214,7 +219,7 @@ def summarise(
     example_format: ExampleFormat | None,
     layouts: Mapping[str, ShardLayout],
     tallies: Iterable[BucketTally],
-    salt: int | None,
+    moves: Mapping[int, str] | None,
     shares: Mapping[str, float] | None,
 ) -> PlanSummary:
     """Returns the summary of a plan; ``tallies`` are those of its buckets."""
@@ -226,7 +231,7 @@ def summarise(
         dict(layouts),
         tally,
         by_event,
-        salt,
+        moves,
         empty,
         dropped,
         audio,

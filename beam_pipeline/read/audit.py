@@ -263,11 +263,17 @@ _NEEDED = (
 )  # fmt: skip
 
 
-def read_clips(folder: str, metadata: Metadata, by: Sequence[str] | None) -> Any:
+def read_clips(
+    folder: str,
+    metadata: Metadata,
+    by: Sequence[str] | None,
+    every_column: bool = False,
+) -> Any:
     """Reads the columns that an audit needs, for the clips that have examples."""
     import pyarrow.compute as pc
 
-    table = read_generations(folder, metadata, MANIFEST, partial(_read_clips, by))
+    read = partial(_read_clips, by, every_column)
+    table = read_generations(folder, metadata, MANIFEST, read)
     current = current_rows(len(table), metadata)
     if current is not None:
         table = table.filter(current)
@@ -278,7 +284,7 @@ def read_clips(folder: str, metadata: Metadata, by: Sequence[str] | None) -> Any
     return table
 
 
-def _read_clips(by: Sequence[str] | None, path: str) -> Any:
+def _read_clips(by: Sequence[str] | None, every_column: bool, path: str) -> Any:
     """Reads the columns of one manifest."""
 
     if not files.exists(path):
@@ -305,6 +311,8 @@ def _read_clips(by: Sequence[str] | None, path: str) -> Any:
                     )
             more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
         wanted = dict.fromkeys((*_NEEDED, "windows", *more))
+        if every_column:
+            wanted.update(dict.fromkeys(names))
         return read_parquet(path, list(wanted)).select(list(wanted))
     except AudioTFRecordsError:
         raise

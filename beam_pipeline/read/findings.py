@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.fingerprint import SKETCH_BITS
+from beam_pipeline.html_tables import html_line, html_table
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 
 Integers = npt.NDArray[np.int64]
@@ -20,6 +22,9 @@ Mask = npt.NDArray[np.bool_]
 
 FILE, GROUP, AUDIO, PARTS, SIMILAR = "file", "group", "audio", "parts", "similar"
 KINDS = (FILE, GROUP, AUDIO, PARTS, SIMILAR)
+
+# What a notebook shows of an audit.
+FINDINGS_SHOWN, CLIPS_SHOWN = 10, 4
 
 
 class FoundClip(NamedTuple):
@@ -191,6 +196,32 @@ class Audit:
     def __repr__(self) -> str:
         kinds = ", ".join(map(repr, self.kinds.values()))
         return f"<Audit of {self.clips:,} clips: {kinds}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (kind, "not recorded", "", "")
+            if found.missing
+            else (
+                kind, found.leaks, len(found) - found.leaks, int(found.mixed.sum()),
+            )
+            for kind, found in self.kinds.items()
+        ]  # fmt: skip
+        header = ("in common", "across splits", "within one", "with several classes")
+        first = [
+            (
+                finding.kind,
+                "across splits" if finding.across else "within one",
+                ", ".join(clip.filepath for clip in finding.clips[:CLIPS_SHOWN]),
+                len(finding.clips),
+            )
+            for finding in islice(self, FINDINGS_SHOWN)
+        ]
+        columns = ("in common", "where", "first clips", "clips")
+        return (
+            html_line(f"{self.clips:,} clips in {', '.join(self.splits)}")
+            + html_table(header, rows)
+            + (html_table(columns, first) if first else "")
+        )
 
     @property
     def leaks(self) -> int:

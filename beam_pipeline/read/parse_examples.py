@@ -14,12 +14,13 @@ import tensorflow as tf
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
 from beam_pipeline.examples.spec import LISTS, FeatureSpec
-from beam_pipeline.read.choices import Parsing, Scale
+from beam_pipeline.read.choices import Parsing
 from beam_pipeline.read.parse_elements import (
     decode_bytes,
     make_element_parser,
     restore_structure,
 )
+from beam_pipeline.read.scales import Scale
 
 NUM_CLASSES = "num_classes"
 

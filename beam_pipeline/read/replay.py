@@ -22,8 +22,6 @@ from beam_pipeline.read.choices import (
     check_name,
     check_values,
     choose_parsing,
-    choose_scales,
-    choose_split,
 )
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.global_order import replay_permuted
@@ -34,12 +32,13 @@ from beam_pipeline.read.parse_examples import (
     make_parser,
 )
 from beam_pipeline.read.records import open_records
+from beam_pipeline.read.scales import choose_scales, choose_statistics
 from beam_pipeline.read.shard_streams import (
-    cut_shards,
     read_in_order,
     read_mixed,
 )
 from beam_pipeline.read.sizes import SHUFFLE_BYTES, memory_bytes
+from beam_pipeline.read.split_choice import Split, choose_splits, cut_pieces
 from beam_pipeline.storage import files
 from beam_pipeline.storage.object_store import is_in_store
 
@@ -49,9 +48,9 @@ _STAT_THREADS = 32
 def replay(
     records: str,
     *,
-    split: str | None = None,
+    split: Split | None = None,
     features: Sequence[str] | None = None,
-    as_supervised: Sequence[str] | None = None,
+    as_supervised: Sequence[str] | bool | None = None,
     batch_size: int | None = None,
     drop_remainder: bool = False,
     shuffle: bool | int | str = False,
@@ -60,6 +59,7 @@ def replay(
     shard: tuple[int, int] | None = None,
     deterministic: bool = True,
     normalize: bool | Sequence[str] = False,
+    statistics: Split | None = None,
     encoded: Sequence[str] = (),
     missing: Mapping[str, Any] | None = None,
 ) -> tf.data.Dataset:
@@ -80,13 +80,17 @@ def replay(
     records : str
         The data set's folder: local, in ``s3://`` or ``gs://``, or on any other file
         system that TensorFlow reads.
-    split : str, optional
-        Required if the data set has several.
+    split : str or list of str, optional
+        Required if the data set has several. ``"fold0+fold2"`` or ``["fold0",
+        "fold2"]`` are several, one after the other; ``"!fold1"`` are all others;
+        ``"train[:10%]"``, ``"train[10%:]"`` and ``"train[:100]"`` are the first or
+        other examples in the order on disk. See :mod:`.split_choice`.
     features : sequence of str, optional
         The features to read, besides ``num_classes``. Default: all.
-    as_supervised : sequence of str, optional
+    as_supervised : sequence of str or bool, optional
         Two features or more: elements are tuples of them, and only they are parsed. Not
-        together with ``features``.
+        together with ``features``. True: the feature of the only transform (without
+        transforms, ``signal``), and ``target`` or ``labels``.
     batch_size : int, optional
         Adds a first axis to every tensor; tensors of different shapes become ragged.
         Default: the batches that were recorded, or single examples, which are much
@@ -117,9 +121,13 @@ def replay(
         uneven speed; ``shuffle`` is then not repeatable.
     normalize : bool or sequence of str
         True: every floating-point feature of transforms becomes ``(x - mean) / std``,
-        with the statistics of the split ``train``, or of the only split; bin by bin if
-        the metadata have bins. Names: only these features. Constant values become 0.
-        Complex and integer features stay as they are; naming one raises an error.
+        with the ``statistics`` of these splits; bin by bin if the metadata have bins.
+        Names: only these features. Constant values become 0. Complex and integer
+        features stay as they are; naming one raises an error.
+    statistics : str or list of str, optional
+        The splits whose mean and standard deviation ``normalize`` uses: merged exactly
+        if there are several. Default: ``train``; of folds, and without splits, those
+        of ``split``. So ``split="fold1", statistics="!fold1"`` is for evaluation.
     encoded : sequence of str
         Features that stay as they are stored, for example the bytes of a JPEG.
     missing : mapping, optional
@@ -129,7 +137,8 @@ def replay(
     Returns
     -------
     tf.data.Dataset
-        Of known cardinality.
+        Of known cardinality. Its attribute ``class_names`` lists the classes, as in
+        Keras; datasets that are made from it with ``map`` and the like have none.
 
     Raises
     ------
@@ -151,7 +160,7 @@ def replay(
         dataset = read_original(folder, shuffle=shuffle, seed=seed)
         if batch_size is not None and original_batch_size(folder) is not None:
             dataset = dataset.unbatch()
-        given = (split, shard, normalize, encoded, missing)
+        given = (split, shard, normalize, statistics, encoded, missing)
         return _choose_original(
             dataset, features, as_supervised, batch_size, drop_remainder, repeat, given
         )
@@ -160,11 +169,12 @@ def replay(
         batch_size = metadata.elements.batch_size
         drop_remainder = drop_remainder or metadata.elements.drop_remainder
     check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
-    entry = choose_split(metadata, split)
+    choice = choose_splits(metadata, split)
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
-    scales = choose_scales(metadata, parsing.specs, normalize)
+    scaled_by = choose_statistics(metadata, choice.splits, statistics)
+    scales = choose_scales(folder, metadata, parsing.specs, normalize, scaled_by)
     share = (0, 1) if shard is None or shuffle == "global" else shard
-    pieces = cut_shards(entry.shards, *share)
+    pieces = cut_pieces(choice.pieces(metadata), *share)
     check_files(folder, [piece.shard for piece in pieces])
 
     parse = make_parser(parsing, scales)
@@ -184,7 +194,7 @@ def replay(
             shard=shard,
             deterministic=deterministic,
         )
-        return elements.prefetch(ahead).with_options(options)
+        return _finished(elements, ahead, options, metadata)
 
     total = sum(piece.take for piece in pieces)
     size = memory_bytes(metadata, metadata.features.values())
@@ -213,7 +223,15 @@ def replay(
             batches = batches.ragged_batch(batch_size, drop_remainder)
     if repeat:
         batches = batches.repeat(None if repeat is True else repeat)
-    return batches.prefetch(ahead).with_options(options)
+    return _finished(batches, ahead, options, metadata)
+
+
+def _finished(
+    elements: tf.data.Dataset, ahead: int, options: tf.data.Options, metadata: Metadata
+) -> tf.data.Dataset:
+    dataset = elements.prefetch(ahead).with_options(options)
+    dataset.class_names = list(metadata.classes)
+    return dataset
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -289,7 +307,7 @@ def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Opti
 def _choose_original(
     dataset: tf.data.Dataset,
     features: Sequence[str] | None,
-    as_supervised: Sequence[str] | None,
+    as_supervised: Sequence[str] | bool | None,
     batch_size: int | None,
     drop_remainder: bool,
     repeat: bool | int,
@@ -298,9 +316,16 @@ def _choose_original(
     """Returns what is asked for of a folder that tf_dataset wrote."""
     if any(value not in (None, False, ()) for value in not_for_it):
         raise OptionError(
-            "split, shard, normalize, encoded, missing",
+            "split, shard, normalize, statistics, encoded, missing",
             "do not apply to a folder that tf_dataset wrote; rewrite it with "
             "`audio-tfrecords convert` first",
+        )
+    if isinstance(as_supervised, bool):
+        raise OptionError(
+            "as_supervised",
+            "must name two features or more of a folder that tf_dataset wrote, of "
+            + ", ".join(dataset.element_spec),
+            as_supervised,
         )
     names = tuple(as_supervised or features or dataset.element_spec)
     for name in names:

@@ -47,6 +47,7 @@ class RecipeKeywords(TypedDict, total=False):
     group_by: Names | None
     stratify: bool
     split_salt: int | None
+    split_moves: str | Mapping[int, str] | None
     fingerprint: bool
     sample_rate: int | None
     channels: int | Literal["mix", "keep"]

@@ -27,6 +27,9 @@ _BY_FEATURE = {
 def read_recipe(path: str) -> dict[str, Any]:
     """Returns the options of the recipe in a file, by their names in Python.
 
+    Those of a data set have its classes, in its order, so that its targets keep their
+    meaning for other data.
+
     Raises
     ------
     InputError
@@ -45,7 +48,7 @@ def read_recipe(path: str) -> dict[str, Any]:
         raise InputError(f"{path}: there is no such file. Check `recipe`.")
     values = _load(files.read_bytes(location), path)
     if isinstance(values, dict) and "format_version" in values:
-        values = values.get("recipe")
+        values = _of_data_set(values)
     if not isinstance(values, dict):
         raise InputError(
             f"{path} must hold a recipe: names of options with their values; got "
@@ -57,8 +60,16 @@ def read_recipe(path: str) -> dict[str, Any]:
             named[name] = _checked(name, value)
         except RecipeError as error:
             where, problem, got = error.args
-            raise RecipeError(f"{path}: {where}", problem, got) from error
+            raise RecipeError(f"{path}: {where}", problem, got) from error.__cause__
     return named
+
+
+def _of_data_set(metadata: Mapping[str, Any]) -> Any:
+    """The recipe in a data set's metadata, with the classes beside it."""
+    recipe, classes = metadata.get("recipe"), metadata.get("classes")
+    if isinstance(recipe, dict) and recipe.get("classes") is None and classes:
+        return {**recipe, "classes": classes}
+    return recipe
 
 
 def _load(text: bytes, path: str) -> Any:

@@ -37,12 +37,14 @@ from itertools import islice
 import apache_beam as beam
 
 from beam_pipeline.audio.av_library import LIBRARY
+from beam_pipeline.dataset.job_difference import option_differences
 from beam_pipeline.dataset.metadata import Metadata, writer_versions
 from beam_pipeline.dataset.output_folder import (
     MANIFEST,
     generation_of_file,
     stale_shards,
 )
+from beam_pipeline.dataset.reused_recipe import as_recorded
 from beam_pipeline.errors import InputError
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
@@ -62,6 +64,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records, suffix_for
 
 # How a data set differs; the text continues "... holds a data set, and".
+OTHER_RECIPE = "it has another recipe"
 OTHER_INPUTS = "it has other inputs, or its inputs have changed"
 NEWER_FILE = "{} may have been changed since it was recorded"
 DAMAGED_SHARD = "its shard {} is missing or damaged"
@@ -89,18 +92,15 @@ def difference_to_finished(job: Job, limits: Limits) -> str | None:
 
 def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
     """The difference that shows without the inputs."""
-    recipe = job.recipe
     if metadata.recipe is None:
         return "it was not recorded from audio files"
     if metadata.generations:
         return "files were added to it since it was recorded"
-    if recipe.splits.salt is None and recipe.splits.hashed_shares() is not None:
-        # The recorded salt may be a chosen one. The plan is compared with it later.
-        recipe = recipe.replace(split_salt=metadata.recipe.splits.salt)
-    old, new = metadata.recipe.to_json(), recipe.to_json()
-    for name in sorted({*old, *new}):
-        if old.get(name) != new.get(name):
-            return _other_value(name, old.get(name), new.get(name))
+    # The plan is compared with the recorded splits and classes later.
+    recipe = as_recorded(job.recipe, metadata)
+    others = option_differences(metadata.recipe.to_json(), recipe.to_json())
+    if others:
+        return f"{OTHER_RECIPE}: {'; '.join(others)}"
     # If no clip needed ffmpeg, and now one does, the plan differs.
     versions = writer_versions(
         recipe.features.encodings.values(), ffmpeg=LIBRARY in metadata.writer
@@ -123,13 +123,6 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
             continue  # of an append that is not complete
         return f"{name} in its folder is not one of its shards"
     return None
-
-
-def _other_value(name: str, old: object, new: object) -> str:
-    if old is None:
-        return f"it was recorded without `{name}`; here it is {new!r}"
-    other = "; here it is not given" if new is None else f", not {new!r}"
-    return f"it was recorded with `{name}` = {old!r}{other}"
 
 
 def _difference_by_plan(job: Job, metadata: Metadata, limits: Limits) -> str | None:

@@ -33,10 +33,12 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
         the job without one.
     """
     from beam_pipeline.pipeline.graph import build_pipeline
+    from beam_pipeline.run.phases import plain_labels
 
     with temporary_files():
         pipeline = pipeline_for(beam_args)
-        build_pipeline(pipeline, job)
+        with plain_labels():
+            build_pipeline(pipeline, job)
         result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
         if job.addition is not None and is_claimed(job.work_folder):
             # The metadata in the output may be those of before.

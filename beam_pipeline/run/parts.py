@@ -119,10 +119,12 @@ def _run_on_beam(
     job: PartsJob, beam_args: Sequence[str], watch: Callable[[Totals], Watch] | None
 ) -> None:
     from beam_pipeline.pipeline.parts_graph import build_parts_pipeline
+    from beam_pipeline.run.phases import plain_labels
 
     done = partial(finished_sources, job.work)
     totals = Totals(job.sources or 0, 0.0)
     with temporary_files(), reporting_work(watch, totals, done):
         pipeline = pipeline_for(beam_args)
-        build_parts_pipeline(pipeline, job)
+        with plain_labels():
+            build_parts_pipeline(pipeline, job)
         run_pipeline(pipeline, job.output, job.work, beam_args, _NOTHING_KEPT)

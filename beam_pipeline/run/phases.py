@@ -30,7 +30,7 @@ def in_memory_pipeline() -> Iterator[beam.Pipeline]:
     # Only transforms in other languages use it. Beam deletes it only for a pipeline
     # that it has run, never in IPython, and a process that dies does not.
     files.delete_below(pipeline.local_tempdir)
-    with _arguments_remembered():
+    with plain_labels(), _arguments_remembered():
         yield pipeline
         try:
             pipeline.run().wait_until_finish()
@@ -38,7 +38,23 @@ def in_memory_pipeline() -> Iterator[beam.Pipeline]:
             first = original(error)
             if first is error:
                 raise
-            raise first from error
+            # Without Beam's copy, whose traceback is long and says no more.
+            raise first from first.__cause__
+
+
+@contextmanager
+def plain_labels() -> Iterator[None]:
+    """Keeps Beam from adding the number of a notebook's cell to the labels of steps.
+
+    For that, Beam would load its interactive package, which logs a warning and loads
+    scripts from the internet into the notebook.
+    """
+    add_number = beam.pipeline.alter_label_if_ipython
+    beam.pipeline.alter_label_if_ipython = lambda *_: None
+    try:
+        yield
+    finally:
+        beam.pipeline.alter_label_if_ipython = add_number
 
 
 @contextmanager

@@ -275,8 +275,9 @@ def as_float32(windows: Array) -> FloatArray:
     if windows.ndim < 2:
         raise RecipeError(
             "feature",
-            "needs windows of shape (n, frames) or (n, channels, frames), not one "
-            "value for each window",
+            "needs windows of shape (n, frames) or (n, channels, frames). Give a "
+            "single window as window[None], of shape (1, frames). In a chain, a step "
+            "that returns one value for each window must be the last",
             windows.shape,
         )
     return windows.astype(np.float32, copy=False)

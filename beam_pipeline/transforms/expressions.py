@@ -262,7 +262,7 @@ def naming_step(step: Any, kind: Kind) -> Iterator[None]:
         name = names.get(cls) or getattr(step, "__name__", type(step).__name__)
         inner = field.removeprefix(kind.field).removeprefix(": ")
         where = ": ".join(part for part in (kind.field, name, inner) if part)
-        raise RecipeError(where, problem, value) from error
+        raise RecipeError(where, problem, value) from error.__cause__
 
 
 def _format_step(step: Any, kind: Kind) -> str:
@@ -485,8 +485,9 @@ def _name_of(target: Any, step: Any, kind: Kind) -> str:
     if module == "__main__":
         raise RecipeError(
             kind.field,
-            f"{qualified} is defined in the script that runs, but workers cannot "
-            f"import this script; {kind.advice}",
+            f"{qualified} is defined in the script or notebook that runs, but a recipe "
+            f"holds names that workers can import; {kind.advice}; in a notebook, a "
+            "cell that begins with %%writefile makes such a module",
             step,
         )
     name = f"{module}:{qualified}"
@@ -532,4 +533,4 @@ def naming_feature(name: str) -> Iterator[None]:
         field, problem, value = error.args
         inner = field.removeprefix(TRANSFORM.field).removeprefix(": ")
         where = f"{TRANSFORM.field} {name}" + (f": {inner}" if inner else "")
-        raise RecipeError(where, problem, value) from error
+        raise RecipeError(where, problem, value) from error.__cause__

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import record
+from beam_pipeline import open_records, record
 from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import InputError, OptionError
@@ -23,7 +23,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
 )
 from beam_pipeline.read.replay import replay
-from beam_pipeline.read.shard_streams import cut_shards
+from beam_pipeline.read.split_choice import Piece, cut_pieces
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.gzip_members import GzipWriter
 from beam_pipeline.storage.tfrecord import frame_record
@@ -218,6 +218,33 @@ class TestRecorded:
         assert CLASSES[int(x)] == y.numpy().decode()
 
     @pytest.mark.runs
+    def test_the_only_input_and_target_need_no_names(self, recorded, sounds, tmp_path):
+        ds = replay(recorded, batch_size=4, as_supervised=True)
+        named = replay(recorded, batch_size=4, as_supervised=("signal", "target"))
+        assert ds.element_spec == named.element_spec
+        assert ds.class_names == list(CLASSES) == open_records(recorded).class_names
+        (x, y), (a, b) = next(iter(ds)), next(iter(named))
+        assert np.array_equal(x, a)
+        assert np.array_equal(y, b)
+        spec = replay(recorded, as_supervised=False).element_spec
+        assert spec == replay(recorded).element_spec
+
+        features = {"rms": "rms(frame=64,hop=64)"}
+        options = {"win_len": WIN_LEN, "tail": "pad", "max_windows": 1}
+        record(sounds, tmp_path / "one", features=features, **options)
+        ds = replay(tmp_path / "one", as_supervised=True)
+        assert [*map(len, (ds.element_spec, ds.element_spec[0].shape))] == [2, 1]
+        features["mel"] = "log_mel(n_fft=128,n_mels=4)"
+        record(sounds, tmp_path / "two", features=features, **options)
+        facts = ["2 inputs (mel, rms)", "1 targets (target)"]
+        with raises(OptionError, "as_supervised", True, naming=facts):
+            replay(tmp_path / "two", as_supervised=True)
+        record(sounds, tmp_path / "none", label_from="none", **options)
+        facts = ["1 inputs (signal)", "0 targets"]
+        with raises(OptionError, "as_supervised", True, naming=facts):
+            replay(tmp_path / "none", as_supervised=True)
+
+    @pytest.mark.runs
     def test_never_imports_beam(self, recorded):
         code = (
             "import sys; from beam_pipeline import replay; "
@@ -405,7 +432,8 @@ class TestTrainers:
 
     def test_open_no_file_of_another(self, numbered):
         shards = [ShardEntry(str(i), n, 0, "") for i, n in enumerate((5, 0, 1, 9, 8))]
-        pieces = [cut_shards(shards, index, 3) for index in range(3)]
+        whole = [Piece(shard, 0, shard.examples) for shard in shards]
+        pieces = [cut_pieces(whole, index, 3) for index in range(3)]
         assert [[(p.shard.file, p.skip, p.take) for p in part] for part in pieces] == [
             [("0", 0, 5), ("2", 0, 1), ("3", 0, 1)],
             [("3", 1, 8)],
@@ -480,6 +508,7 @@ class TestErrors:
             {"shard": (2, 2)},
             {"shard": (-1, 2)},
             {"as_supervised": "number"},
+            {"as_supervised": 1},
             {"as_supervised": True},
             {"as_supervised": ("number",)},
             {"features": []},

@@ -1,20 +1,48 @@
 """What is run in a notebook, in a kernel of its own."""
 
+import json
+import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
+import apache_beam as beam
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 import beam_pipeline
+from beam_pipeline import Metadata, audit, record
+from beam_pipeline.api import plan
+from beam_pipeline.errors import InputError
+from beam_pipeline.html_tables import MOST_ROWS, html_table
+from beam_pipeline.progress import in_notebook
+from beam_pipeline.run.phases import in_memory_pipeline
+from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
-REPOSITORY = Path(beam_pipeline.__file__).parents[2]
+REPOSITORY = Path(beam_pipeline.__file__).parents[1]
 
 CELLS = (
-    "from beam_pipeline import record",
+    "from beam_pipeline import open_records, record\n"
+    "from beam_pipeline.api import plan",
     "metadata = record({input!r}, {output!r}, win_seconds=0.5)",
     "print(metadata.splits['records'].examples)",
+    "metadata",
+    "plan({input!r}, win_seconds=0.5)",
+    "open_records({output!r})[0]",
+    "silent = record({input!r}, {output!r} + '2', win_seconds=0.5, watch=False)",
+    "def mine(windows): return windows\n"
+    "record({input!r}, {output!r} + '3', win_len=9, features={{'mine': mine}})",
 )
+
+
+def text_of(cell, name):
+    return "".join(o.text for o in cell.outputs if o.get("name") == name)
+
+
+def html_of(cell):
+    (output,) = cell.outputs
+    return output.data["text/html"]
 
 
 def test_record_in_a_notebook(tmp_path, monkeypatch):
@@ -26,15 +54,112 @@ def test_record_in_a_notebook(tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     folders = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
     cells = [nbformat.v4.new_code_cell(text.format(**folders)) for text in CELLS]
-    notebook = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(
-        notebook,
+        nbformat.v4.new_notebook(cells=cells),
         kernel_name="python3",
         timeout=300,
+        allow_errors=True,
         resources={"metadata": {"path": str(REPOSITORY)}},
     ).execute()
-    printed = [o.text for o in cells[-1].outputs if o.get("name") == "stdout"]
-    assert "".join(printed) == "8\n"
+    _, recorded, printed, *shown, silent, failed = cells
+    assert text_of(printed, "stdout") == "8\n"
     # The private folder of the user stays, empty.
     assert [path for path in temporary.rglob("*") if not path.is_dir()] == []
     assert len(list(temporary.rglob("*"))) <= 1
+
+    # A bar and nothing else: no script of Beam, no warning.
+    assert {output.output_type for output in recorded.outputs} == {"stream"}
+    assert_names(text_of(recorded, "stderr"), "8/8 examples")
+    assert "WARNING" not in text_of(recorded, "stderr")
+    assert silent.outputs == []
+    for cell in shown:
+        assert_names(html_of(cell), "signal")
+    # The error of a function in a notebook has one traceback, and says what to do.
+    (error,) = failed.outputs
+    assert error.ename == "RecipeError"
+    assert_names(error.evalue, "mine", "%%writefile")
+    assert "direct cause" not in "".join(error.traceback)
+
+
+class Tags(HTMLParser):
+    """Checks that tags are closed in order; collects texts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.texts = [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+@pytest.mark.parametrize("rows", [0, 1, MOST_ROWS, MOST_ROWS + 1])
+def test_tables_are_escaped_and_short(rows):
+    texts = Tags(html_table(("<a>", "n"), [("<b>&", 1234)] * rows)).texts
+    body = min(rows, MOST_ROWS)
+    tail = ["... and 1 more"] if rows > MOST_ROWS else []
+    assert texts == ["<a>", "n", *["<b>&", "1,234"] * body, *tail]
+
+
+@pytest.mark.runs
+def test_what_a_notebook_shows(tmp_path):
+    for number, label in enumerate(("<cat>", "dog", "dog")):
+        path = tmp_path / "in" / label / f"{number}.wav"
+        write_sound(path, 2000 if number < 2 else 10, seed=0)
+    options = {"win_len": 500, "fingerprint": True, "max_rejected": 1}
+    record(tmp_path / "in", tmp_path / "out", **options)
+    metadata = Metadata.load(tmp_path / "out")
+    texts = Tags(metadata._repr_html_()).texts
+    assert {"records", "8", "2 classes: <cat>, dog", "signal", "500"} <= {*texts}
+    planned = plan(tmp_path / "in", **options)
+    assert planned == (planned.summary, planned.rejects)
+    assert len(repr(planned)) < 200 > len(repr(planned.summary))
+    texts = Tags(planned._repr_html_()).texts
+    assert {"records", "8", "dog/2.wav"} <= {*texts}
+    found = audit(tmp_path / "out")
+    texts = Tags(found._repr_html_()).texts
+    pairs = {"<cat>/0.wav, dog/1.wav", "dog/1.wav, <cat>/0.wav"}
+    assert {"audio", "not recorded"} <= {*texts}
+    assert pairs & {*texts}
+    assert len(json.dumps(texts)) < 2000
+
+
+def test_a_terminal_is_no_notebook(monkeypatch):
+    assert not in_notebook()
+
+    class Terminal:
+        def get_ipython(self):
+            return object()
+
+    monkeypatch.setitem(sys.modules, "IPython", Terminal())
+    assert not in_notebook()
+
+
+@pytest.mark.runs
+def test_a_bar_where_it_is_asked_for(tmp_path, capsys):
+    write_sound(tmp_path / "in" / "cat" / "1.wav", 2000)
+    record(tmp_path / "in", tmp_path / "out", win_len=500)
+    assert capsys.readouterr().err == ""
+    record(tmp_path / "in", tmp_path / "bar", win_len=500, watch=True)
+    assert_names(capsys.readouterr().err, "4/4 examples")
+
+
+def _refuse(cause):
+    raise InputError("no") from cause
+
+
+@pytest.mark.parametrize("cause", [None, ValueError("why")])
+def test_an_error_has_no_traceback_of_beam(cause):
+    with raises(InputError) as caught, in_memory_pipeline() as pipeline:
+        _ = pipeline | beam.Create([cause]) | beam.Map(_refuse)
+    error = caught.value
+    assert error.__suppress_context__
+    assert repr(error.__cause__) == repr(cause)

@@ -1112,7 +1112,7 @@ class TestTheSameCommandAgain:
         assert main(["record", *places, "--win-len", "500"]) == 0
         assert "out: complete before" in capsys.readouterr().out
         assert main(["record", *places, "--win-len", "501"]) == 2
-        assert_names(capsys.readouterr().err, "--win-len 500", "501")
+        assert_names(capsys.readouterr().err, "--win-len", "500", "501")
         options = ["--win-len", "500", "--hop", "250"]
         assert main(["record", *places, *options]) == 2
         assert_names(capsys.readouterr().err, "--hop", "250")

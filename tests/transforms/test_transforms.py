@@ -506,6 +506,16 @@ def test_axes_of_a_chain():
     assert Chain((doubled, doubled)).axes(RATE, 4000) == []
 
 
+def test_the_shape_of_a_single_window_is_told():
+    facts = ["(n, frames)", "window[None]", "(1, frames)"]
+    with raises(RecipeError, value=(4000,), naming=facts):
+        LogMel()(noise(4000), RATE)
+    assert LogMel()(noise(4000)[None], RATE).shape[0] == 1
+    levels = Chain((np.ravel, LogMel()))  # one value for each window, then a spectrum
+    with raises(RecipeError, value=(4000,), naming=["last", *facts]):
+        levels(noise(1, 4000), RATE)
+
+
 @pytest.mark.parametrize(
     ("sample", "clipped"),
     [

@@ -1,8 +1,9 @@
-"""The progress of a run, as a bar in a terminal or as lines in a log."""
+"""The progress of a run: a bar in a terminal or a notebook, or lines in a log."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 import time
 from collections.abc import Callable
@@ -11,21 +12,38 @@ from typing import Any
 SECONDS_BETWEEN_LINES = 10.0
 
 
-def watch_terminal(
-    stack: contextlib.ExitStack, totals: Any
-) -> Callable[[int, float], None]:
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+def make_bar(**options: Any) -> Any:
+    """Returns a bar of tqdm: a widget in a notebook that has ipywidgets, or text.
+
+    This is what ``tqdm.auto`` does, without its warning if ipywidgets is missing.
+    """
+    if in_notebook() and importlib.util.find_spec("ipywidgets") is not None:
+        from tqdm.notebook import tqdm
+    else:
+        from tqdm import tqdm
+
+    class Bar(tqdm):  # type: ignore[misc]
+        # The thread of a monitor would keep later runs from forking their processes.
+        monitor_interval = 0
+
+    return Bar(**options)
+
+
+def watch_bar(stack: contextlib.ExitStack, totals: Any) -> Callable[[int, float], None]:
     """Starts a progress bar, which ``stack`` closes.
 
     Returns the function that updates it with the number of finished examples and their
     seconds of audio.
     """
-    from tqdm import tqdm
-
-    class Bar(tqdm):  # type: ignore[misc]
-        monitor_interval = 0  # no thread: with one, processes could not be forked
-
-    bar = Bar(
+    bar = make_bar(
         total=totals.examples,
+        disable=not totals.examples,
         unit=" examples",
         dynamic_ncols=True,
         bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} examples, {rate_fmt}, "

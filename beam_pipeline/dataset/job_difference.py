@@ -1,0 +1,56 @@
+"""How two jobs differ, for the error that refuses the second one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from beam_pipeline.errors import shown
+
+_NOT_GIVEN = "not given"
+
+
+def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Returns a text for each option of a recipe whose JSON value differs, by name."""
+    return [
+        f"`{name}` was {_value(old.get(name))}, here it is {_value(new.get(name))}"
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _value(json: Any) -> str:
+    return _NOT_GIVEN if json is None else shown(json, 200)
+
+
+def job_differences(old: Any, new: Mapping[str, Any]) -> list[str]:
+    """Returns a text for each difference of two jobs, see :func:`.claim.job_stamp`.
+
+    ``old`` is what a work folder holds: anything, if the machine went down.
+    """
+    if not isinstance(old, Mapping) or not isinstance(old.get("recipe"), Mapping):
+        return []
+    found = option_differences(old["recipe"], new["recipe"])
+    found += _input_differences(old.get("inputs"), new["inputs"])
+    for name, what in (("writer", "{}"), ("code", "the code of {}")):
+        before, now = old.get(name) or {}, new[name]
+        for key in sorted({*before, *now}):
+            if before.get(key) == now.get(key):
+                continue
+            if name == "code":
+                found.append(f"{what.format(key)} has changed")
+            else:
+                found.append(f"{key} was {before.get(key)}, here it is {now.get(key)}")
+    return found
+
+
+def _input_differences(old: Any, new: Any) -> list[str]:
+    if old == new:
+        return []
+    before, now = (
+        [each["split"] + "=" * bool(each["split"]) + each["location"] for each in some]
+        for some in (old, new)
+    )
+    if before != now:
+        return [f"`input` was {', '.join(before)}, here it is {', '.join(now)}"]
+    return ["the columns of the `input` have changed"]

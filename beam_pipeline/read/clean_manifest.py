@@ -1,0 +1,283 @@
+"""A manifest without leaks and doubles, from what an audit has found.
+
+::
+
+    clips --same file, group, audio; overlapping, similar--> components: a group each
+    clips with the same samples and class --drop_doubles--> the first of them
+
+A data set does not know where its inputs are. The caller names them, as for ``record``.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.inputs.own_manifest import (
+    FINGERPRINT_FIELDS,
+    MANIFEST_FIELDS,
+    part_in_seconds,
+)
+from beam_pipeline.inputs.sources import resolve_inputs
+from beam_pipeline.inputs.splits import GROUP_SEPARATOR
+from beam_pipeline.inputs.tables import is_manifest
+from beam_pipeline.read.audit import (
+    Columns,
+    clusters_of,
+    columns_of,
+    overlapping_parts,
+    read_clips,
+    same_audio,
+    same_file,
+    same_group,
+    similar_audio,
+)
+from beam_pipeline.read.findings import Clusters, Integers
+from beam_pipeline.read.similarity import joined
+from beam_pipeline.recipe.values import comma_list
+from beam_pipeline.storage import files
+
+_PART = ("start", "frames", "sample_rate_hz", "native_frames", "native_sample_rate_hz")
+
+
+class Written(NamedTuple):
+    """What :func:`write_clean_manifest` has written.
+
+    Attributes
+    ----------
+    clips, groups : int
+    dropped : int
+        Doubles that were left out.
+    mixed : int
+        Clips with the same samples as others of another class. All of them are written,
+        in one group, because only a person knows which class is right.
+    """
+
+    clips: int
+    groups: int
+    dropped: int
+    mixed: int
+
+
+def write_clean_manifest(
+    records: str | os.PathLike[str],
+    manifest: str | os.PathLike[str],
+    input: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    group_by: str | None = None,
+    drop_doubles: bool = False,
+) -> Written:
+    """Writes a manifest of a data set's clips, with a group for all that is alike.
+
+    Recorded with ``group_by="group"``, no two splits have a file, a group or audio in
+    common. The columns are ``path``, ``group``, ``class`` if the data set has classes,
+    ``start_s``, ``duration_s`` and ``channel`` if clips are parts of files, and the
+    extra columns of the data set.
+
+    Parameters
+    ----------
+    records : path
+        A finished data set.
+    manifest : path
+        A new file: ``.csv`` or ``.parquet``. Paths of files below its folder are
+        relative to it, all others are absolute.
+    input : path or sequence of paths
+        What the data set was recorded from, as for ``record``.
+    group_by : str, optional
+        See :func:`.audit.audit`.
+    drop_doubles : bool
+        Keeps only the first clip, in the order of the inputs, of those with the same
+        samples and the same class. Needs a data set with fingerprints.
+
+    Raises
+    ------
+    InputError
+        If there is no such data set, or the inputs are not those of it.
+    OptionError
+        If the manifest exists or has another suffix, or a column is missing.
+    """
+    target = _checked_target(manifest)
+    folder = files.absolute(os.fspath(records))
+    metadata = Metadata.load(folder)
+    if metadata.recipe is None:
+        raise InputError(f"{folder} was not recorded from audio files.")
+    by = None if group_by is None else comma_list(group_by)
+    table = read_clips(folder, metadata, by, every_column=True)
+    columns = columns_of(table, has_groups=by is not None)
+    keep, mixed = np.ones(len(table), np.bool_), 0
+    doubles = _doubles(columns)
+    if doubles is not None:
+        differ = doubles.differing(columns.label)
+        mixed = int(np.diff(doubles.bounds)[differ].sum())
+        if drop_doubles:
+            _drop(keep, doubles.select(~differ), table["index"].to_numpy())
+    elif drop_doubles:
+        raise OptionError(
+            "drop_doubles",
+            "needs the fingerprints of a data set; record with `fingerprint`",
+            drop_doubles,
+        )
+    components = components_of(columns)
+    made = _clean_table(
+        table, components, target, _roots(input, table, metadata), metadata
+    ).filter(keep)
+    _write(made, target)
+    groups = len(np.unique(components[keep]))
+    return Written(len(made), groups, int((~keep).sum()), mixed)
+
+
+def components_of(columns: Columns) -> Integers:
+    """Equal numbers for clips that are alike in any way, directly or by others."""
+    similar, _ = similar_audio(columns)
+    kinds = (
+        same_file(columns), same_group(columns), same_audio(columns),
+        overlapping_parts(columns), similar,
+    )  # fmt: skip
+    ones, others = [], []
+    for numbers in kinds:
+        if numbers is not None:
+            clusters = clusters_of(numbers)
+            sizes = np.diff(clusters.bounds)
+            ones.append(np.repeat(clusters.rows[clusters.bounds[:-1]], sizes))
+            others.append(clusters.rows)
+    return joined(len(columns.file), np.concatenate(ones), np.concatenate(others))
+
+
+def _doubles(columns: Columns) -> Clusters | None:
+    """The clips with the same samples; None if the data set has no fingerprints."""
+    return None if columns.content is None else clusters_of(columns.content)
+
+
+def _drop(keep: Any, doubles: Clusters, order: Any) -> None:
+    """Marks all clips but the first of each cluster."""
+    for k in range(len(doubles)):
+        rows = doubles.rows[doubles.bounds[k] : doubles.bounds[k + 1]]
+        keep[np.delete(rows, np.argmin(order[rows]))] = False
+
+
+def _checked_target(manifest: str | os.PathLike[str]) -> str:
+    text = os.fspath(manifest)
+    target = files.absolute(text)
+    if not is_manifest(text) or not text.lower().endswith((".csv", ".parquet")):
+        raise OptionError("write_manifest", "must end in .csv or .parquet", text)
+    if files.exists(target):
+        raise OptionError("write_manifest", "must be a new file, but exists", text)
+    return target
+
+
+def _roots(input: Any, table: Any, metadata: Metadata) -> list[str]:
+    """Returns the root of each input of the data set.
+
+    Raises
+    ------
+    InputError
+        If there are more or fewer inputs than the data set has, or the first clip of
+        one is not there.
+    """
+    given = [input] if isinstance(input, str | os.PathLike) else list(input)
+    roots = [
+        entry.root for entry in resolve_inputs([os.fspath(each) for each in given])
+    ]
+    numbers = table["input"].to_numpy()
+    several = int(numbers.max(initial=0)) + 1
+    if len(roots) == 1 and metadata.generations:
+        roots *= several  # each append counts its own inputs
+    elif metadata.generations or several > len(roots):
+        raise InputError(
+            f"The clips are from {several} inputs, but `input` names {len(roots)}. "
+            "Give the same as for `record`, in the same order; or, of a data set to "
+            "which files were added, the one folder that has all of them."
+        )
+    for number, root in enumerate(roots[:several]):
+        rows = np.flatnonzero(numbers == number)
+        if not len(rows):
+            continue
+        path = files.join(root, table["path"][int(rows[0])].as_py())
+        if not files.exists(path):
+            raise InputError(
+                f"{path} does not exist, but a clip of the data set has this name. "
+                "Give as `input` what the data set was recorded from."
+            )
+    return roots
+
+
+def _clean_table(
+    table: Any,
+    components: Integers,
+    target: str,
+    roots: Sequence[str],
+    metadata: Metadata,
+) -> Any:
+    import pyarrow as pa
+
+    below = target.rpartition("/")[0].rstrip("/") + "/"
+    paths = [
+        files.join(roots[number], path).removeprefix(below)
+        for number, path in zip(
+            table["input"].to_pylist(), table["path"].to_pylist(), strict=True
+        )
+    ]
+    made = {"path": pa.array(paths, pa.string())}
+    made["group"] = pa.array(_group_names(table, components), pa.string())
+    if table["class"].null_count < len(table):
+        made["class"] = table["class"]
+    parts = [
+        part_in_seconds(*row)
+        for row in zip(*(table[name].to_pylist() for name in _PART), strict=True)
+    ]
+    if any(part != (0.0, None) for part in parts):
+        starts, lengths = zip(*parts, strict=True)
+        made["start_s"] = pa.array(starts, pa.float64())
+        made["duration_s"] = pa.array(lengths, pa.float64())
+    assert metadata.recipe is not None
+    # A channel that the recipe takes of all clips, it takes again.
+    of_recipe = isinstance(metadata.recipe.audio.channels, int)
+    if not of_recipe and table["channel"].null_count < len(table):
+        made["channel"] = table["channel"]
+    for name in table.column_names:
+        if name not in (*MANIFEST_FIELDS, *FINGERPRINT_FIELDS, *made):
+            made[name] = table[name]
+    return pa.table(made)
+
+
+def _group_names(table: Any, components: Integers) -> list[str]:
+    """Returns the name of each clip's component.
+
+    It is that of the recorded group, if all of its clips are in one; then their split
+    stays. Otherwise it is the first path.
+    """
+    paths, groups = table["path"].to_pylist(), table["group"].to_pylist()
+    first: dict[int, str] = {}
+    recorded: dict[int, set[str | None]] = {}
+    for component, path, group in zip(components.tolist(), paths, groups, strict=True):
+        first[component] = min(first.get(component, path), path)
+        recorded.setdefault(component, set()).add(group)
+    names = {}
+    for component, found in recorded.items():
+        (group, *others) = found
+        alone = group is not None and not others
+        names[component] = (
+            str(group).replace(GROUP_SEPARATOR, ", ") if alone else first[component]
+        )
+    return [names[component] for component in components.tolist()]
+
+
+def _write(table: Any, target: str) -> None:
+    folder, _, name = target.rpartition("/")
+    draft = files.draft_path(folder or "/", f"{name}.tmp-{uuid.uuid4().hex}")
+    with files.writing(target):
+        if target.lower().endswith(".csv"):
+            from pyarrow import csv
+
+            csv.write_csv(table, draft)
+        else:
+            import pyarrow.parquet as pq
+
+            pq.write_table(table, draft)
+    files.move(draft, target)

@@ -1,0 +1,64 @@
+"""What :func:`beam_pipeline.api.plan` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from beam_pipeline.dataset.metadata_view import view_features
+from beam_pipeline.html_tables import html_line, html_table
+from beam_pipeline.plan.clips import Reject
+from beam_pipeline.plan.summary import PlanSummary
+
+REJECTS_SHOWN = 10
+
+
+class Plan(NamedTuple):
+    """A plan, and the clips that cannot be recorded, as far as headers show.
+
+    Attributes
+    ----------
+    summary : PlanSummary
+        Splits, shards, examples and seconds.
+    rejects : sequence of Reject
+        In the order of the inputs. They are on disk if they are many.
+    """
+
+    summary: PlanSummary
+    rejects: Sequence[Reject]
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{row[0]} {row[1]:,}" for row in self._splits())
+        clips = self.summary.listing.clips
+        return (
+            f"<Plan: examples of {clips:,} clips: {splits or 'none'}; "
+            f"{len(self.rejects):,} rejects>"
+        )
+
+    def _repr_html_(self) -> str:
+        parts = []
+        if self.summary.example_format is not None:
+            header = ("split", "examples", "hours", "shards")
+            parts += [
+                html_table(header, self._splits()),
+                view_features(self.summary.example_format.features.specs),
+            ]
+        listing = self.summary.listing
+        parts.append(
+            html_line(
+                f"{listing.clips:,} clips, {listing.ignored:,} files ignored, "
+                f"{len(self.rejects):,} rejects"
+            )
+        )
+        first = [(r.filepath, r.reason) for r in islice(self.rejects, REJECTS_SHOWN)]
+        if first:
+            parts.append(html_table(("rejected", "reason"), first))
+        return "".join(parts)
+
+    def _splits(self) -> list[tuple[str, int, str, int]]:
+        rows = []
+        for name, layout in self.summary.layouts.items():
+            examples, seconds = self.summary.kept(name)
+            rows.append((name, examples, f"{seconds / 3600:.2f}", layout.shards))
+        return rows

@@ -1,0 +1,60 @@
+"""The layouts of folders in the docs give the splits and the classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_pipeline.api import plan
+from beam_pipeline.errors import DataSetWarning
+from tests.sounds import write_sound
+
+BY_PART = r"^(?P<class>[^/]+)/(?P<part>[^/]+)/"
+BY_SPEAKER = r"^(?P<class>[^/]+)/(?P<speaker>[^/]+)/"
+CLASSES = ("owl", "tit")
+
+
+@pytest.mark.parametrize(
+    ("names", "inputs", "options", "splits"),
+    [
+        (["owl/1", "tit/2"], "", {}, ["records"]),
+        (
+            ["train/owl/1", "train/tit/2", "test/owl/3", "test/tit/4"],
+            {"train": "train", "test": "test"}, {}, ["test", "train"],
+        ),
+        (
+            ["owl/train/1", "tit/train/2", "owl/test/3", "tit/test/4"],
+            "", {"label_from": BY_PART, "split_column": "part"}, ["test", "train"],
+        ),
+        (
+            ["owl/ada/1", "owl/bob/2", "tit/ada/3", "tit/bob/4"], "",
+            {"label_from": BY_SPEAKER, "splits": "a=.5,b=.5", "group_by": "speaker"},
+            None,
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings(f"ignore::{DataSetWarning.__module__}.DataSetWarning")
+def test_layouts(
+    tmp_path: Path, names: list[str], inputs: Any, options: Any, splits: Any
+) -> None:
+    for name in names:
+        write_sound(tmp_path / f"{name}.wav", 500)
+    given = tmp_path / inputs if isinstance(inputs, str) else None
+    sources = given or {name: tmp_path / path for name, path in inputs.items()}
+    summary, rejects = plan(sources, win_len=500, **options)
+    assert list(rejects) == []
+    assert summary.example_format.classes == CLASSES
+    assert splits is None or sorted(summary.layouts) == splits
+    assert sum(layout.total for layout in summary.layouts.values()) == len(names)
+
+
+def test_an_expression_sees_the_path_below_the_input(tmp_path: Path) -> None:
+    write_sound(tmp_path / "owl" / "1.wav", 500)
+    folder = r"(?P<class>[^/]+)/[^/]+$"
+    _, (reject,) = plan(tmp_path / "owl", win_len=500, label_from=folder)
+    assert folder in reject.reason
+    for source, label_from in ((tmp_path, folder), (tmp_path / "owl", "folder")):
+        summary, _ = plan(source, win_len=500, label_from=label_from)
+        assert summary.example_format.classes == ("owl",)

@@ -1,0 +1,252 @@
+"""The remedy for what an audit finds: a manifest; and a data set's own as an input."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipeline import Metadata, audit, open_records, record
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.manifest import manifest_fields
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.inputs.own_manifest import is_own_manifest, part_in_seconds
+from beam_pipeline.inputs.part_columns import PartColumns
+from beam_pipeline.read.audit import Columns
+from beam_pipeline.read.clean_manifest import components_of, write_clean_manifest
+from beam_pipeline.seconds import seconds_to_frames
+from tests.raising import assert_names, raises
+from tests.sounds import write_sound
+
+OPTIONS: Any = {"win_len": 400, "fingerprint": True, "splits": "train=.5,test=.5"}
+
+
+@pytest.fixture(scope="module")
+def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight recordings, of which three are copies of others, one in another class."""
+    folder = tmp_path_factory.mktemp("leaky")
+    for number in range(5):
+        path = folder / "in" / "owl" / f"{number}.wav"
+        write_sound(path, 2000 + 10 * number, seed=number)
+    for source, copy in (("0", "owl/a"), ("0", "owl/b"), ("1", "tit/c")):
+        target = folder / "in" / f"{copy}.wav"
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(folder / "in" / "owl" / f"{source}.wav", target)
+    record(folder / "in", folder / "out", seed=2, **OPTIONS)
+    assert audit(folder / "out").leaks
+    return folder
+
+
+def rows_of(path: Path) -> dict[str, dict[str, Any]]:
+    table = pq.read_table(path) if path.suffix == ".parquet" else pa.csv.read_csv(path)
+    return {row["path"]: row for row in table.to_pylist()}
+
+
+@pytest.mark.runs
+def test_a_clean_manifest_has_no_leaks(leaky: Path, tmp_path: Path) -> None:
+    manifest = tmp_path / "clean.csv"
+    written = write_clean_manifest(leaky / "out", manifest, leaky / "in")
+    assert written == (8, 5, 0, 2)
+    found = {path.split("/in/")[1]: row for path, row in rows_of(manifest).items()}
+    assert {*found["owl/0.wav"]} == {"path", "group", "class"}
+    assert [found[f"owl/{name}.wav"]["group"] for name in "0ab"] == ["owl/0.wav"] * 3
+    assert found["tit/c.wav"]["group"] == found["owl/1.wav"]["group"]
+    assert found["tit/c.wav"]["class"] == "tit"
+    options = {"label_from": "class", "group_by": "group", **OPTIONS}
+    for seed in range(4):
+        out = tmp_path / str(seed)
+        metadata = record(manifest, out, seed=seed, **options)
+        assert metadata.clips == 8
+        assert audit(out).leaks == 0
+
+
+@pytest.mark.runs
+def test_doubles_are_dropped_if_their_class_is_clear(
+    leaky: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = leaky / "in" / "clean.parquet"
+    command = ["audit", str(leaky / "out"), "--input", str(leaky / "in")]
+    command += ["--write-manifest", str(manifest), "--drop-doubles"]
+    assert main(command) == 4  # the data set still leaks
+    assert_names(capsys.readouterr().err, "6 clips", "5 groups", "2 doubles", "2 clips")
+    # Beside its files, names are those of before.
+    assert {*rows_of(manifest)} == {*(f"owl/{k}.wav" for k in range(5)), "tit/c.wav"}
+    assert main(command) == 2  # it exists
+    assert_names(capsys.readouterr().err, "--write-manifest", "clean.parquet")
+    manifest.unlink()
+    assert main([*command[:2], "--drop-doubles"]) == 2
+    assert main(command[:2] + command[4:]) == 2
+    assert_names(capsys.readouterr().err, "--drop-doubles", "--input")
+
+
+@pytest.mark.runs
+def test_groups_and_columns_stay(tmp_path: Path) -> None:
+    for number in range(4):
+        write_sound(tmp_path / "in" / f"{number}.wav", 4000, seed=number % 3)
+    rows = [
+        {"path": f"in/{n}.wav", "start_s": s, "end_s": s + 0.2, "who": who, "x": x}
+        for n, s, who, x in (
+            (0, 0.0, "ada", 1.5), (0, 0.25, "ada", None), (1, 0.0, "bob", 2.0),
+            (2, 0.1, "cy", 0.1), (3, 0.0, "dan", 7.0),
+        )
+    ]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    options = {**OPTIONS, "label_from": "none", "group_by": "who"}
+    record(tmp_path / "rows.parquet", tmp_path / "out", **options)
+    manifest = tmp_path / "clean.csv"
+    written = write_clean_manifest(
+        tmp_path / "out", manifest, tmp_path / "rows.parquet"
+    )
+    assert written == (5, 3, 0, 0)
+    table = pa.csv.read_csv(manifest).to_pylist()
+    assert {*table[0]} == {"path", "group", "start_s", "duration_s", "who", "x"}
+    found = {(row["path"], row["start_s"]): row for row in table}
+    assert found["in/0.wav", 0.25]["group"] == "in/0.wav"  # ada and dan
+    assert found["in/3.wav", 0.0]["group"] == "in/0.wav"
+    assert found["in/1.wav", 0.0]["group"] == "bob"
+    assert found["in/0.wav", 0.25]["duration_s"] == 0.2
+    metadata = record(
+        manifest,
+        tmp_path / "again",
+        **{**options, "group_by": "group"},
+        columns="who,x",
+    )
+    assert metadata.clips == 5
+    # Whoever is in no finding is in the same split as before.
+    splits = [split_of(tmp_path / name) for name in ("out", "again")]
+    assert {splits[0][who] == splits[1][who] for who in ("bob", "cy")} == {True}
+
+
+def split_of(folder: Path) -> dict[str, str]:
+    table = pq.read_table(folder / "manifest.parquet", columns=["who", "split"])
+    return {row["who"]: row["split"] for row in table.to_pylist()}
+
+
+@pytest.mark.runs
+def test_what_cannot_be_written(leaky: Path, tmp_path: Path) -> None:
+    out = leaky / "out"
+    with raises(OptionError, "write_manifest", "x.json"):
+        write_clean_manifest(out, "x.json", leaky / "in")
+    with raises(InputError, naming=["input", "2"]):
+        write_clean_manifest(
+            record_two(leaky, tmp_path), tmp_path / "x.csv", leaky / "in"
+        )
+    (tmp_path / "empty").mkdir()
+    with raises(InputError, naming=["input", str(tmp_path / "empty")]):
+        write_clean_manifest(out, tmp_path / "x.csv", tmp_path / "empty")
+    plain = tmp_path / "plain"
+    record(leaky / "in" / "tit", plain, win_len=400)
+    with raises(OptionError, "drop_doubles", True, naming="fingerprint"):
+        write_clean_manifest(
+            plain, tmp_path / "x.csv", leaky / "in" / "tit", drop_doubles=True
+        )
+    assert not (tmp_path / "x.csv").exists()
+
+
+def record_two(leaky: Path, tmp_path: Path) -> Path:
+    inputs = [leaky / "in" / "owl", leaky / "in" / "tit"]
+    record(inputs, tmp_path / "two", win_len=400)
+    return tmp_path / "two"
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=12))
+def test_components_are_those_of_all_pairs(rows: list[tuple[int, int, int]]) -> None:
+    file, group, content = np.array(rows).T
+    ones, starts = np.ones(len(rows), np.int64), np.arange(len(rows)) * 10
+    columns = Columns(
+        ones, ones, file, starts, ones, 8000 * ones, -ones,
+        group=np.where(group == 4, -1, group),
+        content=np.where(content == 4, -1, content),
+    )  # fmt: skip
+    found = components_of(columns)
+    wanted = np.arange(len(rows))
+    for _ in rows:  # the least number of all that are alike spreads
+        for i, one in enumerate(rows):
+            for k, other in enumerate(rows):
+                alike = one[0] == other[0] or any(
+                    a == b != 4 for a, b in zip(one[1:], other[1:], strict=True)
+                )
+                if alike:
+                    wanted[i] = wanted[k] = min(wanted[i], wanted[k])
+    same = found[:, None] == found
+    assert np.array_equal(same, wanted[:, None] == wanted)
+
+
+# A data set's own manifest
+
+
+@pytest.mark.runs
+def test_the_own_manifest_is_an_input(tmp_path: Path) -> None:
+    write_sound(tmp_path / "a.wav", 8000, seed=1)
+    write_sound(tmp_path / "b.wav", 4001, seed=2, channels=2)
+    rows = [
+        {"path": "a.wav", "offset_s": 0.1, "duration_s": 0.3, "kind": "x", "snr": 1.5},
+        {
+            "path": "a.wav",
+            "offset_s": 0.5,
+            "duration_s": None,
+            "kind": "y",
+            "snr": None,
+        },
+        {
+            "path": "b.wav",
+            "offset_s": None,
+            "duration_s": None,
+            "kind": "x",
+            "snr": 2.5,
+        },
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    options: Any = {"win_len": 500, "sample_rate": 16000, "fingerprint": True}
+    record(tmp_path / "rows.parquet", tmp_path / "out", label_from="kind", **options)
+    own = tmp_path / "own.parquet"
+    shutil.copy(tmp_path / "out" / "manifest.parquet", own)
+    record(own, tmp_path / "again", label_from="class", **options)
+    before, after = (Metadata.load(tmp_path / name) for name in ("out", "again"))
+    assert [*after.shards()] == [*before.shards()]
+    assert after.features == before.features
+    tables = [
+        pq.read_table(tmp_path / n / "manifest.parquet") for n in ("out", "again")
+    ]
+    assert str(tables[0].to_pylist()) == str(tables[1].to_pylist())
+    # At another rate, parts are the same seconds.
+    record(own, tmp_path / "low", label_from="class", win_len=100, sample_rate=4000)
+    ends = {e["win_start_idx"] + 100 for e in open_records(tmp_path / "low")}
+    assert max(ends) == 2000
+
+
+@pytest.mark.parametrize("columns", [[], [("index", "int64")]])
+def test_an_own_manifest_is_known_by_its_columns(columns: Any) -> None:
+    names = [*manifest_fields(True, columns)]
+    assert is_own_manifest(names)
+    assert not is_own_manifest(names[1:])
+    assert PartColumns.of(names, "path", "x").in_frames
+    assert PartColumns.of(names, "path", "x").names() == {"start", "frames", "channel"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"start": None}, {"sample_rate_hz": 0}, {"frames": "x"}]
+)
+def test_a_wrong_row_is_named(wrong: dict[str, Any]) -> None:
+    row = {**dict.fromkeys(manifest_fields(False), 1), "channel": None, **wrong}
+    part = PartColumns.of([*row], "path", "x")
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        part.read(row)
+
+
+@given(
+    st.integers(0, 10**9), st.integers(1, 10**9), st.sampled_from([8000, 11025, 44100])
+)
+def test_seconds_of_a_part_give_its_frames(start: int, frames: int, rate: int) -> None:
+    offset_s, duration_s = part_in_seconds(start, frames, rate, 2 * 10**9 + 1, rate)
+    assert seconds_to_frames(offset_s, rate) == start
+    assert duration_s is not None
+    assert seconds_to_frames(duration_s, rate) == frames

@@ -1,0 +1,180 @@
+"""A recipe of a data set for other data: its classes keep their numbers."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_pipeline import Metadata, Recipe, open_records, record
+from beam_pipeline.api import plan
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.job_difference import job_differences, option_differences
+from beam_pipeline.dataset.reused_recipe import as_recorded, reused_recipe
+from beam_pipeline.elements.record_examples import record_examples
+from beam_pipeline.errors import InputError, OutputError, TooManyRejected
+from beam_pipeline.read.verification import verify
+from tests.raising import assert_names, raises
+from tests.sounds import write_sound
+
+pytestmark = pytest.mark.runs
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``a`` has owl and tit, ``b`` only tit, ``c`` only bat; ``out`` is of ``a``."""
+    folder = tmp_path_factory.mktemp("before")
+    for path in ("a/owl/1", "a/tit/2", "b/tit/3", "c/bat/4"):
+        write_sound(folder / f"{path}.wav", 1200, seed=int(path[-1]))
+    record(folder / "a", folder / "out", win_len=500)
+    return folder
+
+
+def targets(folder: Path) -> set[tuple[str, int]]:
+    return {(e["class"], int(e["target"])) for e in open_records(folder)}
+
+
+def test_classes_keep_their_numbers(before: Path, tmp_path: Path) -> None:
+    metadata = Metadata.load(before / "out")
+    made = record(before / "b", tmp_path / "python", recipe=metadata)
+    assert targets(tmp_path / "python") == {("tit", 1)}
+    assert made.classes == ("owl", "tit")
+    places = ["--input", str(before / "b"), "--output", str(tmp_path / "shell")]
+    recipe = ["--recipe", str(before / "out" / "metadata.json")]
+    assert main(["record", *places, *recipe]) == 0
+    assert Metadata.load(tmp_path / "shell") == made
+    # Recorded twice, resumed, verified and planned like any other.
+    assert record(before / "b", tmp_path / "python", recipe=metadata) == made
+    assert verify(tmp_path / "shell", deep=True, input=before / "b") == []
+    summary, _ = plan(before / "b", recipe=metadata)
+    assert summary.example_format.classes == ("owl", "tit")
+
+
+def test_the_data_set_itself_is_complete(
+    before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found: list[Any] = []
+    metadata = Metadata.load(before / "out")
+    record(before / "a", before / "out", recipe=metadata, found=found.append)
+    assert found == [metadata]
+    with raises(OutputError, naming=["classes", "'tit,owl'"]):
+        record(before / "a", before / "out", recipe=metadata, classes="tit,owl")
+
+
+def test_an_append_with_the_own_recipe(before: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(before / "out", tmp_path / "out")
+    first = Metadata.load(out)
+    with raises(InputError, naming=["bat", "new_classes"]):
+        record(before / "c", out, recipe=first, append=True)
+    record(before / "c", out, recipe=first, append=True, new_classes="add")
+    record(before / "b", out, recipe=Metadata.load(out), append=True)
+    assert targets(out) == {("owl", 0), ("tit", 1), ("bat", 2)}
+    # The list is that of the data set, in its order: bat is not the first.
+    record(before / "c", tmp_path / "more", recipe=Metadata.load(out))
+    assert targets(tmp_path / "more") == {("bat", 2)}
+
+
+def test_another_class_is_rejected(before: Path, tmp_path: Path) -> None:
+    metadata = Metadata.load(before / "out")
+    with raises(TooManyRejected, naming=["bat/4.wav", "classes"]):
+        record(before / "c", tmp_path / "out", recipe=metadata)
+    # The options alone, with classes of their own:
+    other = record(before / "c", tmp_path / "out", recipe=metadata.recipe)
+    assert other.classes == ("bat",)
+    record(before / "c", tmp_path / "named", recipe=metadata, classes="bat,owl")
+    assert targets(tmp_path / "named") == {("bat", 0)}
+
+
+def test_without_labels_there_are_no_classes(before: Path, tmp_path: Path) -> None:
+    places = ["--input", str(before / "c"), "--output", str(tmp_path / "shell")]
+    flags = ["--recipe", str(before / "out/metadata.json"), "--label-from", "none"]
+    assert main(["record", *places, *flags]) == 0
+    metadata = Metadata.load(before / "out")
+    made = record(before / "c", tmp_path / "out", recipe=metadata, label_from="none")
+    assert made == Metadata.load(tmp_path / "shell")
+    assert made.classes == ()
+    # A data set without classes has none to bring.
+    assert reused_recipe(made) == made.recipe
+
+
+def test_a_list_of_the_user_stays(before: Path, tmp_path: Path) -> None:
+    made = record(before / "a", tmp_path / "out", win_len=500, classes="tit,owl,bat")
+    assert reused_recipe(made) == made.recipe
+    # It is an option of this recipe, so the same classes without it are another one.
+    assert as_recorded(Recipe(win_len=500), made) == Recipe(win_len=500)
+
+
+def test_elements_have_no_recipe(before: Path, tmp_path: Path) -> None:
+    record_examples([{"x": 1}], tmp_path / "elements")
+    made = Metadata.load(tmp_path / "elements")
+    with raises(InputError, naming=["recipe", "audio"]):
+        record(before / "a", tmp_path / "out", recipe=made)
+
+
+# What differs, named by the errors
+
+
+def test_every_changed_option_is_named() -> None:
+    old, new = Recipe(win_len=5, seed=1), Recipe(win_seconds=1.0, allow_truncated=True)
+    assert option_differences(old.to_json(), new.to_json()) == [
+        "`allow_truncated` was False, here it is True",
+        "`seed` was 1, here it is 0",
+        "`win_len` was 5, here it is not given",
+        "`win_seconds` was not given, here it is 1.0",
+    ]
+    assert option_differences(old.to_json(), old.to_json()) == []
+
+
+def test_every_change_of_a_job_is_named() -> None:
+    def job(**changes: Any) -> dict[str, Any]:
+        entry = {"split": "", "location": "/a", "columns": []}
+        parts = {"recipe": {}, "inputs": [entry], "writer": {"numpy": "1"}, "code": {}}
+        return {**parts, **changes}
+
+    split = {"split": "train", "location": "/b"}
+    assert job_differences(job(), job()) == []
+    assert job_differences(job(), job(inputs=[split])) == [
+        "`input` was /a, here it is train=/b"
+    ]
+    columns = {"split": "", "location": "/a", "columns": [["x", "int64"]]}
+    assert job_differences(job(), job(inputs=[columns])) == [
+        "the columns of the `input` have changed"
+    ]
+    assert job_differences(job(), job(writer={"numpy": "2"})) == [
+        "numpy was 1, here it is 2"
+    ]
+    assert job_differences(job(code={"mine": "a"}), job(code={"mine": "b"})) == [
+        "the code of mine has changed"
+    ]
+    for damaged in (None, [], {"recipe": None}, {}):
+        assert job_differences(damaged, job()) == []
+
+
+def test_the_refusal_of_an_unfinished_run_names_them(
+    before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sounds = shutil.copytree(before / "a", tmp_path / "a")
+    cut = sounds / "owl" / "1.wav"
+    cut.write_bytes(cut.read_bytes()[:1500])
+    command = ["record", "--input", str(sounds), "--output", str(tmp_path / "out")]
+    command += ["--win-len", "500"]
+    assert main(command) == 3
+    assert "--allow-truncated accepts such files" in capsys.readouterr().err
+    assert main([*command, "--allow-truncated", "--seed", "7"]) == 2
+    assert_names(
+        capsys.readouterr().err,
+        "--allow-truncated was False, here it is True",
+        "--seed was 0, here it is 7",
+        "--overwrite",
+    )
+    assert main([*command, "--allow-truncated", "--seed", "7", "--overwrite"]) == 0
+    # Of a finished data set, too.
+    assert main([*command, "--hop", "250"]) == 2
+    assert_names(
+        capsys.readouterr().err,
+        "--allow-truncated was True, here it is False",
+        "--hop was not given, here it is 250",
+        "--seed was 7, here it is 0",
+    )
