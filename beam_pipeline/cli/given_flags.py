@@ -17,6 +17,9 @@ _ALTERNATIVES = (
     ("elements_per_file", "shard_bytes", "num_shards"),
 )
 
+# Options that decide the split of a group before any is moved.
+_OF_HASH = ("split_column", "splits", "folds", "group_by", "seed", "split_salt")
+
 # Options with a text for each feature, and their flags, which may be repeated.
 REPEATED = {"features": "--feature", "encodings": "--encoding"}
 
@@ -35,6 +38,8 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
         from beam_pipeline.recipe.recipe_file import read_recipe
 
         recipe = read_recipe(args.recipe)
+        if any(options.get(n, recipe.get(n)) != recipe.get(n) for n in _OF_HASH):
+            recipe.pop("split_moves", None)  # they are those of another hash
         for ways in _ALTERNATIVES:
             if any(name in options for name in ways):
                 # One that is given in place of another: --win-len of win_seconds.

@@ -14,7 +14,7 @@ from beam_pipeline.dataset.rejects import count_clips
 from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.spec import IMAGES, TENSOR, FeatureSpec, Shape
+from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec, Shape
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.copies import copies_in
 from beam_pipeline.plan.summary import (
@@ -241,9 +241,10 @@ def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> st
     tally = summary.by_class()
     examples = split_by_class(example_format, [(k, n) for k, (_, n) in tally.items()])
     clips = split_by_class(example_format, [(k, n) for k, (n, _) in tally.items()])
+    frames = split_by_class(example_format, summary.lengths(tally))
 
     def cell(label: str, split: str) -> str:
-        hours = seconds_of(example_format, examples[label], split) / 3600
+        hours = seconds_of(frames[label], split) / 3600
         return (
             f"{_in_split(split, examples[label]):,} / "
             f"{_in_split(split, clips[label]):,} / {hours:.2f}"
@@ -278,7 +279,7 @@ def _describe_shape(shape: Shape | None) -> str:
 
 def _describe_type(spec: FeatureSpec) -> str:
     """The dtype, and the encoding if readers decode it."""
-    if spec.encoding in (TENSOR, *IMAGES):
+    if spec.encoding not in (*LISTS, RAW):
         return f"{spec.dtype} as {spec.encoding}"
     return spec.dtype
 
@@ -291,12 +292,10 @@ def _describe_features(specs: Mapping[str, FeatureSpec]) -> str:
     return _table(("feature", "type", "shape", "from"), rows, left=4)
 
 
-def _inputs(
-    clips: int, rejected: int, ignored: int, left_out: Mapping[str, int]
-) -> str:
-    counts = [f"{clips:,} clips", f"{rejected:,} rejected"]
-    counts += [left_out_words(left_out)] if left_out else []
-    return f"inputs: {', '.join(counts)}; {ignored:,} files ignored"
+def _inputs(clips: int, rejected: int, ignored: int, out: Mapping[str, int]) -> str:
+    left_out = f", {left_out_words(out)}" if out else ""
+    counts = f"{clips:,} clips, {rejected:,} rejected{left_out}"
+    return f"inputs: {counts}; {ignored:,} files ignored"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

@@ -272,10 +272,13 @@ def _described(entry: SplitEntry, addition: Addition) -> dict[str, Any]:
     assert recipe is not None
     # If windows are in seconds, all clips have one rate; if all channels are kept, one
     # number of channels.
-    samples = WindowPlan.of(recipe.windows, min(corpus.rates_hz)).length
+    rate = min(corpus.rates_hz)
+    samples = entry.examples * WindowPlan.of(recipe.windows, rate, 0).length
+    if recipe.windows.are_clips:
+        samples = round(entry.seconds * rate)
     if recipe.audio.channels == "keep":
         samples *= min(corpus.channels)
-    return described_state(entry.statistics, entry.examples, entry.examples * samples)
+    return described_state(entry.statistics, entry.examples, samples)
 
 
 def extended_metadata(

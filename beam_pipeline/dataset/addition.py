@@ -190,9 +190,19 @@ def describe_addition(
     metadata = Metadata.parse(text, files.join(folder, METADATA))
     _check_splits(folder, metadata, inputs)
     clips = read_columns(
-        folder, metadata, MANIFEST,
-        ("path", "split", "sample_rate_hz", "channels", "first_index", "windows"),
-    )  # fmt: skip
+        folder,
+        metadata,
+        MANIFEST,
+        (
+            "path",
+            "split",
+            "sample_rate_hz",
+            "channels",
+            "frames",
+            "first_index",
+            "windows",
+        ),
+    )
     ends = clips["first_index"].to_numpy() + clips["windows"].to_numpy()
     splits = clips["split"].to_numpy(zero_copy_only=False)
     return Addition(
@@ -244,7 +254,8 @@ def _corpus_of(clips: Any, metadata: Metadata) -> Corpus:
         return counts
 
     rates, channels = count("Hz", "sample_rate_hz"), count("channels", "channels")
-    return Corpus(metadata.classes, rates, channels, named)
+    frames = int(clips["frames"].to_numpy().sum())
+    return Corpus(metadata.classes, rates, channels, named, frames=frames)
 
 
 def read_recorded(

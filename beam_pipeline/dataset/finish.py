@@ -141,8 +141,8 @@ def assemble_metadata(
         for number, reject in enumerate(parts):
             clips[_tally_key(reject)] -= number == 0
             windows[_tally_key(reject)] -= reject.examples
-    for seen in observed.values():
-        windows.subtract(seen.left_out)
+    for of_split in observed.values():
+        windows.subtract(of_split.left_out)
     splits = {}
     for split in summary.layouts:
         shards = sorted(
@@ -154,19 +154,24 @@ def assemble_metadata(
             labelled = observed[split].classes if split in observed else {}
             counted = [((split, *key), n) for key, n in labelled.items()]
         by_class = split_by_class(example_format, counted)
+        win_len = example_format.win_len
+        if win_len is not None:
+            frames = [(key, n * win_len) for key, n in windows.items()]
+            labelled_frames = [(key, n * win_len) for key, n in counted]
+        else:
+            seen = observed[split].frames if split in observed else {}
+            frames = labelled_frames = list(seen.items())
+        frames_of = split_by_class(example_format, labelled_frames)
         splits[split] = SplitEntry(
             sum(info.examples for info in shards),
             sum(n for key, n in clips.items() if key[0] == split),
-            seconds_of(example_format, windows.items(), split),
+            seconds_of(frames, split),
             sum(info.left_out for info in shards),
             {
                 label: sum(n for key, n in some if key[0] == split)
                 for label, some in by_class.items()
             },
-            {
-                label: seconds_of(example_format, some, split)
-                for label, some in by_class.items()
-            },
+            {label: seconds_of(some, split) for label, some in frames_of.items()},
             observed[split].statistics.to_json() if split in observed else {},
             tuple(shard_entry(info) for info in shards),
         )
@@ -261,8 +266,8 @@ def finish_data_set(
         check_rejects(summary.listing, rejects, max_rejected)
         if is_claimed(work_folder):
             delete_stale(output, (info.file for info in shards))
-    # With this salt in the recipe, no clip changes its split when files are added.
-    recipe = recipe.replace(split_salt=summary.salt)
+    # With these moves in the recipe, no clip changes its split when files are added.
+    recipe = recipe.replace(split_moves=summary.moves)
     fields = manifest_fields(recipe.audio.fingerprint, columns)
     write_manifest(files.join(output, MANIFEST), manifest, fields)
     formats = recorded_formats(files.join(output, MANIFEST))

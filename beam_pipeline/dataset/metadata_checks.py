@@ -96,7 +96,7 @@ def _check_feature(where: str, spec: Any) -> None:
             raise ValueError(f"{where}: shape is {_SHORT.repr(shape)}, too large")
     for name, kind_of in (
         ("description", str), ("axes", list), ("shape_in", str), ("optional", bool),
-        ("sequence", bool),
+        ("sequence", bool), ("rate_hz", int),
     ):  # fmt: skip
         if name in spec:
             _check(f"{where}: {name}", spec[name], kind_of)

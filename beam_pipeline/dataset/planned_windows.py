@@ -15,7 +15,6 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
 from itertools import pairwise
 from types import NoneType
 from typing import Any
@@ -27,7 +26,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.problem_lines import differ, name_some
 from beam_pipeline.examples.event_windows import NO_EVENT, PlacedWindows
-from beam_pipeline.examples.windows import WindowPlan, count_windows
+from beam_pipeline.examples.windows import WindowPlan, WindowPlans, count_windows
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import examples_of
@@ -35,7 +34,7 @@ from beam_pipeline.plan.left_out import reasons_to_leave_out, why_left_out
 from beam_pipeline.plan.order import order_key
 from beam_pipeline.plan.segments import Segment, locate_examples
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.window_section import AT_GRID
+from beam_pipeline.recipe.window_section import AT_GRID, Windows
 from beam_pipeline.write.window_rows import (
     BY_KEEP,
     BY_NO_EVENT,
@@ -164,9 +163,11 @@ class PlannedWindows:
         frames, rates = self.manifest["frames"], self.manifest["sample_rate_hz"]
         reasons = reasons_to_leave_out(recipe.windows)
         found = {why: np.zeros(len(frames), np.bool_) for why in reasons}
-        plan_at = cache(partial(WindowPlan.of, recipe.windows))
+        plans = WindowPlans(recipe.windows)
         for row in np.flatnonzero(self.manifest["windows"] == 0) if reasons else ():
-            why = why_left_out(int(frames[row]), plan_at(int(rates[row])))
+            why = why_left_out(
+                int(frames[row]), plans.of(int(rates[row]), int(frames[row]))
+            )
             if why in found:
                 found[why][row] = True
         return found
@@ -265,10 +266,9 @@ def _clip_problems(
         lambda row: line(row + 1, "is not in the order of the recipe"),
         f"{MANIFEST}: rows",
     )
-    shares, salt = recipe.splits.hashed_shares(), recipe.splits.salt
-    if shares is None or not recipe.splits.group_by:
+    splitter, seed = Splitter.of(recipe.splits), recipe.shards.seed
+    if splitter is None or not recipe.splits.group_by:
         return  # without groups, the identity of the file decides
-    splitter, seed = Splitter(shares, salt or 0), recipe.shards.seed
     meant = [splitter.split_of(group_key(seed, clip.group)) for clip in clips]
     yield from name_some(
         differ(splits, np.array(meant, object)),
@@ -283,7 +283,7 @@ def _examples_of(clip: Clip, recipe: Recipe) -> int:
     copies = recipe.augmentation.copies
     if clip.placed is not None:
         return examples_of(len(clip.placed.starts), clip.split, copies)
-    plan = WindowPlan.of(recipe.windows, clip.sample_rate_hz)
+    plan = WindowPlan.of(recipe.windows, clip.sample_rate_hz, clip.frames)
     windows = count_windows(clip.frames, plan)
     return examples_of(windows, clip.split, copies)
 
@@ -301,7 +301,7 @@ def _window_problems(
         if not known:
             continue
         starts, copies = locate_examples(Segment(clip, 0, known, 0), recipe)
-        length = WindowPlan.of(recipe.windows, clip.sample_rate_hz).length
+        length = WindowPlan.of(recipe.windows, clip.sample_rate_hz, clip.frames).length
         some = slice(begin, begin + known)
         wrong[some] = (
             (planned.start[some] != starts)
@@ -345,18 +345,28 @@ def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str
         rows = planned.of_split(split)
         selected = np.isin(planned.left_out[in_split], [BY_KEEP, BY_NO_EVENT])
         clips = (planned.manifest["split"] == split) & some & ~late
-        rates = planned.manifest["sample_rate_hz"][planned.clip[rows]]
-        rate, count = np.unique(rates, return_counts=True)
-        lengths = [WindowPlan.of(metadata.recipe.windows, int(r)).length for r in rate]
-        pairs = zip(count.tolist(), lengths, rate.tolist(), strict=True)
+        seconds = _seconds_of(planned, rows, metadata.recipe.windows)
         for name, recorded, found in (
             ("examples", entry.examples, len(rows)),
             ("left_out", entry.left_out, int(selected.sum())),
             ("clips", entry.clips, int(clips.sum())),
-            ("seconds", entry.seconds, sum(n * length / r for n, length, r in pairs)),
+            ("seconds", entry.seconds, seconds),
         ):
             if not np.isclose(recorded, found, rtol=1e-9, atol=0):
                 yield (
                     f"{METADATA}: split {split}: {name} is {recorded}; {WINDOWS} and "
                     f"{MANIFEST} have {found}"
                 )
+
+
+def _seconds_of(planned: PlannedWindows, rows: Integers, windows: Windows) -> float:
+    """Returns the length of some windows together."""
+    rates = planned.manifest["sample_rate_hz"][planned.clip[rows]]
+    total = 0.0
+    for rate in np.unique(rates).tolist():
+        some = rows[rates == rate]
+        if windows.are_clips:
+            total += int(planned.frames[some].sum()) / rate
+        else:
+            total += len(some) * WindowPlan.of(windows, rate, 0).length / rate
+    return total

@@ -40,14 +40,14 @@ def reused_recipe(metadata: Metadata, label_from: object = None) -> Recipe:
 def as_recorded(asked: Recipe, metadata: Metadata) -> Recipe:
     """Returns a recipe as the data set has it, where both lead to the same examples.
 
-    A recipe without a salt may lead to the recorded one. A recipe with the classes that
-    the data set has found is the one that found them.
+    A recipe that leaves the splits open may lead to the recorded ones. A recipe with
+    the classes that the data set has found is the one that found them.
     """
     recorded = metadata.recipe
     assert recorded is not None
-    splits = asked.splits
-    if splits.salt is None and splits.hashed_shares() is not None:
-        asked = asked.replace(split_salt=recorded.splits.salt)
+    if not asked.splits.are_decided():
+        splits = recorded.splits
+        asked = asked.replace(split_salt=splits.salt, split_moves=splits.moves)
     if recorded.labels.classes is None and asked.labels.classes == metadata.classes:
         asked = asked.replace(classes=None)
     return asked

@@ -88,8 +88,8 @@ def _warn(messages: Iterable[str]) -> None:
 def _empty(splits: Iterable[str]) -> Iterator[str]:
     for split in splits:
         yield (
-            f"split {split} has no clip at all: there are too few files or groups for "
-            "its share. Give `stratify`, or another `seed`"
+            f"split {split} has no clip at all: there are fewer files or groups than "
+            "splits"
         )
 
 

@@ -108,7 +108,7 @@ class CutWindows(_ClipStep):
     :class:`Probe` made is not probed again. Each dict has the keys of the element, and
 
     ``signal``
-        The window, float32, of shape ``(win_len,)``, or ``(channels, win_len)`` with
+        The window, float32, of shape ``(frames,)``, or ``(channels, frames)`` with
         ``channels="keep"``. Read-only, because windows may overlap.
     ``fs``
         The sample rate of the window, in Hz.
@@ -142,7 +142,7 @@ sample_rate, channels, stream, allow_truncated, allow_nonfinite
     def __init__(
         self,
         *,
-        win_len: int | None = None,
+        win_len: int | Literal["clip"] | None = None,
         win_seconds: float | None = None,
         hop: int | None = None,
         hop_seconds: float | None = None,

@@ -11,17 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.examples.compact import unpack_int8
+from beam_pipeline.examples.flac_signal import decode_flac
 from beam_pipeline.examples.spec import (
+    ARRAYS,
     BYTES_LIST,
+    FLAC,
     FLOAT_LIST,
+    INT8,
     INT64_LIST,
     JPEG,
     PNG,
-    RAW,
     TENSOR,
     FeatureSpec,
     numpy_dtype,
 )
+from beam_pipeline.recipe.values import ENCODINGS
 
 _STEPS = "##steps##"  # tfx-bsl's column for the lists of a SequenceExample
 
@@ -100,11 +105,11 @@ def _stacked(spec: FeatureSpec, column: Any) -> Any:
         lists = [None if v is None else np.array(v, object) for v in column.to_pylist()]
         _check_lengths(spec, {len(v) for v in lists if v is not None})
         return [None if v is None else v.reshape(sizes) for v in lists]
-    if column.null_count or spec.encoding not in (FLOAT_LIST, INT64_LIST, RAW):
+    if column.null_count or spec.encoding not in _STACKED:
         return None
     lengths = column.value_lengths().to_numpy(zero_copy_only=False)
     values = column.flatten()
-    if spec.encoding == RAW:
+    if spec.encoding in ARRAYS:
         texts = values.to_pylist()
         if np.any(lengths != 1) or len({len(text) for text in texts}) > 1:
             return None
@@ -236,10 +241,20 @@ def _raw(spec: FeatureSpec, values: Any) -> Any:
 
 
 def _from_bytes(spec: FeatureSpec, value: bytes) -> Any:
-    dtype = numpy_dtype(spec.dtype)
-    if dtype.kind == "V":
-        return np.frombuffer(value, dtype)
-    return np.frombuffer(value, dtype.newbyteorder("<")).astype(dtype)
+    stored = numpy_dtype(spec.stored_dtype)
+    # bfloat16 and its kin have no order of bytes to choose.
+    little = stored if stored.kind == "V" else stored.newbyteorder("<")
+    return np.frombuffer(value, little).astype(numpy_dtype(spec.dtype))
+
+
+def _int8(spec: FeatureSpec, values: Any) -> Any:
+    (value,) = values.to_pylist()
+    return unpack_int8(value)
+
+
+def _flac(spec: FeatureSpec, values: Any) -> Any:
+    (value,) = values.to_pylist()
+    return decode_flac(value, spec.dtype, spec.shape or ())
 
 
 def _tensor(spec: FeatureSpec, values: Any) -> Any:
@@ -261,16 +276,19 @@ def _image(spec: FeatureSpec, values: Any) -> Any:
 
 # The ends of the type names of tfx-bsl's columns; some versions say large_binary.
 _ARROW_TYPES = {
+    **dict.fromkeys(ENCODINGS, "binary"),
     FLOAT_LIST: "float",
     INT64_LIST: "int64",
-    **dict.fromkeys((BYTES_LIST, RAW, TENSOR, PNG, JPEG), "binary"),
 }
-_SHAPED = (TENSOR, PNG, JPEG)
+_STACKED = (FLOAT_LIST, INT64_LIST, *ARRAYS)
+_SHAPED = (TENSOR, PNG, JPEG, FLAC)
 _DECODERS: Mapping[str, Callable[[FeatureSpec, Any], Any]] = {
     FLOAT_LIST: _numbers,
     INT64_LIST: _numbers,
     BYTES_LIST: _texts,
-    RAW: _raw,
+    **dict.fromkeys(ARRAYS, _raw),
+    INT8: _int8,
+    FLAC: _flac,
     TENSOR: _tensor,
     PNG: _image,
     JPEG: _image,

@@ -22,19 +22,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.errors import InputError
+from beam_pipeline.examples.compact import pack_int8, round_to_half
+from beam_pipeline.examples.flac_signal import encode_flac
 from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import (
+    ARRAYS,
     BYTES_LIST,
+    FLAC,
     FLOAT_LIST,
+    HALVES,
     IMAGES,
+    INT8,
     INT64_LIST,
-    JPEG,
-    PNG,
+    LISTS,
     RAW,
     TENSOR,
     FeatureSpec,
     numpy_dtype,
 )
+from beam_pipeline.recipe.values import ENCODINGS
+from beam_pipeline.storage.limits import LONGEST_RECORD
 
 if TYPE_CHECKING:
     from beam_pipeline.examples.features import FeatureSet
@@ -63,6 +71,12 @@ class ExampleEncoder:
         -------
         list of bytes
             Equal values give equal bytes.
+
+        Raises
+        ------
+        InputError
+            If an encoding cannot hold a value; see :mod:`.compact` and
+            :mod:`.flac_signal`.
         """
         if count == 0:
             return []
@@ -80,8 +94,8 @@ class ExampleEncoder:
             parts.append(bytes(constant))
             total += len(constant)
             constant.clear()
-            if isinstance(value, np.ndarray) and spec.encoding in (FLOAT_LIST, RAW):
-                arrays = _rows(value, count)
+            if isinstance(value, np.ndarray) and spec.encoding in _FIXED_SIZE:
+                arrays = _rows(_as_stored(spec, value), count)
                 payload = arrays[0].nbytes
                 prefix = array_prefix(spec, payload)
                 parts += [prefix, arrays]
@@ -108,7 +122,7 @@ def _row_values(
     spec: FeatureSpec, values: npt.NDArray[Any], count: int
 ) -> Sequence[Any]:
     """Returns each example's values: short lists as lists, which encode faster."""
-    if spec.encoding in (TENSOR, PNG, JPEG) or values.size > count * _LONG_LIST:
+    if spec.encoding not in LISTS or values.size > count * _LONG_LIST:
         return list(values)
     rows: list[Any] = np.asarray(values).reshape(count, -1).tolist()
     return rows
@@ -135,8 +149,9 @@ def _list_content(spec: FeatureSpec, value: Any) -> bytes:
     if spec.encoding == BYTES_LIST:
         texts = value.ravel().tolist() if isinstance(value, np.ndarray) else value
         texts = texts if isinstance(texts, list) else [texts]
-    elif spec.encoding == RAW:
-        texts = [_little(np.asarray(value, numpy_dtype(spec.dtype))).tobytes()]
+    elif spec.encoding in ARRAYS:
+        array = np.asarray(value, numpy_dtype(spec.dtype))
+        texts = [_little(_as_stored(spec, array)).tobytes()]
     elif spec.encoding == FLOAT_LIST:
         payload = np.asarray(value, "<f4").tobytes()
         return b"\x0a" + varint(len(payload)) + payload
@@ -148,6 +163,11 @@ def _list_content(spec: FeatureSpec, value: Any) -> bytes:
 
 def _encode_array(spec: FeatureSpec, value: Any) -> bytes:
     array = np.asarray(value, numpy_dtype(spec.dtype))
+    if spec.encoding == INT8:
+        return pack_int8(spec.name, array)
+    if spec.encoding == FLAC:
+        assert spec.rate_hz is not None
+        return encode_flac(spec.name, array, spec.rate_hz)
     if spec.encoding == TENSOR:
         from beam_pipeline.examples.tensor_proto import encode_tensor
 
@@ -155,6 +175,16 @@ def _encode_array(spec: FeatureSpec, value: Any) -> bytes:
     from beam_pipeline.examples.images import encode_image
 
     return encode_image(array, spec.encoding)
+
+
+def check_lengths(records: Iterable[bytes]) -> None:
+    """Raises InputError if an example is longer than a message of protobuf may be."""
+    longest = max(map(len, records), default=0)
+    if longest >= LONGEST_RECORD:
+        raise InputError(
+            f"An example has {longest} bytes, but must have less than "
+            f"{LONGEST_RECORD}. Record shorter windows, or fewer features."
+        )
 
 
 class SequenceEncoder:
@@ -203,22 +233,31 @@ def _steps_entry(spec: FeatureSpec, values: Any) -> bytes:
 def example_bytes(features: FeatureSet) -> int:
     """Returns the length of a serialised example whose texts are 64 bytes long.
 
-    An image counts as its pixels, uncompressed: how far it is compressed depends on its
-    content.
+    An image counts as its pixels and FLAC as its samples, uncompressed: how far they
+    are compressed depends on their content. An example that is a whole clip counts as
+    a typical clip.
     """
     columns: dict[str, Any] = {}
     specs = [
-        replace(spec, encoding=RAW) if spec.encoding in IMAGES else spec
+        replace(spec, encoding=RAW) if spec.encoding in (FLAC, *IMAGES) else spec
         for spec in features.specs.values()
     ]
     for spec in specs:
         if spec.dtype == "string":
             columns[spec.name] = "x" * 64
         elif spec.name in features.transforms or spec.shape:
-            columns[spec.name] = np.zeros((1, *spec.sizes), spec.dtype)
+            sizes = features.typical.get(spec.name, spec.sizes)
+            columns[spec.name] = np.zeros((1, *sizes), spec.dtype)
         else:
             columns[spec.name] = 1 << 20
     return len(ExampleEncoder(specs).encode(1, columns)[0])
+
+
+def _as_stored(spec: FeatureSpec, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns values with the dtype that they have in a file."""
+    if spec.encoding not in HALVES:
+        return values
+    return round_to_half(spec.name, values, numpy_dtype(spec.stored_dtype))
 
 
 def _little(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -238,10 +277,12 @@ def _rows(values: npt.NDArray[Any], count: int) -> list[memoryview]:
     return [flat[i].data for i in range(count)]
 
 
+# Equal shapes take equally many bytes.
+_FIXED_SIZE = (FLOAT_LIST, *ARRAYS)
 _FIELD = {
+    **dict.fromkeys(ENCODINGS, b"\x0a"),
     FLOAT_LIST: b"\x12",
     INT64_LIST: b"\x1a",
-    **dict.fromkeys((BYTES_LIST, RAW, TENSOR, PNG, JPEG), b"\x0a"),
 }
 
 

@@ -12,13 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import AudioTFRecordsError
+from beam_pipeline.examples.compact import unpack_int8
+from beam_pipeline.examples.flac_signal import decode_flac
 from beam_pipeline.examples.protobuf import FieldValue, read_fields, read_varint
 from beam_pipeline.examples.spec import (
+    ARRAYS,
     BYTES_LIST,
+    FLAC,
     FLOAT_LIST,
     IMAGES,
+    INT8,
     INT64_LIST,
-    RAW,
     TENSOR,
     FeatureSpec,
     numpy_dtype,
@@ -37,12 +41,13 @@ class EntryParser:
 
     The stored form of a value, which :meth:`single` turns into the value, is:
 
-    - ``float_list`` and ``raw``: a flat array that is a view of the record; bytes if
-      the array has a fixed shape and at most 64 bytes (``is_small``);
+    - ``float_list``, ``raw`` and half precision: a flat array that is a view of the
+      record; bytes if the array has a fixed shape and at most 64 bytes (``is_small``);
+    - ``int8``: a flat array;
     - ``int64_list``: an int if the shape is (), otherwise a flat array;
     - ``bytes_list``: a text if the shape is (), otherwise a flat object array;
-    - ``tensor``, ``png``, ``jpeg`` (``is_decoded``) and the steps of a sequence: the
-      value itself, which the caller gets, so that it must not be kept.
+    - ``tensor``, ``png``, ``jpeg``, ``flac`` (``is_decoded``) and the steps of a
+      sequence: the value itself, which the caller gets, so that it must not be kept.
 
     Attributes
     ----------
@@ -57,16 +62,17 @@ class EntryParser:
     def __init__(self, spec: FeatureSpec):
         self.spec = spec
         self.dtype = numpy_dtype(spec.dtype)
+        self.little = numpy_dtype(spec.stored_dtype)
         # bfloat16 and its kin have no order of bytes to choose.
-        swaps = self.dtype.kind not in "VO"
-        self.little = self.dtype.newbyteorder("<") if swaps else self.dtype
+        if self.little.kind not in "VO":
+            self.little = self.little.newbyteorder("<")
         self.count = math.prod(spec.sizes) if spec.has_fixed_shape else -1
-        self.is_decoded = spec.encoding in (TENSOR, *IMAGES)
-        is_array = spec.encoding in (FLOAT_LIST, RAW) and not spec.sequence
-        nbytes = self.count * self.dtype.itemsize
+        self.is_decoded = spec.encoding in (TENSOR, FLAC, *IMAGES)
+        is_array = spec.encoding in (FLOAT_LIST, *ARRAYS) and not spec.sequence
+        nbytes = self.count * self.little.itemsize
         self.is_small = is_array and spec.has_fixed_shape and nbytes <= SMALL_BYTES
         self.is_row = (
-            is_array
+            (is_array or (spec.encoding == INT8 and not spec.sequence))
             and spec.has_fixed_shape
             and not spec.optional
             and not self.is_small
@@ -131,8 +137,12 @@ class EntryParser:
             raise ValueError(
                 f"it has {len(texts)} values instead of the bytes of one array"
             )
-        if spec.encoding == RAW:
+        if spec.encoding in ARRAYS:
             return self._array(texts[0])
+        if spec.encoding == INT8:
+            found = unpack_int8(texts[0])
+            self._check_count(len(found))
+            return found
         return self._decoded(texts[0])
 
     def _integers(self, values: Sequence[FieldValue]) -> npt.NDArray[Any]:
@@ -150,11 +160,11 @@ class EntryParser:
         return numbers
 
     def _array(self, content: bytes) -> Any:
-        if len(content) % self.dtype.itemsize:
+        if len(content) % self.little.itemsize:
             raise ValueError(
-                f"{len(content)} bytes are no whole values of {self.spec.dtype}"
+                f"{len(content)} bytes are no whole values of {self.little.name}"
             )
-        self._check_count(len(content) // self.dtype.itemsize)
+        self._check_count(len(content) // self.little.itemsize)
         return content if self.is_small else np.frombuffer(content, self.little)
 
     def _check_count(self, count: int) -> None:
@@ -170,6 +180,8 @@ class EntryParser:
 
             sizes = spec.shape if not spec.sequence else (spec.shape or ())[1:]
             return decode_image(text, spec.encoding, spec.dtype, sizes or ())
+        if spec.encoding == FLAC:
+            return decode_flac(text, spec.dtype, spec.shape or ())
         from beam_pipeline.examples.tensor_proto import decode_tensor
 
         assert spec.encoding == TENSOR
@@ -219,7 +231,9 @@ class EntryParser:
         if spec.encoding == INT64_LIST and spec.shape == () and not spec.sequence:
             return dtype.type
         if self.is_row or (
-            spec.encoding in (FLOAT_LIST, RAW) and spec.optional and not self.is_small
+            spec.encoding in (FLOAT_LIST, *ARRAYS)
+            and spec.optional
+            and not self.is_small
         ):
             sizes = spec.sizes
             if spec.has_fixed_shape and not spec.sequence:

@@ -24,7 +24,7 @@ def describe_features(
     feature                                         described as
     ==============================================  ===============================
     of the same shape in all examples, in a list    ``FixedLenFeature(shape)``
-    ``raw``, ``tensor``, ``png`` or ``jpeg``        ``FixedLenFeature((), string)``
+    one array as bytes (``raw``, ``png`` ...)       ``FixedLenFeature((), string)``
     of different shapes, empty, or missing          ``VarLenFeature``
     a single value with an entry in ``missing``     ``FixedLenFeature`` with it
     a sequence                                      ``FixedLenSequenceFeature``

@@ -6,7 +6,7 @@ The encoder, the decoder and the reader share one spec, which is in the metadata
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.chosen_encoding import with_encoding
+from beam_pipeline.examples.clip_shapes import MORE_FRAMES, fits_shape, of_any_length
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
@@ -24,7 +26,6 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     dtype_name,
     encoding_for,
-    encoding_problem,
 )
 from beam_pipeline.examples.trial import (
     run_on_windows,
@@ -69,6 +70,8 @@ class FeatureSet:
         None if the recipe names no events.
     marks_padding : bool
         Whether examples hold the number of frames before the padding.
+    typical : mapping
+        The shape of each feature in a typical clip, if examples are whole clips.
     """
 
     transforms: Mapping[str, Transform]
@@ -77,6 +80,7 @@ class FeatureSet:
     separator: str | None = None
     events: EventRule | None = None
     marks_padding: bool = False
+    typical: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -95,6 +99,8 @@ class FeatureSet:
         ----------
         sample_rate_hz : int or None
             None if clips have different rates. Then no transform may need the rate.
+        win_len : int
+            The frames of a window; of a typical clip, if examples are whole clips.
         channels : int or None
             None for mono windows.
         classes : sequence of str
@@ -109,18 +115,25 @@ class FeatureSet:
             encoding of the recipe cannot hold.
         """
         transforms = resolve_transforms(recipe.features, recipe.audio.dtype)
-        shape = (win_len,) if channels is None else (channels, win_len)
+
+        def specs_for(frames: int) -> list[FeatureSpec]:
+            shape = (frames,) if channels is None else (channels, frames)
+            texts = recipe.features.expressions
+            return [
+                check_transform(
+                    name, texts.get(name, ""), transform, shape, sample_rate_hz
+                )
+                for name, transform in transforms.items()
+            ]
+
+        specs, typical = specs_for(win_len), {}
+        if recipe.windows.are_clips:
+            typical = {spec.name: spec.sizes for spec in specs}
+            specs = list(map(of_any_length, specs, specs_for(win_len + MORE_FRAMES)))
         specs = [
-            check_transform(
-                name,
-                recipe.features.expressions.get(name, ""),
-                transform,
-                shape,
-                sample_rate_hz,
-            )
-            for name, transform in transforms.items()
+            with_encoding(spec, recipe.features, transforms[spec.name], sample_rate_hz)
+            for spec in specs
         ]
-        specs = [_with_encoding(spec, recipe.features) for spec in specs]
         rule = None
         if recipe.events.source is not None:
             rule = EventRule.of(
@@ -167,6 +180,7 @@ class FeatureSet:
             recipe.labels.separator,
             rule,
             recipe.windows.mark_padding,
+            typical,
         )
 
     def of_clip(
@@ -244,10 +258,11 @@ class FeatureSet:
         spec = self.specs[name]
         returned, clipped = apply_counting(transform, windows, sample_rate_hz)
         values = _native(returned)
-        expected = (len(windows), *spec.sizes)
         is_text = spec.dtype == "string"
         same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
-        if values.shape != expected or not same_type:
+        is_row = values.shape[:1] == (len(windows),)
+        if not (is_row and fits_shape(values.shape[1:], spec) and same_type):
+            expected = (len(windows), *(spec.shape or ()))
             raise ValueError(
                 f"returned {values.dtype} {values.shape}, but it must return "
                 f"{spec.dtype} {expected}, the same type and shape as for silent "
@@ -310,15 +325,6 @@ def check_transform(
             description or "the window's samples",
             axes,
         )
-
-
-def _with_encoding(spec: FeatureSpec, features: Features) -> FeatureSpec:
-    """Returns the spec with the encoding that the recipe names for it, if any."""
-    encoding = features.encodings.get(spec.name, spec.encoding)
-    problem = encoding_problem(spec, encoding)
-    if problem is not None:
-        raise RecipeError(f"encodings: {spec.name}", problem, encoding)
-    return replace(spec, encoding=encoding)
 
 
 def _try_on_silence(

@@ -14,6 +14,9 @@ from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.limits import LONGEST_RECORD
 
+# For data sets whose format is made anew, which need no sizes.
+GUESSED_FRAMES = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
 class ExampleFormat:
@@ -25,8 +28,9 @@ class ExampleFormat:
     treatment : WindowSteps
         The selections and augmentations.
     classes : tuple of str
-    win_len, hop : int
-        Frames of a window, and from one window's start to the next.
+    win_len, hop : int or None
+        Frames of a window, and from one window's start to the next. None if each
+        example is a whole clip.
     sample_rate_hz, channels : int or None
         None if clips have different sample rates; None if windows are mono.
     rates_hz : mapping
@@ -36,8 +40,8 @@ class ExampleFormat:
     features: FeatureSet
     treatment: WindowSteps
     classes: tuple[str, ...]
-    win_len: int
-    hop: int
+    win_len: int | None
+    hop: int | None
     sample_rate_hz: int | None
     channels: int | None
     rates_hz: Mapping[int, int]
@@ -87,7 +91,7 @@ class ExampleFormat:
         classes = corpus.labels
         if recipe.labels.classes is not None:
             classes = recipe.labels.classes
-        windows = WindowPlan.of(asked, rate or 1)
+        windows = WindowPlan.of(asked, rate or 1, corpus.typical_frames())
         shape = (windows.length,) if channels is None else (channels, windows.length)
         _check_window(shape, corpus)
         try:
@@ -112,12 +116,16 @@ class ExampleFormat:
             features,
             treatment,
             classes,
-            windows.length,
-            windows.hop,
+            None if asked.are_clips else windows.length,
+            None if asked.are_clips else windows.hop,
             rate,
             channels,
             dict(sorted(corpus.rates_hz.items())),
         )
+
+    def window_frames(self, clip_frames: int) -> int:
+        """Returns the frames of a window of a clip, padding included."""
+        return clip_frames if self.win_len is None else self.win_len
 
 
 def _check_window(shape: tuple[int, ...], corpus: Corpus) -> None:
@@ -174,6 +182,8 @@ class Corpus:
     short_hz : mapping
         The number of clips at each sample rate that are rejected because they are
         shorter than a window, and the first of them by name. Nothing else counts them.
+    frames : int
+        The length of all clips together, in frames.
     """
 
     labels: tuple[str, ...] = ()
@@ -181,3 +191,10 @@ class Corpus:
     channels: Mapping[int, int] = field(default_factory=dict)
     named: Mapping[tuple[str, int | str], str] = field(default_factory=dict)
     short_hz: Mapping[int, tuple[int, str]] = field(default_factory=dict)
+    frames: int = 0
+
+    def typical_frames(self) -> int:
+        """Returns the mean length of the clips, in frames; a guess if it is unknown."""
+        if not self.frames:
+            return GUESSED_FRAMES
+        return max(1, self.frames // sum(self.rates_hz.values()))

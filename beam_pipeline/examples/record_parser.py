@@ -27,10 +27,10 @@ from beam_pipeline.examples.entry_values import (
 )
 from beam_pipeline.examples.protobuf import read_varint, varint
 from beam_pipeline.examples.spec import (
+    ARRAYS,
     BYTES_LIST,
     FLOAT_LIST,
     INT64_LIST,
-    RAW,
     FeatureSpec,
 )
 
@@ -64,7 +64,7 @@ class _Step:
         self.is_decoded = entry.is_decoded
         self.prefix: bytes | None = None
         self.count = self.payload = self.skip = 0
-        is_array = spec.encoding in (FLOAT_LIST, RAW) and not spec.sequence
+        is_array = spec.encoding in (FLOAT_LIST, *ARRAYS) and not spec.sequence
         if is_array and spec.has_fixed_shape:
             self.count = entry.count
             self.payload = entry.count * entry.little.itemsize

@@ -10,13 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.flac_signal import flac_problem
 from beam_pipeline.examples.images import image_problem
 from beam_pipeline.recipe.values import ENCODINGS
 
-# Each of the last four is a bytes_list with one entry for an array.
-FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS
+# Each but the first three is a bytes_list with one entry for an array.
+FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS[:7]
+FLOAT16, BFLOAT16, INT8, FLAC = ENCODINGS[7:]
 LISTS = (FLOAT_LIST, INT64_LIST, BYTES_LIST)
 IMAGES = (PNG, JPEG)
+HALVES = (FLOAT16, BFLOAT16)
+# The bytes of the array's values in ``stored_dtype``.
+ARRAYS = (RAW, *HALVES)
+# Examples do not hold the values that were recorded.
+LOSSY = (JPEG, *HALVES, INT8)
 
 SHORT_LIST = 16
 
@@ -49,7 +56,9 @@ class FeatureSpec:
     encoding : str
         ``float_list``, ``int64_list`` or ``bytes_list``: the values, in C order. Or a
         ``bytes_list`` with one entry: ``raw``, little-endian C-order bytes; ``tensor``,
-        a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``.
+        a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``;
+        ``float16``, ``bfloat16`` or ``int8``, see :mod:`.compact`; ``flac``, see
+        :mod:`.flac_signal`.
     axes : tuple of mapping
         The meaning of the last axes; spectra have it.
     shape_in : str or None
@@ -59,6 +68,8 @@ class FeatureSpec:
         Whether examples may lack the feature.
     sequence : bool
         Whether the first axis is the steps of a ``tf.train.SequenceExample``.
+    rate_hz : int or None
+        The sample rate of a signal, if its encoding needs one.
     """
 
     name: str
@@ -70,6 +81,7 @@ class FeatureSpec:
     shape_in: str | None = None
     optional: bool = False
     sequence: bool = False
+    rate_hz: int | None = None
 
     @property
     def has_fixed_shape(self) -> bool:
@@ -90,6 +102,11 @@ class FeatureSpec:
         is_there = self.has_fixed_shape and 0 not in self.sizes
         return is_there and not (self.optional or self.sequence)
 
+    @property
+    def stored_dtype(self) -> str:
+        """The dtype of the values in a file, for ``float_list`` and ``ARRAYS``."""
+        return self.encoding if self.encoding in HALVES else self.dtype
+
     def to_json(self) -> dict[str, Any]:
         """Returns the spec as the metadata hold it, without its name."""
         return {
@@ -101,6 +118,7 @@ class FeatureSpec:
             **({"shape_in": self.shape_in} if self.shape_in else {}),
             **({"optional": True} if self.optional else {}),
             **({"sequence": True} if self.sequence else {}),
+            **({"rate_hz": self.rate_hz} if self.rate_hz else {}),
         }
 
     @classmethod
@@ -116,6 +134,7 @@ class FeatureSpec:
             values.get("shape_in"),
             values.get("optional", False),
             values.get("sequence", False),
+            values.get("rate_hz"),
         )
 
     def restore_shape(self, values: npt.NDArray[Any], shape: Any = None) -> Any:
@@ -208,6 +227,8 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
         raw           numbers of any dtype
         tensor        any dtype
         png, jpeg     see beam_pipeline.examples.images
+        float16, bfloat16, int8    float32
+        flac          see beam_pipeline.examples.flac_signal
 
     >>> encoding_problem(FeatureSpec("x", "uint8", (59, 64), RAW), "png")
     """
@@ -217,6 +238,8 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
         return f"must be one of {', '.join(ENCODINGS)}"
     if encoding in IMAGES:
         problem = image_problem(spec.dtype, spec.shape, encoding)
+    elif encoding == FLAC:
+        problem = flac_problem(spec.dtype, spec.shape, spec.rate_hz)
     elif encoding == RAW and spec.dtype == "string":
         problem = "must be numbers, not texts, for raw"
     elif dtypes is not None and spec.dtype not in dtypes:
@@ -232,6 +255,7 @@ _DTYPES_OF = {
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     ),
     BYTES_LIST: ("string",),
+    **dict.fromkeys((*HALVES, INT8), ("float32",)),
 }  # fmt: skip
 
 

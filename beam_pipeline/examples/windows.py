@@ -38,22 +38,31 @@ class WindowPlan:
     short_clips: str | None = None
 
     @classmethod
-    def of(cls, windows: Windows, sample_rate_hz: int) -> WindowPlan:
-        """Returns the windows of a recipe at a clip's output rate.
+    def of(cls, windows: Windows, sample_rate_hz: int, frames: int) -> WindowPlan:
+        """Returns the windows of a recipe in a clip.
+
+        Parameters
+        ----------
+        sample_rate_hz, frames : int
+            The clip's output rate, and its length. The length decides only if a window
+            is a whole clip.
 
         Raises
         ------
         RecipeError
             If ``win_seconds`` or ``hop_seconds`` is less than a frame at this rate.
         """
-        length = windows.win_len or _some_frames(windows, "win", sample_rate_hz)
-        hop = windows.hop or length
-        if windows.hop_seconds is not None:
-            hop = _some_frames(windows, "hop", sample_rate_hz)
         least, most = (
             None if seconds is None else seconds_to_frames(seconds, sample_rate_hz)
             for seconds in (windows.min_seconds, windows.max_seconds)
         )
+        if windows.are_clips:
+            return cls(frames, frames, least=least or 0, most=most)
+        asked = windows.win_len
+        length = int(asked) if asked else _some_frames(windows, "win", sample_rate_hz)
+        hop = windows.hop or length
+        if windows.hop_seconds is not None:
+            hop = _some_frames(windows, "hop", sample_rate_hz)
         return cls(
             length,
             hop,
@@ -70,6 +79,23 @@ class WindowPlan:
         return self.short_clips == "pad" or (
             self.short_clips is None and self.tail == "pad"
         )
+
+
+class WindowPlans:
+    """The windows of a recipe in its clips; clips of one rate share a plan."""
+
+    def __init__(self, windows: Windows):
+        self._windows = windows
+        self._at: dict[int, WindowPlan] = {}
+
+    def of(self, sample_rate_hz: int, frames: int) -> WindowPlan:
+        """Returns :meth:`WindowPlan.of` a clip of this rate and length."""
+        if self._windows.are_clips:
+            return WindowPlan.of(self._windows, sample_rate_hz, frames)
+        if sample_rate_hz not in self._at:
+            plan = WindowPlan.of(self._windows, sample_rate_hz, frames)
+            self._at[sample_rate_hz] = plan
+        return self._at[sample_rate_hz]
 
 
 def _some_frames(windows: Windows, name: str, sample_rate_hz: int) -> int:

@@ -43,7 +43,7 @@ class SourceRow(NamedTuple):
     problem : str or None
         Why the clip is rejected, if the listing alone shows it.
     split : str
-        Its split; empty if the salt is chosen later, or if there are no splits.
+        Its split; empty if it is decided later, or if there are no splits.
     group : str
         Clips of one group are in one split. Without ``group_by``, the key of its file.
     offset_s, duration_s : float
@@ -105,12 +105,8 @@ class RowReader:
         self._has_events = recipe.events.source is not None
         self._seed = recipe.shards.seed
         splits = recipe.splits
-        shares = splits.hashed_shares()
-        self._splitter = None
-        if shares is not None and not splits.stratify:
-            self._splitter = Splitter(shares, splits.salt or 0)
-        elif shares is not None and splits.salt is not None:
-            self._splitter = Splitter(shares, splits.salt)
+        decided = splits.are_decided() or not splits.stratify
+        self._splitter = Splitter.of(splits) if decided else None
 
     def of_name(self, row: int, filepath: str) -> SourceRow:
         """Returns the row of a file that is in no table."""

@@ -70,11 +70,11 @@ def find_clips(pipeline: beam.Pipeline, job: Job) -> Found:
         | "SpreadRows" >> beam.GroupByKey()         # key, [[SourceRow]]
         | "ProbeAudio" >> probe_audio.with_outputs(REJECTS, main="clips")
     )                                               # [Clip]; Reject
-    clips, salt = (
+    clips, moves = (
         probed.clips
-        | "AssignSplits" >> AssignSplits(job.recipe)
-    )                                               # [Clip]; the salt of the splits
-    return Found(once, listing, clips, salt, probed[REJECTS])
+        | "AssignSplits" >> AssignSplits(job)
+    )                                               # [Clip]; groups that were moved
+    return Found(once, listing, clips, moves, probed[REJECTS])
 
 
 def place_clips(found: Found, job: Job) -> Placed:
@@ -135,7 +135,8 @@ def sum_up(found: Found, placed: Placed, job: Job) -> beam.PCollection:
         found.once
         | "Summarise" >> beam.Map(
             summarise, AsSingleton(found.listing), example_format, layouts,
-            AsIter(tallies), AsSingleton(found.salt), job.recipe.splits.hashed_shares(),
+            AsIter(tallies), AsSingleton(found.moves),
+            job.recipe.splits.hashed_shares(),
         )                                           # PlanSummary
         | "AnnouncePlan" >> beam.Map(announce_plan, job.work_folder)  # PlanSummary
     )

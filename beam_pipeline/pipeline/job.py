@@ -17,7 +17,8 @@ from beam_pipeline.storage import files
 class Job:
     """What to record, how, and where; ``output`` ends in a separator.
 
-    ``addition`` is given if the files are added to a finished data set.
+    ``addition`` is given if the files are added to a finished data set. With
+    ``as_recorded``, the recipe is that of a data set, so its splits are decided.
     """
 
     inputs: tuple[Input, ...]
@@ -26,6 +27,12 @@ class Job:
     recipe: Recipe
     max_rejected: str = "0"
     addition: Addition | None = None
+    as_recorded: bool = False
+
+    def splits_are_decided(self) -> bool:
+        """Whether each clip's split follows from its group, and no group is moved."""
+        added = self.addition is not None
+        return added or self.as_recorded or self.recipe.splits.are_decided()
 
     def shards_folder(self) -> str:
         """Where finished shards are while others are written; ends in a separator.

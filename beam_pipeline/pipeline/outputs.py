@@ -13,7 +13,7 @@ class Found(NamedTuple):
     once: beam.PCollection  # the inputs, as one element
     listing: beam.PCollection  # one ListingSummary
     clips: beam.PCollection  # [Clip], each with its split
-    salt: beam.PCollection  # one number or None: the salt that decided the splits
+    moves: beam.PCollection  # one mapping or None: groups in other splits
     rejects: beam.PCollection  # Reject
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsSingleton
 
-from beam_pipeline.inputs.splits import add_tallies
+from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.sink import at_the_end
 from beam_pipeline.plan.clips import Clip
+from beam_pipeline.plan.group_counts import CountedParts
 from beam_pipeline.plan.order import (
     BucketBatches,
     BucketKey,
@@ -20,10 +21,11 @@ from beam_pipeline.plan.order import (
     place_bucket,
 )
 from beam_pipeline.plan.stratify import (
+    add_tallies,
     assign_splits,
-    choose_split_salt,
-    stratifies,
+    choose_moves,
     tally_clips,
+    tally_part,
 )
 from beam_pipeline.recipe.example_sections import Shards
 from beam_pipeline.recipe.recipe import Recipe
@@ -31,30 +33,72 @@ from beam_pipeline.recipe.recipe import Recipe
 
 @dataclass(eq=False)
 class AssignSplits(beam.PTransform):  # type: ignore[misc]
-    """[Clip] -> [Clip], each with a split; and the salt that decided the splits.
+    """[Clip] -> [Clip], each with a split; and the groups that were moved, or None.
 
-    The recipe gives the salt, and clips have their splits already, unless the recipe
-    stratifies. Then this chooses the salt by the sums of what each split would hold,
+    Clips have their splits already, unless the recipe stratifies or a split is empty.
+    Then the sums of what splits hold decide, and those groups that could be moved,
     which is all that a worker keeps in memory.
     """
 
-    recipe: Recipe
+    job: Job
 
     def expand(self, clips: beam.PCollection) -> tuple[beam.PCollection, ...]:
-        if not stratifies(self.recipe.splits):
-            given = beam.Create([self.recipe.splits.salt], reshuffle=False)
-            return clips, clips.pipeline | "GivenSalt" >> given
-        salt = (
+        recipe = self.job.recipe
+        if self.job.splits_are_decided():
+            given = beam.Create([recipe.splits.moves], reshuffle=False)
+            return clips, clips.pipeline | "GivenMoves" >> given
+        tally = TallyGroups(recipe) if recipe.splits.stratify else TallyClips(recipe)
+        moves = (
             clips
-            | "TallySalts"
-            >> beam.Map(tally_clips, self.recipe.splits, self.recipe.shards.seed)
-            | "AddTallies" >> beam.CombineGlobally(add_tallies)
-            | "ChooseSalt" >> beam.Map(choose_split_salt, self.recipe.splits)
+            | tally  # GroupTally
+            | "AddTallies" >> beam.CombineGlobally(add_tallies, recipe)
+            | "ChooseMoves" >> beam.Map(choose_moves, recipe)
         )
         assigned = clips | "AssignSplits" >> beam.Map(
-            assign_splits, AsSingleton(salt), self.recipe
+            assign_splits, AsSingleton(moves), recipe
         )
-        return assigned, salt
+        return assigned, moves
+
+
+@dataclass(eq=False)
+class TallyClips(beam.PTransform):  # type: ignore[misc]
+    """[Clip] -> GroupTally of its groups, without classes."""
+
+    recipe: Recipe
+
+    def expand(self, clips: beam.PCollection) -> beam.PCollection:
+        return clips | "TallyClips" >> beam.Map(tally_clips, self.recipe)
+
+
+@dataclass(eq=False)
+class TallyGroups(beam.PTransform):  # type: ignore[misc]
+    """[Clip] -> GroupTally of each part of the groups, by class."""
+
+    recipe: Recipe
+
+    def expand(self, clips: beam.PCollection) -> beam.PCollection:
+        return (
+            clips
+            | "CountGroups" >> beam.ParDo(CountGroups(self.recipe))
+            | "GroupParts" >> beam.GroupByKey()
+            | "TallyParts" >> beam.Map(tally_part, self.recipe)
+        )
+
+
+@dataclass(eq=False)
+class CountGroups(beam.DoFn):  # type: ignore[misc]
+    """Calls :class:`CountedParts`: [Clip] -> (part, GroupCounts)."""
+
+    recipe: Recipe
+
+    def start_bundle(self) -> None:
+        self._parts = CountedParts(self.recipe)
+
+    def process(self, clips: Sequence[Clip]) -> Iterator[tuple[int, Any]]:
+        yield from self._parts.add(clips)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return map(at_the_end, self._parts.flush())
 
 
 @dataclass(eq=False)

@@ -224,10 +224,15 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
             )
         records: Sequence[bytes] = ()
         left_out, offsets = 0, None
+        if isinstance(block, FeatureBlock):
+            encoded = encode_examples(block, self._encoder, self._targets)
+            if isinstance(encoded, Lost):
+                block = encoded
+            else:
+                records = encoded
         if isinstance(block, Lost):
             yield _rejected(block.reject)
         else:
-            records = encode_examples(block, self._encoder, self._targets)
             left_out = slot.examples - len(records)
             if left_out:
                 offsets = np.flatnonzero(block.rows.kept).tolist()
@@ -262,9 +267,8 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
 
     def _count(self, block: FeatureBlock, left_out: int) -> None:
         slot = block.slot
-        seconds = (
-            len(block.starts) * slot.example_format.win_len / slot.clip.sample_rate_hz
-        )
+        frames = slot.example_format.window_frames(slot.clip.frames)
+        seconds = len(block.starts) * frames / slot.clip.sample_rate_hz
         _counter("windows").inc(len(block.starts))
         if left_out:
             _counter("windows_left_out").inc(left_out)

@@ -28,8 +28,9 @@ def examples_of(windows: int, split: str, copies: int) -> int:
 
 
 def with_split(clip: Clip, split: str, copies: int) -> Clip:
-    """Returns a clip that had no split, with a split and its copies counted."""
-    examples = examples_of(clip.examples, split, copies)
+    """Returns a clip in a split, with the copies that its windows have there."""
+    windows = clip.examples // (1 + copies_in(copies, clip.split))
+    examples = examples_of(windows, split, copies)
     return clip._replace(split=split, examples=examples)
 
 

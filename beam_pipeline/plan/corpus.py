@@ -33,7 +33,8 @@ def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Cor
     named.update({("class", label): first for label, first in labels.items()})
     for n in channels:
         named["channels", n] = min(c.filepath for c in clips if c.channels == n)
-    return Corpus(tuple(sorted(labels)), rates, channels, named)
+    frames = sum(clip.frames for clip in clips)
+    return Corpus(tuple(sorted(labels)), rates, channels, named, frames=frames)
 
 
 def describe_rejects(rejects: Iterable[Reject]) -> Corpus:
@@ -77,7 +78,9 @@ def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
     channels: Counter[int] = Counter()
     named: dict[tuple[str, int | str], str] = {}
     short: dict[int, tuple[int, str]] = {}
+    frames = 0
     for corpus in corpora:
+        frames += corpus.frames
         labels.update(corpus.labels)
         rates.update(corpus.rates_hz)
         channels.update(corpus.channels)
@@ -85,7 +88,7 @@ def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
             named[key] = min(name, named.get(key, name))
         for rate, (count, name) in corpus.short_hz.items():
             _count_short(short, rate, count, name)
-    return Corpus(tuple(sorted(labels)), rates, channels, named, short)
+    return Corpus(tuple(sorted(labels)), rates, channels, named, short, frames)
 
 
 def format_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from typing import BinaryIO
 
 from beam_pipeline.audio.clip_reader import output_frames
@@ -19,7 +19,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.examples.event_windows import place_windows
 from beam_pipeline.examples.windows import (
-    WindowPlan,
+    WindowPlans,
     count_windows,
     too_short_or_long,
 )
@@ -37,10 +37,12 @@ from beam_pipeline.plan.clip_audio import (
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.copies import examples_of
 from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
+from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.window_section import AT_GRID
 from beam_pipeline.seconds import seconds_to_frames
 from beam_pipeline.storage import files
+from beam_pipeline.storage.limits import LONGEST_RECORD
 
 # How far a row or an event may reach beyond the end of its file.
 SECONDS_ROUNDED = 0.005
@@ -65,10 +67,7 @@ class Prober:
         self._recipe = recipe
         self._events = EventTable.of(recipe.events)
         self._split = DEFAULT_SPLIT if recipe.splits.hashed_shares() is None else ""
-        self._plan_at = cache(self._plan_of)
-
-    def _plan_of(self, sample_rate_hz: int) -> WindowPlan:
-        return WindowPlan.of(self._recipe.windows, sample_rate_hz)
+        self._plans = WindowPlans(recipe.windows)
 
     def probe(
         self, row: SourceRow, alike: Mapping[str, str] | None = None
@@ -130,8 +129,10 @@ class Prober:
         total = output_frames(info.frames, info.sample_rate_hz, rate)
         start, stop = _part_of(row, total, rate)
         frames = stop - start
-        plan = self._plan_at(rate)
+        plan = self._plans.of(rate, frames)
         windows = count_windows(frames, plan)
+        if windows and recipe.windows.are_clips:
+            _check_length(row.filepath, frames, info.channels, audio)
         if windows == 0 and too_short_or_long(frames, plan) is None:
             raise ShortClip(
                 row.filepath,
@@ -293,6 +294,17 @@ class BlockProber:
         """Ends the threads."""
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def _check_length(filepath: str, frames: int, channels: int, audio: Audio) -> None:
+    """Raises UnusableEntry if a whole clip is larger than a message of protobuf."""
+    length = 4 * frames * (channels if audio.channels == "keep" else 1)
+    if length > LONGEST_RECORD:
+        raise UnusableEntry(
+            filepath,
+            f"is too long for one example: its {frames} frames take {length} bytes, "
+            f"but must take at most {LONGEST_RECORD}; record it in windows",
+        )
 
 
 def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:

@@ -121,7 +121,7 @@ def locate_examples(segment: Segment, recipe: Recipe) -> tuple[Integers, Integer
         return clip.placed.of(first, count)[windows - first], copies
     starts = window_starts(
         clip.frames,
-        WindowPlan.of(recipe.windows, clip.sample_rate_hz),
+        WindowPlan.of(recipe.windows, clip.sample_rate_hz, clip.frames),
         first,
         count,
         clip_key(recipe.shards.seed, clip.filepath, clip.source),
@@ -143,7 +143,7 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
         numbers, _ = example_numbers(segment.first, segment.examples, copies)
         first, last = int(numbers[0]), int(numbers[-1])
         clip = clip._replace(placed=clip.placed.narrowed(first, last - first + 1))
-    length_s = WindowPlan.of(recipe.windows, rate).length / rate
+    length_s = WindowPlan.of(recipe.windows, rate, clip.frames).length / rate
     events = near(clip.events, (clip.start + starts) / rate, length_s)
     return segment._replace(clip=clip._replace(events=events))
 
@@ -151,7 +151,7 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
 def count_audio(clip: Clip, examples: int, plan: WindowPlan, recipe: Recipe) -> int:
     """Returns how many frames of a clip are in the windows of its first examples.
 
-    ``plan`` is that of the recipe at the clip's rate, which many clips share.
+    ``plan`` is that of the recipe in the clip.
     """
     if plan.random_starts or clip.placed is not None:
         starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
@@ -176,13 +176,14 @@ def count_events(
     """
     rule, rate = example_format.features.events, clip.sample_rate_hz
     if rule is None:
-        plan = WindowPlan.of(recipe.windows, rate)
+        plan = WindowPlan.of(recipe.windows, rate, clip.frames)
         return {}, 0, count_audio(clip, examples, plan, recipe)
     starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
-    windows = clip.events, (clip.start + starts) / rate, example_format.win_len / rate
+    length = example_format.window_frames(clip.frames)
+    windows = clip.events, (clip.start + starts) / rate, length / rate
     selected = rule.selected(*windows)
     some = starts[selected]
-    frames = frames_in(some, np.minimum(example_format.win_len, clip.frames - some))
+    frames = frames_in(some, np.minimum(length, clip.frames - some))
     return rule.counts(*windows), int((~selected).sum()), frames
 
 

@@ -1,48 +1,81 @@
-"""Stratified splits, which depend on the whole corpus."""
+"""Splits that depend on the whole corpus: some groups leave the split of their hash.
+
+::
+
+    clips -> counts of groups -> tally -> balance -> moves, which the recipe keeps
+      |                                                |
+      +-> clips, each with its split <-----------------+
+
+With the moves in its recipe, a group's split follows from its name alone. So nothing
+moves when files are added to the data set, or recorded again with its recipe.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.inputs.splits import (
-    Splitter,
-    choose_salt,
-    group_key,
-    tally_salts,
-)
+from beam_pipeline.inputs.splits import Splitter, group_key
+from beam_pipeline.plan.balance import balance
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import with_split
-from beam_pipeline.recipe.clip_sections import Splits
+from beam_pipeline.plan.group_counts import (
+    EVERYTHING,
+    GroupCounts,
+    GroupTally,
+    add_counts,
+    count_groups,
+    merge_group_tallies,
+    tally_groups,
+)
+from beam_pipeline.recipe.moved_groups import moved_key
 from beam_pipeline.recipe.recipe import Recipe
 
-
-def stratifies(splits: Splits) -> bool:
-    """Returns whether the splits depend on the whole corpus."""
-    return splits.stratify and splits.salt is None
+# Group, as `moved_key` names it, to its split.
+Moves = Mapping[int, str]
 
 
-def tally_clips(clips: Sequence[Clip], splits: Splits, seed: int) -> Any:
-    """Counts what each split would hold of some clips, for each salt."""
-    clips = [clip for clip in clips if clip.examples]  # others are left out
-    return tally_salts(
-        splits.hashed_shares() or {},
-        [group_key(seed, clip.group) for clip in clips],
-        [clip.label for clip in clips],
-        [clip.examples for clip in clips],
-    )
+def tally_part(part: tuple[int, Iterable[GroupCounts]], recipe: Recipe) -> GroupTally:
+    """Returns the tally of a part, which has all counts of its groups."""
+    return tally_groups(add_counts(part[1]), hash_splitter(recipe))
 
 
-def choose_split_salt(tally: Any, splits: Splits) -> int:
-    """Returns the salt for a corpus."""
-    return choose_salt(splits.hashed_shares() or {}, tally) if tally else 0
+def tally_clips(clips: Iterable[Clip], recipe: Recipe) -> GroupTally:
+    """Returns the tally of some clips, for a recipe that does not stratify."""
+    return tally_groups(count_groups(clips, recipe), hash_splitter(recipe))
 
 
-def assign_splits(clips: Sequence[Clip], salt: int, recipe: Recipe) -> Any:
+def add_tallies(tallies: Iterable[GroupTally], recipe: Recipe) -> GroupTally:
+    """Calls :func:`merge_group_tallies`."""
+    return merge_group_tallies(tallies, hash_splitter(recipe))
+
+
+def hash_splitter(recipe: Recipe) -> Splitter:
+    """Returns the splitter of a recipe before any group is moved."""
+    return Splitter(recipe.splits.hashed_shares() or {})
+
+
+def choose_moves(tally: GroupTally, recipe: Recipe) -> Moves | None:
+    """Returns the groups to move, and their splits.
+
+    Without ``stratify``, groups move only if a split would be empty, and if there are
+    groups enough to fill all. None means that the hash left no split empty.
+    """
+    splitter = hash_splitter(recipe)
+    if not recipe.splits.stratify:
+        if all(tally.examples.get(EVERYTHING, ())):
+            return None
+        if len(tally.movable.keys) < len(splitter.names):
+            return {}
+    moved = balance(tally, splitter)
+    return {moved_key(key): split for key, split in moved.items()}
+
+
+def assign_splits(clips: Sequence[Clip], moves: Moves | None, recipe: Recipe) -> Any:
     """Returns the clips, each in the split of its group."""
     seed, copies = recipe.shards.seed, recipe.augmentation.copies
-    splitter = Splitter(recipe.splits.hashed_shares() or {}, salt)
+    splitter = Splitter(recipe.splits.hashed_shares() or {}, moves=moves)
     return Batch(
         with_split(clip, splitter.split_of(group_key(seed, clip.group)), copies)
         for clip in clips

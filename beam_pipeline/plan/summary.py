@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import Any, NamedTuple
 
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.left_out import why_left_out
 from beam_pipeline.plan.order import PlacedClips
@@ -31,6 +30,7 @@ class BucketTally(NamedTuple):
     dropped: Mapping[TallyKey, int]
     audio: Mapping[AudioKey, int]
     left_out: Mapping[str, int]
+    frames: Mapping[TallyKey, int]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -47,8 +47,8 @@ class PlanSummary:
         (clips, examples) by the class of the clip.
     by_event : mapping
         (clips, examples) by the classes of the events in windows.
-    salt : int or None
-        The salt that decided the splits.
+    moves : mapping or None
+        The groups that are not in the split of their hash, as the recipe holds them.
     empty : tuple of str
         The splits that have a share and no clip.
     dropped : mapping
@@ -61,6 +61,9 @@ class PlanSummary:
     left_out : mapping
         How many clips are left out, by
         :func:`beam_pipeline.plan.left_out.reasons_to_leave_out`.
+    frames : mapping
+        The frames of all examples by the class of the clip, if each is a whole clip;
+        otherwise empty, because all examples have the same number of frames.
     """
 
     listing: ListingSummary
@@ -68,11 +71,12 @@ class PlanSummary:
     layouts: Mapping[str, ShardLayout]
     tally: Tally
     by_event: Tally = field(default_factory=dict)
-    salt: int | None = None
+    moves: Mapping[int, str] | None = None
     empty: tuple[str, ...] = ()
     dropped: Mapping[TallyKey, int] = field(default_factory=dict)
     audio: Mapping[AudioKey, int] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
+    frames: Mapping[TallyKey, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{n} {s.total:,}" for n, s in self.layouts.items())
@@ -89,9 +93,16 @@ class PlanSummary:
 
     def seconds(self, split: str) -> float:
         """Returns the length of a split's examples together, in seconds."""
-        return seconds_of(
-            self.example_format, [(k, n) for k, (_, n) in self.tally.items()], split
-        )
+        return seconds_of(self.lengths(self.tally), split)
+
+    def lengths(self, tally: Tally) -> list[tuple[TallyKey, int]]:
+        """Returns the frames of the examples that a tally of this plan counts."""
+        if self.example_format is None:
+            return []
+        if self.example_format.win_len is None:
+            return list(self.frames.items())
+        win_len = self.example_format.win_len
+        return [(key, n * win_len) for key, (_, n) in tally.items()]
 
     def audio_seconds(self, split: str) -> float:
         """Returns the seconds of audio that a split's examples cover; see ``audio``."""
@@ -100,7 +111,9 @@ class PlanSummary:
     def kept(self, split: str) -> tuple[int, float]:
         """Returns a split's examples and their seconds, without the dropped ones."""
         lost = sum(n for key, n in self.dropped.items() if key[0] == split)
-        lost_s = seconds_of(self.example_format, self.dropped.items(), split)
+        lost_s = seconds_of(
+            self.lengths({key: (0, n) for key, n in self.dropped.items()}), split
+        )
         return self.layouts[split].total - lost, self.seconds(split) - lost_s
 
 
@@ -109,19 +122,13 @@ def left_out_words(left_out: Mapping[str, int]) -> str:
     return ", ".join(f"{n:,} {why.replace('_', ' ')}" for why, n in left_out.items())
 
 
-def seconds_of(
-    example_format: ExampleFormat | None,
-    counts: Iterable[tuple[TallyKey, int]],
-    split: str,
-) -> float:
-    """Returns the length of the counted examples of a split together, in seconds."""
-    if example_format is None:
-        return 0.0
+def seconds_of(frames: Iterable[tuple[TallyKey, int]], split: str) -> float:
+    """Returns the length of the counted frames of a split together, in seconds."""
     by_rate: Counter[int] = Counter()
-    for key, n in counts:
+    for key, n in frames:
         if key[0] == split:
             by_rate[key[2]] += n
-    return sum(n * example_format.win_len / r for r, n in sorted(by_rate.items()))
+    return sum(n / rate for rate, n in sorted(by_rate.items()))
 
 
 def split_by_class(
@@ -155,22 +162,28 @@ def tally_bucket(
     dropped = Counter[TallyKey]()
     audio = Counter[AudioKey]()
     left_out = Counter[str]()
-    plan_at = cache(partial(WindowPlan.of, recipe.windows))
+    frames_of = Counter[TallyKey]()
+    plans = WindowPlans(recipe.windows)
     index = placed.first_window
     for clip in placed.clips:
         if not clip.examples:
-            left_out[why_left_out(clip.frames, plan_at(clip.sample_rate_hz))] += 1
+            left_out[
+                why_left_out(clip.frames, plans.of(clip.sample_rate_hz, clip.frames))
+            ] += 1
             continue
         count = min(clip.examples, max(0, total - index))
         key = (clip.split, clip.label or "", clip.sample_rate_hz)
         clips[key] += count > 0
         examples[key] += count
+        if recipe.windows.are_clips:
+            frames_of[key] += count * clip.frames
         index += clip.examples
         if not count:
             continue
         if recipe.events.source is None or example_format is None:
             rate = clip.sample_rate_hz
-            audio[clip.split, rate] += count_audio(clip, count, plan_at(rate), recipe)
+            plan = plans.of(rate, clip.frames)
+            audio[clip.split, rate] += count_audio(clip, count, plan, recipe)
         else:
             found = count_events(clip, count, example_format, recipe)
             by_label, without, frames = found
@@ -186,6 +199,7 @@ def tally_bucket(
         dropped,
         audio,
         left_out,
+        frames_of,
     )
 
 
@@ -195,16 +209,19 @@ def merge_tallies(parts: Iterable[BucketTally]) -> BucketTally:
     dropped = Counter[TallyKey]()
     audio = Counter[AudioKey]()
     left_out = Counter[str]()
+    frames = Counter[TallyKey]()
     for part in parts:
         dropped.update(part.dropped)
         audio.update(part.audio)
         left_out.update(part.left_out)
+        frames.update(part.frames)
     return BucketTally(
         _added(part.tally for part in parts),
         _added(part.by_event for part in parts),
         dropped,
         dict(sorted(audio.items())),
         dict(sorted(left_out.items(), reverse=True)),
+        dict(sorted(frames.items())),
     )
 
 
@@ -223,11 +240,11 @@ def summarise(
     example_format: ExampleFormat | None,
     layouts: Mapping[str, ShardLayout],
     tallies: Iterable[BucketTally],
-    salt: int | None,
+    moves: Mapping[int, str] | None,
     shares: Mapping[str, float] | None,
 ) -> PlanSummary:
     """Returns the summary of a plan; ``tallies`` are those of its buckets."""
-    tally, by_event, dropped, audio, left_out = merge_tallies(tallies)
+    tally, by_event, dropped, audio, left_out, frames = merge_tallies(tallies)
     layouts = {split: layout for split, layout in layouts.items() if layout.total}
     empty = tuple(name for name in shares or () if name not in layouts)
     return PlanSummary(
@@ -236,9 +253,10 @@ def summarise(
         layouts,
         tally,
         by_event,
-        salt,
+        moves,
         empty,
         dropped,
         audio,
         left_out,
+        frames,
     )

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.read.choices import Scale
 from beam_pipeline.read.read_ahead import Batch
+from beam_pipeline.read.scales import Scale
 
 
 def gather(

@@ -1,17 +1,17 @@
-"""What of a data set a reader reads: the split, the features and their scales."""
+"""What of an example a reader reads, and checks of a reader's arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.metadata import Metadata, SplitEntry
+from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
-from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec, numpy_dtype
+from beam_pipeline.examples.spec import ARRAYS, INT8, LISTS, FeatureSpec, numpy_dtype
 from beam_pipeline.examples.structure import (
     Leaf,
     Structure,
@@ -19,14 +19,6 @@ from beam_pipeline.examples.structure import (
     leaves,
     needed_features,
 )
-from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-
-
-class Scale(NamedTuple):
-    """``(x - mean) * factor``: scalars, or arrays for the feature's last axis."""
-
-    mean: np.ndarray
-    factor: np.ndarray
 
 
 def check_values(
@@ -79,18 +71,6 @@ def _is_size(value: Any, least: int) -> bool:
     return is_number and bool(value >= least)
 
 
-def choose_split(metadata: Metadata, split: str | None) -> SplitEntry:
-    """Returns the split of this name; without a name, the only split."""
-    if split is None and len(metadata.splits) != 1:
-        names = ", ".join(metadata.splits)
-        raise InputError(
-            f"The data set has the splits {names}. Choose one with `split`."
-        )
-    name = next(iter(metadata.splits)) if split is None else split
-    check_name("split", name, metadata.splits)
-    return metadata.splits[name]
-
-
 @dataclass(frozen=True)
 class Parsing:
     """What becomes of a serialised example.
@@ -132,7 +112,7 @@ class Parsing:
             are_tensors
             and not self.encoded
             and all(
-                spec.is_fixed and spec.encoding in (*LISTS, RAW)
+                spec.is_fixed and spec.encoding in (*LISTS, *ARRAYS, INT8)
                 for spec in self.specs.values()
             )
         )
@@ -247,49 +227,6 @@ def check_missing(spec: FeatureSpec, value: Any) -> None:
             fits = made.shape == () and bool(is_float or made == value)
     if not fits:
         raise OptionError("missing", f"{spec.name} is {spec.dtype}", value)
-
-
-def choose_scales(
-    metadata: Metadata,
-    specs: Mapping[str, FeatureSpec],
-    normalize: bool | Sequence[str],
-) -> dict[str, Scale]:
-    """Returns for each feature to normalise what to subtract, and the factor after."""
-    if normalize is False:
-        return {}
-    splits = metadata.splits
-    name = DEFAULT_SPLIT if set(splits) == {DEFAULT_SPLIT} else "train"
-    if name not in splits:
-        raise InputError(
-            "normalize: the data set has no split named train. Its splits are "
-            f"{', '.join(splits)}."
-        )
-    if splits[name].examples == 0:
-        raise InputError(
-            f"normalize: split {name} has no examples, so it has no mean. Leave out "
-            "`normalize`, or record a data set with examples in this split."
-        )
-    statistics = splits[name].statistics.get("features", {})
-    floats = ("float16", "float32", "float64")
-    if normalize is True:
-        chosen = [n for n in specs if n in statistics and specs[n].dtype in floats]
-    else:
-        chosen = [normalize] if isinstance(normalize, str) else list(normalize)
-    scales = {}
-    for feature in chosen:
-        check_name("feature", feature, specs)
-        if feature not in statistics or specs[feature].dtype not in floats:
-            raise InputError(
-                f"normalize: feature {feature} has the dtype {specs[feature].dtype}; "
-                "only floating-point features of transforms can be normalised."
-            )
-        of = statistics[feature].get("bins") or statistics[feature]
-        mean, std = (np.array(of[key], np.float64) for key in ("mean", "std"))
-        # A constant differs from its mean by no more than rounding.
-        constant = std <= 1e-7 * np.abs(mean)
-        factor = np.where(constant, 0.0, 1 / np.where(constant, 1.0, std))
-        scales[feature] = Scale(mean, factor)
-    return scales
 
 
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:

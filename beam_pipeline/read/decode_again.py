@@ -236,9 +236,13 @@ class _Again:
         work = ShardWork(task, self._format)
         (frames,) = decode_audio(work, self._inputs, self._recipe)
         block = _featured(frames)
-        if isinstance(block, Lost):
-            raise ValueError(f"cannot be made again: {block.reject.reason}")
-        records = encode_examples(block, self._encoder, self._targets)
+        records = (
+            block
+            if isinstance(block, Lost)
+            else encode_examples(block, self._encoder, self._targets)
+        )
+        if isinstance(records, Lost):
+            raise ValueError(f"cannot be made again: {records.reject.reason}")
         if not records:
             raise ValueError("the recipe leaves it out now")
         return records[0]

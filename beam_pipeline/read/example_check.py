@@ -19,7 +19,7 @@ from beam_pipeline.examples.record_parser import (
     RecordParser,
     Stored,
 )
-from beam_pipeline.examples.spec import INT64_LIST, JPEG, FeatureSpec
+from beam_pipeline.examples.spec import INT64_LIST, LOSSY, FeatureSpec
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.values import VALID_FRAMES
 from beam_pipeline.write.padding import without_padding
@@ -183,7 +183,7 @@ class ExampleCheck:
             statistics.add(columns)
             return
         rate = int(columns["fs"][0])  # there is only one, if features have a time
-        length = WindowPlan.of(recipe.windows, rate).length
+        length = WindowPlan.of(recipe.windows, rate, 0).length
         features = self._metadata.features
         valid = np.clip(valid, 0, length)
         for _, values in without_padding(columns, features, valid, length, rate):
@@ -250,8 +250,8 @@ def _is_stackable(spec: FeatureSpec) -> bool:
 
 
 def _keeps_values(spec: FeatureSpec) -> bool:
-    """Whether the examples hold the values that were recorded: JPEG is lossy."""
-    return spec.encoding != JPEG
+    """Whether the examples hold the values that were recorded."""
+    return spec.encoding not in LOSSY
 
 
 def _is_index(spec: FeatureSpec | None) -> bool:

@@ -152,7 +152,9 @@ def rate_of(name: str, example: Mapping[str, Any], recipe: Recipe | None) -> int
         return rate
     expression = recipe.features.expressions.get(name, "identity()")
     if ":" in expression:  # the user's own code, which is not run for a drawing
-        same = WindowPlan.of(recipe.windows, rate).length == example[name].shape[-1]
+        if recipe.windows.are_clips:
+            return None
+        same = WindowPlan.of(recipe.windows, rate, 0).length == example[name].shape[-1]
         return rate if same else None
     from beam_pipeline.transforms.base import Chain, rate_after
     from beam_pipeline.transforms.expressions import parse_transform
@@ -313,6 +315,8 @@ def _words_of(axis: Mapping[str, Any]) -> str:
     values = axis.get("values")
     first = axis.get("start", 0) if values is None else values[0]
     step, size = axis.get("step", 1), axis.get("size", 1)
+    if size is None:  # it depends on the length of the clip
+        return str(axis["name"])
     last = first + step * (size - 1) if values is None else values[-1]
     if isinstance(first, str) or isinstance(last, str):
         return f"{axis['name']} {first} to {last}"

@@ -69,7 +69,7 @@ def make_dataset(
                 "pieces": pieces_of(len(records)),
                 "making": Making(binary=names, is_copy=True),
             },
-            split=datasets.NamedSplit(records.split),
+            split=named_split(records.split),
             fingerprint=fingerprint_of(records, names),
             **options,
         )
@@ -220,6 +220,15 @@ def _feature_of(spec: FeatureSpec, classes: Sequence[str], is_binary: bool) -> A
         length = size if is_fixed and size is not None else -1
         feature = datasets.List(feature, length=length)
     return feature
+
+
+def named_split(split: str) -> datasets.NamedSplit:
+    """Returns a split's name for Hugging Face, which allows no ``+`` between several.
+
+    >>> str(named_split("fold0+fold2"))
+    'fold0_fold2'
+    """
+    return datasets.NamedSplit(split.replace("+", "_"))
 
 
 def fingerprint_of(records: Any, binary: Sequence[str] = ()) -> str:

@@ -26,6 +26,7 @@ from beam_pipeline.read.hugging_face import (
     Making,
     check_binary,
     features_of,
+    named_split,
     pieces_of,
     read_pieces,
 )
@@ -53,7 +54,7 @@ def make_stream(
         info=datasets.DatasetInfo(
             features=features_of(records.features, records.classes, names)
         ),
-        split=datasets.NamedSplit(records.split),
+        split=named_split(records.split),
     )
 
 

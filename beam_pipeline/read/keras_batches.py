@@ -10,8 +10,9 @@ import numpy as np
 
 from beam_pipeline.errors import OptionError
 from beam_pipeline.read.batch_rows import normalise
-from beam_pipeline.read.choices import check_name, choose_scales
+from beam_pipeline.read.choices import check_name
 from beam_pipeline.read.orders import Order, make_order
+from beam_pipeline.read.scales import choose_scales
 
 Names = str | Sequence[str]
 
@@ -47,7 +48,8 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]
             if not records.features[name].is_fixed:
                 raise OptionError(
                     "x, y, sample_weight",
-                    "must be features that every example has in the same shape",
+                    "must be features that every example has in the same shape; for "
+                    "others, fit a `replay(...).padded_batch(...)`",
                     name,
                 )
         self._records, self._batch_size = records, int(batch_size)
@@ -58,7 +60,9 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]
             normalize=normalize, threads=0,
         )  # fmt: skip
         used = {n: records.features[n] for group in names for n in _listed(group)}
-        self._scales = choose_scales(records.metadata, used, normalize)
+        self._scales = choose_scales(
+            records.folder, records.metadata, used, normalize, records.statistics
+        )
         self._first = 0  # the number of batch 0, in the sequence of all epochs
         self._order: tuple[int, Order] | None = None
         # Keras also calls on_epoch_end for epochs that it only tried out.

@@ -38,7 +38,7 @@ def replay_mixed(
     is_endless = draws.ends == "repeat"
     datasets = []
     for records, seed in zip(sources, seeds, strict=True):
-        if len(records) != records.metadata.splits[records.split].examples:
+        if not records.is_whole:
             raise InputError(
                 f"{records!r} is a view of some examples, which `replay` cannot read. "
                 "Mix whole splits, or use `batches`."
@@ -48,6 +48,7 @@ def replay_mixed(
         dataset = replay(
             records.folder,
             split=records.split,
+            statistics=records.statistics,
             features=None if every or "as_supervised" in options else names,
             shuffle=shuffle,
             # tf.random takes no larger numbers.

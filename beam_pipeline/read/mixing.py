@@ -21,6 +21,7 @@ from beam_pipeline.read.orders import Shuffle, check_shuffle
 from beam_pipeline.read.read_ahead import Batch, Submit, Task
 from beam_pipeline.read.records import Records, open_records
 from beam_pipeline.read.source_reader import Reading, SourceReader
+from beam_pipeline.read.split_choice import Split
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -38,7 +39,7 @@ def mix(
     *,
     seed: int = 0,
     ends: Ends = "repeat",
-    split: str | None = None,
+    split: Split | None = None,
     features: Sequence[str] | None = None,
 ) -> Mixed:
     """Mixes data sets, by drawing the source of each example.
@@ -60,8 +61,9 @@ def mix(
         What happens when a source has given all its examples. ``"repeat"``: it begins
         its next epoch, in another order; the mix never ends. ``"stop"``: the mix ends.
         ``"leave"``: the others go on and share its weight; the mix ends with the last.
-    split : str, optional
-        The split of each folder. Required if a folder has several.
+    split : str or list of str, optional
+        The split of each folder, or several, see :func:`.open_records`. Required if a
+        folder has several.
     features : sequence of str, optional
         The features to read from each folder. Default: all, which must then agree.
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from beam_pipeline.examples.feature_description import describe_features
+from beam_pipeline.examples.flac_signal import decode_flac
 from beam_pipeline.examples.spec import (
+    ARRAYS,
     BYTES_LIST,
+    FLAC,
     IMAGES,
+    INT8,
     PNG,
-    RAW,
     TENSOR,
     FeatureSpec,
 )
@@ -26,6 +30,7 @@ from beam_pipeline.examples.structure import (
 )
 from beam_pipeline.read.choices import Parsing
 
+_TO_THE_END = 2**31 - 1
 # tf.io.decode_raw does not support unsigned integers of these widths.
 _DECODED_AS = {"uint32": "int32", "uint64": "int64"}
 
@@ -35,6 +40,15 @@ def decode_raw(values: Any, dtype: str) -> Any:
     decoded_as = _DECODED_AS.get(dtype, dtype)
     numbers = tf.io.decode_raw(values, decoded_as)
     return numbers if decoded_as == dtype else tf.bitcast(numbers, dtype)
+
+
+def decode_bytes(spec: FeatureSpec, values: Any) -> Any:
+    """Returns the bytes of arrays as numbers, with an axis for them at the end."""
+    if spec.encoding == INT8:
+        scale = tf.io.decode_raw(tf.strings.substr(values, 0, 4), tf.float32)
+        levels = tf.io.decode_raw(tf.strings.substr(values, 4, _TO_THE_END), tf.int8)
+        return tf.cast(levels, tf.float32) * scale
+    return tf.cast(decode_raw(values, spec.stored_dtype), spec.dtype)
 
 
 def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
@@ -81,12 +95,12 @@ def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
 
 def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> Any:
     """Returns the value of one feature of one example."""
-    if spec.encoding in (TENSOR, *IMAGES):
+    if spec.encoding in (TENSOR, FLAC, *IMAGES):
         return _decode(spec, stored)
     values = stored.values if isinstance(stored, tf.SparseTensor) else stored
     values = (
-        decode_raw(values, spec.dtype)
-        if spec.encoding == RAW
+        decode_bytes(spec, values)
+        if spec.encoding in (*ARRAYS, INT8)
         else tf.cast(values, spec.dtype)
         if spec.encoding != BYTES_LIST
         else values
@@ -118,6 +132,9 @@ def _decode(spec: FeatureSpec, stored: Any) -> Any:
     def decode(value: Any) -> Any:
         if spec.encoding == TENSOR:
             return tf.io.parse_tensor(value, dtype)
+        if spec.encoding == FLAC:  # TensorFlow decodes only WAV
+            read = partial(decode_flac, dtype=spec.dtype, shape=spec.shape or ())
+            return tf.numpy_function(read, [value], dtype, stateful=False)
         rank = None if spec.shape is None else len(spec.shape)
         grey = rank == 2
         channels = 1 if grey else (spec.sizes[-1] if rank == 3 else 0)

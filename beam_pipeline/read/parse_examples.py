@@ -13,13 +13,14 @@ import tensorflow as tf
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
-from beam_pipeline.examples.spec import RAW, FeatureSpec
-from beam_pipeline.read.choices import Parsing, Scale
+from beam_pipeline.examples.spec import LISTS, FeatureSpec
+from beam_pipeline.read.choices import Parsing
 from beam_pipeline.read.parse_elements import (
-    decode_raw,
+    decode_bytes,
     make_element_parser,
     restore_structure,
 )
+from beam_pipeline.read.scales import Scale
 
 NUM_CLASSES = "num_classes"
 
@@ -78,7 +79,7 @@ def _batch_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
 
 def _restore(spec: FeatureSpec, stored: Any) -> Any:
     """Returns a batch of one feature with the dtype and shape of its spec."""
-    if spec.encoding != RAW:
+    if spec.encoding in LISTS:
         return tf.cast(stored, spec.dtype)
-    values = decode_raw(stored, spec.dtype)
+    values = decode_bytes(spec, stored)
     return tf.reshape(values, tf.concat([tf.shape(stored), spec.sizes], 0))

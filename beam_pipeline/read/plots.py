@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import component_names
 from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import CLIP_FEATURES
 
 PLOTS_ACROSS = 3
@@ -103,14 +105,14 @@ def plot_examples(
     """
     from matplotlib.figure import Figure
 
-    win_len = 0
+    lengths: list[int] = []
     arranged: list[list[Panel]] = []
     left_out: list[str] = []
     if examples and metadata.recipe is not None:
-        rate = int(examples[0]["fs"])
-        win_len = WindowPlan.of(metadata.recipe.windows, rate).length
-        panels, left_out = _arrange(metadata, win_len)
-        arranged = [panels] * len(examples)
+        for example in examples:
+            lengths.append(_win_len(metadata.recipe, example))
+            panels, left_out = _arrange(metadata, example, lengths[-1])
+            arranged.append(panels)
     elif examples:
         arranged, left_out = _arrange_elements(metadata, examples)
     most = max(map(len, arranged), default=0)
@@ -125,7 +127,7 @@ def plot_examples(
     for number, (example, panels) in enumerate(zip(examples, arranged, strict=True)):
         grid = axes[number * down : (number + 1) * down].ravel()
         for cell, panel in zip(grid, panels, strict=False):
-            _draw(cell, panel, example, win_len)
+            _draw(cell, panel, example, lengths[number] if lengths else 0)
         for cell in grid[len(panels) :]:
             cell.set_axis_off()
     try:
@@ -135,12 +137,26 @@ def plot_examples(
     return left_out
 
 
-def _arrange(metadata: Metadata, win_len: int) -> tuple[list[Panel], list[str]]:
+def _win_len(recipe: Recipe, example: Mapping[str, Any]) -> int:
+    """The frames of an example's window; of a whole clip, those of its signal."""
+    if not recipe.windows.are_clips:
+        return WindowPlan.of(recipe.windows, int(example["fs"]), 0).length
+    signal = np.asarray(example.get(DEFAULT_FEATURE, ()))
+    return signal.shape[-1] if signal.ndim else 0
+
+
+def _arrange(
+    metadata: Metadata, example: Mapping[str, Any], win_len: int
+) -> tuple[list[Panel], list[str]]:
     """Returns the panels of an example, and the features that are not drawn."""
     recipe = metadata.recipe
     keeps = recipe is not None and recipe.audio.channels == "keep"
     noun = "channel" if keeps else "row"
-    specs = [spec for spec in metadata.features.values() if spec.is_fixed]
+    specs = [
+        replace(spec, shape=np.shape(example[spec.name]))
+        for spec in metadata.features.values()
+        if spec.name in example
+    ]
     channels = _channels(specs, win_len) if keeps else None
     panels, left_out = [], []
     for spec in specs:
@@ -294,7 +310,7 @@ def _label_axis(
     unit = described.get("unit")
     axis.set_label_text(described["name"] + (f" ({unit})" if unit else ""))
     values = described.get("values")
-    size = described.get("size", shape[0]) if values is None else len(values)
+    size = (described.get("size") or shape[0]) if values is None else len(values)
     ticks = np.linspace(0, size - 1, min(6, size)).round().astype(int)
     if values is None:
         step = described.get("step", 1)

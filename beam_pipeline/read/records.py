@@ -32,6 +32,8 @@ from beam_pipeline.read.conditions import rows_where
 from beam_pipeline.read.example import Example
 from beam_pipeline.read.example_places import Integers
 from beam_pipeline.read.framework_methods import FrameworkMethods
+from beam_pipeline.read.scales import choose_statistics
+from beam_pipeline.read.split_choice import Split
 from beam_pipeline.read.split_source import SplitSource
 from beam_pipeline.read.window_table import (
     examples_of,
@@ -50,8 +52,9 @@ AHEAD_EXAMPLES = 256
 
 def open_records(
     folder: str | os.PathLike[str],
-    split: str | None = None,
+    split: Split | None = None,
     features: Sequence[str] | None = None,
+    statistics: Split | None = None,
 ) -> Records:
     """Opens a data set for reading any of its examples, without TensorFlow.
 
@@ -65,10 +68,12 @@ def open_records(
     ----------
     folder : path
         The data set; local, or in ``gs://`` or ``s3://``.
-    split : str, optional
-        Required if the data set has several.
+    split : str or list of str, optional
+        Required if the data set has several: as for :func:`.replay`.
     features : sequence of str, optional
         The features to read. Default: all.
+    statistics : str or list of str, optional
+        The splits whose statistics ``normalize`` uses; see :func:`.replay`.
 
     Returns
     -------
@@ -83,7 +88,8 @@ def open_records(
         fit the data set.
     """
     source = SplitSource(files.absolute(os.fspath(folder)), split, features)
-    return Records(source, range(len(source.places)))
+    scaled_by = choose_statistics(source.metadata, source.splits, statistics)
+    return Records(source, source.numbers, scaled_by)
 
 
 class Records(FrameworkMethods, Sequence[Example]):
@@ -103,13 +109,17 @@ class Records(FrameworkMethods, Sequence[Example]):
     metadata : Metadata
     classes : tuple of str
         ``classes[target]`` is the class of an example.
-    split : str
+    split : str, with ``+`` between several
     folder : str
+    statistics : tuple of str
     """
 
-    def __init__(self, source: SplitSource, numbers: range | Integers):
+    def __init__(
+        self, source: SplitSource, numbers: range | Integers, statistics: Sequence[str]
+    ):
         self._source = source
         self._numbers = numbers
+        self.statistics = tuple(statistics)
 
     @property
     def features(self) -> Mapping[str, FeatureSpec]:
@@ -142,11 +152,17 @@ class Records(FrameworkMethods, Sequence[Example]):
 
     @property
     def numbers(self) -> Integers:
-        """The number of each example in its split, in the order on disk."""
+        """The number of each example in its split; several splits count as one."""
         if isinstance(self._numbers, range):
             span = self._numbers
             return np.arange(span.start, span.stop, span.step, dtype=np.int64)
         return self._numbers
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all examples of the splits, in the order on disk."""
+        whole = range(len(self._source.places))
+        return isinstance(self._numbers, range) and self._numbers == whole
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -170,13 +186,13 @@ class Records(FrameworkMethods, Sequence[Example]):
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
-            return Records(self._source, self._numbers[key])
+            return self._view(self._numbers[key])
         try:
             number = operator.index(key)
         except TypeError:
-            return Records(self._source, self._chosen(key))
+            return self._view(self._chosen(key))
         if isinstance(key, bool):
-            return Records(self._source, self._chosen(key))  # a mask, and not 1
+            return self._view(self._chosen(key))  # a mask, and not 1
         length = len(self)
         if not -length <= number < length:
             raise no_example(number, length, self._place())
@@ -234,11 +250,8 @@ class Records(FrameworkMethods, Sequence[Example]):
         InputError
             If a shard is missing or was rewritten.
         """
-        numbers = (
-            self[indices].numbers
-            if isinstance(indices, slice)
-            else (self._chosen(indices))
-        )
+        is_slice = isinstance(indices, slice)
+        numbers = self[indices].numbers if is_slice else self._chosen(indices)
         batch = BatchMaker(self._source.parser, self.features, len(numbers))
         self._source.walk(numbers, batch.put)
         return batch.finish()
@@ -260,10 +273,7 @@ class Records(FrameworkMethods, Sequence[Example]):
             If files beside the shards are missing or do not fit the data set.
         """
         table = self._source.table()
-        whole = range(len(self._source.places))
-        if isinstance(self._numbers, range) and self._numbers == whole:
-            return table
-        return examples_of(table).take(self.numbers)
+        return table if self.is_whole else examples_of(table).take(self.numbers)
 
     def where(self, condition: str) -> Records:
         """Returns the examples that meet a condition on columns of the table.
@@ -284,7 +294,7 @@ class Records(FrameworkMethods, Sequence[Example]):
             number, or computes whole numbers beyond 64 bits.
         """
         met = rows_where(examples_of(self.table()), condition)
-        return Records(self._source, self.numbers[met])
+        return self._view(self.numbers[met])
 
     def of_clip(self, path: str) -> Records:
         """Returns the examples of a file, by its path relative to the input.
@@ -300,7 +310,7 @@ class Records(FrameworkMethods, Sequence[Example]):
             raise OptionError("path", "must be a text, like 'owl/owl_1.wav'", path)
         table = self._source.table()
         found = np.isin(self.numbers, numbers_of_clip(table, path, self.folder))
-        return Records(self._source, self.numbers[found])
+        return self._view(self.numbers[found])
 
     def serialised(self, indices: Any) -> list[bytes]:
         """Returns some examples as they are stored, for other parsers."""
@@ -343,9 +353,7 @@ class Records(FrameworkMethods, Sequence[Example]):
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the shards, and of which examples of them these are."""
-        whole = range(len(self._source.places))
-        is_whole = isinstance(self._numbers, range) and self._numbers == whole
-        return self._source.fingerprint(None if is_whole else self.numbers)
+        return self._source.fingerprint(None if self.is_whole else self.numbers)
 
     def _examples(self, numbers: Integers, new: Callable[[], Any]) -> list[Any]:
         made: list[Any] = [None] * len(numbers)
@@ -357,19 +365,21 @@ class Records(FrameworkMethods, Sequence[Example]):
         self._source.walk(numbers, use)
         return made
 
+    def _view(self, numbers: range | Integers) -> Records:
+        return Records(self._source, numbers, self.statistics)
+
     def _chosen(self, keys: Any) -> Integers:
         """Returns the numbers in the split of some of these examples."""
         return chosen_numbers(keys, self._numbers, self._place())
 
     def _place(self) -> str:
-        whole = len(self) == len(self._source.places)
         where = f"split {self.split} in {self.folder}"
-        return where if whole else f"these records of {where}"
+        return where if self.is_whole else f"these records of {where}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         source = self._source
         opened = (source.folder, source.split, source.chosen, source.sha256)
-        return _reopened, (*opened, self._numbers)
+        return _reopened, (*opened, self._numbers, self.statistics)
 
 
 def _reopened(
@@ -378,6 +388,7 @@ def _reopened(
     features: Sequence[str] | None,
     sha256: str,
     numbers: range | Integers,
+    statistics: tuple[str, ...],
 ) -> Records:
     """Returns pickled Records; raises InputError if they are of another data set."""
     source = SplitSource(folder, split, features, sha256)
@@ -386,4 +397,4 @@ def _reopened(
             f"{folder} is not the data set that was opened: {METADATA} has changed. "
             "Open it again."
         )
-    return Records(source, numbers)
+    return Records(source, numbers, statistics)

@@ -22,8 +22,6 @@ from beam_pipeline.read.choices import (
     check_name,
     check_values,
     choose_parsing,
-    choose_scales,
-    choose_split,
 )
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.global_order import replay_permuted
@@ -34,12 +32,13 @@ from beam_pipeline.read.parse_examples import (
     make_parser,
 )
 from beam_pipeline.read.records import open_records
+from beam_pipeline.read.scales import choose_scales, choose_statistics
 from beam_pipeline.read.shard_streams import (
-    cut_shards,
     read_in_order,
     read_mixed,
 )
-from beam_pipeline.read.sizes import SHUFFLE_BYTES, example_bytes
+from beam_pipeline.read.sizes import SHUFFLE_BYTES, memory_bytes
+from beam_pipeline.read.split_choice import Split, choose_splits, cut_pieces
 from beam_pipeline.storage import files
 from beam_pipeline.storage.object_store import is_in_store
 
@@ -49,7 +48,7 @@ _STAT_THREADS = 32
 def replay(
     records: str,
     *,
-    split: str | None = None,
+    split: Split | None = None,
     features: Sequence[str] | None = None,
     as_supervised: Sequence[str] | bool | None = None,
     batch_size: int | None = None,
@@ -60,6 +59,7 @@ def replay(
     shard: tuple[int, int] | None = None,
     deterministic: bool = True,
     normalize: bool | Sequence[str] = False,
+    statistics: Split | None = None,
     encoded: Sequence[str] = (),
     missing: Mapping[str, Any] | None = None,
 ) -> tf.data.Dataset:
@@ -80,8 +80,11 @@ def replay(
     records : str
         The data set's folder: local, in ``s3://`` or ``gs://``, or on any other file
         system that TensorFlow reads.
-    split : str, optional
-        Required if the data set has several.
+    split : str or list of str, optional
+        Required if the data set has several. ``"fold0+fold2"`` or ``["fold0",
+        "fold2"]`` are several, one after the other; ``"!fold1"`` are all others;
+        ``"train[:10%]"``, ``"train[10%:]"`` and ``"train[:100]"`` are the first or
+        other examples in the order on disk. See :mod:`.split_choice`.
     features : sequence of str, optional
         The features to read, besides ``num_classes``. Default: all.
     as_supervised : sequence of str or bool, optional
@@ -118,9 +121,13 @@ def replay(
         uneven speed; ``shuffle`` is then not repeatable.
     normalize : bool or sequence of str
         True: every floating-point feature of transforms becomes ``(x - mean) / std``,
-        with the statistics of the split ``train``, or of the only split; bin by bin if
-        the metadata have bins. Names: only these features. Constant values become 0.
-        Complex and integer features stay as they are; naming one raises an error.
+        with the ``statistics`` of these splits; bin by bin if the metadata have bins.
+        Names: only these features. Constant values become 0. Complex and integer
+        features stay as they are; naming one raises an error.
+    statistics : str or list of str, optional
+        The splits whose mean and standard deviation ``normalize`` uses: merged exactly
+        if there are several. Default: ``train``; of folds, and without splits, those
+        of ``split``. So ``split="fold1", statistics="!fold1"`` is for evaluation.
     encoded : sequence of str
         Features that stay as they are stored, for example the bytes of a JPEG.
     missing : mapping, optional
@@ -153,7 +160,7 @@ def replay(
         dataset = read_original(folder, shuffle=shuffle, seed=seed)
         if batch_size is not None and original_batch_size(folder) is not None:
             dataset = dataset.unbatch()
-        given = (split, shard, normalize, encoded, missing)
+        given = (split, shard, normalize, statistics, encoded, missing)
         return _choose_original(
             dataset, features, as_supervised, batch_size, drop_remainder, repeat, given
         )
@@ -162,11 +169,12 @@ def replay(
         batch_size = metadata.elements.batch_size
         drop_remainder = drop_remainder or metadata.elements.drop_remainder
     check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
-    entry = choose_split(metadata, split)
+    choice = choose_splits(metadata, split)
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
-    scales = choose_scales(metadata, parsing.specs, normalize)
+    scaled_by = choose_statistics(metadata, choice.splits, statistics)
+    scales = choose_scales(folder, metadata, parsing.specs, normalize, scaled_by)
     share = (0, 1) if shard is None or shuffle == "global" else shard
-    pieces = cut_shards(entry.shards, *share)
+    pieces = cut_pieces(choice.pieces(metadata), *share)
     check_files(folder, [piece.shard for piece in pieces])
 
     parse = make_parser(parsing, scales)
@@ -189,7 +197,7 @@ def replay(
         return _finished(elements, ahead, options, metadata)
 
     total = sum(piece.take for piece in pieces)
-    size = example_bytes(metadata.features.values())
+    size = memory_bytes(metadata, metadata.features.values())
     if shuffle:
         room = max(SHUFFLE_BYTES // size, batch_size or 1)
         room = min(room if shuffle is True else int(shuffle), max(total, 1))
@@ -308,7 +316,7 @@ def _choose_original(
     """Returns what is asked for of a folder that tf_dataset wrote."""
     if any(value not in (None, False, ()) for value in not_for_it):
         raise OptionError(
-            "split, shard, normalize, encoded, missing",
+            "split, shard, normalize, statistics, encoded, missing",
             "do not apply to a folder that tf_dataset wrote; rewrite it with "
             "`audio-tfrecords convert` first",
         )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.sizes import READ_AHEAD_BYTES
+from beam_pipeline.read.split_choice import Piece
 from beam_pipeline.storage import files
 from beam_pipeline.storage.object_store import is_in_store
 from beam_pipeline.storage.tfrecord import is_compressed, read_any_records
@@ -23,33 +23,6 @@ from beam_pipeline.storage.tfrecord import is_compressed, read_any_records
 MIXED_SHARDS = 16
 # Records that cross from Python to TensorFlow together.
 _STORE_BLOCK = 64
-
-
-class Piece(NamedTuple):
-    """Consecutive examples of one shard."""
-
-    shard: ShardEntry
-    skip: int
-    take: int
-
-
-def cut_shards(shards: Sequence[ShardEntry], index: int, count: int) -> list[Piece]:
-    """Returns the pieces that the trainer ``index`` of ``count`` reads.
-
-    >>> a, b = ShardEntry("a", 4, 0, ""), ShardEntry("b", 2, 0, "")
-    >>> [(p.shard.file, p.skip, p.take) for p in cut_shards([a, b], 1, 2)]
-    [('a', 3, 1), ('b', 0, 2)]
-    """
-    total = sum(shard.examples for shard in shards)
-    start, stop = index * total // count, (index + 1) * total // count
-    pieces, first = [], 0
-    for shard in shards:
-        skip = max(start - first, 0)
-        take = min(stop - first, shard.examples) - skip
-        if take > 0:
-            pieces.append(Piece(shard, skip, take))
-        first += shard.examples
-    return pieces
 
 
 def read_in_order(folder: str, pieces: Sequence[Piece], size: int) -> tf.data.Dataset:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.metadata import Metadata, SplitEntry
+from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.read.records import open_records
+from beam_pipeline.read.split_choice import Piece, choose_splits
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
 
@@ -68,8 +69,10 @@ def some_records(
     """
     name = shown_split(metadata, split)
     if clip is None and where is None:
-        return _records_at(folder, metadata.splits[name], count)
+        pieces = choose_splits(metadata, name).pieces(metadata)
+        return _records_at(folder, pieces, count)
     records = open_records(folder, name)
+    own = records.numbers
     if clip is not None:
         records = records.of_clip(clip)
     if where is not None:
@@ -77,27 +80,24 @@ def some_records(
     if not len(records):
         raise InputError(f"Split {name} has no such example.")
     spread = _spread(len(records), count)
-    numbers = records.numbers[spread].tolist()
+    numbers = np.flatnonzero(np.isin(own, records.numbers))[spread].tolist()
     return zip(numbers, records.serialised(spread), strict=True)
 
 
 def shown_split(metadata: Metadata, split: str | None = None) -> str:
-    """Returns the split of this name; by default ``train``, or else the largest.
+    """Returns the chosen split; by default ``train``, or else the largest.
 
     Raises
     ------
-    InputError
-        If no split has this name.
+    InputError, OptionError
+        See :func:`.choose_splits`.
     """
     splits = metadata.splits
     if split is None and "train" in splits:
         return "train"
     if split is None:
         return max(splits, key=lambda name: splits[name].examples)
-    if split not in splits:
-        raise InputError(
-            f"No split is named {split!r}. The splits are {', '.join(splits)}."
-        )
+    choose_splits(metadata, split)
     return split
 
 
@@ -107,25 +107,26 @@ def _spread(total: int, count: int) -> list[int]:
 
 
 def _records_at(
-    folder: str, split: SplitEntry, count: int
+    folder: str, pieces: Sequence[Piece], count: int
 ) -> Iterator[tuple[int, bytes]]:
     """Yields records with their positions; needs no index of members."""
-    wanted = _spread(split.examples, count)
+    wanted = _spread(sum(piece.take for piece in pieces), count)
     first = 0
-    for shard in split.shards:
-        positions = [i for i in wanted if first <= i < first + shard.examples]
+    for shard, skip, take in pieces:
+        positions = [i for i in wanted if first <= i < first + take]
         if positions:
             path = files.join(files.absolute(folder), shard.file)
             try:
                 with files.open_read(path) as file:
-                    records = islice(read_any_records(file), positions[-1] - first + 1)
+                    stop = skip + positions[-1] - first + 1
+                    records = islice(read_any_records(file), skip, stop)
                     found = [r for i, r in enumerate(records, first) if i in positions]
             except (OSError, ValueError) as error:
                 raise _unreadable(path, str(error)) from error
             if len(found) < len(positions):
                 raise _unreadable(path, f"it has fewer than {shard.examples} examples")
             yield from zip(positions, found, strict=True)
-        first += shard.examples
+        first += take
 
 
 def _unreadable(path: str, problem: str) -> InputError:

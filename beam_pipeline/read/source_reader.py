@@ -13,7 +13,6 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.batch_rows import gather, normalise
-from beam_pipeline.read.choices import choose_scales
 from beam_pipeline.read.orders import (
     POOLED,
     MixedStretches,
@@ -22,7 +21,8 @@ from beam_pipeline.read.orders import (
     stretch_length,
 )
 from beam_pipeline.read.read_ahead import Batch, Submit, Task
-from beam_pipeline.read.sizes import READ_AHEAD_BYTES, example_bytes
+from beam_pipeline.read.scales import choose_scales
+from beam_pipeline.read.sizes import READ_AHEAD_BYTES, example_bytes, memory_bytes
 
 # The order of so many examples is computed at once.
 PLANNED = 8192
@@ -40,6 +40,12 @@ class Source(Protocol):
 
     @property
     def features(self) -> Mapping[str, FeatureSpec]: ...
+
+    @property
+    def folder(self) -> str: ...
+
+    @property
+    def statistics(self) -> tuple[str, ...]: ...
 
     @property
     def fingerprint(self) -> str: ...
@@ -85,13 +91,16 @@ class SourceReader:
         normalize: bool | Sequence[str],
     ):
         self._source, self._shuffle, self._seed = source, shuffle, seed
-        self._scales = choose_scales(source.metadata, source.features, normalize)
+        self._scales = choose_scales(
+            source.folder, source.metadata, source.features, normalize,
+            source.statistics,
+        )  # fmt: skip
         index, count = shard or (0, 1)
         total = len(source)
         self.first = index * total // count
         self.examples = (index + 1) * total // count - self.first
         self.smallest_share = total // count
-        self.read_bytes = example_bytes(source.features.values())
+        self.read_bytes = memory_bytes(source.metadata, source.features.values())
         # Of all features, so that the order does not depend on those that are read.
         self._size = example_bytes(source.metadata.features.values())
 

@@ -1,4 +1,4 @@
-"""An open split: where its examples are, and how their records become values."""
+"""Open splits: where its examples are, and how their records become values."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser, Stored
 from beam_pipeline.examples.structure import needed_features
-from beam_pipeline.read.choices import choose_features, choose_split
+from beam_pipeline.read.choices import choose_features
 from beam_pipeline.read.example import Example
 from beam_pipeline.read.example_places import Integers, Wanted, load_places
 from beam_pipeline.read.member_records import MemberReader
 from beam_pipeline.read.sizes import most_record_bytes
+from beam_pipeline.read.split_choice import Split, choose_splits
 from beam_pipeline.read.window_table import open_metadata, read_window_table
 from beam_pipeline.storage import files
 
 
 class SplitSource:
-    """An open split, which a sequence and its views share.
+    """One open split or several, which a sequence and its views share.
 
-    With ``sha256``, it is of the data set whose metadata had this SHA-256, if files
-    were only added since.
+    ``numbers`` are those of the chosen examples, which may be a part. With ``sha256``,
+    it is of the data set whose metadata had this SHA-256, if files were only added
+    since.
     """
 
     def __init__(
         self,
         folder: str,
-        split: str | None,
+        split: Split | None,
         features: Sequence[str] | None,
         sha256: str | None = None,
     ):
@@ -44,13 +46,15 @@ class SplitSource:
         if not isinstance(features, str | Sequence | None):
             raise OptionError("features", "must be a list of names", features)
         try:
-            entry = choose_split(self.metadata, split)
+            choice = choose_splits(self.metadata, split)
             names = choose_features(self.metadata, features)
         except InputError as error:  # it does not know the folder
             raise InputError(f"{folder}: {error}") from error
-        self.split = next(n for n, e in self.metadata.splits.items() if e is entry)
+        self.split, self.splits = choice.text, choice.splits
+        self.numbers = choice.numbers(self.metadata)
         self.chosen = None if features is None else tuple(names)
-        self.places = load_places(folder, self.metadata, entry.shards)
+        shards = choice.shards(self.metadata)
+        self.places = load_places(folder, self.metadata, shards)
         most_bytes = most_record_bytes(self.metadata.features.values())
         self.reader = MemberReader(folder, most_bytes, self.metadata)
         elements = self.metadata.elements
@@ -62,14 +66,14 @@ class SplitSource:
         self.maker = ExampleMaker(self.parser, self.features)
         self.new_example = partial(Example.of, self.metadata)
         self._table: Any = None
-        sizes = sum(shard.bytes for shard in entry.shards)
-        self.example_bytes = max(2 * sizes // max(entry.examples, 1), 1)
+        sizes = sum(shard.bytes for shard in shards)
+        self.example_bytes = max(2 * sizes // max(len(self.places), 1), 1)
 
     def table(self) -> Any:
-        """Returns the table of the split's windows; read once."""
+        """Returns the table of the splits' windows; read once."""
         if self._table is None:
             self._table = read_window_table(
-                self.folder, self.metadata, self.sha256, self.split
+                self.folder, self.metadata, self.sha256, self.splits
             )
         return self._table
 
@@ -123,7 +127,7 @@ class SplitSource:
     def fingerprint(self, numbers: Integers | None) -> str:
         """Returns a hash of the shards and of some examples; None: of all of them."""
         hasher = hashlib.sha256()
-        for shard in self.metadata.splits[self.split].shards:
+        for shard in self.places.shards:
             hasher.update(shard.sha256.encode())
         if numbers is not None:
             hasher.update(numbers.astype("<i8").tobytes())

@@ -19,8 +19,9 @@ from beam_pipeline.dataset.generations import (
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.read.split_choice import Split, choose_splits
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_parquet
 
@@ -40,8 +41,10 @@ _OF_MANIFEST = (
 )  # fmt: skip
 
 
-def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) -> Any:
-    """Returns a row for each planned window of a split, in the order of the examples.
+def read_window_table(
+    folder: str, metadata: Metadata, sha256: str, splits: Sequence[str]
+) -> Any:
+    """Returns a row for each planned window of splits, in the order of the examples.
 
     No shard is read. A data set that was not recorded from audio files has only the
     columns ``record``, ``split``, ``shard`` and ``position``.
@@ -57,7 +60,8 @@ def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) 
     -------
     pyarrow.Table
         ==================== ======= ===============================================
-        record               int64   the number of the example in its split
+        record               int64   the number of the example in its split; several
+                                     splits count as one
         split                text
         shard                text    the file with the example
         position             int64   the place of the example in the shard
@@ -86,11 +90,22 @@ def read_window_table(folder: str, metadata: Metadata, sha256: str, split: str) 
         If files are missing, are damaged or do not fit the data set, or if another
         process has recorded into the folder since the metadata were read.
     """
-    tables = read_tables(folder, metadata, sha256)
-    return _table_of_split(folder, metadata, split, tables)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    tables, found, first = read_tables(folder, metadata, sha256), [], 0
+    for split in splits:
+        table = _table_of_split(folder, metadata, split, tables)
+        if first:
+            place = table.schema.get_field_index("record")
+            moved = pc.add(table["record"], first)
+            table = table.set_column(place, "record", moved)
+        found.append(table)
+        first += sum(shard.examples for shard in metadata.splits[split].shards)
+    return found[0] if len(found) == 1 else pa.concat_tables(found).unify_dictionaries()
 
 
-def window_table(folder: files.PathLike, split: str | None = None) -> Any:
+def window_table(folder: files.PathLike, split: Split | None = None) -> Any:
     """Returns a row for each planned window of a data set, also for those left out.
 
     This is the index of the data set: path, seconds, level, whether a window is in the
@@ -98,8 +113,9 @@ def window_table(folder: files.PathLike, split: str | None = None) -> Any:
 
     Parameters
     ----------
-    split : str, optional
-        Default: all splits, one after the other.
+    split : str or list of str, optional
+        One or several, see :mod:`.split_choice`. Default: all, one after the other.
+        ``record`` is the number in each of them.
 
     Returns
     -------
@@ -116,15 +132,14 @@ def window_table(folder: files.PathLike, split: str | None = None) -> Any:
     folder = files.absolute(os.fspath(folder))
     text = open_metadata(folder)
     metadata = Metadata.parse(text, files.join(folder, METADATA))
-    if split is not None and split not in metadata.splits:
-        raise InputError(
-            f"No split is named {split!r}. The splits are {', '.join(metadata.splits)}."
-        )
+    splits = tuple(metadata.splits)
+    if split is not None:
+        choice = choose_splits(metadata, split)
+        if not choice.is_whole(metadata):
+            raise OptionError("split", "must name whole splits for a table", split)
+        splits = choice.splits
     tables = read_tables(folder, metadata, bytes_sha256(text))
-    found = [
-        _table_of_split(folder, metadata, name, tables)
-        for name in ([split] if split is not None else metadata.splits)
-    ]
+    found = [_table_of_split(folder, metadata, name, tables) for name in splits]
     return pa.concat_tables(found).unify_dictionaries()
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.recipe.fields import (
     FRACTION,
+    MOVES,
     NAMES,
     NAMES_OR_NONE,
     SHARES,
@@ -250,8 +251,8 @@ class Splits:
     )
     stratify: bool = option(
         False,
-        "choose the salt of the hash so that each class has about its share in each "
-        "split",
+        "move some groups from the split of their hash to others, so that each split, "
+        "and each class in it, has its share",
     )
     salt: int | None = option(
         None,
@@ -259,6 +260,15 @@ class Splits:
         "N",
         name="split_salt",
         parse=int,
+    )
+    moves: Mapping[int, str] | None = option(
+        None,
+        "the groups that an earlier run moved to another split, so that no clip of "
+        "that run changes its split",
+        "GROUPS",
+        name="split_moves",
+        kind=MOVES,
+        omit_default=True,
     )
 
     def __post_init__(self) -> None:
@@ -274,11 +284,29 @@ class Splits:
                 raise RecipeError("stratify", "needs `splits` or `folds`", True)
             if self.salt is not None:
                 raise RecipeError("split_salt", "needs `splits` or `folds`", self.salt)
+        self._check_moves()
+
+    def _check_moves(self) -> None:
+        names = tuple(self.hashed_shares() or ())
+        for split in (self.moves or {}).values():
+            if split not in names:
+                raise RecipeError(
+                    "split_moves",
+                    f"puts groups into the split {split}, but the splits are "
+                    f"{', '.join(names) or 'not those of a hash'}; leave it out, or "
+                    "give the `splits` or `folds` of the earlier run",
+                    split,
+                )
 
     def decided_by(self) -> str | None:
         """The option that decides the splits; None if inputs do, or there are none."""
         held = zip(SPLIT_OPTIONS, (self.column, self.shares, self.folds), strict=True)
         return next((name for name, value in held if value is not None), None)
+
+    def are_decided(self) -> bool:
+        """Whether each clip's split follows from its group alone."""
+        given = self.salt is not None or self.moves is not None
+        return given or self.hashed_shares() is None
 
     def hashed_shares(self) -> dict[str, float] | None:
         """The share of each split or fold; None unless a hash decides the splits."""

@@ -18,6 +18,7 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.recipe.moved_groups import moves_json, parse_moves
 from beam_pipeline.recipe.values import (
     check_text,
     comma_list,
@@ -158,6 +159,7 @@ FRACTION = Kind(_fraction_json, as_given)
 NAMES = Kind(_names_json, _names_value)
 NAMES_OR_NONE = Kind(_names_json, _names_or_none_value)
 SHARES = Kind(_shares_json, _shares_value)
+MOVES = Kind(moves_json, parse_moves)
 STEPS = Kind(_steps_json, as_given)
 FEATURES = Kind(_features_json, as_given)
 ENCODINGS_OF = Kind(_encodings_json, as_given)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 Names = str | Sequence[str]
 
 Encoding = Literal[
-    "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg"
-]
+    "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg",
+    "float16", "bfloat16", "int8", "flac",
+]  # fmt: skip
 
 
 class RecipeKeywords(TypedDict, total=False):
@@ -46,12 +47,13 @@ class RecipeKeywords(TypedDict, total=False):
     group_by: Names | None
     stratify: bool
     split_salt: int | None
+    split_moves: str | Mapping[int, str] | None
     fingerprint: bool
     sample_rate: int | None
     channels: int | Literal["mix", "keep"]
     dtype: Literal["float32", "int16"]
     stream: str | StreamStep | ClipGain | Sequence[StreamStep | ClipGain]
-    win_len: int | None
+    win_len: int | Literal["clip"] | None
     win_seconds: float | None
     hop: int | None
     hop_seconds: float | None

@@ -204,6 +204,10 @@ def _check_events(recipe: Recipe) -> None:
     events, labels = recipe.events, recipe.labels
     if events.source is None:
         return
+    if recipe.windows.are_clips:
+        raise RecipeError(
+            "win_len", "must be a number of frames, because `events` is given", "clip"
+        )
     json = recipe.to_json()
     for name in ("label_separator", "target_columns"):
         if json[name]:

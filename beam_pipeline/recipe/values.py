@@ -26,7 +26,10 @@ RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
 COMPRESSIONS = GZIP, NO_COMPRESSION = ("gzip", "none")
 
 # How an example can hold a feature; beam_pipeline.examples.spec explains them.
-ENCODINGS = ("float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg")
+ENCODINGS = (
+    "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg",
+    "float16", "bfloat16", "int8", "flac",
+)  # fmt: skip
 
 
 def allowed_rejects(max_rejected: str, clips: int) -> int:
@@ -52,6 +55,11 @@ def allowed_rejects(max_rejected: str, clips: int) -> int:
 
 def parse_channels(text: str) -> str | int:
     """Parses ``mix``, ``keep``, or the number of one channel."""
+    return int(text) if text.isdecimal() else text
+
+
+def parse_win_len(text: str) -> str | int:
+    """Parses a number of frames, or ``clip``."""
     return int(text) if text.isdecimal() else text
 
 

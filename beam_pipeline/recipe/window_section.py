@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.fields import SECONDS, STEPS, option
+from beam_pipeline.recipe.fields import SECONDS, STEPS, option, options_of
 from beam_pipeline.recipe.values import (
     check_choice,
     check_flag,
@@ -14,18 +15,28 @@ from beam_pipeline.recipe.values import (
     check_seconds,
     check_text,
     check_whole,
+    parse_win_len,
 )
 
+# The win_len for which a window is a whole clip.
+WHOLE_CLIP = "clip"
 TAILS = ("drop", "pad", "overlap")
 AT_GRID, AT_EVENTS, AT_ONSETS = "grid", "events", "onsets"
 SHORT_CLIPS = ("reject", "skip", "pad")
+_OF_THE_GRID = ("hop", "hop_seconds", "tail", "max_windows", "random_starts")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
     """Which windows are cut out of a clip; lengths in frames at the output rate."""
 
-    win_len: int | None = option(None, "frames in a window", "FRAMES", parse=int)
+    win_len: int | str | None = option(
+        None,
+        "frames in a window; or clip, for one example of each clip, with all its "
+        "frames",
+        "FRAMES|clip",
+        parse=parse_win_len,
+    )
     win_seconds: float | None = option(
         None, "or: seconds in a window", "SECONDS", parse=float, kind=SECONDS
     )
@@ -106,9 +117,14 @@ class Windows:
 
     def __post_init__(self) -> None:
         check_flag("mark_padding", self.mark_padding)
+        if isinstance(self.win_len, str) and not self.are_clips:
+            raise RecipeError(
+                "win_len", "must be a whole number, or clip", self.win_len
+            )
         for name in ("win_len", "hop", "max_windows"):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name))
+            value = getattr(self, name)
+            if value is not None and value != WHOLE_CLIP:
+                check_whole(name, value)
         for name in ("win_seconds", "hop_seconds", "min_seconds", "max_seconds"):
             if getattr(self, name) is not None:
                 check_seconds(name, getattr(self, name))
@@ -120,8 +136,6 @@ class Windows:
             )
         check_choice("tail", self.tail, TAILS)
         check_choice("windows_at", self.at, (AT_GRID, AT_EVENTS, AT_ONSETS))
-        if self.at != AT_GRID:
-            self._check_no_grid()
         if self.short_clips is not None:
             check_choice("short_clips", self.short_clips, SHORT_CLIPS)
         check_flag("random_starts", self.random_starts)
@@ -131,17 +145,25 @@ class Windows:
             needed="how long is a window?",
         )
         check_one_of({"hop": self.hop, "hop_seconds": self.hop_seconds})
+        if self.are_clips:
+            unused = (*_OF_THE_GRID, "mark_padding", "short_clips", "windows_at")
+            self._check_unused(unused, "`win_len` is clip")
+        elif self.at != AT_GRID:
+            self._check_unused(_OF_THE_GRID, f"`windows_at` is {self.at}")
+
+    @property
+    def are_clips(self) -> bool:
+        """Whether there is one window for each clip, of the clip's length."""
+        return self.win_len == WHOLE_CLIP
 
     def leaves_out_by_length(self) -> bool:
         """Whether clips are left out because of their length."""
         limits = (self.min_seconds, self.max_seconds)
         return limits != (None, None) or self.short_clips == "skip"
 
-    def _check_no_grid(self) -> None:
-        """Refuses options of the grid."""
-        for name in ("hop", "hop_seconds", "tail", "max_windows", "random_starts"):
-            value = getattr(self, name)
-            if value != getattr(type(self), name):  # the field's default
-                raise RecipeError(
-                    name, f"cannot be given with `windows_at` {self.at}", value
-                )
+    def _check_unused(self, names: Iterable[str], why: str) -> None:
+        """Refuses options that decide where windows are, if something else does."""
+        for each in options_of(Windows):
+            value = getattr(self, each.field)
+            if each.name in names and value != getattr(type(self), each.field):
+                raise RecipeError(each.name, f"cannot be given, because {why}", value)

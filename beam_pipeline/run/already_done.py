@@ -97,7 +97,7 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
         return "it was not recorded from audio files"
     if metadata.generations:
         return "files were added to it since it was recorded"
-    # The plan is compared with the recorded salt and classes later.
+    # The plan is compared with the recorded splits and classes later.
     recipe = as_recorded(job.recipe, metadata)
     others = option_differences(metadata.recipe.to_json(), recipe.to_json())
     if others:

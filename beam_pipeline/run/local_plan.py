@@ -24,7 +24,7 @@ from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from tempfile import TemporaryDirectory
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from beam_pipeline.dataset.addition import resolve_format
 from beam_pipeline.dataset.manifest import make_manifest_part
@@ -35,7 +35,6 @@ from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import Listing, ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
-from beam_pipeline.inputs.splits import add_tallies
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip, Reject
@@ -44,6 +43,7 @@ from beam_pipeline.plan.corpus import (
     describe_rejects,
     merge_corpora,
 )
+from beam_pipeline.plan.group_counts import CountedParts, GroupCounts, GroupTally
 from beam_pipeline.plan.order import (
     BucketBatches,
     BucketKey,
@@ -55,10 +55,12 @@ from beam_pipeline.plan.prober import BlockProber
 from beam_pipeline.plan.segments import ShardWork, cut_shards, make_task
 from beam_pipeline.plan.shards import ShardLayout, lay_out
 from beam_pipeline.plan.stratify import (
+    Moves,
+    add_tallies,
     assign_splits,
-    choose_split_salt,
-    stratifies,
+    choose_moves,
     tally_clips,
+    tally_part,
 )
 from beam_pipeline.plan.summary import (
     BucketTally,
@@ -67,6 +69,7 @@ from beam_pipeline.plan.summary import (
     summarise,
     tally_bucket,
 )
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.stored import ElementFile, new_work, phase_folder, stored
 from beam_pipeline.run.supervising import Workers
@@ -77,18 +80,21 @@ _T = TypeVar("_T")
 
 # Number of sums that wait to be added up.
 MERGED_AT_ONCE = 64
+# A tally may hold some MB.
+TALLIES_AT_ONCE = 8
 
 
 class Merged(Generic[_T]):
     """The sum of many values, some of them at a time."""
 
-    def __init__(self, merge: Callable[[list[_T]], _T]):
+    def __init__(self, merge: Callable[[list[_T]], _T], at_once: int | None = None):
         self._merge = merge
+        self._at_once = at_once or MERGED_AT_ONCE
         self._waiting: list[_T] = []
 
     def add(self, value: _T) -> None:
         self._waiting.append(value)
-        if len(self._waiting) == MERGED_AT_ONCE:
+        if len(self._waiting) == self._at_once:
             self._waiting = [self._merge(self._waiting)]
 
     def total(self) -> _T:
@@ -134,13 +140,37 @@ class Buckets:
         self._kept.close()
 
 
+class CountedGroups:
+    """The examples of each group and class, on disk."""
+
+    def __init__(self, recipe: Recipe, path: str):
+        self._recipe = recipe
+        self._parts = CountedParts(recipe)
+        self._kept = SortedValues[tuple[int, GroupCounts]](
+            lambda part: (part[0],), path=path
+        )
+
+    def add(self, clips: Sequence[Clip]) -> None:
+        self._kept.extend(self._parts.add(clips))
+
+    def tallies(self) -> Iterator[GroupTally]:
+        """Yields the tally of each part of the groups."""
+        self._kept.extend(self._parts.flush())
+        for number, parts in groupby(self._kept, key=itemgetter(0)):
+            counts = (counts for _, counts in parts)
+            yield tally_part((number, counts), self._recipe)
+
+    def close(self) -> None:
+        self._kept.close()
+
+
 class Found(NamedTuple):
     """The clips; see :class:`beam_pipeline.pipeline.outputs.Found`."""
 
     listing: ListingSummary
     buckets: Buckets
     example_format: ExampleFormat | None
-    salt: int | None
+    moves: Moves | None
 
 
 def find_clips(job: Job, scratch: str, rejects: ElementFile) -> Found:
@@ -151,7 +181,9 @@ def find_clips(job: Job, scratch: str, rejects: ElementFile) -> Found:
     recipe = job.recipe
     listing = job.listing()
     buckets = Buckets(job, os.path.join(scratch, "clips.db"))
-    corpus, tally = Merged(merge_corpora), Merged[Any](add_tallies)
+    stratifies = recipe.splits.stratify and not job.splits_are_decided()
+    groups = CountedGroups(recipe, os.path.join(scratch, "groups.db"))
+    corpus = Merged(merge_corpora)
     suspects = read_suspects(job.work_folder)
     with closing(BlockProber(job.inputs, recipe, suspects)) as prober:
         for rows in list_rows(listing, job, scratch):
@@ -159,22 +191,41 @@ def find_clips(job: Job, scratch: str, rejects: ElementFile) -> Found:
             rejects.extend(bad)
             corpus.add(describe_clips(clips, recipe.labels, recipe.events))
             corpus.add(describe_rejects(bad))
-            if stratifies(recipe.splits):
-                tally.add(tally_clips(clips, recipe.splits, recipe.shards.seed))
+            if stratifies:
+                groups.add(clips)
             buckets.add(clips)
     buckets.complete()
-    salt = recipe.splits.salt
-    if stratifies(recipe.splits):
-        salt = choose_split_salt(tally.total(), recipe.splits)
-        with closing(buckets) as without_splits:
+    with closing(groups):
+        moves = decide_moves(buckets, groups, job)
+    if moves is not None and not job.splits_are_decided():
+        with closing(buckets) as as_listed:
             buckets = Buckets(job, os.path.join(scratch, "split-clips.db"))
-            for batch in without_splits.batches():
-                buckets.add(assign_splits(batch, salt, recipe))
+            for batch in as_listed.batches():
+                buckets.add(assign_splits(batch, moves, recipe))
         buckets.complete()
     with keeping_verdict(job.work_folder):
         summary, columns = listing.summary(), job.inputs[0].columns
         found = resolve_format(corpus.total(), recipe, summary, columns, job.addition)
-    return Found(summary, buckets, found, salt)
+    return Found(summary, buckets, found, moves)
+
+
+def decide_moves(buckets: Buckets, groups: CountedGroups, job: Job) -> Moves | None:
+    """Returns the groups that are not in the split of their hash.
+
+    Only if a split is empty, the clips are counted once more.
+    """
+    recipe, shares = job.recipe, job.recipe.splits.hashed_shares() or {}
+    if job.splits_are_decided():
+        return recipe.splits.moves
+    tallies = groups.tallies()
+    if not recipe.splits.stratify:
+        if set(shares) <= {split for split, _ in buckets.counts}:
+            return None
+        tallies = (tally_clips(clips, recipe) for clips in buckets.batches())
+    total = Merged(partial(add_tallies, recipe=recipe), TALLIES_AT_ONCE)
+    for tally in tallies:
+        total.add(tally)
+    return choose_moves(total.total(), recipe)
 
 
 def list_rows(
@@ -233,7 +284,7 @@ def sum_up(
         found.example_format,
         layouts,
         [tally],
-        found.salt,
+        found.moves,
         job.recipe.splits.hashed_shares(),
     )
     return announce_plan(summary, job.work_folder)

@@ -131,7 +131,7 @@ def plan_difference(plan: PlanAgain, metadata: Metadata, output: str) -> str | N
 
 
 def count_difference(summary: PlanSummary, metadata: Metadata) -> str | None:
-    """Says how the numbers of files, the salt or the names of the shards differ."""
+    """Says how the numbers of files, the splits or the names of the shards differ."""
     assert metadata.recipe is not None
     suffix = suffix_for(metadata.recipe.shards.compression)
     planned = {
@@ -152,8 +152,8 @@ def count_difference(summary: PlanSummary, metadata: Metadata) -> str | None:
         old, new = (len(some.get(split, ())) for some in (recorded, planned))
         if planned.get(split) != recorded.get(split):
             return f"split {split} has {old} shards; here it has {new}"
-    if summary.salt != metadata.recipe.splits.salt:
-        return "`stratify` chooses another `split_salt`"
+    if summary.moves != metadata.recipe.splits.moves:
+        return "other groups leave the split of their hash (`split_moves`)"
     return None
 
 

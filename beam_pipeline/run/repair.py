@@ -187,7 +187,12 @@ class _Repair:
         self._limits, self._results = limits, list[str]()
         self._suffix = suffix_for(metadata.recipe.shards.compression)
         self._job = Job(
-            tuple(inputs), files.join(root, ""), work, metadata.recipe, "100%"
+            tuple(inputs),
+            files.join(root, ""),
+            work,
+            metadata.recipe,
+            "100%",
+            as_recorded=True,
         )
 
     def run(

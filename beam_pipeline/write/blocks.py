@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.decoder import SAMPLE_BYTES
-from beam_pipeline.errors import ClipError, UnreadableAudio
-from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.errors import ClipError, InputError, TransformError, UnreadableAudio
+from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
 from beam_pipeline.examples.event_targets import near
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.windows import WindowPlan, slice_windows
@@ -157,7 +157,7 @@ def _begin_read(
 ) -> str | BinaryIO:
     """Opens a segment's file; an object store learns which part will be read."""
     clip = segment.clip
-    length = WindowPlan.of(windows, clip.sample_rate_hz).length
+    length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
     begin = clip.start + int(starts[0])
     native = clip.native_frames * clip.sample_rate_hz / clip.native_rate_hz
     share = min(1.0, (clip.start + int(starts[-1]) + length) / native)
@@ -204,7 +204,7 @@ def _decode_segment(
             done = until
     except ClipError as error:
         left = starts[done:]
-        length = WindowPlan.of(windows, clip.sample_rate_hz).length
+        length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
         frames_left = np.minimum(length, clip.frames - left)
         rows = WindowRows.lost(left, frames_left, copies[done:])
         stage = DECODE if suspect is None else suspect.stage
@@ -219,7 +219,7 @@ def _read_stretches(
     windows: Windows,
 ) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
     """Yields the starts of some windows, and the frames from the first start on."""
-    length = WindowPlan.of(windows, clip.sample_rate_hz).length
+    length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
     channels = clip.channels if audio.channels == "keep" else 1
     budget = max(length, BLOCK_BYTES // (4 * channels))
     Marks.mark(clip, DECODE)
@@ -263,7 +263,7 @@ def read_windows(
     segment = Segment(clip, 0, clip.examples, 0)
     starts, _ = locate_examples(segment, recipe)
     source = _begin_read(segment, starts, inputs, recipe.windows)
-    length = WindowPlan.of(recipe.windows, clip.sample_rate_hz).length
+    length = WindowPlan.of(recipe.windows, clip.sample_rate_hz, clip.frames).length
     stretches = _read_stretches(clip, starts, source, recipe.audio, recipe.windows)
     for block, frames in stretches:
         yield block, slice_windows(frames, int(block[0]), block, length)
@@ -293,9 +293,10 @@ def lose(slot: Slot, stage: str, error: ClipError, rows: WindowRows) -> Lost:
 
 def cut_windows(block: FrameBlock) -> WindowBlock:
     """Cuts a block's windows out of its frames."""
-    win_len = block.slot.example_format.win_len
+    clip = block.slot.clip
+    win_len = block.slot.example_format.window_frames(clip.frames)
     windows = slice_windows(block.frames, block.offset, block.starts, win_len)
-    frames = np.minimum(win_len, block.slot.clip.frames - block.starts)
+    frames = np.minimum(win_len, clip.frames - block.starts)
     levels = window_levels(windows)
     rows = WindowRows.of(block.starts, frames, block.copies, levels)
     return WindowBlock(block.slot, block.starts, block.copies, windows, rows)
@@ -343,7 +344,7 @@ def timed(block: Block) -> tuple[Sequence[Event], npt.NDArray[np.float64], float
     """
     clip, rate = block.slot.clip, block.slot.clip.sample_rate_hz
     starts_s = (clip.start + block.starts) / rate
-    length_s = block.slot.example_format.win_len / rate
+    length_s = block.slot.example_format.window_frames(clip.frames) / rate
     return near(clip.events, starts_s, length_s), starts_s, length_s
 
 
@@ -373,8 +374,8 @@ def apply_transforms(block: WindowBlock) -> FeatureBlock | Lost:
 
 def encode_examples(
     block: FeatureBlock, encoder: ExampleEncoder, targets: Mapping[str, int]
-) -> list[bytes]:
-    """Serialises a block's examples."""
+) -> list[bytes] | Lost:
+    """Serialises a block's examples; lost if an encoding cannot hold their values."""
     clip = block.slot.clip
     Marks.mark(clip, ENCODE)
     columns = {
@@ -390,4 +391,10 @@ def encode_examples(
     columns.update(features.of_clip(clip.label, clip.columns, targets))
     if features.events is not None:
         columns.update(features.events.columns(*timed(block)))
-    return encoder.encode(len(block.starts), columns)
+    try:
+        records = encoder.encode(len(block.starts), columns)
+        check_lengths(records)
+    except InputError as error:
+        problem = TransformError(clip.filepath, str(error))
+        return lose(block.slot, ENCODE, problem, block.rows)
+    return records

@@ -30,6 +30,9 @@ class Observations:
     classes : Counter
         Examples by class of event and sample rate; empty if the recipe has no events.
     statistics : DataStatistics
+    frames : Counter
+        Frames of the examples that are not left out, by split, class and sample rate;
+        empty unless each example is a whole clip.
     """
 
     def __init__(
@@ -37,10 +40,12 @@ class Observations:
         left_out: Mapping[TallyKey, int],
         classes: Mapping[tuple[str, int], int],
         statistics: DataStatistics,
+        frames: Mapping[TallyKey, int] | None = None,
     ):
         self.left_out = Counter(left_out)
         self.classes = Counter(classes)
         self.statistics = statistics
+        self.frames = Counter(frames or {})
 
     @classmethod
     def of(cls, specs: Iterable[FeatureSpec]) -> Observations:
@@ -52,15 +57,19 @@ class Observations:
         """Returns the observations that :meth:`state` described."""
         left_out = {(s, label, r): n for s, label, r, n in state["left_out"]}
         classes = {(label, r): n for label, r, n in state["classes"]}
-        return cls(left_out, classes, DataStatistics.from_state(state["statistics"]))
+        frames = {(s, label, r): n for s, label, r, n in state.get("frames", ())}
+        statistics = DataStatistics.from_state(state["statistics"])
+        return cls(left_out, classes, statistics, frames)
 
     def add(self, block: FeatureBlock) -> None:
         """Adds the examples of a block."""
         clip = block.slot.clip
         left_out = block.slot.examples - len(block.starts)
+        key = (clip.split, clip.label or "", clip.sample_rate_hz)
         if left_out:
-            key = (clip.split, clip.label or "", clip.sample_rate_hz)
             self.left_out[key] += left_out
+        if block.slot.example_format.win_len is None:
+            self.frames[key] += int(block.valid_frames.sum())
         features = block.slot.example_format.features
         if len(block.starts):
             self._add_values(block, features.marks_padding)
@@ -72,7 +81,7 @@ class Observations:
     def _add_values(self, block: FeatureBlock, marks_padding: bool) -> None:
         example_format = block.slot.example_format
         win_len, valid = example_format.win_len, block.valid_frames
-        if not marks_padding or valid.min() >= win_len:
+        if win_len is None or not marks_padding or valid.min() >= win_len:
             self.statistics.add(block.values, block.windows, block.clipped)
             return
         specs, rate = example_format.features.specs, block.slot.clip.sample_rate_hz
@@ -86,14 +95,17 @@ class Observations:
         """Adds the observations of other examples."""
         self.left_out.update(other.left_out)
         self.classes.update(other.classes)
+        self.frames.update(other.frames)
         self.statistics.merge(other.statistics)
 
     def state(self) -> dict[str, Any]:
-        """Returns the observations as JSON values."""
+        """Returns the observations as JSON values; ``frames`` only if there are any."""
+        frames = [[*key, n] for key, n in sorted(self.frames.items())]
         return {
             "left_out": [[*key, n] for key, n in sorted(self.left_out.items())],
             "classes": [[*key, n] for key, n in sorted(self.classes.items())],
             "statistics": self.statistics.state(),
+            **({"frames": frames} if frames else {}),
         }
 
 

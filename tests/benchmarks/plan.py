@@ -35,6 +35,7 @@ KINDS = {
     "hash": {},
     "groups": {"group_by": "speaker"},
     "stratified": {"group_by": "speaker", "stratify": True},
+    "stratified files": {"stratify": True},
     "listed": {"order": "listed"},
 }
 

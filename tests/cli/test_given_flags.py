@@ -51,6 +51,13 @@ def test_values_may_look_like_anything(tmp_path):
          {"win_len": 1, "encodings": {"a": "png", "b": "a=b", "c": ""}}),
         ("win_len: 1\nseed: 3\n", "--seed 4", {"win_len": 1, "seed": 4}),
         ("win_len: 1\nseed: 3\n", "", {"win_len": 1, "seed": 3}),
+        ("folds: 2\nsplit_moves: fold0=9k3XnQ2b\n", "--folds 2 --stratify",
+         {"folds": 2, "split_moves": "fold0=9k3XnQ2b", "stratify": True}),
+        ("folds: 2\nsplit_moves: fold0=9k3XnQ2b\n", "--folds 3", {"folds": 3}),
+        ("splits: a=1\nsplit_moves: a=9k3XnQ2b\n", "--split-column x",
+         {"split_column": "x"}),
+        ("folds: 2\nsplit_moves: fold0=9k3XnQ2b\n", "--seed 3",
+         {"folds": 2, "seed": 3}),
     ],
 )  # fmt: skip
 def test_a_flag_takes_the_place_of_its_alternatives(text, flags, options, tmp_path):

@@ -72,11 +72,18 @@ def test_too_few_examples(tmp_path, call, asked, warns):
 @pytest.mark.parametrize("call", [plan, record])
 def test_splits(tmp_path, call):
     write_clips(tmp_path / "in")
-    warnings = warned_of(tmp_path, call, splits={"train": 0.999, "test": 0.001})
-    assert warnings == [
-        "split test has no clip at all: there are too few files or groups for its "
-        "share. Give `stratify`, or another `seed`"
-    ]
+    warnings = warned_of(
+        tmp_path,
+        call,
+        splits="a=1,b=1,c=1",
+        group_by="kind",
+        label_from="(?P<class>(?P<kind>[a-z])[a-z]*)",
+    )
+    assert len(warnings) == 2
+    for warning in warnings:
+        assert warning.endswith(
+            "has no clip at all: there are fewer files or groups than splits"
+        )
 
 
 @pytest.mark.parametrize("call", [plan, record])

@@ -83,7 +83,7 @@ def killed_append(world: World) -> str:
 
 @case("SIGKILL of all processes of a run that appends")
 def killed_append_group(world: World) -> str:
-    return _strike_and_continue(world, lambda run: os.killpg(run.pid, signal.SIGKILL))
+    return _strike_and_continue(world, lambda run: run.signal_all(signal.SIGKILL))
 
 
 @case("a full disk under a data set that grows")

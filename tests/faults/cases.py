@@ -80,13 +80,13 @@ def killed_worker(world: World) -> str:
 
 @case("SIGKILL of all processes at once")
 def killed_group(world: World) -> str:
-    return _kill_and_continue(world, lambda run: os.killpg(run.pid, signal.SIGKILL))
+    return _kill_and_continue(world, lambda run: run.signal_all(signal.SIGKILL))
 
 
 @case("SIGTERM, or Ctrl-C")
 def interrupted(world: World) -> str:
     number = world.random.choice((signal.SIGTERM, signal.SIGINT))
-    return _kill_and_continue(world, lambda run: os.killpg(run.pid, number))
+    return _kill_and_continue(world, lambda run: run.signal_all(number))
 
 
 # Disks
@@ -460,6 +460,6 @@ def killed_at_store(world: World) -> str:
     def disturb(proxy: loopback.Proxy, run: Run) -> None:
         time.sleep(world.random.uniform(0, 3) * world.seconds)
         with suppress(ProcessLookupError):
-            os.killpg(run.pid, signal.SIGKILL)
+            run.signal_all(signal.SIGKILL)
 
     return _in_store(world, disturb)

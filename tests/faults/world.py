@@ -158,6 +158,14 @@ class Run:
         except OSError:
             return []
 
+    def signal_all(self, number: int) -> None:
+        """Sends a signal to the run and to its processes."""
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:  # it is still about to make its group
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
     def is_alive(self) -> bool:
         return bool(self._process.is_alive())
 
@@ -165,8 +173,7 @@ class Run:
         """Waits; returns the exit status (negative: a signal) and what was said."""
         self._process.join(PATIENCE_S)
         if self._process.exitcode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            self.signal_all(signal.SIGKILL)
             self._process.join()
             raise AssertionError(f"the run hangs; it said: {self._said.read_text()}")
         return int(self._process.exitcode), self._said.read_text()

@@ -704,12 +704,91 @@ def test_no_group_is_in_two_splits_and_none_moves(speakers, tmp_path, stratify):
         assert sorted(shares) == [0.25, 0.25, 0.5]
     for take in range(3):
         write_sound(speakers / f"a_zz_{take}.wav", 200)
-    # The recipe in the metadata holds the salt that was chosen.
-    salt = metadata.recipe.splits.salt
-    assert (salt is not None) == stratify
-    again, after = splits_of(speakers, tmp_path / "b", **options | {"split_salt": salt})
+    # The recipe in the metadata holds the groups that were moved.
+    moves = metadata.recipe.to_json().get("split_moves")
+    assert (moves is not None) == stratify
+    options["split_moves"] = moves
+    again, after = splits_of(speakers, tmp_path / "b", **options)
     assert {s: after[s] for s in before} == before
     assert again.splits.keys() == metadata.splits.keys()
+
+
+def files_of(out):
+    """The split of each file."""
+    clips = pq.read_table(out / "manifest.parquet", columns=["path", "split"])
+    return dict(zip(*(clips[n].to_pylist() for n in ("path", "split")), strict=True))
+
+
+@pytest.mark.runs
+def test_a_tenth_more_files_moves_none(tmp_path):
+    for k in range(60):
+        write_sound(tmp_path / "in" / "abc"[k % 3] / f"{k}.wav", 100 + 37 * k % 300)
+    flags = ["record", "--input", str(tmp_path / "in"), "--win-len", "100"]
+    first, again, added = (str(tmp_path / name) for name in ("first", "again", "first"))
+    splits = ["--splits", "train=.6,eval=.2,test=.2", "--stratify"]
+    assert main.main([*flags, *splits, "--output", first]) == 0
+    before = files_of(tmp_path / "first")
+    for k in range(60, 66):
+        write_sound(tmp_path / "in" / "abc"[k % 3] / f"{k}.wav", 500)
+    recipe = ["--recipe", f"{first}/metadata.json"]
+    assert main.main([*flags, *recipe, "--output", again]) == 0
+    # The options of the recipe may be given once more.
+    assert main.main([*flags, *recipe, *splits, "--output", f"{again} 2"]) == 0
+    assert (
+        main.main([*flags[:3], "--output", added, "--append", "--known", "skip"]) == 0
+    )
+    for name in ("again", "again 2"):
+        after = files_of(tmp_path / name)
+        assert len(after) == 66
+        assert {path: after[path] for path in before} == before
+    assert files_of(tmp_path / "first") == before
+    rest = pq.read_table(tmp_path / "first" / "manifest-a001.parquet")
+    joined = dict(zip(rest["path"].to_pylist(), rest["split"].to_pylist(), strict=True))
+    assert {**before, **joined} == files_of(tmp_path / "again")
+
+
+def splits_by(speakers, out, **options):
+    """The recorded recipe, and the split of each file."""
+    expression = "(?P<class>(?P<kind>[ab]))_(?P<speaker>.+)_"
+    metadata = record(
+        str(speakers), str(out), win_len=100, label_from=expression, columns="none",
+        **options,
+    )  # fmt: skip
+    return metadata.recipe, files_of(out)
+
+
+@pytest.mark.runs
+def test_no_split_is_empty_if_there_are_groups_enough(speakers, tmp_path):
+    """The hash leaves some of eight splits empty; then, and only then, groups move."""
+    options = {"splits": "a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1", "group_by": "speaker"}
+    recipe, found = splits_by(speakers, tmp_path / "a", **options)
+    assert set(found.values()) == set("abcdefgh")
+    assert recipe.splits.moves
+    again, same = splits_by(speakers, tmp_path / "b", recipe=recipe)
+    assert (same, again) == (found, recipe)
+    options["splits"] = "a=1,b=1"
+    recipe, _ = splits_by(speakers, tmp_path / "c", **options)
+    assert "split_moves" not in recipe.to_json()
+
+
+@pytest.mark.runs
+def test_fewer_groups_than_splits_stay_where_the_hash_puts_them(speakers, tmp_path):
+    options = {"splits": "train=.1,b=.1,c=.8", "group_by": "kind"}
+    recipe, found = splits_by(speakers, tmp_path / "a", **options)
+    _, of_hash = splits_by(speakers, tmp_path / "b", split_salt=0, **options)
+    assert found == of_hash
+    assert len(set(found.values())) < 3
+    assert recipe.splits.moves == {}  # so none moves when there are more groups
+
+
+@pytest.mark.runs
+def test_a_salt_of_an_earlier_version_still_decides(speakers, tmp_path):
+    """Earlier versions chose one of 64 salts; nothing is moved then."""
+    options = {"splits": "train=1,test=1", "group_by": "speaker", "split_salt": 7}
+    plain, found = splits_by(speakers, tmp_path / "a", **options)
+    chosen, same = splits_by(speakers, tmp_path / "b", stratify=True, **options)
+    assert same == found
+    assert plain.splits.moves is None is chosen.splits.moves
 
 
 @pytest.mark.runs
@@ -723,7 +802,7 @@ def test_a_seed_changes_the_splits(speakers, tmp_path):
 @pytest.mark.runs
 def test_folds(speakers, tmp_path):
     metadata, found = splits_of(speakers, tmp_path / "o", folds=3, group_by="speaker")
-    assert set(metadata.splits) <= {"fold0", "fold1", "fold2"}
+    assert set(metadata.splits) == {"fold0", "fold1", "fold2"}
     assert all(len(splits) == 1 for splits in found.values())
 
 

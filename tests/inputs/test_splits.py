@@ -1,40 +1,21 @@
-"""Splits: shares, salts, and that nothing moves."""
+"""Splits: shares, hashes, and groups that are moved."""
 
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.inputs.splits import (
-    SALTS,
-    Splitter,
-    add_tallies,
-    choose_salt,
-    group_key,
-    tally_salts,
-)
+from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.recipe.clip_sections import Splits
+from beam_pipeline.recipe.moved_groups import moved_key, moves_text, parse_moves
 from beam_pipeline.recipe.values import parse_shares
 from tests.raising import raises
 
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
-
-
-def tally_of(clips, shares, seed=0):
-    """The tally of (group, label, windows)."""
-    return tally_salts(
-        shares,
-        [group_key(seed, group) for group, _, _ in clips],
-        [label for _, label, _ in clips],
-        [windows for _, _, windows in clips],
-    )
-
-
-def digits(speakers, clips=50):
-    return [(s, str(digit), clips) for s in speakers for digit in range(10)]
+KEYS = st.integers(0, 2**64 - 1)
 
 
 @pytest.mark.parametrize(
@@ -80,56 +61,53 @@ def test_shares_are_kept_over_many_groups(shares, salt):
         assert names.count(name) / 20_000 == pytest.approx(share, abs=0.01)
 
 
-@given(st.integers(0, 2**64 - 1), st.integers(0, SALTS - 1))
-@settings(deadline=None)
-def test_the_tally_agrees_with_the_splitter(key, salt):
-    shares = parse_shares("train=6,eval=3,test=1")
-    counts = tally_salts(shares, [key], ["x"], [3])["x"]
-    assert counts.sum() == 3 * SALTS
-    assert list(shares)[int(counts[salt].argmax())] == Splitter(shares, salt).split_of(
-        key
-    )
+def test_the_split_of_a_hash_never_changes():
+    """Data sets exist whose splits were decided so."""
+    splitter = Splitter(parse_shares("train=6,eval=2,test=2"))
+    found = [splitter.split_of(group_key(0, name)) for name in SPEAKERS]
+    assert found == ["train", "train", "train", "train", "eval", "train"]
+    other = Splitter(parse_shares("train=6,eval=2,test=2"), 5)
+    found = [other.split_of(group_key(3, name)) for name in SPEAKERS]
+    assert found == ["train", "eval", "train", "test", "train", "train"]
 
 
-def test_tallies_of_parts_add_up():
-    shares = parse_shares("train=3,test=1")
-    clips = [(f"g{i % 7}", "ab"[i % 2] if i % 3 else None, i) for i in range(50)]
-    whole = tally_of(clips, shares)
-    parts = add_tallies([tally_of(clips[:20], shares), tally_of(clips[20:], shares)])
-    assert set(whole) == set(parts) == {"", "a", "b"}
-    for label, counts in whole.items():
-        np.testing.assert_array_equal(counts, parts[label])
+@given(st.lists(KEYS, min_size=1, max_size=9), st.integers(-5, 63))
+def test_arrays_of_groups_have_the_same_splits(keys, salt):
+    splitter = Splitter(parse_shares("train=6,eval=3,test=1"), abs(salt))
+    numbers = splitter.numbers_of(np.array(keys, np.uint64))
+    assert [splitter.names[k] for k in numbers] == [splitter.split_of(k) for k in keys]
 
 
-def test_stratified_speakers_are_four_one_one():
-    shares = parse_shares("train=4,eval=1,test=1")
-    splitter = Splitter(shares, choose_salt(shares, tally_of(digits(SPEAKERS), shares)))
-    splits = [splitter.split_of(group_key(0, name)) for name in SPEAKERS]
-    assert sorted(map(splits.count, shares)) == [1, 1, 4]
-    assert splits.count("train") == 4
+@given(st.dictionaries(st.integers(0, 2**48 - 1), st.sampled_from(["a", "b_1", "c"])))
+def test_moves_come_back_from_text(moves):
+    text = moves_text(moves)
+    assert parse_moves("split_moves", text) == moves
+    assert moves_text(parse_moves("split_moves", text)) == text
 
 
-@pytest.mark.parametrize("name", ["anna", "mike", "zed"])
-def test_a_new_speaker_moves_none_of_the_others(name):
-    shares = parse_shares("train=4,eval=1,test=1")
-    before = choose_salt(shares, tally_of(digits(SPEAKERS), shares))
-    more = [*digits(SPEAKERS), *digits([name], 10)]
-    assert choose_salt(shares, tally_of(more, shares)) == before
+@given(KEYS, st.sampled_from("abc"))
+def test_only_a_moved_group_is_in_another_split(key, split):
+    shares = parse_shares("a=1,b=1,c=1")
+    splitter = Splitter(shares, moves={moved_key(key): split})
+    assert splitter.split_of(key) == split
+    other = key ^ (1 << 63)
+    assert splitter.split_of(other) == Splitter(shares).split_of(other)
 
 
-def test_a_class_that_can_be_everywhere_is():
-    shares = parse_shares("train=8,test=2")
-    clips = [(f"common {i}", "common", 10) for i in range(40)]
-    clips += [(f"rare {i}", "rare", 1) for i in range(2)]
-    splitter = Splitter(shares, choose_salt(shares, tally_of(clips, shares)))
-    found = {splitter.split_of(group_key(0, f"rare {i}")) for i in range(2)}
-    assert found == {"train", "test"}
+@pytest.mark.parametrize(
+    "text",
+    ["a", "a=", "=9k3XnQ2b", "a=9k3XnQ2", "a=9k3XnQ2b9", "a=9k3XnQ2b,", "a=9k3X+Q2b",
+     "a=9k3XnQ2b,b=9k3XnQ2b", "x=9k3XnQ2b"],
+)  # fmt: skip
+def test_what_is_no_move(text):
+    with raises(RecipeError, "split_moves"):
+        Splits(shares={"a": 1.0}, moves=parse_moves("split_moves", text))
 
 
-def test_what_cannot_be_close_is_the_closest():
-    shares = parse_shares("train=1,test=1")
-    clips = [("big", "a", 90), ("small", "a", 10)]
-    splitter = Splitter(shares, choose_salt(shares, tally_of(clips, shares)))
-    assert splitter.split_of(group_key(0, "big")) != splitter.split_of(
-        group_key(0, "small")
-    )
+def test_moves_need_splits():
+    with raises(RecipeError, "split_moves"):
+        Splits(moves={1: "a"})
+    assert Splits(column="part").are_decided()
+    assert not Splits(folds=2, stratify=True).are_decided()
+    assert Splits(folds=2, stratify=True, moves={}).are_decided()
+    assert Splits(folds=2, stratify=True, salt=0).are_decided()

@@ -417,14 +417,15 @@ def test_tallies_of_all_buckets_add_up():
     layouts = {"records": ShardLayout("records", 9, 1, 9)}
     left_out = {"short": ShardLayout("short", 0, 0, 9)}
     tallies = [
-        plan_summary.BucketTally({key: (1, 2)}, {}, {key: 1}, {audio: 5}, {}),
-        plan_summary.BucketTally({}, {}, {}, {}, {"too_long": 2}),
+        plan_summary.BucketTally({key: (1, 2)}, {}, {key: 1}, {audio: 5}, {}, {key: 7}),
+        plan_summary.BucketTally({}, {}, {}, {}, {"too_long": 2}, {}),
         plan_summary.BucketTally(
             {key: (2, 3), other: (1, 4)},
             {},
             {key: 1, other: 3},
             {audio: RATE},
             {"too_long": 1, "too_short": 1},
+            {key: 1, other: 2},
         ),
     ]
     summary = plan_summary.summarise(
@@ -439,6 +440,7 @@ def test_tallies_of_all_buckets_add_up():
     assert summary.empty == ("test",)
     assert summary.tally == {key: (3, 5), other: (1, 4)}
     assert summary.dropped == {key: 2, other: 3}
+    assert summary.frames == {key: 8, other: 2}
     assert summary.audio_seconds("records") == (RATE + 5) / RATE
     assert summary.audio_seconds("test") == 0
     assert summary.left_out == {"too_long": 3, "too_short": 1}

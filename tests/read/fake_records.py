@@ -29,7 +29,7 @@ class FakeRecords:
             features=self.features, splits={"train": entry}, classes=()
         )
         self.classes = ()
-        self.folder = name
+        self.folder, self.statistics = name, ("train",)
         self.width = width
         self.reads = []
         self.threads = set()

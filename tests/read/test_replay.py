@@ -23,7 +23,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
 )
 from beam_pipeline.read.replay import replay
-from beam_pipeline.read.shard_streams import cut_shards
+from beam_pipeline.read.split_choice import Piece, cut_pieces
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.gzip_members import GzipWriter
 from beam_pipeline.storage.tfrecord import frame_record
@@ -432,7 +432,8 @@ class TestTrainers:
 
     def test_open_no_file_of_another(self, numbered):
         shards = [ShardEntry(str(i), n, 0, "") for i, n in enumerate((5, 0, 1, 9, 8))]
-        pieces = [cut_shards(shards, index, 3) for index in range(3)]
+        whole = [Piece(shard, 0, shard.examples) for shard in shards]
+        pieces = [cut_pieces(whole, index, 3) for index in range(3)]
         assert [[(p.shard.file, p.skip, p.take) for p in part] for part in pieces] == [
             [("0", 0, 5), ("2", 0, 1), ("3", 0, 1)],
             [("3", 1, 8)],

@@ -321,6 +321,7 @@ def test_an_encoding_of_an_unknown_feature(features, name, facts):
 
 # Options that were added later; without them, recipes keep their JSON and hash.
 LATER = {
+    "split_moves": (None, "a=9k3XnQ2b"),
     "encodings": ({}, {"signal": "raw"}),
     "member_bytes": (None, 1),
     "compression": ("gzip", "none"),
@@ -337,8 +338,9 @@ LATER = {
 @pytest.mark.parametrize("name", LATER)
 def test_a_recipe_without_a_later_option_is_as_it_was(name):
     default, value = LATER[name]
-    recipe = Recipe(win_len=1, events="e.csv", **{name: default})
-    assert recipe == Recipe(win_len=1, events="e.csv")
+    others = {"splits": "a=1", "events": "e.csv"}
+    recipe = Recipe(win_len=1, **{**others, name: default})
+    assert recipe == Recipe(win_len=1, **others)
     assert list(recipe.to_json()) == [n for n in recipe_options() if n not in LATER]
     other = recipe.replace(**{name: value})
     assert list(other.to_json()) == [
@@ -550,6 +552,7 @@ CHANGES = {
     "group_by": {"group_by": "speaker", "splits": "train=2"},
     "stratify": {"stratify": True, "splits": "train=3"},
     "split_salt": {"split_salt": 1, "splits": "train=4"},
+    "split_moves": {"split_moves": "train=9k3XnQ2b", "splits": "train=5"},
     "fingerprint": {"fingerprint": True},
     "sample_rate": {"sample_rate": 8000},
     "channels": {"channels": 0},

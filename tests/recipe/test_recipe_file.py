@@ -41,6 +41,8 @@ def test_yaml_and_json_with_names_of_flags_or_fields(tmp_path: Path) -> None:
 def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
     recipe = Recipe(
         win_len=5,
+        splits="a=1",
+        split_moves="a=9k3XnQ2b",
         features={"x": "rms()"},
         encodings={"x": "tensor"},
         member_bytes=1,

@@ -13,7 +13,7 @@ from beam_pipeline.inputs import listing
 from beam_pipeline.inputs.in_memory import resolved
 from beam_pipeline.pipeline import graph
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.plan import order
+from beam_pipeline.plan import group_counts, order
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local_plan
 from beam_pipeline.run.limits import Limits
@@ -113,6 +113,14 @@ KINDS = {
     "groups": {"splits": SPLITS, "group_by": "who"},
     "stratified": {"splits": SPLITS, "stratify": True},
     "stratified groups": {"splits": SPLITS, "stratify": True, "group_by": "who"},
+    "an empty split": {"splits": "a=1,b=1,c=1,d=1,e=1", "group_by": "who"},
+    "copies and an empty split": {
+        "splits": "train=1,b=1,c=1,d=1,e=1",
+        "group_by": "who",
+        "augment": "random_gain()",
+        "copies": 2,
+        "sample_rate": 8000,
+    },
     "a column": {"split_column": "kind"},
     "listed": {"order": "listed", "splits": SPLITS},
     "cut off": {"num_elems": 17, "splits": SPLITS},
@@ -136,6 +144,7 @@ def set_limits(patch, limit):
     """Lets no more than so many rows, clips, files or sums wait in memory."""
     patch.setattr(listing, "ROWS_PER_BLOCK", limit)
     patch.setattr(order, "CLIPS_HELD", limit)
+    patch.setattr(group_counts, "CLIPS_COUNTED", limit)
     patch.setattr(spilled, "ENTRIES_HELD", limit)
     patch.setattr(local_plan, "MERGED_AT_ONCE", max(2, limit))
 
@@ -164,7 +173,8 @@ def test_the_plan_is_that_of_beam_however_little_is_in_memory(
 @given(
     lengths=st.lists(st.integers(90, 700), min_size=1, max_size=12),
     every=st.integers(1, 3),
-    kind=st.sampled_from(sorted(KINDS)),
+    # A single group may leave train empty, and copies need train.
+    kind=st.sampled_from(sorted(set(KINDS) - {"copies and an empty split"})),
     limit=st.integers(1, 13),
 )
 def test_a_plan_is_the_same_however_little_is_in_memory(

@@ -163,6 +163,18 @@ def test_a_split_of_which_all_clips_are_left_out_is_empty(tmp_path):
     assert verify(tmp_path / "out", deep=True, input=inputs) == []
 
 
+def test_whole_clips_have_limits_too(sounds, tmp_path):
+    limits: Any = {"win_len": "clip", "min_seconds": 0.5, "max_seconds": 2}
+    metadata = record(sounds, tmp_path / "out", sample_rate=RATE, **limits)
+    assert recorded(tmp_path / "out") == {
+        "cat/half.wav": 1, "cat/one.wav": 1, "dog/two.wav": 1,
+    }  # fmt: skip
+    assert metadata.left_out == {"too_short": 2, "too_long": 2}
+    assert verify(tmp_path / "out", deep=True, input=sounds) == []
+    with raises(RecipeError, "short_clips"):
+        beam_pipeline.Recipe(win_len="clip", short_clips="pad")
+
+
 def test_files_are_added_repaired_and_complete(sounds, tmp_path):
     options: Any = {"win_len": 4000, "short_clips": "skip", "max_seconds": 2}
     shutil.copytree(sounds, tmp_path / "in")

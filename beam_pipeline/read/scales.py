@@ -1,0 +1,145 @@
+"""What ``normalize`` subtracts from features, and divides them by.
+
+Of one split, the metadata have the mean and the standard deviation. Of several, they
+come from the exact sums in ``statistics.json``, as if the splits had been recorded as
+one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from beam_pipeline.dataset.generations import newest_file
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import STATISTICS
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.read.choices import check_name
+from beam_pipeline.read.split_choice import Split, choose_splits
+from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.write.statistics import DataStatistics
+
+# Splits of which any may be for training.
+_WITHOUT_ROLE = re.compile(rf"fold\d+|{DEFAULT_SPLIT}")
+_FLOATS = ("float16", "float32", "float64")
+
+
+class Scale(NamedTuple):
+    """``(x - mean) * factor``: scalars, or arrays for the feature's last axis."""
+
+    mean: np.ndarray
+    factor: np.ndarray
+
+
+def choose_statistics(
+    metadata: Metadata, splits: Sequence[str], given: Split | None = None
+) -> tuple[str, ...]:
+    """Returns the splits whose statistics scale the features of some splits.
+
+    They are those that are ``given``; or ``train``; or the splits that are read, if
+    they are folds, or the only one without a name. Otherwise there are none: a test
+    split is not taken for ``train``.
+
+    Raises
+    ------
+    InputError, OptionError
+        See :func:`choose_splits`; also if a part of a split is given.
+    """
+    if given is None:
+        if "train" in metadata.splits:
+            return ("train",)
+        are_alike = all(map(_WITHOUT_ROLE.fullmatch, metadata.splits))
+        return tuple(splits) if are_alike else ()
+    choice = choose_splits(metadata, given, "statistics")
+    if not choice.is_whole(metadata):
+        raise OptionError(
+            "statistics", f"are those of whole splits, like {choice.text}", given
+        )
+    return choice.splits
+
+
+def choose_scales(
+    folder: str,
+    metadata: Metadata,
+    specs: Mapping[str, FeatureSpec],
+    normalize: bool | Sequence[str],
+    splits: Sequence[str],
+) -> dict[str, Scale]:
+    """Returns for each feature to normalise what to subtract, and the factor after.
+
+    ``splits`` are those of :func:`choose_statistics`.
+
+    Raises
+    ------
+    InputError
+        If a feature cannot be normalised, the splits have no examples, or the
+        statistics of several splits cannot be read.
+    """
+    if normalize is False:
+        return {}
+    if not splits:
+        raise InputError(
+            "normalize: the data set has no split named train. Its splits are "
+            f"{', '.join(metadata.splits)}. Name those whose mean and deviation are "
+            "used with `statistics`."
+        )
+    if not any(metadata.splits[name].examples for name in splits):
+        raise InputError(
+            f"normalize: split {' + '.join(splits)} has no examples, so it has no "
+            "mean. Leave out `normalize`, or record a data set with examples in this "
+            "split."
+        )
+    statistics = _features(folder, metadata, splits)
+    if normalize is True:
+        chosen = [n for n in specs if n in statistics and specs[n].dtype in _FLOATS]
+    else:
+        chosen = [normalize] if isinstance(normalize, str) else list(normalize)
+    scales = {}
+    for feature in chosen:
+        check_name("feature", feature, specs)
+        if feature not in statistics or specs[feature].dtype not in _FLOATS:
+            raise InputError(
+                f"normalize: feature {feature} has the dtype {specs[feature].dtype}; "
+                "only floating-point features of transforms can be normalised."
+            )
+        of = statistics[feature].get("bins") or statistics[feature]
+        mean, std = (np.array(of[key], np.float64) for key in ("mean", "std"))
+        # A constant differs from its mean by no more than rounding.
+        constant = std <= 1e-7 * np.abs(mean)
+        factor = np.where(constant, 0.0, 1 / np.where(constant, 1.0, std))
+        scales[feature] = Scale(mean, factor)
+    return scales
+
+
+def _features(folder: str, metadata: Metadata, splits: Sequence[str]) -> Any:
+    """Returns the statistics of each feature, as the metadata have them of a split."""
+    held = [metadata.splits[name] for name in splits]
+    filled = [n for n, split in zip(splits, held, strict=True) if split.examples]
+    if len(filled) == 1:
+        return metadata.splits[filled[0]].statistics.get("features", {})
+    if not any(split.statistics for split in held):
+        return {}
+    path = files.join(folder, newest_file(metadata, STATISTICS))
+    try:
+        states = parse_json(files.read_bytes(path))["splits"]
+        first, *others = (DataStatistics.from_state(states[name]) for name in filled)
+    except FileNotFoundError as error:
+        raise InputError(
+            f"normalize: {path} does not exist, so the statistics of several splits "
+            "are not known. Name one split with `statistics`, or record the data set "
+            "again."
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} is damaged: {error!r:.200}. Restore it, name one split with "
+            "`statistics`, or record the data set again."
+        ) from error
+    for other in others:
+        first.merge(other)
+    return first.to_json()["features"]

@@ -1,0 +1,235 @@
+"""Which examples of a data set are read: splits, several of them, or parts.
+
+::
+
+    "train"                     a split
+    "fold0+fold2"               several, one after the other; also ["fold0", "fold2"]
+    "!fold1"                    all others, in the order of the metadata
+    "train[:10%]"               a part, as in Python's slices, by percent or number
+
+Every reader gives the examples in this order: split after split as chosen, and in a
+split the order on disk, shard after shard.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.read.choices import check_name
+
+# A split, or several, and parts of them; see above.
+Split = str | Sequence[str]
+
+_BETWEEN = "+"
+_WITHOUT = "!"
+_PART = re.compile(r"([^\[\]]+)\[([^\[\]:]*):([^\[\]:]*)\]")
+_BOUND = re.compile(r"(-?)(?:(\d+)|(\d+(?:\.\d+)?)%)")
+
+
+class Stretch(NamedTuple):
+    """The examples ``start .. stop - 1`` of a split."""
+
+    split: str
+    start: int
+    stop: int
+
+
+class Piece(NamedTuple):
+    """Consecutive examples of one shard."""
+
+    shard: ShardEntry
+    skip: int
+    take: int
+
+
+class SplitChoice(NamedTuple):
+    """The chosen examples.
+
+    Attributes
+    ----------
+    splits : tuple of str
+        The splits that they are of, each once.
+    stretches : tuple of Stretch
+        The examples, in order; no example is in two of them.
+    """
+
+    splits: tuple[str, ...]
+    stretches: tuple[Stretch, ...]
+
+    def is_whole(self, metadata: Metadata) -> bool:
+        """Whether these are all examples of the splits."""
+        return all(
+            (start, stop) == (0, _count(name, metadata))
+            for name, start, stop in self.stretches
+        )
+
+    @property
+    def text(self) -> str:
+        """The splits, in the form that :func:`choose_splits` takes."""
+        return _BETWEEN.join(self.splits)
+
+    def shards(self, metadata: Metadata) -> list[ShardEntry]:
+        """Returns all shards of the splits, in order."""
+        return [s for name in self.splits for s in metadata.splits[name].shards]
+
+    def numbers(self, metadata: Metadata) -> range | npt.NDArray[np.int64]:
+        """Returns the numbers of the examples among all of the splits."""
+        firsts, total = {}, 0
+        for name in self.splits:
+            firsts[name] = total
+            total += _count(name, metadata)
+        spans = [
+            range(firsts[name] + start, firsts[name] + stop)
+            for name, start, stop in self.stretches
+        ]
+        if all(a.stop == b.start for a, b in pairwise(spans)):
+            return range(spans[0].start, spans[-1].stop)
+        return np.concatenate([np.arange(s.start, s.stop) for s in spans])
+
+    def pieces(self, metadata: Metadata) -> list[Piece]:
+        """Returns the pieces of shards that hold the examples, in order."""
+        return [
+            piece
+            for name, start, stop in self.stretches
+            for piece in _pieces_between(metadata.splits[name].shards, start, stop)
+        ]
+
+
+def _pieces_between(
+    shards: Iterable[ShardEntry], start: int, stop: int
+) -> Iterator[Piece]:
+    first = 0
+    for shard in shards:
+        skip = max(start - first, 0)
+        take = min(stop - first, shard.examples) - skip
+        if take > 0:
+            yield Piece(shard, skip, take)
+        first += shard.examples
+
+
+def cut_pieces(pieces: Sequence[Piece], index: int, count: int) -> list[Piece]:
+    """Returns the pieces that the trainer ``index`` of ``count`` reads.
+
+    >>> a, b = ShardEntry("a", 4, 0, ""), ShardEntry("b", 2, 0, "")
+    >>> cut = cut_pieces([Piece(a, 0, 4), Piece(b, 0, 2)], 1, 2)
+    >>> [(p.shard.file, p.skip, p.take) for p in cut]
+    [('a', 3, 1), ('b', 0, 2)]
+    """
+    total = sum(piece.take for piece in pieces)
+    start, stop = index * total // count, (index + 1) * total // count
+    cut, first = [], 0
+    for shard, begin, examples in pieces:
+        skip = max(start - first, 0)
+        take = min(stop - first, examples) - skip
+        if take > 0:
+            cut.append(Piece(shard, begin + skip, take))
+        first += examples
+    return cut
+
+
+def choose_splits(
+    metadata: Metadata, split: Split | None, option: str = "split"
+) -> SplitChoice:
+    """Returns the examples that ``split`` names; without it, those of the only split.
+
+    Raises
+    ------
+    InputError
+        If there is no such split, or if the data set has several and none is named.
+    OptionError
+        If the text has another form, or examples are named twice.
+    """
+    known = metadata.splits
+    if split is None and len(known) != 1:
+        raise InputError(
+            f"The data set has the splits {', '.join(known)}. Choose one with `split`, "
+            f"or several: {_BETWEEN.join(list(known)[:2])}."
+        )
+    names = list(known) if split is None else _entries(split, known, option)
+    without = [name for name in names if name.startswith(_WITHOUT)]
+    if without and len(without) < len(names):
+        raise OptionError(
+            option, "must name what is read, or with ! what is not, but not both", split
+        )
+    if without:
+        left_out = [name[len(_WITHOUT) :] for name in without]
+        for name in left_out:
+            check_name(option, name, known)
+        names = [name for name in known if name not in left_out]
+        if not names:
+            raise OptionError(option, "leaves no split to read", split)
+    stretches = tuple(_stretch(name, metadata, option) for name in names)
+    for k, stretch in enumerate(stretches):
+        for other in stretches[:k]:
+            if _overlap(stretch, other):
+                raise OptionError(
+                    option, f"names examples of {stretch.split} twice", split
+                )
+    return SplitChoice(tuple(dict.fromkeys(s.split for s in stretches)), stretches)
+
+
+def _entries(split: Any, known: Iterable[str], option: str) -> list[str]:
+    several = split if isinstance(split, list | tuple) else [split]
+    entries: list[str] = []
+    for each in several:
+        if not isinstance(each, str):
+            raise OptionError(option, "must be the name of a split, or a list", split)
+        entries += [each] if each in known else each.split(_BETWEEN)
+    if not entries:
+        raise OptionError(option, "must name at least one", split)
+    return entries
+
+
+def _stretch(text: str, metadata: Metadata, option: str) -> Stretch:
+    """Returns the examples that a split, or a part of one, has."""
+    match = _PART.fullmatch(text)
+    name = text if text in metadata.splits or match is None else match[1]
+    check_name(option, name, metadata.splits)
+    total = _count(name, metadata)
+    if match is None or name == text:
+        return Stretch(name, 0, total)
+    start = _bound(match[2], total, 0, text, option)
+    stop = _bound(match[3], total, total, text, option)
+    return Stretch(name, start, max(start, stop))
+
+
+def _count(split: str, metadata: Metadata) -> int:
+    return sum(shard.examples for shard in metadata.splits[split].shards)
+
+
+def _bound(text: str, total: int, default: int, whole: str, option: str) -> int:
+    """Returns the number of an example: 100, -100, 10%, -10%, or the default.
+
+    ``p%`` is ``floor(total * p / 100)``, so ``[:p%]`` and ``[p%:]`` have every example
+    once. Numbers beyond the split are its end, as in Python's slices.
+    """
+    if not text:
+        return default
+    match = _BOUND.fullmatch(text)
+    percent = Fraction(match[3]) if match and match[3] else Fraction(0)
+    if match is None or percent > 100:
+        raise OptionError(
+            option,
+            "must be like train[:10%], train[10%:90%], train[:100] or train[-100:]",
+            whole,
+        )
+    number = int(match[2]) if match[2] else int(total * percent / 100)
+    number = min(number, total)
+    return total - number if match[1] else number
+
+
+def _overlap(one: Stretch, other: Stretch) -> bool:
+    if one.split != other.split:
+        return False
+    if (one.start, one.stop) == (other.start, other.stop):
+        return True
+    return max(one.start, other.start) < min(one.stop, other.stop)

@@ -1,0 +1,217 @@
+"""Which groups are moved: shares of splits and classes, and what does not matter."""
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.inputs.splits import Splitter, group_key
+from beam_pipeline.plan import balance as search
+from beam_pipeline.plan import group_counts
+from beam_pipeline.plan.balance import balance
+from beam_pipeline.plan.clips import Clip
+from beam_pipeline.plan.group_counts import (
+    EVERYTHING,
+    CountedParts,
+    add_counts,
+    count_groups,
+    merge_group_tallies,
+    tally_groups,
+)
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.values import parse_shares
+
+SHARES = "train=8,eval=1,test=1"
+
+
+def clip(group, label, examples=1, split=""):
+    return Clip(0, 0, "x.wav", label, split, 1, 1, 1, "WAV", "PCM_16", 1, 1, examples,
+                group=group)  # fmt: skip
+
+
+def recipe_of(splits=SHARES, **options):
+    return Recipe(win_len=1, splits=splits, stratify=True, **options)
+
+
+def splits_of(clips, splits=SHARES):
+    """The split of each group, and the groups that were moved."""
+    splitter = Splitter(parse_shares(splits))
+    tally = tally_groups(count_groups(clips, recipe_of(splits)), splitter)
+    moved = balance(tally, splitter)
+    keys = {c.group: group_key(0, c.group) for c in clips}
+    found = {g: moved.get(k, splitter.split_of(k)) for g, k in keys.items()}
+    return found, moved
+
+
+def counts_of(clips, found, label=None):
+    counts = Counter()
+    for c in clips:
+        if label in (None, c.label):
+            counts[found[c.group]] += c.examples
+    return counts
+
+
+def distance(clips, found, shares):
+    """The mean over classes of the distance of a split from its share, and the most."""
+    parts = []
+    for label in {c.label for c in clips}:
+        counts = counts_of(clips, found, label)
+        total = sum(counts.values())
+        parts.append([abs(counts[n] / total - s) for n, s in shares.items()])
+    return float(np.mean(parts)), float(np.max(parts))
+
+
+def test_classes_of_equal_files_have_their_shares_exactly():
+    clips = [clip(f"{i}.wav", f"c{i % 50}", 5) for i in range(2000)]
+    found, moved = splits_of(clips)
+    for label in {c.label for c in clips}:
+        assert counts_of(clips, found, label) == {"train": 160, "eval": 20, "test": 20}
+    assert len(moved) < 200  # most files stay where the hash put them
+
+
+def test_classes_that_can_be_everywhere_are():
+    """A long tail: most classes have few files."""
+    rng = np.random.default_rng(0)
+    labels = np.minimum(rng.zipf(1.4, 1200), 216)
+    clips = [clip(f"{i}.wav", f"c{c}", 1 + i % 4) for i, c in enumerate(labels)]
+    found, _ = splits_of(clips)
+    files = Counter(c.label for c in clips)
+    lacking = [
+        label for label, n in files.items()
+        if n >= 10 and len(counts_of(clips, found, label)) < 3
+    ]  # fmt: skip
+    assert lacking == []
+    assert sum(n >= 10 for n in files.values()) > 10
+
+
+@pytest.mark.parametrize(("splits", "sizes"), [
+    ("a=1,b=1,c=1,d=1", [1, 1, 2, 2]),
+    ("train=6,eval=2,test=2", [1, 1, 4]),
+    ("a=1,b=1,c=1", [2, 2, 2]),
+])  # fmt: skip
+def test_six_speakers(splits, sizes):
+    names = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
+    clips = [clip(name, str(digit), 50) for name in names for digit in range(10)]
+    found, _ = splits_of(clips, splits)
+    assert sorted(Counter(found.values()).values()) == sizes
+
+
+def test_a_rare_class_is_in_both_splits():
+    clips = [clip(f"common {i}", "common", 10) for i in range(40)]
+    clips += [clip(f"rare {i}", "rare") for i in range(2)]
+    found, _ = splits_of(clips, "train=8,test=2")
+    assert set(counts_of(clips, found, "rare")) == {"train", "test"}
+
+
+def test_unequal_groups_are_as_close_as_the_best_assignment():
+    rng = np.random.default_rng(1)
+    shares = parse_shares("a=3,b=1")
+    for _ in range(20):
+        clips = [
+            clip(f"g{k}", f"c{c}", int(rng.integers(1, 30)))
+            for k in range(8) for c in range(2)
+        ]  # fmt: skip
+        found, _ = splits_of(clips, "a=3,b=1")
+        groups = sorted(found)
+        best = min(
+            distance(clips, dict(zip(groups, way, strict=True)), shares)[0]
+            for way in product("ab", repeat=len(groups))
+        )
+        assert distance(clips, found, shares)[0] <= 1.5 * best + 0.02
+
+
+CORPORA = st.lists(
+    st.tuples(st.integers(0, 40), st.sampled_from("wxyz"), st.integers(1, 30)),
+    min_size=1, max_size=120,
+)  # fmt: skip
+
+
+@given(CORPORA, st.sampled_from([SHARES, "a=1,b=1,c=1", "train=3,test=1"]))
+@settings(max_examples=50, deadline=None)
+def test_splits_are_no_further_from_their_shares_than_those_of_the_hash(rows, splits):
+    clips = [clip(f"g{g}", c, n) for g, c, n in rows]
+    shares = parse_shares(splits)
+    splitter = Splitter(shares)
+    tally = tally_groups(count_groups(clips, recipe_of(splits)), splitter)
+    before = search.Search(tally, splitter)
+    after = search.Search(tally, splitter)
+    after.improve()
+    assert after.cost() <= before.cost()
+    found, _ = splits_of(clips, splits)
+    if len(found) >= len(shares):
+        assert set(found.values()) == set(shares)
+
+
+@given(CORPORA, st.randoms(use_true_random=False), st.integers(1, 50))
+@settings(max_examples=40, deadline=None)
+def test_the_order_of_clips_and_blocks_does_not_matter(rows, random, size):
+    clips = [clip(f"g{g}", c, n) for g, c, n in rows]
+    splitter = Splitter(parse_shares(SHARES))
+    whole = tally_groups(count_groups(clips, recipe_of()), splitter)
+    random.shuffle(clips)
+    parts, counts = CountedParts(recipe_of()), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_counts, "CLIPS_COUNTED", size)
+        for start in range(0, len(clips), 7):
+            for part, some in parts.add(clips[start : start + 7]):
+                counts.setdefault(part, []).append(some)
+        for part, some in parts.flush():
+            counts.setdefault(part, []).append(some)
+    tallies = [tally_groups(add_counts(some), splitter) for some in counts.values()]
+    random.shuffle(tallies)
+    merged = merge_group_tallies(tallies, splitter)
+    assert merged.examples == whole.examples
+    for ours, theirs in zip(merged.movable, whole.movable, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert balance(merged, splitter) == balance(whole, splitter)
+
+
+@given(CORPORA, st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_the_first_groups_of_each_class_are_movable(rows, most):
+    clips = [clip(f"g{g}", c, n) for g, c, n in rows]
+    splitter = Splitter(parse_shares(SHARES))
+    counts = count_groups(clips, recipe_of())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_counts, "MOVABLE", most)
+        movable = tally_groups(counts, splitter).movable
+    wanted = set()
+    for label, split in product(["", *"wxyz"], splitter.names):
+        keys = {group_key(0, c.group) for c in clips if label in ("", c.label)}
+        of_split = sorted(key for key in keys if splitter.split_of(key) == split)
+        wanted.update(of_split[:most])
+    assert set(movable.keys.tolist()) == wanted
+    of_wanted = [c for c in clips if group_key(0, c.group) in wanted]
+    for ours, theirs in zip(movable, count_groups(of_wanted, recipe_of()), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_copies_do_not_count():
+    """Only train has copies; a clip may have its split, and the copies, already."""
+    recipe = recipe_of(augment="noise()", copies=2)
+    plain = [clip("g", "a", 4), clip("h", "b", 3)]
+    copied = [clip("g", "a", 12, "train"), clip("h", "b", 3, "test")]
+    for ours, theirs in zip(
+        count_groups(plain, recipe), count_groups(copied, recipe), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_clip_of_several_classes_counts_for_each():
+    recipe = recipe_of(label_separator=";")
+    counts = count_groups([clip("g", "a;b", 4), clip("g", "b", 1)], recipe)
+    assert counts.names == (EVERYTHING, "a", "b")
+    assert counts.examples.tolist() == [5, 4, 5]
+
+
+def test_many_groups_are_balanced_among_the_movable_ones(monkeypatch):
+    """Sums of all groups decide, also of those that cannot be moved."""
+    monkeypatch.setattr(group_counts, "MOVABLE", 64)
+    clips = [clip(f"{i}.wav", f"c{i % 3}") for i in range(6000)]
+    found, moved = splits_of(clips)
+    mean, most = distance(clips, found, parse_shares(SHARES))
+    assert (mean, most) < (0.001, 0.002)
+    assert 0 < len(moved) <= 4 * 3 * 64

@@ -1,0 +1,251 @@
+"""Splits, several of them and parts: what is chosen, the same in every reader."""
+
+import pickle
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipeline.api import record
+from beam_pipeline.cli import main
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.read.mixing import mix
+from beam_pipeline.read.records import open_records
+from beam_pipeline.read.replay import replay
+from beam_pipeline.read.split_choice import choose_splits, cut_pieces
+from tests.raising import raises
+
+SIZES = {"train": (4, 3), "fold1": (5,), "b": (), "c": (1, 1, 1)}
+
+
+def metadata_of(sizes):
+    splits = {
+        name: SplitEntry(
+            sum(counts),
+            shards=tuple(
+                ShardEntry(f"{name}-{k}", n, 0, "") for k, n in enumerate(counts)
+            ),
+        )
+        for name, counts in sizes.items()
+    }
+    return Metadata(recipe=None, features={}, classes=(), splits=splits, writer={})
+
+
+METADATA = metadata_of(SIZES)
+
+
+def examples_in(pieces):
+    return [
+        (shard.file, k)
+        for shard, skip, take in pieces
+        for k in range(skip, skip + take)
+    ]
+
+
+ALL = {
+    name: [(f"{name}-{k}", i) for k, n in enumerate(counts) for i in range(n)]
+    for name, counts in SIZES.items()
+}
+
+
+@pytest.mark.parametrize(
+    ("split", "chosen"),
+    [
+        ("train", ALL["train"]),
+        ("train+c", ALL["train"] + ALL["c"]),
+        (["c", "train"], ALL["c"] + ALL["train"]),
+        (("c", "b+train"), ALL["c"] + ALL["train"]),
+        ("!fold1", ALL["train"] + ALL["c"]),
+        (["!fold1", "!train"], ALL["c"]),
+        ("!train+!c", ALL["fold1"]),
+        ("train[:3]", ALL["train"][:3]),
+        ("train[-2:]", ALL["train"][-2:]),
+        ("train[2:-2]", ALL["train"][2:-2]),
+        ("train[:100]", ALL["train"]),
+        ("train[100:]", []),
+        ("train[5:2]", []),
+        ("train[:50%]", ALL["train"][:3]),
+        ("train[50%:]", ALL["train"][3:]),
+        ("train[:-50%]", ALL["train"][:-3]),
+        ("train[33.3%:66.7%]", ALL["train"][2:4]),
+        ("train[5:]+fold1+train[:2]",
+         ALL["train"][5:] + ALL["fold1"] + ALL["train"][:2]),
+        ("b", []),
+    ],
+)  # fmt: skip
+def test_what_is_chosen(split, chosen):
+    choice = choose_splits(METADATA, split)
+    assert examples_in(choice.pieces(METADATA)) == chosen
+    held = [(s.file, k) for s in choice.shards(METADATA) for k in range(s.examples)]
+    assert [held[k] for k in choice.numbers(METADATA)] == chosen
+    assert choose_splits(METADATA, choice.text).splits == choice.splits
+
+
+@given(st.integers(0, 30), st.integers(0, 1000), st.sampled_from(["", "-"]))
+def test_two_parts_are_the_whole(size, thousandths, sign):
+    metadata = metadata_of({"a": (size // 3, size - size // 3)})
+    bound = f"{sign}{thousandths / 10}%"
+    whole = examples_in(choose_splits(metadata, "a").pieces(metadata))
+    parts = [choose_splits(metadata, f"a[{p}]") for p in (f":{bound}", f"{bound}:")]
+    assert [e for p in parts for e in examples_in(p.pieces(metadata))] == whole
+    count = size * thousandths // 1000
+    assert len(examples_in(parts[bool(sign)].pieces(metadata))) == count
+
+
+@given(st.integers(1, 5), st.sampled_from(["train[1:]+c", "!b", "train[:60%]"]))
+def test_trainers_have_every_example_once(count, split):
+    pieces = choose_splits(METADATA, split).pieces(METADATA)
+    shares = [examples_in(cut_pieces(pieces, k, count)) for k in range(count)]
+    assert [e for share in shares for e in share] == examples_in(pieces)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("split", "error", "facts"),
+    [
+        (None, InputError, ["train", "fold1"]),
+        ("trian", InputError, ["trian", "train"]),
+        ("!trian", InputError, ["trian", "train"]),
+        ("trian[:3]", InputError, ["trian", "train"]),
+        ("train+", InputError, ["train"]),
+        ("!fold1[:3]", InputError, ["fold1[:3]"]),
+        (3, OptionError, ["3"]),
+        ([3], OptionError, ["3"]),
+        ([], OptionError, ["at least one"]),
+        ("train+train", OptionError, ["twice"]),
+        ("train[:3]+train[2:]", OptionError, ["twice"]),
+        ("train+!c", OptionError, ["!"]),
+        (["!train", "!fold1", "!b", "!c"], OptionError, ["no split"]),
+        ("train[x:]", OptionError, ["train[x:]", "10%"]),
+        ("train[:101%]", OptionError, ["101%"]),
+        ("train[:1.5]", OptionError, ["1.5"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_chosen(split, error, facts):
+    with raises(error, naming=facts):
+        choose_splits(METADATA, split)
+
+
+@pytest.fixture(scope="module")
+def folds(tmp_path_factory):
+    """Three folds of clips at other levels, in shards of seven examples."""
+    folder = tmp_path_factory.mktemp("folds")
+    rng = np.random.default_rng(0)
+    for k in range(12):
+        (folder / "in" / "ab"[k % 2]).mkdir(parents=True, exist_ok=True)
+        sound = rng.normal(k / 40, 0.1, 400 + 60 * k).clip(-1, 1)
+        soundfile.write(folder / "in" / "ab"[k % 2] / f"{k}.wav", sound, 8000)
+    out = str(folder / "out")
+    record(str(folder / "in"), out, win_len=50, folds=3, stratify=True,
+           elements_per_file=7, features={"x": "identity()"})  # fmt: skip
+    return out
+
+
+CHOICES = ("!fold1", "fold2[10%:]", "fold1[:9]+fold0[-3:]")
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("split", CHOICES)
+def test_every_reader_gives_the_same_examples(folds, split):
+    records = open_records(folds, split)
+    wanted = [(e["filepath"], int(e["win_start_idx"])) for e in records]
+    assert len(set(wanted)) == len(wanted) > 0
+    whole = {n: [*open_records(folds, n)] for n in ("fold0", "fold1", "fold2")}
+    if split == "!fold1":
+        both = whole["fold0"] + whole["fold2"]
+        assert wanted == [(e["filepath"], int(e["win_start_idx"])) for e in both]
+
+    def of_tf(**options):
+        elements = replay(folds, split=split, **options)
+        return [
+            (e["filepath"].numpy().decode(), int(e["win_start_idx"])) for e in elements
+        ]
+
+    assert of_tf() == wanted
+    assert len(replay(folds, split=split)) == len(wanted)
+    shares = [of_tf(shard=(k, 3)) for k in range(3)]
+    assert [e for share in shares for e in share] == wanted
+    assert sorted(of_tf(shuffle=True)) == sorted(wanted)
+    shuffled = [
+        (path, int(start))
+        for batch in records.batches(8, shuffle="global", seed=3)
+        for path, start in zip(batch["filepath"], batch["win_start_idx"], strict=True)
+    ]
+    assert of_tf(shuffle="global", seed=3) == shuffled
+    assert sorted(shuffled) == sorted(wanted) != shuffled
+    again = pickle.loads(pickle.dumps(records))
+    assert [(e["filepath"], int(e["win_start_idx"])) for e in again] == wanted
+    table = records.table()
+    listed = table.filter(table["record"].is_valid())
+    assert listed["path"].to_pylist() == [path for path, _ in wanted]
+    some = records.where("path == 'a/2.wav'")
+    assert [e["filepath"] for e in some] == [p for p, _ in wanted if p == "a/2.wav"]
+
+
+@pytest.mark.runs
+def test_statistics_of_several_folds_are_those_of_all_their_examples(folds):
+    values = np.stack([e["x"] for e in open_records(folds, "!fold1")]).astype(float)
+    wanted = (values - values.mean()) / values.std()
+    for split in ("!fold1", ["fold0", "fold2"]):
+        found = [e["x"] for e in replay(folds, split=split, normalize=True)]
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        (batch,) = open_records(folds, split).batches(10**6, normalize=True)
+        np.testing.assert_allclose(batch["x"], wanted, atol=1e-5)
+    # Another fold is evaluated with what its model was trained with.
+    other = np.stack([e["x"] for e in open_records(folds, "fold1")])
+    wanted = (other - values.mean()) / values.std()
+    found = [
+        e["x"]
+        for e in replay(folds, split="fold1", normalize=["x"], statistics="!fold1")
+    ]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    records = open_records(folds, "fold1", statistics="!fold1")
+    (batch,) = pickle.loads(pickle.dumps(records))[:9].batches(9, normalize=True)
+    np.testing.assert_allclose(batch["x"], wanted[:9], atol=1e-5)
+    with raises(OptionError, naming="statistics"):
+        replay(folds, split="fold1", normalize=True, statistics="fold0[:10%]")
+
+
+@pytest.mark.runs
+def test_statistics_that_cannot_be_read(folds, tmp_path):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(folds, copy)
+    (copy / "statistics.json").write_text('{"splits": {}}')
+    with raises(InputError, naming=["statistics.json", "damaged"]):
+        replay(str(copy), split="!fold1", normalize=True)
+    (copy / "statistics.json").unlink()
+    with raises(InputError, naming=["statistics.json", "does not exist"]):
+        replay(str(copy), split="!fold1", normalize=True)
+    assert len(replay(str(copy), split="fold0", normalize=True))
+
+
+@pytest.mark.runs
+def test_a_mix_of_several_folds(folds):
+    mixed = mix({folds: 1.0}, split="!fold1", ends="stop")
+    count = sum(len(batch["x"]) for batch in mixed.batches(8))
+    assert count == len(open_records(folds, "!fold1"))
+    assert len(mixed.replay()) == count
+
+
+@pytest.mark.runs
+def test_show_takes_parts(folds, capsys):
+    assert main.main(["show", folds, "--split", "fold2[10:]+fold0", "-n", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "fold2[10:]+fold0" in said
+    records = open_records(folds, "fold2[10:]+fold0")
+    for k in (0, len(records) // 2):
+        assert f"example {k} of" in said
+        assert records[k]["filepath"] in said
+    where = ["--where", "path == 'a/2.wav'"]
+    shown = ["show", folds, "--split", "fold0+fold1+fold2", "-n", "1"]
+    assert main.main([*shown, *where]) == 0
+    said = capsys.readouterr().out
+    whole = open_records(folds, "fold0+fold1+fold2")
+    first = next(k for k, e in enumerate(whole) if e["filepath"] == "a/2.wav")
+    assert f"example {first} of" in said
+    assert main.main(["show", folds, "--split", "fold2[x:]"]) == 2

@@ -1,0 +1,84 @@
+"""Whole runs whose signal is stored as FLAC."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from beam_pipeline import Metadata, open_records, record
+from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.read.replay import replay
+from beam_pipeline.read.verify import find_problems
+from tests.raising import raises
+from tests.sounds import RATE, write_corpus, write_sound
+
+pytestmark = pytest.mark.runs
+
+
+@pytest.mark.parametrize("win_len", ["clip", 700])
+def test_signals_are_exact_in_all_readers(tmp_path: Path, win_len: Any) -> None:
+    sounds = write_corpus(tmp_path / "in", classes=("cat",))
+    sounds["cat/wide.wav"] = write_sound(
+        tmp_path / "in/cat/wide.wav", 1999, subtype="PCM_24"
+    )
+    options: dict[str, Any] = {
+        "win_len": win_len, "encodings": {"signal": "flac", "half": "flac"},
+        "features": {"signal": "identity()", "half": "identity(dtype='int16')"},
+    }  # fmt: skip
+    folder = str(tmp_path / "out")
+    metadata = record(tmp_path / "in", folder, workers=1, **options)
+    spec = metadata.features["signal"]
+    assert (spec.dtype, spec.encoding, spec.rate_hz) == ("float32", "flac", RATE)
+    assert Metadata.load(folder).features == metadata.features
+    assert list(find_problems(folder, metadata)) == []
+    records = open_records(folder)
+    for example in records:
+        start, signal = example["win_start_idx"], example["signal"]
+        meant = sounds[example["filepath"]][start : start + len(signal)]
+        np.testing.assert_array_equal(signal, meant)
+        half = np.clip(np.rint(meant * 32768), -32768, 32767)
+        np.testing.assert_array_equal(example["half"], half)
+    dataset = replay(folder)
+    assert dataset.element_spec["signal"].shape == spec.shape
+    elements = list(dataset.as_numpy_iterator())
+    assert len(elements) == len(records)
+    for element, example in zip(elements, records, strict=True):
+        np.testing.assert_array_equal(element["signal"], example["signal"])
+        assert element["half"].dtype == np.int16
+    (stored,) = replay(folder, encoded=["signal"]).take(1).as_numpy_iterator()
+    found, rate = soundfile.read(io.BytesIO(stored["signal"]), dtype="float32")
+    assert rate == RATE
+    np.testing.assert_array_equal(found, elements[0]["signal"])
+    again = tmp_path / "again"
+    record(tmp_path / "in", again, workers=2, **options)
+    for path in again.glob("*.tfrecord.gz"):
+        assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes()
+
+
+def test_clips_that_flac_cannot_hold_exactly_are_rejected(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",), clips=2)
+    write_sound(tmp_path / "in/cat/odd.wav", 2600, subtype="FLOAT")
+    options: dict[str, Any] = {
+        "win_len": 700, "workers": 1, "encodings": {"signal": "flac"},
+    }  # fmt: skip
+    record(tmp_path / "in", tmp_path / "out", max_rejected="1", **options)
+    (line,) = (tmp_path / "out/rejected.jsonl").read_text().splitlines()
+    assert "cat/odd.wav" in line
+    assert "16-bit or 24-bit" in line
+    write_sound(tmp_path / "in/cat/fast.wav", 2600, rate=2 * RATE)
+    with raises(RecipeError, naming=["one sample rate", "signal=flac"]):
+        record(tmp_path / "in", tmp_path / "two", **options)
+
+
+def test_elements_have_no_sample_rate(tmp_path: Path) -> None:
+    from beam_pipeline import record_examples
+
+    rows = [{"x": np.zeros(5, np.int16)}]
+    with pytest.raises(Exception, match="only `record` stores it") as caught:
+        record_examples(rows, tmp_path / "out", encodings={"x": "flac"})
+    assert not isinstance(caught.value, InputError | AssertionError)

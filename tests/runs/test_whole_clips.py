@@ -1,0 +1,230 @@
+"""Whole runs with one example for each clip: ``win_len="clip"``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from beam_pipeline import Metadata, open_records, record
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import OptionError, RecipeError
+from beam_pipeline.read.replay import replay
+from beam_pipeline.read.verify import find_problems
+from beam_pipeline.transforms.spectral import LogMel
+from tests.raising import assert_names, raises
+from tests.sounds import RATE, write_corpus, write_sound
+
+pytestmark = pytest.mark.runs
+
+OPTIONS: dict[str, Any] = {
+    "win_len": "clip", "splits": "train=.6,test=.4", "elements_per_file": 4,
+    "features": {
+        "signal": "identity()", "mel": "log_mel(n_fft=512,hop=128,n_mels=12)",
+        "spectrum": "tests.sounds:spectrum", "pcm": "identity(dtype='int16')",
+        "first": "tests.sounds:first_sample", "pairs": "tests.sounds:similarity",
+        "byte": "identity()",
+    },
+    "encodings": {"pairs": "tensor", "byte": "int8"},
+}  # fmt: skip
+SHAPES: dict[str, tuple[int | None, ...]] = {
+    "signal": (None,), "mel": (None, 12), "spectrum": (None,), "pcm": (None,),
+    "first": (), "pairs": (None, None), "byte": (None,),
+}  # fmt: skip
+
+
+class Run(NamedTuple):
+    sounds: dict[str, np.ndarray]
+    source: Path
+    folder: Path
+    metadata: Metadata
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    root = tmp_path_factory.mktemp("whole")
+    sounds = write_corpus(root / "in")
+    metadata = record(root / "in", root / "out", workers=1, **OPTIONS)
+    return Run(sounds, root / "in", root / "out", metadata)
+
+
+def shards_of(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted(folder.rglob("*.tfrecord.gz"))}
+
+
+def check_values(example: Any, samples: np.ndarray) -> None:
+    np.testing.assert_array_equal(example["signal"], samples)
+    np.testing.assert_array_equal(example["pcm"], samples * 32768)
+    np.testing.assert_array_equal(
+        example["spectrum"], np.fft.rfft(samples).astype("c8")
+    )
+    mel = LogMel(n_fft=512, hop=128, n_mels=12)(samples[np.newaxis], RATE)[0]
+    np.testing.assert_array_equal(example["mel"], mel)
+    np.testing.assert_array_equal(
+        example["pairs"], np.outer(samples[::500], samples[::500])
+    )
+    assert example["first"] == samples[0]
+    error = np.abs(example["byte"] - samples).max()
+    assert 0 < error <= np.abs(samples).max() / 254
+
+
+def test_each_example_is_a_clip_with_all_its_frames(run: Run) -> None:
+    found = {name: run.metadata.features[name].shape for name in SHAPES}
+    assert found == SHAPES
+    time, bands = run.metadata.features["mel"].axes
+    assert (time["size"], time["step"], bands["size"]) == (None, 128 / RATE, 12)
+    assert Metadata.load(str(run.folder)).features == run.metadata.features
+    seen = []
+    for split, entry in run.metadata.splits.items():
+        records = open_records(str(run.folder), split)
+        for example in records:
+            check_values(example, run.sounds[example["filepath"]])
+            assert example["win_start_idx"] == 0
+            seen.append(example["filepath"])
+        frames = sum(len(run.sounds[example["filepath"]]) for example in records)
+        assert entry.seconds == frames / RATE
+        assert sum(entry.seconds_per_class.values()) == pytest.approx(entry.seconds)
+        assert (entry.examples, entry.clips) == (len(records), len(records))
+        assert entry.statistics["features"]["signal"]["count"] == frames
+        # A row of each spectrum frame, bin by bin.
+        mel = np.concatenate([example["mel"] for example in records])
+        bins = entry.statistics["features"]["mel"]["bins"]["mean"]
+        np.testing.assert_allclose(bins, mel.mean(axis=0, dtype="f8"), rtol=1e-6)
+    assert sorted(seen) == sorted(run.sounds)
+
+
+def test_replay_gives_tensors_of_any_length(run: Run) -> None:
+    dataset = replay(str(run.folder), split="train")
+    for name, shape in SHAPES.items():
+        assert tuple(dataset.element_spec[name].shape) == shape
+    examples = list(dataset.as_numpy_iterator())
+    for example in examples:
+        check_values(example, run.sounds[example["filepath"].decode()])
+    (batch,) = list(replay(str(run.folder), split="train", batch_size=len(examples)))
+    lengths = [len(example["signal"]) for example in examples]
+    assert len(set(lengths)) > 1
+    assert batch["signal"].row_lengths().numpy().tolist() == lengths
+    np.testing.assert_array_equal(batch["mel"][1].numpy(), examples[1]["mel"])
+    pairs = replay(str(run.folder), split="train", as_supervised=("mel", "target"))
+    mel, _ = next(iter(pairs.padded_batch(len(examples))))
+    assert mel.shape == (len(examples), max(len(e["mel"]) for e in examples), 12)
+
+
+def test_other_readers(run: Run) -> None:
+    records = open_records(str(run.folder), "train")
+    batch = next(iter(records.batches(3)))
+    assert isinstance(batch["signal"], list)
+    np.testing.assert_array_equal(batch["mel"][2], records[2]["mel"])
+    with raises(OptionError, naming=["mel", "same shape", "padded_batch"]):
+        records.to_keras(3, "mel", "target")
+    assert len(records.where("valid_frames > 2600")) == sum(
+        len(example["signal"]) > 2600 for example in records
+    )
+
+
+def test_the_data_set_verifies(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(find_problems(str(run.folder), run.metadata)) == []
+    words = ["verify", "--deep", run.folder, "--input", run.source]
+    assert main([*map(str, words)]) == 0
+    capsys.readouterr()
+    picture = tmp_path / "clips.png"
+    words = ["show", run.folder, "--split", "train", "-n", "2", "--plot", picture]
+    assert main([*map(str, words)]) == 0
+    assert_names(capsys.readouterr().out, "signal", "float32", "pairs")
+    assert picture.stat().st_size > 1000
+    assert main(["windows", str(run.folder)]) == 0
+
+
+def test_two_workers_and_its_own_recipe_give_the_same_bytes(
+    run: Run, tmp_path: Path
+) -> None:
+    words = ["record", "--input", run.source, "--output", tmp_path / "out"]
+    words += ["--recipe", run.folder / "metadata.json", "--workers", "2"]
+    assert main([*map(str, words)]) == 0
+    assert shards_of(tmp_path / "out") == shards_of(run.folder)
+    found = Metadata.load(str(tmp_path / "out"))
+    assert found.features == run.metadata.features
+    assert found.splits == run.metadata.splits
+
+
+def test_append_adds_clips_of_other_lengths(tmp_path: Path) -> None:
+    old = write_corpus(tmp_path / "in", classes=("cat", "dog"), clips=2)
+    options = {"win_len": "clip", "workers": 1, "channels": "keep"}
+    record(tmp_path / "in", tmp_path / "out", **options)
+    new = {
+        f"cat/new_{n}.wav": write_sound(tmp_path / f"more/cat/new_{n}.wav", n)
+        for n in (1, 60, 20_000)
+    }
+    record(tmp_path / "more", tmp_path / "out", append=True, workers=1)
+    metadata = Metadata.load(str(tmp_path / "out"))
+    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+    found = {e["filepath"]: e["signal"] for e in open_records(str(tmp_path / "out"))}
+    sounds = {**old, **new}
+    assert found.keys() == sounds.keys()
+    for path, samples in sounds.items():
+        np.testing.assert_array_equal(found[path], samples[np.newaxis])
+    frames = sum(map(len, sounds.values()))
+    (entry,) = metadata.splits.values()
+    assert entry.seconds == pytest.approx(frames / RATE)
+    assert entry.statistics["features"]["signal"]["count"] == frames
+    words = ["verify", "--deep", str(tmp_path / "out")]
+    assert main(words) == 0
+
+
+def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",), clips=3)
+    write_sound(tmp_path / "in/cat/short.wav", 100)
+    options: dict[str, Any] = {
+        "win_len": "clip", "workers": 1, "max_rejected": "1", "copies": 1,
+        "augment": "random_gain()", "keep": "energy(above_db=-50)",
+        "features": {"mel": "log_mel(n_fft=512)", "signal": "identity()"},
+    }  # fmt: skip
+    quiet = np.zeros(3000)
+    import soundfile
+
+    soundfile.write(tmp_path / "in/cat/quiet.wav", quiet, RATE)
+    metadata = record(tmp_path / "in", tmp_path / "out", **options)
+    (entry,) = metadata.splits.values()
+    assert (entry.examples, entry.left_out, entry.clips) == (6, 2, 4)
+    assert entry.seconds == entry.seconds_per_class["cat"] == 2 * 7800 / RATE
+    (line,) = (tmp_path / "out/rejected.jsonl").read_text().splitlines()
+    assert_names(line, "cat/short.wav", "mel")
+    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+
+
+def test_shards_hold_as_many_clips_as_typical_ones_take_bytes(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",), clips=6, frames=5000)
+    metadata = record(
+        tmp_path / "in", tmp_path / "out", win_len="clip", shard_bytes=50_000, workers=1
+    )
+    (entry,) = metadata.splits.values()
+    assert [shard.examples for shard in entry.shards] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "facts"),
+    [
+        ({"hop": 100}, "hop", ["`win_len` is clip", "100"]),
+        ({"tail": "pad"}, "tail", ["`win_len` is clip", "pad"]),
+        ({"random_starts": True}, "random_starts", ["`win_len` is clip"]),
+        ({"max_windows": 2}, "max_windows", ["`win_len` is clip"]),
+        ({"win_seconds": 1.0}, "win_len and win_seconds", []),
+        ({"events": "{stem}.txt"}, "win_len", ["`events` is given"]),
+        ({"win_len": "klip"}, "win_len", ["whole number, or clip", "klip"]),
+        (
+            {"features": {"x": "tests.sounds:similarity"}},
+            "encodings: x",
+            ["tensor", "(None, None)"],
+        ),
+    ],
+)
+def test_options_that_do_not_go_with_whole_clips(
+    run: Run, tmp_path: Path, options: Any, field: str, facts: list[str]
+) -> None:
+    with raises(RecipeError, field, naming=facts):
+        record(run.source, tmp_path / "out", **{"win_len": "clip", **options})
+    assert not (tmp_path / "out").exists()
