@@ -58,7 +58,7 @@ def test_seconds_to_frames_rounds_halves_up(seconds, rate, frames):
     ],
 )
 def test_plan_of_a_recipe_is_in_frames(options, rate, length, hop):
-    plan = WindowPlan.of(Recipe(**options).windows, rate)
+    plan = WindowPlan.of(Recipe(**options).windows, rate, 100)
     assert (plan.length, plan.hop) == (length, hop)
 
 
@@ -88,19 +88,19 @@ def test_plan_of_a_recipe_is_in_frames(options, rate, length, hop):
 )
 def test_less_than_a_frame_is_refused(options, field, value, facts, tmp_path):
     with raises(RecipeError, field, value, naming=facts):
-        WindowPlan.of(Recipe(**options).windows, 8000)
+        WindowPlan.of(Recipe(**options).windows, 8000, 100)
     write_sound(tmp_path / "in" / "a" / "x.wav", 500, rate=8000)
     for run in (plan, partial(record, output=tmp_path / "out")):
         with raises(RecipeError, field, value, naming=facts):
             run(tmp_path / "in", **options)
     assert not (tmp_path / "out").exists()
     # At a higher rate the same seconds are enough.
-    WindowPlan.of(Recipe(**options).windows, 2_000_000_000)
+    WindowPlan.of(Recipe(**options).windows, 2_000_000_000, 100)
 
 
 def test_plan_of_a_recipe_has_its_other_options():
     recipe = Recipe(win_len=4, tail="pad", max_windows=3, random_starts=True)
-    assert WindowPlan.of(recipe.windows, 8000) == WindowPlan(4, 4, "pad", 3, True)
+    assert WindowPlan.of(recipe.windows, 8000, 100) == WindowPlan(4, 4, "pad", 3, True)
 
 
 def every_start(frames, plan):
