@@ -31,6 +31,11 @@ _Samples = npt.NDArray[np.float32]
 _NOTHING: _Samples = np.empty((0, 1), np.float32)
 
 
+# Of the times of two packets: some containers round to milliseconds. A packet is mostly
+# 20 ms long, or longer.
+MOST_GAP_S = 0.015
+
+
 class AvDecoder(ForwardDecoder):
     """Decodes the first audio stream of an open file with ffmpeg.
 
@@ -185,6 +190,7 @@ class AvDecoder(ForwardDecoder):
     def _decode(self) -> Generator[_Samples]:
         """Yields the samples of each packet."""
         decoded, failures = 0, _failures()
+        end_s: float | None = None
         try:
             for packet in self._container.demux(self._stream):
                 if packet.is_corrupt:
@@ -195,6 +201,7 @@ class AvDecoder(ForwardDecoder):
                 for frame in packet.decode():
                     if frame.samples:
                         self._refuse_change(frame, decoded)
+                        end_s = self._refuse_gap(frame, decoded, end_s)
                         decoded += frame.samples
                         yield _as_floats(frame)
         except failures as error:
@@ -212,6 +219,21 @@ class AvDecoder(ForwardDecoder):
                 f"{self._first[1]} channels to {found[0]} Hz and {found[1]} channels; "
                 "split it there",
             )
+
+    def _refuse_gap(
+        self, frame: Any, decoded: int, end_s: float | None
+    ) -> float | None:
+        """Returns where a frame ends; raises if it does not begin at the last end."""
+        start_s = None if frame.pts is None else float(frame.pts * frame.time_base)
+        if start_s is None:
+            start_s = end_s
+        elif end_s is not None and abs(start_s - end_s) > MOST_GAP_S:
+            raise UnreadableAudio(
+                self.name,
+                f"its time jumps after frame {decoded} from {end_s:.3f} to "
+                f"{start_s:.3f} s; packets between are lost, or do not belong here",
+            )
+        return None if start_s is None else start_s + frame.samples / frame.sample_rate
 
 
 def condition_of(file: BinaryIO, name: str, container: str) -> Condition:

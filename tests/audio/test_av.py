@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -257,6 +258,21 @@ def test_blocks_that_are_missing_are_found_by_the_declared_length(made, more, ac
             probe(longer)
     found = probe(longer, allow_truncated=not accepted)
     assert found == probe(data)
+
+
+@pytest.mark.parametrize("name", ["opus.webm", "wma.wma"])
+@pytest.mark.parametrize("how", ["zeros", "lost"])
+def test_a_hole_in_the_middle_is_rejected_also_as_truncated(name, how):
+    form, codec, kind, channels, options = KINDS[name]
+    options = {**options, "cluster_time_limit": "500"} if form == "webm" else options
+    data = bytearray(encoded(form, codec, kind, channels, options, frames=4 * RATE))
+    middle = len(data) // 2
+    data[middle : middle + 6000] = bytes(6000) if how == "zeros" else b""
+    with raises(ClipError, naming="clip"):
+        probe(bytes(data))
+    with suppress(UnreadableAudio):
+        found = probe(bytes(data), allow_truncated=True)
+        assert found.frames < 2.2 * RATE  # it ends where the hole begins
 
 
 @pytest.mark.parametrize(
