@@ -258,11 +258,11 @@ def claimed_job(
             return
         with locked(work), nothing_left(output, work):
             difference = None
-            asks = not (run.overwrite or run.is_template())
-            if asks and files.exists(files.join(output, METADATA)):
+            again = replace(job, inputs=tuple(inputs))
+            finished = files.exists(files.join(output, METADATA))
+            if finished and not (run.overwrite or run.is_template()):
                 from beam_pipeline.run.already_done import difference_to_finished
 
-                again = replace(job, inputs=tuple(inputs))
                 difference = difference_to_finished(again, limits)
                 if difference is None:
                     own = work == files.join(output, WORK_FOLDER)
@@ -270,6 +270,10 @@ def claimed_job(
                         clear_work(work)  # an interrupted run may have left it
                     yield None
                     return
+            if finished and run.overwrite and not run.has_runner():
+                from beam_pipeline.run.already_done import check_replacement
+
+                check_replacement(again, limits)
             claim_output(output, work, recipe, placed, run.overwrite, difference)
             for given, entry in zip(inputs, placed, strict=True):
                 if given is not entry:

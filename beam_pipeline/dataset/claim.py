@@ -159,8 +159,12 @@ def check_output(output: str, inputs: Sequence[Input]) -> None:
         return
     if os.path.isfile(output):
         raise OutputError(f"{output} is a file; `output` must be a folder.")
+    real = os.path.realpath(output)
     for entry in inputs:
-        if (output + os.sep).startswith(entry.location.rstrip(os.sep) + os.sep):
+        folder = entry.location
+        if files.is_local(folder):
+            folder = os.path.realpath(folder)
+        if (real + os.sep).startswith(folder.rstrip(os.sep) + os.sep):
             raise OutputError(
                 f"`output` {output} is inside `input` {entry.location}. Give an "
                 "`output` outside the `input`."

@@ -7,6 +7,7 @@ no example can have are refused here, once, and not where they are used.
 from __future__ import annotations
 
 import math
+import re
 import reprlib
 from collections.abc import Mapping
 from typing import Any
@@ -38,6 +39,8 @@ def check_metadata(values: Any) -> None:
     for name, version in _mapping(values, "writer").items():
         _check(f"writer: {short(name)}", version, str)
     for name, split in _mapping(values, "splits").items():
+        if not re.fullmatch(r"\w+", name):  # it becomes a part of paths
+            raise ValueError(f"{short(name)!r} cannot be the name of a split")
         _check_split(f"split {short(name)}", split)
     if "generations" in values:
         for number, generation in enumerate(_get("generations", values, list)):

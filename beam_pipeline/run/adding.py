@@ -14,7 +14,10 @@ from beam_pipeline.dataset.addition import (
 )
 from beam_pipeline.dataset.claim import check_output, job_stamp
 from beam_pipeline.dataset.claim_addition import ADDITION, claim_addition
+from beam_pipeline.dataset.generations import newest_file
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED, SCHEMA, WINDOWS
+from beam_pipeline.errors import OutputError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.recipe.canonical import split_options
@@ -56,6 +59,7 @@ def claimed_to_add(
     check_output(output, inputs)
     _, changed = recorded_recipe(output, job.recipe, run)
     addition = describe_addition(output, run, inputs, changed)
+    check_undamaged(output, addition.before)
     job = replace(
         job,
         inputs=tuple(_with_types(entry, addition.before) for entry in job.inputs),
@@ -70,6 +74,33 @@ def claimed_to_add(
         if given.location != entry.location:
             files.write_bytes(entry.location, files.read_bytes(given.location))
     yield job
+
+
+def check_undamaged(output: str, metadata: Metadata) -> None:
+    """Checks that the files of a data set are there, and that shards have their sizes.
+
+    Only on this machine: a store needs a request for each. Data sets of earlier
+    versions have no ``statistics.json``.
+
+    Raises
+    ------
+    OutputError
+        If a file is damaged: a repair needs the data set as it was recorded.
+    """
+    if not files.is_local(output):
+        return
+    beside = [newest_file(metadata, name) for name in (MANIFEST, WINDOWS, REJECTED)]
+    sizes = {entry.file: entry.bytes for entry in metadata.shards()}
+    for name in (*beside, SCHEMA, *sizes):
+        found = files.size(files.join(output, name))
+        if found < 0 or found != sizes.get(name, found):
+            what = "is missing" if found < 0 else f"has {found} bytes"
+            wanted = f", not {sizes[name]}" if found >= 0 else ""
+            raise OutputError(
+                f"{output} is damaged, so nothing is added to it: {name} {what}"
+                f"{wanted}. `audio-tfrecords verify --repair` makes it again, if files "
+                "were never added."
+            )
 
 
 def _with_types(entry: Input, metadata: Metadata) -> Input:

@@ -44,6 +44,7 @@ from beam_pipeline.dataset.output_folder import (
     generation_of_file,
     stale_shards,
 )
+from beam_pipeline.dataset.rejects import check_any_accepted
 from beam_pipeline.dataset.reused_recipe import as_recorded
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import InputError
@@ -89,6 +90,18 @@ def difference_to_finished(job: Job, limits: Limits) -> str | None:
     return _difference_by_metadata(job, metadata) or _difference_by_plan(
         job, metadata, limits
     )
+
+
+def check_replacement(job: Job, limits: Limits) -> None:
+    """Checks that a job can record clips, before it replaces a data set.
+
+    Raises
+    ------
+    TooManyRejected, InputError
+        If the headers show that none can be recorded.
+    """
+    with planned_again(job, False, limits) as plan:
+        check_any_accepted(plan.summary, list(plan.rejects()))
 
 
 def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:

@@ -10,6 +10,7 @@ import glob
 import hashlib
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -76,12 +77,27 @@ def absolute(path: str) -> str:
 
 
 def open_read(path: str) -> BinaryIO:
-    """Opens a file for reading in binary mode; seekable on every file system."""
+    """Opens a file for reading in binary mode; seekable on every file system.
+
+    Raises
+    ------
+    InputError
+        If a pipe or a device is in the place of the file: it may never end.
+    """
     if is_local(path):
-        return open(path, "rb")
+        return open(path, "rb", opener=_open_regular)
     if is_in_store(path):
         return cast(BinaryIO, StoreReader(path))
     return beam_filesystem.open_read(path)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    kind = os.fstat(descriptor).st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # open() names folders itself
+        os.close(descriptor)
+        raise InputError(f"{path} is a pipe or a device. It must be a file.")
+    return descriptor
 
 
 def begin_read(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,9 +18,15 @@ import pytest
 from beam_pipeline import audit, open_records, record, repair, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.cli.terminal import printable
+from beam_pipeline.conversion.convert import convert
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.work_folder import read_progress, read_verdict
-from beam_pipeline.errors import AudioTFRecordsError, InputError, OutputError
+from beam_pipeline.errors import (
+    AudioTFRecordsError,
+    InputError,
+    OutputError,
+    VerificationError,
+)
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.pipeline.sink import find_finished
 from beam_pipeline.plan.shards import Shard
@@ -116,6 +123,35 @@ def test_crafted_metadata(folder: Path, edit: Any, facts: list[Any]) -> None:
         with raises(AudioTFRecordsError, naming=["metadata.json", *facts]) as caught:
             read(str(folder))
         assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize("name", ["../../x", "/tmp/x", "..", "a/b", "", "a b"])
+def test_names_of_splits_lead_nowhere(folder: Path, name: str) -> None:
+    def rename(values: Any) -> None:
+        values["splits"][name] = values["splits"].pop("records")
+
+    edit_metadata(folder, rename)
+    output = folder.parent / "deep" / "er" / "out"
+    for read in (Metadata.load, lambda path: convert(path, output)):
+        with raises(AudioTFRecordsError, naming=["metadata.json", "split"]):
+            read(str(folder))
+    assert not output.parent.parent.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["metadata.json", "manifest.parquet", "windows.parquet", "rejected.jsonl",
+     "schema.pbtxt"],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_never_ends_is_not_read(folder: Path, name: str, kind: str) -> None:
+    (folder / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(folder / name)
+    else:
+        (folder / name).symlink_to("/dev/zero")
+    with raises(AudioTFRecordsError, naming=[name, "pipe or a device"]):
+        raise VerificationError(verify(str(folder), deep=True))
 
 
 @pytest.mark.parametrize("text", ["[" * 10**5, "9" * 10**6, '{"a":' * 10**5, "\xff{"])

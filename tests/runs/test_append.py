@@ -770,3 +770,19 @@ def test_a_data_set_in_a_store(work: Path, bucket: str) -> None:
     found = {name: files.read_bytes(f"{out}/{name}") for name in files.list_files(out)}
     assert found == content(other)
     assert len(open_records(out, "train")) == len(open_records(other, "train"))
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("rejected.jsonl", ""), ("windows.parquet", ""),
+     ("schema.pbtxt", ""), ("shard", ""), ("shard", "longer")],
+)  # fmt: skip
+def test_nothing_is_added_to_what_is_damaged(work: Path, name: str, how: str) -> None:
+    if name == "shard":
+        name = next(Metadata.load(work / "out").shards()).file
+    path = work / "out" / name
+    path.write_bytes(path.read_bytes() + b"x") if how else path.unlink()
+    found = state(work / "out")
+    with raises(OutputError, naming=[name, "damaged", "verify"]):
+        record(work / "more", work / "out", append=True)
+    assert state(work / "out") == found

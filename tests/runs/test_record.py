@@ -749,6 +749,33 @@ class TestWorkFolder:
         assert [path.name for path in work.iterdir()] == ["mine.txt"]
 
 
+def test_an_output_inside_an_input_is_refused_through_links(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    for sounds, out in (("in", "link/out"), ("link", "in/out"), ("link", "link")):
+        with raises(OutputError, naming=["--output", "inside"]):
+            record(tmp_path / sounds, tmp_path / out, win_len=500)
+
+
+@pytest.mark.parametrize("wrong", ["sounds", "windows"])
+def test_a_data_set_stays_if_nothing_can_replace_it(tmp_path: Path, wrong: str) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    record(tmp_path / "in", tmp_path / "out", win_len=500)
+    before = digests(tmp_path / "out")
+    if wrong == "sounds":
+        for path in (tmp_path / "in").rglob("*.wav"):
+            path.write_text("no sound")
+    with raises(TooManyRejected, naming="None of 3"):
+        record(
+            tmp_path / "in",
+            tmp_path / "out",
+            win_len=500 if wrong == "sounds" else 10**8,
+            overwrite=True,
+        )
+    assert digests(tmp_path / "out") == before
+    assert not (tmp_path / "out" / "_work").exists()
+
+
 def test_a_second_run_into_the_same_folder_is_kept_out(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in", clips=1)
     with (
