@@ -257,7 +257,7 @@ def test_a_link_to_itself_is_named(
         (["record", "--runner=DirectRunner"], ["--runner", "--"]),
         (["record", "--tail", "cut"], ["--tail", "cut"]),
         (["record", "--shard-bytes", "many"], ["--shard-bytes", "many"]),
-        (["record", "--win-len", "x"], ["--win-len", "x"]),
+        (["record", "--hop", "x"], ["--hop", "x"]),
         (["recrod"], ["recrod", "record"]),
     ],
 )

@@ -24,7 +24,7 @@ class FakeRecords:
         }
         of = {"mean": 10.0, "std": 2.0}
         statistics = {"features": {"pair": of, "list": of}}
-        entry = SimpleNamespace(examples=n, statistics=statistics)
+        entry = SimpleNamespace(examples=n, statistics=statistics, shards=())
         self.metadata = SimpleNamespace(
             features=self.features, splits={"train": entry}, classes=()
         )
