@@ -122,10 +122,11 @@ def flags() -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def scripts() -> str:
-    """The text of the scripts in launch/, which parse their own flags."""
+    """The text of what parses its own flags: launch/, benchmarks, faults, fuzzing."""
     folder = ROOT / "launch"
     found = [*folder.rglob("*.sh"), *folder.rglob("*.py"), *folder.rglob("*.yaml")]
-    found += (ROOT / "tests" / "benchmarks").glob("*.py")
+    for name in ("benchmarks", "faults", "fuzz"):
+        found += (ROOT / "tests" / name).glob("*.py")
     return "".join(path.read_text() for path in found)
 
 
