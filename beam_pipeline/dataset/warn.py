@@ -8,12 +8,13 @@ from itertools import chain
 
 import numpy as np
 
-from beam_pipeline.dataset.generations import read_columns
+from beam_pipeline.dataset.generations import newest_file, read_columns
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST
+from beam_pipeline.dataset.output_folder import MANIFEST, STATISTICS
 from beam_pipeline.errors import DataSetWarning
 from beam_pipeline.plan.summary import PlanSummary, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
 
 CLASSES_NAMED = 5
 RATES_NAMED = 5
@@ -78,6 +79,19 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
             _clipped(metadata),
         )
     )
+
+
+def warn_of_estimates(output: str, metadata: Metadata) -> None:
+    """Warns before an append of statistics that cannot be merged exactly."""
+    name = newest_file(metadata, STATISTICS)
+    if not files.exists(files.join(output, name)):
+        _warn(
+            [
+                f"{output} has no {name}, as if an earlier version had recorded it: "
+                "the quantiles of the statistics are estimated from now on, and "
+                "`verify --deep` will find others. Restore the file if you can"
+            ]
+        )
 
 
 def _warn(messages: Iterable[str]) -> None:

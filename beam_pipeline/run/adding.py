@@ -17,6 +17,7 @@ from beam_pipeline.dataset.claim_addition import ADDITION, claim_addition
 from beam_pipeline.dataset.generations import newest_file
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED, SCHEMA, WINDOWS
+from beam_pipeline.dataset.warn import warn_of_estimates
 from beam_pipeline.errors import OutputError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.job import Job
@@ -60,6 +61,7 @@ def claimed_to_add(
     _, changed = recorded_recipe(output, job.recipe, run)
     addition = describe_addition(output, run, inputs, changed)
     check_undamaged(output, addition.before)
+    warn_of_estimates(output, addition.before)
     job = replace(
         job,
         inputs=tuple(_with_types(entry, addition.before) for entry in job.inputs),

@@ -25,6 +25,7 @@ from beam_pipeline.conversion.convert import convert
 from beam_pipeline.dataset import add_generation
 from beam_pipeline.elements.record_examples import record_examples
 from beam_pipeline.errors import (
+    DataSetWarning,
     InputError,
     OptionError,
     OutputError,
@@ -770,6 +771,12 @@ def test_a_data_set_in_a_store(work: Path, bucket: str) -> None:
     found = {name: files.read_bytes(f"{out}/{name}") for name in files.list_files(out)}
     assert found == content(other)
     assert len(open_records(out, "train")) == len(open_records(other, "train"))
+
+
+def test_lost_statistics_are_named(work: Path) -> None:
+    (work / "out" / "statistics.json").unlink()
+    with pytest.warns(DataSetWarning, match="has no statistics.json"):
+        record(work / "more", work / "out", append=True)
 
 
 @pytest.mark.parametrize(
