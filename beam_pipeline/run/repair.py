@@ -24,7 +24,8 @@ from typing import Any
 
 from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.damage import Damage, find_damage, is_damaged
-from beam_pipeline.dataset.finish import merge_observed, statistics_text
+from beam_pipeline.dataset.exact_statistics import statistics_text
+from beam_pipeline.dataset.finish import merge_observed
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata
@@ -212,8 +213,9 @@ class _Repair:
                 lambda text: _other_rejects(text, rejects, has_late),
             )
             wanted = {entry.file for entry in damage.shards}
-            if damage.windows or (has_late and not lists_rejects):
-                # Only recording tells the levels of windows, and what fails late.
+            lacks_details = damage.windows or damage.statistics
+            if lacks_details or (has_late and not lists_rejects):
+                # Only recording tells statistics, levels of windows, what fails late.
                 wanted = {entry.file for entry in self._metadata.shards()}
             infos: dict[str, ShardInfo] = {}
             if wanted:
