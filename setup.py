@@ -63,7 +63,7 @@ setup(
             "torchdata>=0.11",  # StatefulDataLoader, which restarts in mid-epoch
         ],
         "grain": ["grain>=0.2.12"],  # MapDataset.source
-        "jax": ["jax>=0.4.34"],  # Records.to_jax
+        "jax": ["jax>=0.4.34"],  # Records.to_jax, --backend jax
         "huggingface": ["datasets>=4.3"],  # Records.to_datasets
         "dev": [
             "apache-beam[gcp]>=2.77",  # the real runner of Dataflow

@@ -143,7 +143,9 @@ def job_stamp(
         "inputs": [asdict(entry) for entry in inputs],
         # Which clips need ffmpeg is not known yet.
         "writer": writer_versions(
-            recipe.features.encodings.values(), ffmpeg=is_installed()
+            recipe.features.encodings.values(),
+            ffmpeg=is_installed(),
+            backend=recipe.features.backend,
         ),
         "code": code_of(recipe),
     }

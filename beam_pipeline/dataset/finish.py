@@ -196,6 +196,7 @@ def assemble_metadata(
         writer_versions(
             recipe.features.encodings.values(),
             ffmpeg=not DEMUXERS.keys().isdisjoint(formats),
+            backend=recipe.features.backend,
         ),
         left_out={
             why: summary.left_out.get(why, 0)

@@ -284,9 +284,12 @@ class _Repair:
 
     def _reasons(self, plan: PlanAgain, other: set[str]) -> Iterator[str]:
         """Yields what may be why shards have other bytes."""
-        encodings = self._job.recipe.features.encodings.values()
-        before = self._metadata.writer
-        now = writer_versions(encodings, ffmpeg=LIBRARY in before)
+        features, before = self._job.recipe.features, self._metadata.writer
+        now = writer_versions(
+            features.encodings.values(),
+            ffmpeg=LIBRARY in before,
+            backend=features.backend,
+        )
         for name in sorted({*now, *before}):
             if now.get(name) != before.get(name):
                 yield (
