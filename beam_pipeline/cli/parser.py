@@ -126,8 +126,8 @@ def _add_transforms(commands: Any) -> None:
         "transforms",
         run_transforms,
         "list transforms: parameters, result and cost",
-        "Lists the steps for --feature, --stream, --keep and --augment, with their "
-        "parameters, and what they give and cost for one window.",
+        "Lists the steps for --feature, --stream, --keep, --augment and --windows-at, "
+        "with their parameters, and what they give and cost for one window.",
         "",
         "log_mel",
         "'low_pass(cutoff_hz=1000)|mfcc' --win-len 16000",

@@ -218,7 +218,8 @@ class _Again:
         if recorded.placed is not None and probed.placed is not None:
             old = recorded.placed.starts
             if old != probed.placed.starts[: len(old)]:
-                raise ValueError("the events in the inputs give other windows")
+                what = "sounds" if self._recipe.windows.placement else "events"
+                raise ValueError(f"the {what} in the inputs give other windows")
         return probed._replace(split=recorded.split, examples=recorded.examples)
 
     def record(self, clip: Clip, row: int) -> bytes:
