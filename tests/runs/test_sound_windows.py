@@ -138,15 +138,15 @@ def test_engines_of_beam_place_the_same(changes, sounds, tmp_path):
     planned, _ = plan(sounds, **options)
     assert planned.layouts["records"].total == here.splits["records"].examples
     assert planned.left_out == here.left_out == {"no_sound": 1}
-    assert verify(tmp_path / "there", deep=True) == []
+    assert verify(tmp_path / "there", deep=True, input=sounds) == []
 
 
 @pytest.mark.runs
-def test_the_stream_decides_what_is_loud(sounds):
+def test_the_stream_decides_what_is_loud(sounds, tmp_path):
     louder, _ = plan(sounds, **{**PEAKS, "stream": "gain(gain_db=60)"})
     assert louder.layouts["records"].total > 6
     with raises(InputError, naming=["3 no sound", "windows_at"]):
-        record(sounds, "never/", **{**PEAKS, "stream": "gain(gain_db=-20)"})
+        record(sounds, tmp_path / "out", **{**PEAKS, "stream": "gain(gain_db=-20)"})
 
 
 @dataclass(frozen=True)
