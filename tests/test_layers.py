@@ -59,7 +59,8 @@ HOMES = {
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
-    "pyarrow": "[storage.parquet] [dataset.manifest] [dataset.generations] "
+    "pyarrow": "[read.arrow_batches] [read.framework_methods] "
+    "[storage.parquet] [dataset.manifest] [dataset.generations] "
     "[dataset.window_table] [read.audit] [read.clean_manifest] "
     "[read.conditions] "
     "[read.column_values] [read.window_table]",
