@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from beam_pipeline.read.jax_batches import JaxBatches
     from beam_pipeline.read.keras_batches import KerasBatches
-    from beam_pipeline.read.records import Records
     from beam_pipeline.read.torch_batches import TorchBatches
 
 
@@ -216,7 +215,7 @@ class FrameworkMethods:
 
         from beam_pipeline.read.arrow_batches import arrow_schema, record_batches
 
-        records = cast("Records", self)
+        records: Any = self
         schema = arrow_schema(records.features, tensors, binary)
         batches = iter(records.batches(batch_size))
         made = record_batches(batches, schema, records.features)
