@@ -36,6 +36,7 @@ from beam_pipeline.plan.clip_audio import (
 )
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.copies import examples_of
+from beam_pipeline.plan.measures import FeatureMeasures
 from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
@@ -68,6 +69,7 @@ class Prober:
         self._events = EventTable.of(recipe.events)
         self._split = DEFAULT_SPLIT if recipe.splits.hashed_shares() is None else ""
         self._plans = WindowPlans(recipe.windows)
+        self._measures = FeatureMeasures.of(recipe)
 
     def probe(
         self, row: SourceRow, alike: Mapping[str, str] | None = None
@@ -176,13 +178,15 @@ class Prober:
         if not windows:
             return clip  # left out: nothing else of it matters
         whole = audio.whole_clips and may_break(info)
-        if whole or audio.stream or audio.fingerprint:
+        if whole or audio.stream or audio.fingerprint or self._measures:
             Marks.mark(clip, PROBE)
         if whole:
             part = _part_of(row, info.frames, info.sample_rate_hz)
             check_clip(clip, *part, self._inputs, audio)
         if audio.stream:
             clip = measure_clip(clip, self._inputs, audio)
+        if self._measures:
+            clip = self._measures.measure(clip, self._inputs)
         if audio.fingerprint:
             part = _part_of(row, info.frames, info.sample_rate_hz)
             clip = fingerprint_clip(clip, *part, self._inputs, audio)

@@ -14,6 +14,9 @@ cut (:mod:`.streams`). Read :mod:`.base` first: it defines what a transform is.
         ar                                      samples -> models, and their spectra
         shape, pitch                            samples -> a few numbers per frame
         cepstral                                mel spectra -> cepstra, PCEN, slopes
+        cmvn                                    features -> features of mean 0
+        masks                                   features -> features of copies
+        dither                                  samples -> samples of a clip's stream
         image                                   features -> grey levels
 """
 
@@ -27,13 +30,16 @@ from beam_pipeline.transforms.augment import (
 )
 from beam_pipeline.transforms.base import Chain, Identity, Transform, per_window
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
+from beam_pipeline.transforms.cmvn import Cmvn
 from beam_pipeline.transforms.cqt import Chroma, Cqt
+from beam_pipeline.transforms.dither import Dither
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
 from beam_pipeline.transforms.fourier import Fft, Stft
 from beam_pipeline.transforms.image import AsImage
 from beam_pipeline.transforms.kaldi import KaldiFbank
 from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize, PeakGain, RmsGain
 from beam_pipeline.transforms.loudness import Loudness, Lufs
+from beam_pipeline.transforms.masks import SpecAugment
 from beam_pipeline.transforms.pitch import Pyin, Yin
 from beam_pipeline.transforms.selection import AcEnergy, Active, Energy, Peak
 from beam_pipeline.transforms.shape import (
@@ -58,8 +64,10 @@ __all__ = [
     "BandPass",
     "Chain",
     "Chroma",
+    "Cmvn",
     "Cqt",
     "Delta",
+    "Dither",
     "Downsample",
     "Energy",
     "Fft",
@@ -88,6 +96,7 @@ __all__ = [
     "Resample",
     "Rms",
     "RmsGain",
+    "SpecAugment",
     "SpectralBandwidth",
     "SpectralCentroid",
     "SpectralContrast",

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import augment
 from beam_pipeline.transforms.augment import (
-    AUGMENTATIONS,
     Noise,
     RandomGain,
     RandomPolarity,
@@ -19,6 +18,7 @@ from beam_pipeline.transforms.augment import (
     TimeShift,
     uniforms,
 )
+from beam_pipeline.transforms.catalogue import AUGMENTATIONS
 from beam_pipeline.transforms.expressions import (
     AUGMENTATION,
     format_steps,
@@ -202,13 +202,13 @@ def test_white_noise_is_a_sum_of_the_parts_of_a_word():
     for k in range(7, 40):
         word = splitmix(99, k)
         expected.append(sum(word >> 16 * i & 0xFFFF for i in range(4)) - 131070)
-    assert augment._white(99, 7, 40).tolist() == expected
+    assert augment.white_noise(99, 7, 40).tolist() == expected
 
 
 def test_pink_noise_is_a_sum_of_held_octaves():
     keys = [splitmix(5, k) for k in range(13)]
     offset = keys[12] % 2048
-    rows = [augment._white(key, 0, 8000) for key in keys[:12]]
+    rows = [augment.white_noise(key, 0, 8000) for key in keys[:12]]
     expected = [
         sum(int(rows[k][t + offset >> k]) for k in range(12)) for t in range(3, 3000)
     ]
@@ -216,7 +216,7 @@ def test_pink_noise_is_a_sum_of_held_octaves():
 
 
 def test_white_noise_is_nearly_normal_and_white():
-    x = augment._white(1, 0, 2**18).astype(np.float64)
+    x = augment.white_noise(1, 0, 2**18).astype(np.float64)
     x /= x.std()
     assert abs(x.mean()) < 0.01
     assert np.mean(x**4) == pytest.approx(2.7, abs=0.05)

@@ -50,7 +50,7 @@ def test_each_is_listed(name):
     ((kind, entry),) = list_some([name], 16000, 8000)
     assert kind.field == "feature"
     assert entry.call.startswith(f"{name}(")
-    follows = name in ("as_image", "delta")
+    follows = name in ("as_image", "cmvn", "delta", "spec_augment")
     assert ("=?" in entry.call or follows) == (name in EXAMPLES)
     assert entry.text == inspect.cleandoc(BUILT_IN[name].__doc__)
     assert entry.cost_us > 0
