@@ -21,6 +21,7 @@ import numpy.typing as npt
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.feature_steps import Origins
 from beam_pipeline.examples.random_keys import CopyKeys, Integers, copy_numbers
+from beam_pipeline.examples.sound_folders import load_step
 from beam_pipeline.examples.trial import (
     run_on_windows,
     silent_windows,
@@ -91,7 +92,7 @@ class WindowSteps:
             keys = np.arange(len(silence), dtype=np.uint64)
             for step in made.augmentations:
                 with trying(step, AUGMENTATION, silence, augment):
-                    _checked_copy(step, rate, silence, keys)
+                    _checked_copy(load_step(step, rate), rate, silence, keys)
         return made
 
     def selected(
@@ -145,7 +146,8 @@ class WindowSteps:
         numbers = copy_numbers(*np.divmod(numbers, self.copies + 1))
         for at, step in enumerate(self.augmentations):
             keys = of_clip.of_augmentation(at, numbers)
-            run = partial(_checked_copy, step, sample_rate_hz)
+            loaded = load_step(step, sample_rate_hz)
+            run = partial(_checked_copy, loaded, sample_rate_hz)
             name = f"{AUGMENTATION.field}: {type(step).__name__}"
             windows = run_on_windows(run, (windows, keys), name, starts, filepath)
         return windows

@@ -2,8 +2,9 @@
 
 In: expressions, and windows (float32) with their sample rate. Out: one array for each
 window, the same bytes in any block. Other steps choose windows (:mod:`.selection`),
-change copies of them (:mod:`.augment`), or change a clip's samples before windows are
-cut (:mod:`.streams`). Read :mod:`.base` first: it defines what a transform is.
+change copies of them (:mod:`.augment`, :mod:`.recordings`), or change a clip's samples
+before windows are cut (:mod:`.streams`). Read :mod:`.base` first: it defines what a
+transform is.
 
 ::
 
@@ -41,6 +42,7 @@ from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize, PeakGain,
 from beam_pipeline.transforms.loudness import Loudness, Lufs
 from beam_pipeline.transforms.masks import SpecAugment
 from beam_pipeline.transforms.pitch import Pyin, Yin
+from beam_pipeline.transforms.recordings import Background, Reverb
 from beam_pipeline.transforms.selection import AcEnergy, Active, Energy, Peak
 from beam_pipeline.transforms.shape import (
     OnsetStrength,
@@ -61,6 +63,7 @@ __all__ = [
     "Analytic",
     "ArSpectrum",
     "AsImage",
+    "Background",
     "BandPass",
     "Chain",
     "Chroma",
@@ -94,6 +97,7 @@ __all__ = [
     "RandomGain",
     "RandomPolarity",
     "Resample",
+    "Reverb",
     "Rms",
     "RmsGain",
     "SpecAugment",

@@ -24,6 +24,7 @@ from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize, PeakGain,
 from beam_pipeline.transforms.loudness import Loudness, Lufs
 from beam_pipeline.transforms.masks import SpecAugment
 from beam_pipeline.transforms.pitch import Pyin, Yin
+from beam_pipeline.transforms.recordings import Background, Reverb
 from beam_pipeline.transforms.shape import (
     OnsetStrength,
     Rms,
@@ -90,9 +91,11 @@ SIGNAL_TO_SIGNAL = frozenset({
 ON_FEATURES = frozenset({"as_image", "cmvn", "delta", "gain", "spec_augment"})
 
 AUGMENTATIONS: dict[str, type[Any]] = {
+    "background": Background,
     "noise": Noise,
     "random_gain": RandomGain,
     "random_polarity": RandomPolarity,
+    "reverb": Reverb,
     "speed": Speed,
     "time_shift": TimeShift,
 }

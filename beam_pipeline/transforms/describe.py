@@ -15,6 +15,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.augment import white_noise
 from beam_pipeline.transforms.base import (
     Chain,
     Transform,
@@ -33,6 +34,7 @@ from beam_pipeline.transforms.expressions import (
     parse_stream,
     parse_transform,
 )
+from beam_pipeline.transforms.recordings import Sound
 from beam_pipeline.transforms.streams import (
     SteppedReader,
     in_clip,
@@ -50,6 +52,7 @@ KINDS = (TRANSFORM, *STEP_FIELDS.values())
 # What to run for steps that have a parameter without a default, or must follow others.
 EXAMPLES = {
     "as_image": "log_mel()|as_image()",
+    "background": "background(folder='noises')",
     "band_pass": "band_pass(low_hz=300,high_hz=3000)",
     "cmvn": "log_mel()|cmvn()",
     "delta": "log_mel()|delta()",
@@ -58,7 +61,13 @@ EXAMPLES = {
     "low_pass": "low_pass(cutoff_hz=1000)",
     "spec_augment": "log_mel()|spec_augment()",
     "resample": "resample(rate_hz=8000)",
+    "reverb": "reverb(folder='rooms')",
 }
+
+# In the place of the sounds of a folder: half a second of noise that fades.
+_SOUND = Sound(
+    "noise", white_noise(0, 0, 8000) * np.exp(np.arange(8000) / -1e3, dtype="f4")
+)
 
 
 class Entry(NamedTuple):
@@ -149,7 +158,10 @@ def _make(
             [step.keep(windows, sample_rate_hz) for step in selections]
         )
     if kind is AUGMENTATION:
-        augmentations = parse_augment(expression)
+        augmentations = [
+            step.with_sounds([_SOUND]) if hasattr(step, "with_sounds") else step
+            for step in parse_augment(expression)
+        ]
 
         def augment(windows: FloatArray) -> FloatArray:
             keys = np.arange(len(windows), dtype=np.uint64)
