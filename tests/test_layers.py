@@ -52,7 +52,7 @@ HOMES = {
     "obstore": "[storage.object_store] [storage.credentials] [storage.store_ranges] "
     "[storage.store_errors]",
     "boto3": "[storage.credentials]",
-    "soundfile": "audio.decoder [examples.flac_signal]",
+    "soundfile": "audio.decoder [examples.flac_signal] [transforms.codecs]",
     "av": "[audio.av_decoder] [audio.av_library]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",

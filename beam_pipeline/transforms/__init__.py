@@ -2,9 +2,9 @@
 
 In: expressions, and windows (float32) with their sample rate. Out: one array for each
 window, the same bytes in any block. Other steps choose windows (:mod:`.selection`),
-change copies of them (:mod:`.augment`, :mod:`.recordings`), or change a clip's samples
-before windows are cut (:mod:`.streams`). Read :mod:`.base` first: it defines what a
-transform is.
+change copies of them (:mod:`.augment`, :mod:`.recordings`, :mod:`.stretch`,
+:mod:`.codecs`), or change a clip's samples before windows are cut (:mod:`.streams`).
+Read :mod:`.base` first: it defines what a transform is.
 
 ::
 
@@ -32,6 +32,7 @@ from beam_pipeline.transforms.augment import (
 from beam_pipeline.transforms.base import Chain, Identity, Transform, per_window
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
 from beam_pipeline.transforms.cmvn import Cmvn
+from beam_pipeline.transforms.codecs import Codec
 from beam_pipeline.transforms.cqt import Chroma, Cqt
 from beam_pipeline.transforms.dither import Dither
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
@@ -56,6 +57,7 @@ from beam_pipeline.transforms.shape import (
 )
 from beam_pipeline.transforms.signals import Analytic, Downsample, PreEmphasis, Resample
 from beam_pipeline.transforms.spectral import LogMel, Mel
+from beam_pipeline.transforms.stretch import PitchShift, Stretch
 
 __all__ = [
     "AcEnergy",
@@ -68,6 +70,7 @@ __all__ = [
     "Chain",
     "Chroma",
     "Cmvn",
+    "Codec",
     "Cqt",
     "Delta",
     "Dither",
@@ -92,6 +95,7 @@ __all__ = [
     "Pcen",
     "Peak",
     "PeakGain",
+    "PitchShift",
     "PreEmphasis",
     "Pyin",
     "RandomGain",
@@ -108,6 +112,7 @@ __all__ = [
     "SpectralRolloff",
     "Speed",
     "Stft",
+    "Stretch",
     "TimeShift",
     "Transform",
     "Yin",

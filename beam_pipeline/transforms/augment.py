@@ -33,9 +33,9 @@ _PIECE = 2**16
 # Number of octaves whose sum is pink noise; below the last, the spectrum is flat.
 _OCTAVES = 12
 
-# Speeds are whole multiples of 1 / _GRID.
-_GRID = 100
-_MIN_SPEED, _MAX_SPEED = 0.5, 2.0
+# Speeds are whole multiples of 1 / GRID.
+GRID = 100
+MIN_SPEED, MAX_SPEED = 0.5, 2.0
 
 # A Kaiser window with this beta, over 48 zero crossings of the sinc on each side,
 # attenuates by 67 dB from 0.044 above the cutoff on (Kaiser, 1974). The unit is half
@@ -344,24 +344,16 @@ class Speed:
     high: float = 1.1
 
     def __post_init__(self) -> None:
-        check_range(self, "low", "high", _MIN_SPEED, _MAX_SPEED)
-        for name in ("low", "high"):
-            hundredths = getattr(self, name) * _GRID
-            if abs(hundredths - round(hundredths)) > 1e-9:
-                raise RecipeError(
-                    name,
-                    "must be a multiple of 0.01, like 0.95",
-                    getattr(self, name),
-                )
+        check_range(self, "low", "high", MIN_SPEED, MAX_SPEED, whole_parts=GRID)
 
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:
         windows = as_float32(windows)
         out = np.zeros(windows.shape, np.float32)
-        steps = self._steps(keys)
+        steps = draw_hundredths(self.low, self.high, keys)
         for window, played, step in zip(windows, out, steps.tolist(), strict=True):
-            if step == _GRID:
+            if step == GRID:
                 played[...] = window
                 continue
             frames = window.shape[-1]
@@ -374,21 +366,28 @@ class Speed:
 
     def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
         """The speed of each window."""
-        return {"speed": self._steps(keys) / _GRID}
-
-    def _steps(self, keys: Keys) -> npt.NDArray[np.int64]:
-        low, high = round(self.low * _GRID), round(self.high * _GRID)
-        return low + draw_whole(keys, 0, high - low + 1)
+        return {"speed": draw_hundredths(self.low, self.high, keys) / GRID}
 
 
 def check_range(
-    augmentation: Any, low_name: str, high_name: str, least: float, most: float
+    augmentation: Any,
+    low_name: str,
+    high_name: str,
+    least: float,
+    most: float,
+    whole_parts: int | None = None,
 ) -> None:
-    """Checks two attributes of a step, and makes them floats."""
+    """Checks two attributes of a step, and makes them floats.
+
+    With ``whole_parts``, they must be multiples of ``1 / whole_parts``.
+    """
     for name in (low_name, high_name):
         value = real(name, getattr(augmentation, name))
         if not least <= value <= most:
             raise RecipeError(name, f"must be between {least:g} and {most:g}", value)
+        parts = value * (whole_parts or 0)
+        if abs(parts - round(parts)) > 1e-9:
+            raise RecipeError(name, "must be a multiple of 0.01, like 0.95", value)
         object.__setattr__(augmentation, name, value)
     low, high = getattr(augmentation, low_name), getattr(augmentation, high_name)
     if high < low:
@@ -400,6 +399,12 @@ def between(
 ) -> npt.NDArray[np.float64]:
     """Random numbers, uniform from ``low`` to ``high``; see :func:`draw`."""
     return low + (high - low) * draw(keys, number)
+
+
+def draw_hundredths(low: float, high: float, keys: Keys) -> npt.NDArray[np.int64]:
+    """Random whole numbers of hundredths, uniform from ``low`` to ``high``."""
+    first, last = round(low * GRID), round(high * GRID)
+    return first + draw_whole(keys, 0, last - first + 1)
 
 
 def per_window(factors: npt.NDArray[Any], windows: FloatArray) -> FloatArray:
@@ -463,48 +468,55 @@ def _fill_noise(
 
 
 def _resample(signal: FloatArray, step: int, out: FloatArray) -> None:
-    """Fills ``out`` with the signal at every ``step / _GRID``-th frame.
+    """Fills ``out`` with every ``step / GRID``-th frame of a signal (of its middle)."""
+    frames = len(signal)
+    resample_into(signal, step, max(0, frames - -(-frames * step // GRID)) // 2, out)
 
-    Each group of ``_GRID`` results uses the same weights, on frames that begin ``step``
+
+def resample_into(signal: FloatArray, step: int, start: int, out: FloatArray) -> None:
+    """Fills ``out`` with every ``step / GRID``-th frame of a signal, from ``start`` on.
+
+    What is beyond the end of the signal stays as it is in ``out``.
+
+    Each group of ``GRID`` results uses the same weights, on frames that begin ``step``
     later than those of the group before. So the result is a banded matrix times rows of
     frames that are ``step`` apart. Weights and samples are float32, so their products
     are exact in float64 and rounding is the same with or without fused multiply-add.
     """
     frames = len(signal)
     bank, before = _sinc_bank(step)
-    start = max(0, frames - -(-frames * step // _GRID)) // 2
-    count = min(frames, 1 + (frames - 1 - start) * _GRID // step)
-    several = max(1, _PIECE // _GRID)
-    for block in range(0, count, several * _GRID):
-        rows = min(several, -(-(count - block) // _GRID))
-        low = start + block // _GRID * step - before
+    count = min(len(out), 1 + (frames - 1 - start) * GRID // step)
+    several = max(1, _PIECE // GRID)
+    for block in range(0, count, several * GRID):
+        rows = min(several, -(-(count - block) // GRID))
+        low = start + block // GRID * step - before
         high = low + (rows - 1) * step + bank.shape[1]
         part = np.zeros(high - low)
         inside = signal[max(low, 0) : max(high, 0)]
         part[max(-low, 0) :][: len(inside)] = inside
         framed = np.lib.stride_tricks.sliding_window_view(part, bank.shape[1])[::step]
         values = bank @ np.ascontiguousarray(framed.T)
-        target = out[block : min(block + rows * _GRID, count)]
+        target = out[block : min(block + rows * GRID, count)]
         target[...] = values.T.reshape(-1)[: len(target)]
 
 
 @functools.lru_cache(maxsize=64)
 def _sinc_bank(step: int) -> tuple[Any, int]:
-    """Weights of ``_GRID`` samples over the frames, and the number of frames before 0.
+    """Weights of ``GRID`` samples over the frames, and the number of frames before 0.
 
     Each sample's weights add up to 1, so a constant signal stays constant. The last bit
     of a sine differs between machines; float32 rounds it away.
     """
     # Distances are integers, in hundredths of a frame: the window ends with a step, and
     # rounding must not decide which frames are inside.
-    half = _CROSSINGS * max(_GRID, step)
-    reach = -(-half // _GRID)
-    positions = np.arange(_GRID) * step
-    frames = np.arange(-reach, positions[-1] // _GRID + reach + 1) * _GRID
+    half = _CROSSINGS * max(GRID, step)
+    reach = -(-half // GRID)
+    positions = np.arange(GRID) * step
+    frames = np.arange(-reach, positions[-1] // GRID + reach + 1) * GRID
     away = frames - positions[:, np.newaxis]
     inside = np.abs(away) < half
     taper = np.i0(_BETA * np.sqrt(np.where(inside, 1 - (away / half) ** 2, 0)))
-    sinc = np.sinc(away * (_CUTOFF / max(_GRID, step)))
+    sinc = np.sinc(away * (_CUTOFF / max(GRID, step)))
     weights = np.where(inside, sinc * taper, 0.0)
     weights /= weights.sum(axis=1, keepdims=True)
     rounded = weights.astype(np.float32).astype(np.float64)

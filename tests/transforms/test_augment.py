@@ -19,11 +19,14 @@ from beam_pipeline.transforms.augment import (
     uniforms,
 )
 from beam_pipeline.transforms.catalogue import AUGMENTATIONS
+from beam_pipeline.transforms.codecs import Codec
 from beam_pipeline.transforms.expressions import (
     AUGMENTATION,
     format_steps,
     parse_augment,
 )
+from beam_pipeline.transforms.recordings import Background, Reverb
+from beam_pipeline.transforms.stretch import PitchShift, Stretch
 from tests.raising import assert_names, raises
 from tests.transform_checks import noise
 
@@ -37,7 +40,12 @@ ALL = [
     Noise(color="pink"),
     Speed(),
     Speed(low=0.5, high=2),
+    Stretch(),
+    Stretch(low=0.5, high=2, frame=256),
+    PitchShift(),
+    PitchShift(low=-12, high=12, frame=256),
 ]
+FROM_FOLDERS = [Background(folder="x"), Reverb(folder="x")]
 
 
 def random_keys(n, seed=0):
@@ -113,11 +121,12 @@ def test_pieces_do_not_show(step, monkeypatch):
 
 
 def test_the_table_has_all_of_them_in_order():
-    assert set(AUGMENTATIONS.values()) == {type(step) for step in ALL}
+    every = [*ALL, *FROM_FOLDERS, Codec()]
+    assert set(AUGMENTATIONS.values()) == {type(step) for step in every}
     assert list(AUGMENTATIONS) == sorted(AUGMENTATIONS)
-    for cls in AUGMENTATIONS.values():
+    for step in every:
         with pytest.raises(dataclasses.FrozenInstanceError):
-            cls().low = 1
+            step.low = 1
 
 
 # Draws

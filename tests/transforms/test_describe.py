@@ -117,5 +117,5 @@ def test_the_command(capsys):
     assert re.match(r"rms\(frame=1024,hop=256\)  -> float32 12, \d+ us\n    Root", said)
     assert "--augment" not in said
     assert main.main(["transforms", "--win-len", "2000"]) == 0
-    assert "\n--augment:\nnoise(" in capsys.readouterr().out
+    assert "\n--augment:\nbackground(" in capsys.readouterr().out
     assert main.main(["transforms", "--win-len", "0"]) == 2
