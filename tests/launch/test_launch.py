@@ -334,6 +334,7 @@ VALUES = {
     "short_clips": (["reject", "skip", "pad"], ["drop"]),
     "windows_at": (["grid", "events", "onsets"], ["peaks"]),
     "whole_clips": (["true", "false"], ["1"]),
+    "backend": (["numpy", "jax"], ["cuda", ""]),
     "decoder": (["pyav", "soundfile", "pyav,soundfile"], ["ffmpeg", "pyav,"]),
     "max_rejected": (["0", "5", "1%", "2.5%", "100%"], ["-1", "101%", "few", "1.5"]),
     "overwrite": (["true", "false"], ["please"]),
