@@ -49,6 +49,11 @@ def measuring_step(transform: Transform, name: str) -> int | None:
     return found[0] if found else None
 
 
+def changes_copies(step: Transform) -> bool:
+    """Whether a step changes augmented copies, and nothing else."""
+    return hasattr(step, "on_copies")
+
+
 def check_copies(
     transforms: Mapping[str, Transform], augmentation: Augmentation
 ) -> None:
@@ -62,7 +67,7 @@ def check_copies(
     changing = [
         name
         for name, transform in transforms.items()
-        if any(hasattr(step, "on_copies") for step in steps_of(transform))
+        if any(map(changes_copies, steps_of(transform)))
     ]
     if changing and not augmentation.copies:
         raise RecipeError(
@@ -106,16 +111,18 @@ class Origins(NamedTuple):
         """
         copies = np.flatnonzero(self.copies[rows])
         placed: list[Transform] = []
-        for at, step in enumerate(steps_of(transform)):
+        at = 0
+        for step in steps_of(transform):
             if getattr(step, "measures_clips", False):
                 measured = dict(self.measured)[name]
                 placed.append(step.of_measured(measured))  # type: ignore[attr-defined]
             else:
                 placed.append(step)
-            if copies.size and hasattr(step, "on_copies"):
+            if copies.size and changes_copies(step):
                 numbers = self.numbers[rows[copies]]
                 keys = self.keys.of_feature(name, at, numbers)
                 placed.append(_OnCopies(step, copies, keys))
+                at += 1
         return chain_of(placed)
 
 

@@ -41,7 +41,7 @@ class CopyKeys(NamedTuple):
         return self._of(at, numbers)
 
     def of_feature(self, name: str, at: int, numbers: Integers) -> Keys:
-        """Returns the keys for the step number ``at`` of a feature."""
+        """Returns the keys for step ``at`` of those of a feature that change copies."""
         return self._of(text_key(name, str(at)) >> 1, numbers)
 
     def _of(self, step: int, numbers: Integers) -> Keys:

@@ -10,7 +10,7 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.feature_steps import steps_of
+from beam_pipeline.examples.feature_steps import changes_copies, steps_of
 from beam_pipeline.examples.features import resolve_transforms
 from beam_pipeline.examples.random_keys import CopyKeys, copy_numbers
 from beam_pipeline.examples.sound_folders import load_step
@@ -84,7 +84,7 @@ def augmentation_values(
     recipe = metadata.recipe
     if recipe is None:
         raise InputError(
-            "The data set was not recorded from audio, so it has no copies."
+            "The data set was not recorded from audio files, so it has no copies."
         )
     check_whole("window", window, least=0)
     if not 1 <= copy <= recipe.augmentation.copies:
@@ -123,10 +123,8 @@ def _drawn(
     transforms = resolve_transforms(recipe.features, recipe.audio.dtype)
     for feature, transform in transforms.items():
         shape = metadata.features[feature].shape or ()
-        steps: Iterable[Any] = steps_of(transform)
+        steps: Iterable[Any] = filter(changes_copies, steps_of(transform))
         for at, step in enumerate(steps):
-            if not hasattr(step, "on_copies"):
-                continue
             own = keys.of_feature(feature, at, number)
             known = hasattr(step, "drawn") and len(shape) > 1 and None not in shape
             yield (
