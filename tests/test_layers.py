@@ -72,7 +72,7 @@ HOMES = {
     "keras": "read.keras_batches",
     "torch": "read.torch_batches",
     "yaml": "[recipe.recipe_file]",
-    "scipy": "transforms [read.similarity] [transforms.filters]",
+    "scipy": "transforms [read.mixup] [read.similarity] [transforms.filters]",
 }
 
 
