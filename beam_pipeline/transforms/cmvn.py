@@ -53,9 +53,10 @@ class Cmvn:
       to measure it, like ``clip_gain``. Where a clip is not known, each window counts
       as one: in ``as_tf`` and ``dofns.Transform``.
 
-    The largest difference found to Kaldi's loop in float64 is 6e-8 of the largest value,
-    in windows of 10 frames and more. In shorter ones, frames may be almost equal; the
-    difference of squares then has few digits, and with ``norm_vars`` it is 2e-3.
+    The largest difference found to Kaldi's loop in float64 is 6e-8 of the largest
+    value, in windows of 10 frames and more. In shorter ones, frames may be almost
+    equal; the difference of squares then has few digits, and with ``norm_vars`` it is
+    2e-3.
 
     Attributes
     ----------
