@@ -12,6 +12,7 @@ import numpy.typing as npt
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.augment import Drawn, Keys, draw, draw_whole
 from beam_pipeline.transforms.base import FloatArray, as_float32, check_choice, real
+from beam_pipeline.transforms.quiet import quiet
 
 _MAX_MASKS = 100
 _FILLS = ("mean", "least", "zero")
@@ -98,6 +99,7 @@ class SpecAugment:
             )
         return features
 
+    @quiet
     def on_copies(
         self, features: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:

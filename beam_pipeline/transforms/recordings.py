@@ -25,6 +25,7 @@ from beam_pipeline.transforms.augment import (
     draw_whole,
 )
 from beam_pipeline.transforms.base import FloatArray, as_float32, real
+from beam_pipeline.transforms.quiet import quiet
 from beam_pipeline.transforms.selection import mean_square
 
 
@@ -122,6 +123,7 @@ class LoadedReverb:
     step: Reverb
     sounds: tuple[Sound, ...]
 
+    @quiet
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:
@@ -204,6 +206,7 @@ class LoadedBackground:
     step: Background
     sounds: tuple[Sound, ...]
 
+    @quiet
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:

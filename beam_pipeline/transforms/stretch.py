@@ -23,6 +23,7 @@ from beam_pipeline.transforms.augment import (
 )
 from beam_pipeline.transforms.base import FloatArray, as_float32
 from beam_pipeline.transforms.mel import exact_hann
+from beam_pipeline.transforms.quiet import quiet
 
 # The vocoder's frames overlap by three quarters.
 _OVERLAP = 4
@@ -87,6 +88,7 @@ class Stretch:
         check_range(self, "low", "high", MIN_SPEED, MAX_SPEED, whole_parts=GRID)
         _check_frame(self.frame)
 
+    @quiet
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:
@@ -157,6 +159,7 @@ class PitchShift:
         check_range(self, "low", "high", -_MAX_SEMITONES, _MAX_SEMITONES)
         _check_frame(self.frame)
 
+    @quiet
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:
@@ -218,13 +221,16 @@ def _vocoded(
     low = np.minimum(at.astype(np.int64), len(spectra) - 2)
     share = np.minimum(at - low, 1.0)[:, np.newaxis]
     levels = np.abs(spectra)
-    phases = np.angle(spectra)
-    level = (1 - share) * levels[low] + share * levels[low + 1]
-    phase = np.zeros_like(level)
-    np.cumsum((phases[low + 1] - phases[low])[:-1], axis=0, out=phase[1:])
+    # Phases as numbers of modulus 1: no angle is needed, and no sine.
+    units = np.divide(spectra, levels, out=np.ones_like(spectra), where=levels > 0)
+    turns = units[1:] * units[:-1].conj()
+    made = np.empty((count, spectra.shape[1]), np.complex128)
+    made[0] = 1
+    np.cumprod(turns[low[:-1]], axis=0, out=made[1:])
     middle = count // 2
-    phase += phases[low[middle]] - phase[middle]
-    made: npt.NDArray[np.complex128] = level * np.exp(1j * phase)
+    made *= units[low[middle]] * made[middle].conj()
+    # Rounding has moved the moduli away from 1.
+    made *= ((1 - share) * levels[low] + share * levels[low + 1]) / np.abs(made)
     return made
 
 

@@ -96,6 +96,19 @@ def test_levels_from_silence_to_far_over_full_scale(step, level):
     assert out.any() == (level > 0)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("step", ALL, ids=repr)
+def test_what_is_no_number_stays_in_its_window_and_warns_of_nothing(step, value):
+    windows, keys = noise(3, 2000), random_keys(3)
+    clean = step.augment(windows, keys, RATE)
+    windows[1, 777] = value
+    out = step.augment(windows, keys, RATE)
+    np.testing.assert_array_equal(out[[0, 2]], clean[[0, 2]])
+    # The sample itself may be cut off.
+    same = isinstance(step, TimeShift | Speed) and np.isfinite(out[1]).all()
+    assert same or not np.isfinite(out[1]).all()
+
+
 @pytest.mark.parametrize("step", ALL, ids=repr)
 def test_text_stands_for_it(step):
     text = format_steps([step], AUGMENTATION)

@@ -67,6 +67,17 @@ def test_levels_from_silence_to_far_over_full_scale(step, level):
     assert out.any() == (level > 0)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("step", ALL, ids=lambda loaded: repr(loaded.step))
+def test_what_is_no_number_stays_in_its_window_and_warns_of_nothing(step, value):
+    windows, keys = noise(3, 2000), random_keys(3)
+    clean = step.augment(windows, keys, RATE)
+    windows[1, 777] = value
+    out = step.augment(windows, keys, RATE)
+    np.testing.assert_array_equal(out[[0, 2]], clean[[0, 2]])
+    assert not np.isfinite(out[1]).all()
+
+
 @pytest.mark.parametrize("wet", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("frames", [1, 50, 299, 300, 301, 2000])
 def test_a_room_is_a_convolution_from_the_direct_sound_on(wet, frames):
