@@ -64,6 +64,8 @@ class FeatureMeasures:
     def measure(self, clip: Clip, inputs: Sequence[Input]) -> Clip:
         """Returns the clip with the measure of each feature; decodes it for each.
 
+        The examples of the clip are still its windows, without copies.
+
         Raises
         ------
         ClipError
@@ -89,9 +91,9 @@ class FeatureMeasures:
         self, clip: Clip, inputs: Sequence[Input]
     ) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
         """Yields some starts, and the windows from there, in blocks."""
-        segment = Segment(clip, 0, clip.examples, 0)
-        starts, copies = locate_examples(segment, self.recipe)
-        starts = starts[copies == 0]
+        # A clip without a split has no copies yet: its examples are its windows.
+        segment = Segment(clip._replace(split=""), 0, clip.examples, 0)
+        starts, _ = locate_examples(segment, self.recipe)
         plan = WindowPlan.of(self.recipe.windows, clip.sample_rate_hz, clip.frames)
         length, audio = plan.length, self.recipe.audio
         with opened_clip(clip, inputs, audio) as decoder:

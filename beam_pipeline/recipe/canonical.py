@@ -13,9 +13,9 @@ from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.recipe.sound_folder import with_hashes
 from beam_pipeline.transforms.expressions import (
-    STEP_FIELDS,
     format_steps,
     format_transform,
+    given_steps,
     naming_feature,
     parse_steps,
     parse_transform,
@@ -82,9 +82,8 @@ def canonical_recipe(recipe: Recipe) -> Recipe:
     """
     json = recipe.to_json()
     canonical: Any = {
-        name: format_steps(with_hashes(parse_steps(json[name], kind), kind), kind)
-        for name, kind in STEP_FIELDS.items()
-        if json[name]
+        kind.field: format_steps(with_hashes(parse_steps(text, kind), kind), kind)
+        for text, kind in given_steps(json)
     }
     canonical["features"] = {}
     for name, text in sorted(json["features"].items()):

@@ -24,12 +24,14 @@ from beam_pipeline.transforms.base import (
 )
 from beam_pipeline.transforms.expressions import (
     AUGMENTATION,
+    PLACEMENT,
     SELECTION,
     STEP_FIELDS,
     STREAM,
     TRANSFORM,
     Kind,
     parse_augment,
+    parse_placement,
     parse_selection,
     parse_stream,
     parse_transform,
@@ -170,6 +172,11 @@ def _make(
             return windows
 
         return augment
+    if kind is PLACEMENT:
+        placement = parse_placement(expression)
+        return lambda windows: np.array(
+            [len(placement.sections([w], sample_rate_hz)) for w in windows]
+        )
     transform = parse_transform(expression)
     return lambda windows: apply_to_copies(transform, windows, sample_rate_hz)
 
