@@ -47,10 +47,12 @@ def list_sounds(folder: str) -> list[tuple[str, str]]:
     Raises
     ------
     RecipeError
-        If there is none, or the folder cannot be listed.
+        If there is none, or the folder does not exist or cannot be listed.
     """
     try:
         root = files.absolute(folder)
+        if not files.is_folder(root):
+            raise RecipeError("folder", f"there is no folder {root}", folder)
         names = filter(is_audio_name, files.list_files(root))
         found = [(name, files.join(root, name)) for name in names]
     except (InputError, OSError) as error:

@@ -245,6 +245,9 @@ def test_folders_that_cannot_be_used(rooms, monkeypatch):
         (rooms / name).unlink()
     with raises(RecipeError, "folder", str(rooms), naming="no audio files"):
         loading()
+    rooms.rename(rooms.parent / "moved")
+    with raises(RecipeError, "folder", str(rooms), naming="no folder"):
+        loading()
 
 
 # Whole runs
