@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import soundfile
 
+from beam_pipeline import open_records, record
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.stretch import PitchShift, Stretch, stretch
 from tests.raising import raises
@@ -163,3 +165,23 @@ def test_what_is_drawn():
 def test_errors(make, field, value):
     with raises(RecipeError, field, value):
         make()
+
+
+@pytest.mark.runs
+def test_shards_blocks_and_workers_do_not_change_a_copy(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    for i in range(3):
+        sound = noise(4000 + 900 * i, seed=i)
+        soundfile.write(tmp_path / "in" / f"{i}.wav", sound, RATE)
+    options = {"win_len": 1600, "hop": 600, "label_from": "none", "order": "listed",
+               "copies": 2, "augment": "stretch()|pitch_shift()|"
+               "codec(kinds=('mulaw','mp3','vorbis'))"}  # fmt: skip
+    record(str(tmp_path / "in"), str(tmp_path / "a"), **options)
+    monkeypatch.setattr("beam_pipeline.write.blocks.BLOCK_BYTES", 13_000)
+    more = {"elements_per_file": 7, "workers": 2}
+    record(str(tmp_path / "in"), str(tmp_path / "b"), **options, **more)
+    a, b = (open_records(str(tmp_path / name)) for name in "ab")
+    assert len(a) == len(b) == 3 * (5 + 6 + 8)
+    for one, other in zip(a, b, strict=True):
+        np.testing.assert_array_equal(one["signal"], other["signal"])
+    assert len({e["signal"].tobytes() for e in a}) == len(a)
