@@ -27,9 +27,14 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from beam_pipeline.errors import RecipeError, did_you_mean
-from beam_pipeline.transforms.augment import AUGMENTATIONS, Augmentation
+from beam_pipeline.transforms.augment import Augmentation
 from beam_pipeline.transforms.base import Chain, Identity, Transform
-from beam_pipeline.transforms.catalogue import BUILT_IN, ON_FEATURES, SIGNAL_TO_SIGNAL
+from beam_pipeline.transforms.catalogue import (
+    AUGMENTATIONS,
+    BUILT_IN,
+    ON_FEATURES,
+    SIGNAL_TO_SIGNAL,
+)
 from beam_pipeline.transforms.own_modules import import_own
 from beam_pipeline.transforms.placement import PLACEMENTS, Placement
 from beam_pipeline.transforms.selection import SELECTIONS, Selection
