@@ -15,7 +15,7 @@ from beam_pipeline.dataset.claim import (
     claim_output,
     nothing_left,
 )
-from beam_pipeline.dataset.claim_addition import holds_addition
+from beam_pipeline.dataset.claim_addition import leaves_data_set
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
@@ -267,20 +267,23 @@ def claimed_job(
                 difference = difference_to_finished(again, limits)
                 if difference is None:
                     own = work == files.join(output, WORK_FOLDER)
-                    if own and not holds_addition(work):
+                    if own and not leaves_data_set(work):
                         clear_work(work)  # an interrupted run may have left it
                     yield None
                     return
-            if finished and run.overwrite and not run.has_runner():
+            local = files.is_local(output) and files.is_local(work)
+            if finished and run.overwrite and not (local or run.has_runner()):
                 from beam_pipeline.run.already_done import check_replacement
 
                 check_replacement(again, limits)
-            claim_output(output, work, recipe, placed, run.overwrite, difference)
+            replaces = claim_output(
+                output, work, recipe, placed, run.overwrite, difference
+            )
             for given, entry in zip(inputs, placed, strict=True):
                 if given is not entry:
                     files.write_bytes(entry.location, files.read_bytes(given.location))
             with continuing():
-                yield job
+                yield replace(job, replaces=replaces)
 
 
 @contextmanager
