@@ -57,6 +57,7 @@ from beam_pipeline.storage.tfrecord import suffix_for
 from beam_pipeline.write.alone import write_alone
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from beam_pipeline.write.one_thread import OneThread
+from beam_pipeline.write.stretches import StretchFile, join_stretches
 
 
 class SampledBlock(NamedTuple):
@@ -225,8 +226,9 @@ def forecast(
     """Makes the blocks in a process of its own, and returns what all would take."""
     states = processes.states(1)
     guard = Guard(job, processes.limits, states)
-    measure = partial(_measure_all, [block.work for block in blocks], job, folder)
-    ((measured, memory),) = processes.run(measure, states, guard, name="sample")
+    works = _in_one_shard([block.work for block in blocks])
+    measure = partial(_measure_all, works, job, folder)
+    ((measured, joined, memory),) = processes.run(measure, states, guard, name="sample")
     total = sum(layout.total for layout in summary.layouts.values())
     chosen = [block.chosen for block in blocks]
     size, size_error = _total_of(
@@ -240,8 +242,8 @@ def forecast(
         sampled=sum(one.kept for one in measured),
         lost=sum(one.lost for one in measured),
         examples=examples,
-        bytes=size,
-        bytes_error=size_error,
+        bytes=size * joined,
+        bytes_error=size_error * joined,
         seconds=seconds,
         seconds_error=seconds_error,
         plan_seconds=plan_seconds,
@@ -266,37 +268,61 @@ def _total_of(
     return float(repeated.mean()) * total, 2 * float(error) * total
 
 
+def _in_one_shard(works: Sequence[ShardWork]) -> list[ShardWork]:
+    """Returns blocks with positions in one shard, one after the other."""
+    counts = [work.task.segments[0].examples for work in works]
+    placed, position = [], 0
+    for work, count in zip(works, counts, strict=True):
+        (segment,) = work.task.segments
+        shard = work.task.shard._replace(examples=sum(counts))
+        segments = Batch([segment._replace(position=position)])
+        placed.append(work._replace(task=ShardTask(shard, segments)))
+        position += count
+    return placed
+
+
 def _measure_all(
     works: Sequence[ShardWork], job: Job, folder: str, _: int
-) -> tuple[list[MeasuredBlock], int]:
-    """Makes blocks; returns what each took, and the memory of this process."""
+) -> tuple[list[MeasuredBlock], float, int]:
+    """Makes blocks; returns what each took, and the memory of this process.
+
+    Between them is how many bytes they take in one shard, divided by those of each by
+    itself: a GZIP member may hold examples of several clips.
+    """
     # A writer has Beam in its memory, too.
     import beam_pipeline.pipeline.graph  # noqa: F401
 
     OneThread.begin()
     try:
+        suffix = suffix_for(job.recipe.shards.compression)
+        paths = [os.path.join(folder, f"block-{k}{suffix}") for k in range(len(works))]
         for work in works[:1]:  # what a process needs once, such as tables of a filter
-            _measure(work, job, folder)
-        measured = [_measure(work, job, folder) for work in works]
+            _measure(work, job, paths[0])
+        made = [
+            _measure(work, job, path) for work, path in zip(works, paths, strict=True)
+        ]
     finally:
         OneThread.end()
-    return measured, peak_bytes()
+    memory = peak_bytes()
+    written = [file for _, file in made]
+    joined = join_stretches(written, os.path.join(folder, "shard" + suffix))
+    alone = sum(file.bytes for file in written)
+    return [one for one, _ in made], joined.bytes / alone if alone else 1.0, memory
 
 
-def _measure(work: ShardWork, job: Job, folder: str) -> MeasuredBlock:
-    path = os.path.join(folder, "block" + suffix_for(job.recipe.shards.compression))
+def _measure(work: ShardWork, job: Job, path: str) -> tuple[MeasuredBlock, StretchFile]:
     suspects = read_suspects(job.work_folder)
     started = time.perf_counter()
     written = write_alone(work, job.inputs, job.recipe, path, suspects)
     seconds = time.perf_counter() - started
-    os.remove(path)
     (segment,) = work.task.segments
     planned = segment.examples
     lost = planned - written.examples - written.left_out
     if segment.first and not lost:
         # A run reads on from the block before, so the way to this one does not count.
         seconds = max(0.0, seconds - _seconds_to(segment, job))
-    return MeasuredBlock(planned, written.examples, lost, written.bytes, seconds)
+    found = MeasuredBlock(planned, written.examples, lost, written.bytes, seconds)
+    return found, written
 
 
 def _seconds_to(segment: Segment, job: Job) -> float:

@@ -38,13 +38,14 @@ def write_alone(
 ) -> StretchFile:
     """Writes a shard to a local file, whose suffix says whether it is compressed.
 
-    Positions whose examples cannot be made are empty.
+    Positions whose examples cannot be made are empty. If the segments do not begin with
+    the first position, the file is a part of the shard.
     """
     features = work.example_format.features
     encoder = ExampleEncoder(features.specs.values())
     targets = {label: i for i, label in enumerate(work.example_format.classes)}
     observed = Observations.of(features.specs[name] for name in features.transforms)
-    stretch = Stretch(work.task.shard, 0, path)
+    stretch = Stretch(work.task.shard, work.task.segments[0].position, path)
     try:
         for frames in decode_audio(work, inputs, recipe, suspects):
             block, records = _encoded(frames, encoder, targets)
