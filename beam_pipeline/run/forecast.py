@@ -35,6 +35,7 @@ from beam_pipeline.dataset.suspect_files import read_suspects
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.inputs.sources import locate
+from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clip_audio import open_clip, step_clip
@@ -49,15 +50,16 @@ from beam_pipeline.plan.segments import (
 )
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.plan.suspects import Suspects
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.guard import Guard
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import suffix_for
-from beam_pipeline.write.alone import write_alone
-from beam_pipeline.write.blocks import BLOCK_BYTES
+from beam_pipeline.write.alone import ShardWriter, write_alone
+from beam_pipeline.write.blocks import BLOCK_BYTES, decode_audio
 from beam_pipeline.write.one_thread import OneThread
-from beam_pipeline.write.stretches import StretchFile, join_stretches
+from beam_pipeline.write.stretches import StretchFile
 
 
 class SampledBlock(NamedTuple):
@@ -137,7 +139,7 @@ class Forecast:
 
             plan_seconds + ceil(shards / workers) * seconds / shards
 
-        Starting processes, or machines, is not in it. Default: the workers of a run on
+        Starting processes, or machines, and ending a run are not in it. Default: the workers of a run on
         this machine.
         """
         rounds = -(-self.shards // (workers or self.workers))
@@ -292,37 +294,47 @@ def _measure_all(
     # A writer has Beam in its memory, too.
     import beam_pipeline.pipeline.graph  # noqa: F401
 
+    suspects = read_suspects(job.work_folder)
+    path = os.path.join(folder, "block" + suffix_for(job.recipe.shards.compression))
+
+    def alone(work: ShardWork) -> StretchFile:
+        return write_alone(work, job.inputs, job.recipe, path, suspects)
+
     OneThread.begin()
     try:
-        suffix = suffix_for(job.recipe.shards.compression)
-        paths = [os.path.join(folder, f"block-{k}{suffix}") for k in range(len(works))]
-        for work in works[:1]:  # what a process needs once, such as tables of a filter
-            _measure(work, job, paths[0])
-        made = [
-            _measure(work, job, path) for work, path in zip(works, paths, strict=True)
-        ]
+        alone(works[0])  # what a process needs once, such as tables of a filter
+        seconds, joined = _time_all(works, job, path, suspects)
+        memory = peak_bytes()
+        written = [alone(work) for work in works]
     finally:
         OneThread.end()
-    memory = peak_bytes()
-    written = [file for _, file in made]
-    joined = join_stretches(written, os.path.join(folder, "shard" + suffix))
-    alone = sum(file.bytes for file in written)
-    return [one for one, _ in made], joined.bytes / alone if alone else 1.0, memory
+    measured = []
+    for work, file, taken in zip(works, written, seconds, strict=True):
+        (segment,) = work.task.segments
+        lost = segment.examples - file.examples - file.left_out
+        if segment.first and not lost:
+            # A run reads on from the block before: the way to this one does not count.
+            taken = max(0.0, taken - _seconds_to(segment, job))
+        measured.append(
+            MeasuredBlock(segment.examples, file.examples, lost, file.bytes, taken)
+        )
+    by_themselves = sum(file.bytes for file in written)
+    return measured, joined.bytes / by_themselves, memory
 
 
-def _measure(work: ShardWork, job: Job, path: str) -> tuple[MeasuredBlock, StretchFile]:
-    suspects = read_suspects(job.work_folder)
-    started = time.perf_counter()
-    written = write_alone(work, job.inputs, job.recipe, path, suspects)
-    seconds = time.perf_counter() - started
-    (segment,) = work.task.segments
-    planned = segment.examples
-    lost = planned - written.examples - written.left_out
-    if segment.first and not lost:
-        # A run reads on from the block before, so the way to this one does not count.
-        seconds = max(0.0, seconds - _seconds_to(segment, job))
-    found = MeasuredBlock(planned, written.examples, lost, written.bytes, seconds)
-    return found, written
+def _time_all(
+    works: Sequence[ShardWork], job: Job, path: str, suspects: Suspects
+) -> tuple[list[float], StretchFile]:
+    """Writes one shard of blocks; returns the seconds of each, and the shard."""
+    writer = ShardWriter(works[0], path)
+    seconds = []
+    for work in works:
+        started = time.perf_counter()
+        for frames in decode_audio(work, job.inputs, job.recipe, suspects):
+            writer.write(frames)
+        seconds.append(time.perf_counter() - started)
+    Marks.unmark()
+    return seconds, writer.close()
 
 
 def _seconds_to(segment: Segment, job: Job) -> float:
