@@ -139,8 +139,8 @@ class Forecast:
 
             plan_seconds + ceil(shards / workers) * seconds / shards
 
-        Starting processes, or machines, and ending a run are not in it. Default: the workers of a run on
-        this machine.
+        Starting processes, or machines, and ending a run are not in it. Default: the
+        workers of a run on this machine.
         """
         rounds = -(-self.shards // (workers or self.workers))
         return self.plan_seconds + rounds * self.seconds / max(1, self.shards)
