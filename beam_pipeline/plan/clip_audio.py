@@ -142,10 +142,10 @@ def fingerprint_clip(
     return clip._replace(content=content, sketch=sketch)
 
 
-def find_sections(
+def find_passages(
     clip: Clip, placement: str, inputs: Sequence[Input], audio: Audio
 ) -> npt.NDArray[np.int64]:
-    """Returns the sections that a placement finds in a clip; decodes all of it.
+    """Returns the passages that a placement finds in a clip; decodes all of it.
 
     It gets the frames that windows are cut from, after the steps on the stream. They
     come in blocks of a fixed length, so that the plan is the same in every run.
@@ -153,14 +153,14 @@ def find_sections(
     Returns
     -------
     numpy.ndarray, shape (n, 2), int64
-        The first frame of each section in the clip, and the frame after its last one.
+        The first frame of each passage in the clip, and the frame after its last one.
 
     Raises
     ------
     UnreadableAudio
         If decoding fails.
     TransformError
-        If the placement raises, or what it returns are not sections of the clip.
+        If the placement raises, or what it returns are not passages of the clip.
     """
     step = parse_placement(placement)
     name = f"{PLACEMENT.field}: {type(step).__name__}"
@@ -175,7 +175,7 @@ def find_sections(
                 Marks.step("")
 
         try:
-            found = np.asarray(step.sections(blocks(), clip.sample_rate_hz))
+            found = np.asarray(step.passages(blocks(), clip.sample_rate_hz))
         except ClipError:
             raise
         except (Exception, SystemExit) as error:
@@ -195,7 +195,7 @@ def find_sections(
     ):
         raise TransformError(
             clip.filepath,
-            f"{name} must return sections, integers of shape (n, 2), from 0 to "
+            f"{name} must return passages, integers of shape (n, 2), from 0 to "
             f"{clip.frames}, each with its first frame and the frame after its last "
             f"one; got {found.dtype} of shape {found.shape}: {found[:2].tolist()}",
         )

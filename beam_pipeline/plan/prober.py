@@ -17,7 +17,7 @@ from beam_pipeline.errors import (
     UnreadableAudio,
     UnusableEntry,
 )
-from beam_pipeline.examples.event_windows import cover_sections, place_windows
+from beam_pipeline.examples.event_windows import cover_passages, place_windows
 from beam_pipeline.examples.windows import (
     WindowPlan,
     WindowPlans,
@@ -32,7 +32,7 @@ from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clip_audio import (
     check_clip,
-    find_sections,
+    find_passages,
     fingerprint_clip,
     measure_clip,
 )
@@ -200,8 +200,8 @@ class Prober:
         if audio.stream:
             clip = measure_clip(clip, self._inputs, audio)
         if placement:
-            sections = find_sections(clip, placement, self._inputs, audio)
-            placed = cover_sections(sections, clip.frames, plan)
+            passages = find_passages(clip, placement, self._inputs, audio)
+            placed = cover_passages(passages, clip.frames, plan)
             clip = clip._replace(placed=placed, examples=len(placed.starts))
         if clip.examples and self._measures:
             clip = self._measures.measure(clip, self._inputs)

@@ -175,7 +175,7 @@ def _make(
     if kind is PLACEMENT:
         placement = parse_placement(expression)
         return lambda windows: np.array(
-            [len(placement.sections([w], sample_rate_hz)) for w in windows]
+            [len(placement.passages([w], sample_rate_hz)) for w in windows]
         )
     transform = parse_transform(expression)
     return lambda windows: apply_to_copies(transform, windows, sample_rate_hz)

@@ -122,8 +122,8 @@ PLACEMENT = Kind(
     field="windows_at",
     table=PLACEMENTS,
     example="peaks(above_db=-40,min_gap_s=0.5)",
-    method="sections",
-    lacks="has no method sections(blocks, sample_rate_hz)",
+    method="passages",
+    lacks="has no method passages(blocks, sample_rate_hz)",
     words=("grid", "events", "onsets"),
     alone=True,
 )
@@ -269,7 +269,7 @@ def parse_placement(expression: str) -> Placement:
     Raises
     ------
     RecipeError
-        As for ``parse_transform``; a user-defined one needs a method ``sections``.
+        As for ``parse_transform``; a user-defined one needs a method ``passages``.
     """
     (placement,) = parse_steps(expression, PLACEMENT)
     return placement  # type: ignore[no-any-return]
