@@ -12,9 +12,9 @@ from beam_pipeline.recipe.keywords import RecordKeywords
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.transforms.expressions import (
-    STEP_FIELDS,
     format_steps,
     format_transform,
+    given_steps,
     naming_feature,
     parse_transform,
 )
@@ -75,9 +75,7 @@ def canonical_recipe(recipe: Recipe) -> Recipe:
     """
     json = recipe.to_json()
     canonical: Any = {
-        name: format_steps(json[name], kind)
-        for name, kind in STEP_FIELDS.items()
-        if json[name]
+        kind.field: format_steps(text, kind) for text, kind in given_steps(json)
     }
     canonical["features"] = {}
     for name, text in sorted(json["features"].items()):
