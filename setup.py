@@ -27,6 +27,7 @@ setup(
             "elements.schema.json",
             "members.schema.json",
         ],
+        "beam_pipeline.reporting": ["page.html", "page.css", "page.js"],
     },
     python_requires=">=3.10",
     install_requires=[
@@ -68,6 +69,7 @@ setup(
         "huggingface": ["datasets>=4.3"],  # Records.to_datasets
         "dev": [
             "apache-beam[gcp]>=2.77",  # the real runner of Dataflow
+            "axe-playwright-python>=0.1.4",  # rules of accessible pages
             "av>=14",  # makes the files that only ffmpeg reads
             "boto3>=1.34",  # an independent client of S3
             "build>=1",  # what Beam builds --setup_file with
@@ -81,6 +83,7 @@ setup(
             "moto[server]>=5.1",  # an object store on loopback
             "mypy>=1.10",
             "nbclient>=0.10",  # runs notebooks
+            "playwright>=1.40",  # opens reports in Chromium
             "packaging>=23",  # versions in the image against those here
             "pyloudnorm>=0.1",  # the reference of loudness
             "pytest>=8",

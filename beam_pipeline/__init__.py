@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from beam_pipeline.read.verification import verify as verify
     from beam_pipeline.read.window_table import window_table as window_table
     from beam_pipeline.recipe.recipe import Recipe as Recipe
+    from beam_pipeline.reporting.page import report as report
     from beam_pipeline.run.repair import repair as repair
     from beam_pipeline.transforms import *  # noqa: F403
     from beam_pipeline.transforms.streams import ClipGain as ClipGain
@@ -51,6 +52,7 @@ _MODULES = {
     "Recipe": "recipe.recipe",
     "WriteToTFRecord": "pipeline.sink",
     "audit": "read.audit",
+    "report": "reporting.page",
     "convert": "conversion.convert",
     "encode_example": "elements.encode_example",
     "mix": "read.mixing",

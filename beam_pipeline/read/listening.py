@@ -97,7 +97,7 @@ def sounds_of(
     InputError
         If a window cannot be decoded again.
     """
-    signals = {n: _stored(example, metadata) for n, example in examples.items()}
+    signals = {n: stored_signal(example, metadata) for n, example in examples.items()}
     silent = {n: examples[n] for n, found in signals.items() if found is None}
     if silent:
         signals.update(_decoded(folder, metadata, silent, inputs))
@@ -108,7 +108,9 @@ def sounds_of(
         yield Sound(_name(split, number, example), samples, rate)
 
 
-def _stored(example: Mapping[str, Any], metadata: Metadata) -> tuple[Array, int] | None:
+def stored_signal(
+    example: Mapping[str, Any], metadata: Metadata
+) -> tuple[Array, int] | None:
     """Returns the samples of an example that are stored, and their rate."""
     names = sorted(example, key=lambda name: (name != "signal", name))
     for name in names:
