@@ -186,8 +186,9 @@ def run_windows(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.cli.reports import describe_windows
     from beam_pipeline.dataset.metadata import Metadata
     from beam_pipeline.read.conditions import rows_where
+    from beam_pipeline.read.csv_tables import table_as_csv
     from beam_pipeline.read.window_summary import summarise_windows
-    from beam_pipeline.read.window_table import table_as_csv, window_table
+    from beam_pipeline.read.window_table import window_table
 
     _no_beam_args("windows", beam_args)
     if not args.csv and (args.split is not None or args.where is not None):

@@ -66,6 +66,7 @@ from beam_pipeline.dataset.work_folder import SWITCH, clear_work, keeping_verdic
 from beam_pipeline.errors import InputError, OutputError
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary
@@ -91,7 +92,7 @@ def add_generation(
     work_folder: str,
     recipe: Recipe,
     max_rejected: str,
-    columns: Sequence[tuple[str, str]] = (),
+    columns: Sequence[Column] = (),
 ) -> str:
     """Adds the shards of a run to a data set. A runner may call it twice.
 

@@ -214,7 +214,7 @@ def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[
 
 def check_missing(spec: FeatureSpec, value: Any) -> None:
     """Raises OptionError if a feature cannot hold the value of where it is missing."""
-    if spec.dtype == "string":
+    if spec.is_text:
         fits = isinstance(value, str | bytes)
     else:
         try:

@@ -243,7 +243,22 @@ def _clean_table(
     for name in table.column_names:
         if name not in (*MANIFEST_FIELDS, *FINGERPRINT_FIELDS, *made):
             made[name] = table[name]
+            _check_holds(target, name, table[name].type)
     return pa.table(made)
+
+
+def _check_holds(target: str, name: str, kind: Any) -> None:
+    """Raises OptionError if a manifest cannot hold a column's values as they are."""
+    import pyarrow as pa
+
+    has_types = pa.types.is_list(kind) or pa.types.is_binary(kind)
+    if has_types and target.lower().endswith(".csv"):
+        raise OptionError(
+            "write_manifest",
+            f"must end in .parquet, because the column {name} is of type {kind}, which "
+            "CSV cannot hold",
+            target,
+        )
 
 
 def _group_names(table: Any, components: Integers) -> list[str]:

@@ -11,7 +11,7 @@ import datasets
 import numpy as np
 
 from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
-from beam_pipeline.examples.spec import FeatureSpec, numpy_dtype
+from beam_pipeline.examples.spec import BYTES, FeatureSpec, numpy_dtype
 from beam_pipeline.read.choices import check_name
 from beam_pipeline.read.orders import make_order
 
@@ -167,7 +167,7 @@ def check_binary(
     names = (binary,) if isinstance(binary, str) else tuple(binary)
     for name in names:
         check_name("feature", name, specs)
-        if specs[name].dtype != "string":
+        if not specs[name].is_text:
             raise OptionError("binary", "must name features of texts or bytes", name)
     return names
 
@@ -205,8 +205,8 @@ def _feature_of(spec: FeatureSpec, classes: Sequence[str], is_binary: bool) -> A
     if spec.name == "target" and spec.shape == () and classes:
         return datasets.ClassLabel(names=list(classes))
     dtype, shape = spec.dtype, spec.shape
-    is_text = dtype == "string"
-    if is_binary:
+    is_text = spec.is_text
+    if is_binary or dtype == BYTES:
         dtype = "binary"
     elif dtype in _COMPLEX:
         dtype, shape = _COMPLEX[dtype], (*shape, 2)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -31,8 +30,6 @@ _NOT_OF_WINDOWS = {
     "format", "subtype", "first_index", "windows", "content", "sketch",
     "path", "input", "index", "class", "split", "group", "channel", "sample_rate_hz",
 }  # fmt: skip
-_CSV_ROWS = 1 << 14
-
 # Columns that the files must have.
 _OF_WINDOWS = ("start", "frames", "copy", "level_db", "left_out")
 _OF_MANIFEST = (
@@ -229,25 +226,6 @@ def _table_of_split(
     return pa.table(columns)
 
 
-def table_as_csv(table: Any) -> Iterator[str]:
-    """Yields a table as CSV, some lines at a time, without the last line break.
-
-    Texts are in quotes, and nothing stands for null.
-    """
-    import pyarrow as pa
-    import pyarrow.csv
-
-    for k, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            texts = table.column(k).cast(field.type.value_type)
-            table = table.set_column(k, field.name, texts)
-    for first in range(0, max(len(table), 1), _CSV_ROWS):
-        lines = io.BytesIO()
-        options = pyarrow.csv.WriteOptions(include_header=first == 0)
-        pyarrow.csv.write_csv(table.slice(first, _CSV_ROWS), lines, options)
-        yield lines.getvalue().decode().removesuffix("\n")
-
-
 def examples_of(table: Any) -> Any:
     """Returns the rows of windows that are in the data set."""
     return table.filter(table["record"].is_valid())
@@ -373,8 +351,8 @@ def _without_empty(column: Any) -> Any:
 
     if pa.types.is_floating(column.type):
         is_empty = pc.is_nan(column)
-    elif pa.types.is_string(column.type):
-        is_empty = pc.equal(column, "")
+    elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        is_empty = pc.equal(pc.binary_length(column), 0)
     else:
         return column
     return pc.if_else(is_empty, pa.scalar(None, column.type), column)

@@ -19,6 +19,8 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED, SCHEMA, WINDOWS
 from beam_pipeline.dataset.warn import warn_of_estimates
 from beam_pipeline.errors import OutputError
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.inputs.column_types import ColumnType
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.recipe.canonical import split_options
@@ -110,7 +112,11 @@ def _with_types(entry: Input, metadata: Metadata) -> Input:
     assert metadata.recipe is not None
     extra = len(entry.columns) - len(metadata.recipe.columns.targets)
     columns = [
-        (name, metadata.features[name].dtype if name in metadata.features else dtype)
-        for name, dtype in entry.columns[:extra]
+        (name, _type_of(metadata.features[name]) if name in metadata.features else kind)
+        for name, kind in entry.columns[:extra]
     ]
     return replace(entry, columns=(*columns, *entry.columns[extra:]))
+
+
+def _type_of(spec: FeatureSpec) -> ColumnType:
+    return ColumnType(spec.dtype, spec.shape or ())

@@ -18,6 +18,7 @@ from beam_pipeline import Metadata, audit, open_records, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.manifest import manifest_fields
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.inputs.column_types import ColumnType
 from beam_pipeline.inputs.own_manifest import is_own_manifest, part_in_seconds
 from beam_pipeline.inputs.part_columns import PartColumns
 from beam_pipeline.read.audit import Columns
@@ -223,7 +224,7 @@ def test_the_own_manifest_is_an_input(tmp_path: Path) -> None:
     assert max(ends) == 2000
 
 
-@pytest.mark.parametrize("columns", [[], [("index", "int64")]])
+@pytest.mark.parametrize("columns", [[], [("index", ColumnType("int64"))]])
 def test_an_own_manifest_is_known_by_its_columns(columns: Any) -> None:
     names = [*manifest_fields(True, columns)]
     assert is_own_manifest(names)
