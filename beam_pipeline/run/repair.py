@@ -37,6 +37,7 @@ from beam_pipeline.dataset.output_folder import (
     STATISTICS,
     WINDOWS,
 )
+from beam_pipeline.dataset.recorded_columns import with_text_of_lists
 from beam_pipeline.dataset.rejects import reject_line, sort_rejects, write_rejects
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
@@ -119,7 +120,8 @@ def repair(
         limits = Limits.of(RunOptions())
         check_transforms(metadata.recipe, inputs, limits)
         with _work_folder(root) as work:
-            return _Repair(root, metadata, inputs, work, limits).run(workers, watch)
+            again = with_text_of_lists(inputs, metadata)
+            return _Repair(root, metadata, again, work, limits).run(workers, watch)
 
 
 def _load(root: str) -> Metadata:

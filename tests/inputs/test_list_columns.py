@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from beam_pipeline import convert, open_records, record, verify
+from beam_pipeline import convert, open_records, record, repair, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import OptionError
@@ -36,6 +36,8 @@ from beam_pipeline.read.replay import replay
 from beam_pipeline.read.window_table import window_table
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
+
+TEXT = ColumnType("string")
 
 
 def typed(tmp_path: Path, values: list[Any]) -> ColumnType:
@@ -377,3 +379,19 @@ def test_parquet_whose_lists_would_take_all_memory(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "m.parquet")
     with raises(Exception, naming=["m.parquet", 5 * 10**9 + 1000]):
         plan(tmp_path / "m.parquet", win_len=1)
+
+
+@pytest.mark.runs
+def test_lists_of_an_earlier_version_stay_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_sound(tmp_path / "a.wav", 1000)
+    monkeypatch.chdir(tmp_path)
+    rows: list[dict[str, Any]] = [{"path": "a.wav", "tags": ["x", "é"], "n": [1, 2]}]
+    texts = [{n: v if n == "path" else to_type(n, v, TEXT) for n, v in rows[0].items()}]
+    record(texts, tmp_path / "out", **OPTIONS)
+    assert open_records(tmp_path / "out")[0]["tags"] == '["x", "é"]'
+    assert verify(tmp_path / "out", deep=True, input=rows) == []
+    (tmp_path / "out/manifest.parquet").unlink()
+    repair(tmp_path / "out", rows)
+    assert verify(tmp_path / "out", deep=True, input=texts) == []
