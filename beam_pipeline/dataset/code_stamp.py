@@ -25,7 +25,7 @@ def sources_of_code(recipe: Recipe) -> dict[str, str]:
     """Returns the file of each module that user-defined transforms come from."""
     sources, values = {}, recipe.to_json()
     expressions = [(text, TRANSFORM) for text in values["features"].values()]
-    expressions += [(values[name], k) for name, k in STEP_FIELDS.items()]
+    expressions += [(values.get(name), k) for name, k in STEP_FIELDS.items()]
     for expression, kind in expressions:
         for step in parse_steps(expression, kind) if expression else ():
             name = getattr(step, "__module__", None) or type(step).__module__

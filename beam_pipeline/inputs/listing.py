@@ -25,6 +25,7 @@ from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.rows import RowReader, SourceRow
 from beam_pipeline.inputs.sources import FOLDER, GLOB, LIST, TABLE, Input
 from beam_pipeline.inputs.tables import open_table, read_rows
+from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
@@ -201,7 +202,7 @@ def _rows(entry: Input, reader: RowReader, first: int) -> Iterator[SourceRow | N
             yield reader.of_values(row, number, values)
         return
     row = first
-    for filepath, taken in list_input(entry):
+    for filepath, taken in list_input(entry, reader.audio):
         yield reader.of_name(row, filepath) if taken else None
         row += taken
 
@@ -291,11 +292,11 @@ def _widened(inputs: Sequence[Input]) -> list[Input]:
     ]
 
 
-def list_input(entry: Input) -> Iterator[tuple[str, bool]]:
+def list_input(entry: Input, audio: Audio) -> Iterator[tuple[str, bool]]:
     """Yields (name, whether it is a clip) of each file of an input without a table."""
     if entry.kind == FOLDER:
         for name in files.list_files(entry.location):
-            yield name, is_audio_name(name)
+            yield name, is_audio_name(name, audio)
     elif entry.kind == GLOB:
         for name in _match(entry):
             yield name, True
@@ -317,8 +318,9 @@ def _match(entry: Input) -> Iterator[str]:
     return (name for name in files.list_files(entry.root) if matches(name))
 
 
-def is_audio_name(name: str) -> bool:
-    """Whether a folder's file is a clip: it has an audio suffix and is not hidden."""
+def is_audio_name(name: str, audio: Audio) -> bool:
+    """Whether a folder's file is a clip, by its suffix; hidden files are none."""
     if name.startswith(".") or "/." in name:
         return False
-    return os.path.splitext(name)[1].lower() in AUDIO_SUFFIXES
+    is_audio = os.path.splitext(name)[1].lower() in AUDIO_SUFFIXES
+    return is_audio or audio.is_loaded(name)

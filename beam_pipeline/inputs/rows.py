@@ -91,6 +91,7 @@ class RowReader:
         self, source: int, root: str, layout: Layout, types: Mapping[str, ColumnType],
         recipe: Recipe, identities: FileIdentities, split: str = "",
     ):  # fmt: skip
+        self.audio = recipe.audio
         self._source = source
         self._root = root
         self._layout = layout

@@ -31,6 +31,7 @@ from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clip_audio import (
     check_clip,
+    find_loader,
     fingerprint_clip,
     measure_clip,
 )
@@ -242,14 +243,19 @@ class Prober:
     def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
         """Returns what a row's file holds, and when it was last changed."""
         Marks.mark(row, PROBE)
+        audio = self._recipe.audio
+        loader = find_loader(audio, row.filepath)
         with files.closing(self._begun(row)) as source:
-            info = probe_audio(
-                source,
-                name=row.filepath,
-                allow_truncated=self._recipe.audio.allow_truncated,
-                allow_nonfinite=self._recipe.audio.allow_nonfinite,
-                decoders=self._recipe.audio.decoders,
-            )
+            if loader is not None:
+                info = loader.probe(source, row.filepath)
+            else:
+                info = probe_audio(
+                    source,
+                    name=row.filepath,
+                    allow_truncated=audio.allow_truncated,
+                    allow_nonfinite=audio.allow_nonfinite,
+                    decoders=audio.decoders,
+                )
             return info, files.modified_ns(source)
 
 

@@ -16,6 +16,7 @@ from beam_pipeline.transforms.expressions import (
     format_steps,
     format_transform,
     naming_feature,
+    parse_loader,
     parse_transform,
 )
 
@@ -77,8 +78,10 @@ def canonical_recipe(recipe: Recipe) -> Recipe:
     canonical: Any = {
         name: format_steps(json[name], kind)
         for name, kind in STEP_FIELDS.items()
-        if json[name]
+        if json.get(name)
     }
+    if recipe.audio.loader:
+        parse_loader(recipe.audio.loader)
     canonical["features"] = {}
     for name, text in sorted(json["features"].items()):
         with naming_feature(name):

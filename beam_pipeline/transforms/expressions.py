@@ -105,8 +105,18 @@ STREAM = Kind(
     "on_stream(frames, sample_rate_hz)",
 )
 
+LOADER = Kind(
+    noun="loader",
+    field="loader",
+    table={},
+    example="my_files:load",
+    method="__call__",
+    lacks="cannot be called on a path",
+    own="a function or a frozen dataclass",
+)
+
 # The recipe's fields that hold expressions.
-STEP_FIELDS = {kind.field: kind for kind in (STREAM, SELECTION, AUGMENTATION)}
+STEP_FIELDS = {kind.field: kind for kind in (STREAM, SELECTION, AUGMENTATION, LOADER)}
 
 
 def parse_transform(expression: str, dtype: str = "float32") -> Transform:
@@ -227,6 +237,20 @@ def parse_stream(expression: str) -> tuple[Any, ...]:
         ``on_stream``.
     """
     return parse_steps(expression, STREAM)
+
+
+def parse_loader(expression: str) -> Any:
+    """The loader that an expression describes, see :mod:`beam_pipeline.audio.loaded`.
+
+    Raises
+    ------
+    RecipeError
+        As for ``parse_transform``, or if there are several steps.
+    """
+    found, *others = parse_steps(expression, LOADER)
+    if others:
+        raise RecipeError(LOADER.field, "must be one loader, without |", expression)
+    return found
 
 
 def parse_steps(expression: str, kind: Kind) -> tuple[Any, ...]:
@@ -366,10 +390,11 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
     if not colon:
         close = did_you_mean(name, kind.table)
         hint = f"did you mean {close}?; " if close else ""
+        available = f"available: {', '.join(kind.table)}; " if kind.table else ""
         raise RecipeError(
             kind.field,
-            f"there is no {kind.noun} {name}; {hint}available: "
-            f"{', '.join(kind.table)}; give your own as package.module:name",
+            f"there is no {kind.noun} {name}; {hint}{available}give your own as "
+            "package.module:name",
             expression,
         )
     if _is_of_python(module_name):

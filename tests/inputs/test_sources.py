@@ -100,7 +100,7 @@ def test_an_audio_suffix_in_any_case_is_taken(tmp_path, name):
      "x/.hidden.wav", ".git/a.wav", "x/.git/a.wav", "x/._a.wav"],
 )  # fmt: skip
 def test_other_and_hidden_names_are_ignored(tmp_path, name):
-    assert not is_audio_name(name)
+    assert not is_audio_name(name, Recipe(win_len=1).audio)
     touch(tmp_path, name, "good.wav")
     rows = rows_of(tmp_path)
     assert [row.filepath for row in rows if row] == ["good.wav"]

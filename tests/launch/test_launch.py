@@ -334,6 +334,8 @@ VALUES = {
     "short_clips": (["reject", "skip", "pad"], ["drop"]),
     "windows_at": (["grid", "events", "onsets"], ["peaks"]),
     "whole_clips": (["true", "false"], ["1"]),
+    "loader": (["my_files:load", "a.b:C(x=1)"], ["load", "a:", ":b"]),
+    "loader_suffixes": ([".npy", ".npy,.h5"], ["", ".npy,"]),
     "decoder": (["pyav", "soundfile", "pyav,soundfile"], ["ffmpeg", "pyav,"]),
     "max_rejected": (["0", "5", "1%", "2.5%", "100%"], ["-1", "101%", "few", "1.5"]),
     "overwrite": (["true", "false"], ["please"]),
