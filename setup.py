@@ -51,7 +51,10 @@ setup(
         "tqdm>=4.65",  # the progress bar
     ],
     extras_require={
-        "gcp": ["apache-beam[gcp]>=2.77"],  # Dataflow
+        "gcp": [
+            "apache-beam[gcp]>=2.77",  # Dataflow
+            "setuptools>=77",  # Beam builds this package with it, for the workers
+        ],
         "aws": ["boto3>=1.34"],  # credentials in the files of the AWS command line
         "formats": ["av>=14"],  # ffmpeg: m4a, mp4, webm, wma, aac, amr, wv, tta
         "plot": ["matplotlib>=3.8"],  # show --plot
@@ -60,7 +63,7 @@ setup(
             "torchdata>=0.11",  # StatefulDataLoader, which restarts in mid-epoch
         ],
         "grain": ["grain>=0.2.12"],  # MapDataset.source
-        "jax": ["jax>=0.4.34"],  # Records.to_jax
+        "jax": ["jax>=0.4.34"],  # Records.to_jax, --backend jax
         "huggingface": ["datasets>=4.3"],  # Records.to_datasets
         "dev": [
             "apache-beam[gcp]>=2.77",  # the real runner of Dataflow
@@ -82,6 +85,7 @@ setup(
             "pytest>=8",
             "pytest-xdist>=3.5",  # the tests on two cores
             "ruff>=0.17,<0.18",  # another minor version formats otherwise
+            "setuptools>=77",  # as in gcp
         ],
     },
     entry_points={"console_scripts": ["audio-tfrecords=beam_pipeline.cli.main:main"]},

@@ -310,7 +310,10 @@ def run_apart(job: Job, environment: Mapping[str, str] | None = None) -> Ending:
             archive = folder / "workflow.tar.gz"
             archive.write_bytes(read_staged(job, archive.name))
             with tarfile.open(archive) as tar:
-                tar.extractall(folder / "package", filter="data")
+                # Early releases of Python 3.10 and 3.11 have no filters.
+                if hasattr(tarfile, "data_filter"):
+                    tar.extraction_filter = tarfile.data_filter
+                tar.extractall(folder / "package")
             path = [str(found) for found in (folder / "package").iterdir()]
         done = subprocess.run(
             [sys.executable, __file__, "--worker", str(folder / "pipeline.pb")],

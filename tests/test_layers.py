@@ -68,7 +68,7 @@ HOMES = {
     "tqdm": "[progress]",
     "PIL": "[examples.images] [read.example_view]",
     "datasets": ("read.hugging_face read.hugging_face_stream [read.framework_methods]"),
-    "jax": "read.jax_batches",
+    "jax": "read.jax_batches [transforms.xla]",
     "keras": "read.keras_batches",
     "torch": "read.torch_batches",
     "yaml": "[recipe.recipe_file]",

@@ -19,12 +19,16 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.dataset.addition import Addition, lost_rows
+from beam_pipeline.dataset.exact_statistics import (
+    read_statistics,
+    statistics_text,
+)
 from beam_pipeline.dataset.finish import (
     assemble_metadata,
     check_any_selected,
     check_complete,
     merge_observed,
-    statistics_text,
+    sort_shards,
 )
 from beam_pipeline.dataset.generation import Generation
 from beam_pipeline.dataset.generations import (
@@ -73,7 +77,6 @@ from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
-from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.write.described_statistics import described_state
 from beam_pipeline.write.observations import Observations, Seen
 from beam_pipeline.write.statistics import DataStatistics
@@ -117,15 +120,11 @@ def add_generation(
     OutputError
         If another run has changed the data set since this one began.
     """
-    # On disk: what grows with the clips. In memory: what grows with the shards.
-    written = SortedValues(lambda info: (info.shard.split, info.shard.number), infos)
-    shards = [info._replace(members="", windows="") for info in written]
+    written, shards = sort_shards(infos)
     rejects = sort_rejects(rejects)
     path = files.join(output, METADATA)
-    if not summary.listing.clips or _adds_nothing(addition, shards):
-        clear_work(work_folder)
-        return path
-    if _is_added(output, addition, shards):
+    has_new = summary.listing.clips and not _adds_nothing(addition, shards)
+    if not has_new or _is_added(output, addition, shards):
         clear_work(work_folder)
         return path
     write_rejects(files.join(work_folder, REJECTED), rejects)
@@ -241,14 +240,12 @@ def _merged_statistics(
 ) -> dict[str, DataStatistics]:
     """Returns the statistics of each split of the data set with an addition."""
     before = addition.before
-    path = files.join(output, newest_file(before, STATISTICS))
     try:
-        states = parse_json(files.read_bytes(path))["splits"]
-        merged = {n: DataStatistics.from_state(state) for n, state in states.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        merged = read_statistics(output, before)
+    except InputError as error:
         raise InputError(
-            f"{path} is damaged: {error!r:.200}. Delete it, and give the command "
-            f"again: the statistics in {METADATA} take its place."
+            f"{error} Delete it, and give the command again: the statistics in "
+            f"{METADATA} take its place."
         ) from error
     except FileNotFoundError:  # an earlier version has recorded the data set
         states = {

@@ -143,7 +143,9 @@ def job_stamp(
         "inputs": [asdict(entry) for entry in inputs],
         # Which clips need ffmpeg is not known yet.
         "writer": writer_versions(
-            recipe.features.encodings.values(), ffmpeg=is_installed()
+            recipe.features.encodings.values(),
+            ffmpeg=is_installed(),
+            backend=recipe.features.backend,
         ),
         "code": code_of(recipe),
     }
@@ -154,11 +156,10 @@ def job_stamp(
 
 
 def check_output(output: str, inputs: Sequence[Input]) -> None:
-    """Raises OutputError if the output is a file, or inside an input."""
+    """Raises OutputError if the output cannot be a folder, or is inside an input."""
     if not files.is_local(output):
         return
-    if os.path.isfile(output):
-        raise OutputError(f"{output} is a file; `output` must be a folder.")
+    _check_can_be_folder(output, "`output`")
     real = os.path.realpath(output)
     for entry in inputs:
         folder = entry.location
@@ -169,6 +170,16 @@ def check_output(output: str, inputs: Sequence[Input]) -> None:
                 f"`output` {output} is inside `input` {entry.location}. Give an "
                 "`output` outside the `input`."
             )
+
+
+def _check_can_be_folder(output: str, what: str) -> None:
+    if os.path.isfile(output):
+        raise OutputError(f"{output} is a file; {what} must be a folder.")
+    if os.path.islink(output) and not os.path.exists(output):
+        raise OutputError(
+            f"{output} is a link to {os.readlink(output)}, which does not exist. Make "
+            "that folder, or delete the link."
+        )
 
 
 def claim_for_elements(
@@ -185,8 +196,8 @@ def claim_for_elements(
         If the folder holds anything else; with ``overwrite``, if it holds files that do
         not belong to a data set.
     """
-    if files.is_local(output) and os.path.isfile(output):
-        raise OutputError(f"{output} is a file; the output must be a folder.")
+    if files.is_local(output):
+        _check_can_be_folder(output, "the output")
     held = list(islice(_held_files(output, work), 100_000))
     if is_claimed(work) and METADATA not in held:
         found = read_stamp(files.join(work, JOB_FILE))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from beam_pipeline.dataset.exact_statistics import statistics_problem
 from beam_pipeline.dataset.member_index import ShardMembers
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import MANIFEST, SCHEMA, WINDOWS
@@ -27,7 +28,7 @@ class Damage(NamedTuple):
         Those that are missing, damaged, or not the ones in the metadata.
     members : dict
         The members of all other shards, by file.
-    schema, windows, manifest : bool
+    schema, windows, manifest, statistics : bool
     """
 
     shards: list[ShardEntry]
@@ -35,6 +36,7 @@ class Damage(NamedTuple):
     schema: bool
     windows: bool
     manifest: bool
+    statistics: bool
 
 
 def find_damage(root: str, metadata: Metadata) -> Damage:
@@ -57,7 +59,8 @@ def find_damage(root: str, metadata: Metadata) -> Damage:
         return schema_problem(text, metadata.features, metadata.classes) is not None
 
     schema = is_damaged(root, SCHEMA, other_schema)
-    return Damage(damaged, whole, schema, windows, manifest)
+    statistics = statistics_problem(root, metadata) is not None
+    return Damage(damaged, whole, schema, windows, manifest, statistics)
 
 
 def is_damaged(root: str, name: str, differs: Callable[[bytes], bool]) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
 from beam_pipeline.audio.av_containers import DEMUXERS
+from beam_pipeline.dataset.exact_statistics import statistics_text
 from beam_pipeline.dataset.manifest import (
     manifest_fields,
     recorded_formats,
@@ -52,7 +52,17 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.write.observations import Observations, Seen
-from beam_pipeline.write.statistics import DataStatistics
+
+
+def sort_shards(
+    infos: Iterable[ShardInfo],
+) -> tuple[SortedValues[ShardInfo], list[ShardInfo]]:
+    """Returns the shards of a run in their order: whole on disk, and in memory in part.
+
+    Those in memory lack their members and windows, which grow with the clips.
+    """
+    written = SortedValues(lambda info: (info.shard.split, info.shard.number), infos)
+    return written, [info._replace(members="", windows="") for info in written]
 
 
 def check_any_selected(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
@@ -187,6 +197,7 @@ def assemble_metadata(
         writer_versions(
             recipe.features.encodings.values(),
             ffmpeg=not DEMUXERS.keys().isdisjoint(formats),
+            backend=recipe.features.backend,
         ),
         left_out={
             why: summary.left_out.get(why, 0)
@@ -208,12 +219,6 @@ def merge_observed(
         else:
             merged[split] = seen
     return merged
-
-
-def statistics_text(statistics: Mapping[str, DataStatistics]) -> bytes:
-    """Returns the exact statistics of each split, which later ones can be added to."""
-    states = {split: each.state() for split, each in sorted(statistics.items())}
-    return (json.dumps({"splits": states}) + "\n").encode()
 
 
 def _tally_key(reject: Reject) -> TallyKey:
@@ -254,9 +259,7 @@ def finish_data_set(
         If the data set is not complete. ``metadata.json`` is not written then;
         ``rejected.jsonl`` is.
     """
-    # On disk: what grows with the clips. In memory: what grows with the shards.
-    written = SortedValues(lambda info: (info.shard.split, info.shard.number), infos)
-    shards = [info._replace(members="", windows="") for info in written]
+    written, shards = sort_shards(infos)
     rejects = sort_rejects(rejects)
     seen = merge_observed(observed)
     write_rejects(files.join(output, REJECTED), rejects)

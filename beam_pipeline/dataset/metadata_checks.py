@@ -36,6 +36,11 @@ def check_metadata(values: Any) -> None:
         _check_feature(f"feature {short(name)}", spec)
     for name in _get("classes", values, list):
         _check("a class", name, str)
+    if _get("num_classes", values, int) != len(values["classes"]):
+        raise ValueError(
+            f"num_classes is {values['num_classes']}, but there are "
+            f"{len(values['classes'])} classes"
+        )
     for name, version in _mapping(values, "writer").items():
         _check(f"writer: {short(name)}", version, str)
     for name, split in _mapping(values, "splits").items():
@@ -141,11 +146,14 @@ def _check_split(where: str, split: Any) -> None:
     if "seconds" in split:
         _check_number(f"{where}: seconds", split["seconds"])
     for name in ("examples_per_class", "seconds_per_class"):
-        for label, count in split.get(name, {}).items():
-            _check_number(f"{where}: {name}: {short(label)}", count)
+        if name in split:
+            for label, count in _mapping(split, name, f"{where}: ").items():
+                _check_number(f"{where}: {name}: {short(label)}", count)
     statistics = _mapping(split, "statistics", f"{where}: ")
-    for name, of_feature in statistics.get("features", {}).items():
-        _check(f"{where}: statistics: {short(name)}", of_feature, dict)
+    if "features" in statistics:
+        within = f"{where}: statistics: "
+        for name, of_feature in _mapping(statistics, "features", within).items():
+            _check(f"{within}{short(name)}", of_feature, dict)
     for number, shard in enumerate(_get("shards", split, list, f"{where}: ")):
         which = f"{where}: shard {number}"
         for name, kind in _SHARD.items():

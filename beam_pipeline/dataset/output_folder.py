@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 
 from beam_pipeline.plan.shard_names import generation_mark, generation_of
@@ -105,11 +105,7 @@ def is_ours(name: str) -> bool:
 def stale_shards(output: str, current: Iterable[str]) -> list[str]:
     """Returns the shards in an output folder that are not among the current ones."""
     current = set(current)
-    return [
-        name
-        for name in files.list_files(output)
-        if name not in current and is_shard_file(name)
-    ]
+    return [name for name in files.list_files(output) if _is_stale(name, current)]
 
 
 def delete_stale(output: str, current: Iterable[str]) -> None:
@@ -127,7 +123,12 @@ def delete_stale(output: str, current: Iterable[str]) -> None:
     current : iterable of str
         The shards that stay, relative to ``output``.
     """
-    stale = [*stale_shards(output, current), *_drafts(output)]
+    current = set(current)
+    stale = [
+        name
+        for name in files.list_files(output)
+        if _is_stale(name, current) or _is_draft(name)
+    ]
     files.delete(files.join(output, name) for name in stale)
     if files.is_local(output):
         for folder in {name.rpartition("/")[0] for name in stale} - {""}:
@@ -135,7 +136,10 @@ def delete_stale(output: str, current: Iterable[str]) -> None:
                 os.rmdir(files.join(output, folder))
 
 
-def _drafts(output: str) -> list[str]:
-    """Returns what a run was writing beside the shards when it was killed."""
-    names = files.list_files(output)
-    return [n for n in names if n != without_draft(n) and is_ours(n)]
+def _is_stale(name: str, current: Container[str]) -> bool:
+    return name not in current and is_shard_file(name)
+
+
+def _is_draft(name: str) -> bool:
+    """Whether a run was writing the file beside the shards when it was killed."""
+    return name != without_draft(name) and is_ours(name)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from beam_pipeline.audio.av_library import library_versions
 from beam_pipeline.examples.spec import IMAGES
+from beam_pipeline.recipe.example_sections import JAX, NUMPY
 
 DISTRIBUTION = "audio-tfrecords"
 
@@ -15,7 +16,7 @@ _DECIDES_IMAGES = "pillow"
 
 
 def writer_versions(
-    encodings: Iterable[str] = (), *, ffmpeg: bool = False
+    encodings: Iterable[str] = (), *, ffmpeg: bool = False, backend: str = NUMPY
 ) -> dict[str, str]:
     """Returns the versions of this package and of libraries that decide bytes.
 
@@ -25,6 +26,8 @@ def writer_versions(
         Encodings of features. Pillow is among the libraries only if one is an image.
     ffmpeg : bool
         Whether PyAV and ffmpeg are among them, because they decode a clip.
+    backend : str
+        What computes features; with JAX, its version and its device are among them.
     """
     import importlib.metadata
 
@@ -36,4 +39,10 @@ def writer_versions(
         except importlib.metadata.PackageNotFoundError:
             version = "unknown"
         versions["version" if name == DISTRIBUTION else name] = version
-    return {**versions, **(library_versions() if ffmpeg else {})}
+    if ffmpeg:
+        versions.update(library_versions())
+    if backend == JAX:
+        from beam_pipeline.transforms.xla import jax_versions
+
+        versions.update(jax_versions())
+    return versions

@@ -13,17 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.dataset.generations import newest_file
+from beam_pipeline.dataset.exact_statistics import read_statistics
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import STATISTICS
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.read.choices import check_name
 from beam_pipeline.read.split_choice import Split, choose_splits
-from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
-from beam_pipeline.write.statistics import DataStatistics
 
 # Splits of which any may be for training.
 _WITHOUT_ROLE = re.compile(rf"fold\d+|{DEFAULT_SPLIT}")
@@ -125,21 +121,20 @@ def _features(folder: str, metadata: Metadata, splits: Sequence[str]) -> Any:
         return metadata.splits[filled[0]].statistics.get("features", {})
     if not any(split.statistics for split in held):
         return {}
-    path = files.join(folder, newest_file(metadata, STATISTICS))
     try:
-        states = parse_json(files.read_bytes(path))["splits"]
-        first, *others = (DataStatistics.from_state(states[name]) for name in filled)
+        exact = read_statistics(folder, metadata)
     except FileNotFoundError as error:
         raise InputError(
-            f"normalize: {path} does not exist, so the statistics of several splits "
-            "are not known. Name one split with `statistics`, or record the data set "
-            "again."
+            f"normalize: {error.filename} does not exist, so the statistics of several "
+            "splits are not known. Name one split with `statistics`, or record the "
+            "data set again."
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except InputError as error:
         raise InputError(
-            f"{path} is damaged: {error!r:.200}. Restore it, name one split with "
-            "`statistics`, or record the data set again."
+            f"{error} Restore it, name one split with `statistics`, or record the data "
+            "set again."
         ) from error
+    first, *others = (exact[name] for name in filled)
     for other in others:
         first.merge(other)
     return first.to_json()["features"]

@@ -39,6 +39,7 @@ from beam_pipeline.recipe.values import (
 MAX_RATE_HZ = 100_000_000
 ORDERS = ("shuffled", "listed")
 DTYPES = ("float32", "int16")
+BACKENDS = (NUMPY, JAX) = ("numpy", "jax")
 
 # The only feature of a recipe that names none.
 DEFAULT_FEATURE = "signal"
@@ -224,6 +225,13 @@ class Features:
         kind=ENCODINGS_OF,
         omit_default=True,
     )
+    backend: str = option(
+        NUMPY,
+        "what computes features: numpy, or jax, which runs the most common steps on a "
+        "GPU or a TPU; its bytes depend on the device",
+        choices=BACKENDS,
+        omit_default=True,
+    )
 
     def __post_init__(self) -> None:
         for name, expression in self.expressions.items():
@@ -242,6 +250,7 @@ class Features:
                 raise RecipeError("features", "a transform must be text", expression)
         for name, encoding in self.encodings.items():
             self._check_encoding(name, encoding)
+        check_choice("backend", self.backend, BACKENDS)
         object.__setattr__(self, "expressions", dict(self.expressions))
         object.__setattr__(self, "encodings", dict(self.encodings))
 

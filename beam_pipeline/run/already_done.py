@@ -117,7 +117,9 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
         return f"{OTHER_RECIPE}: {'; '.join(others)}"
     # If no clip needed ffmpeg, and now one does, the plan differs.
     versions = writer_versions(
-        recipe.features.encodings.values(), ffmpeg=LIBRARY in metadata.writer
+        recipe.features.encodings.values(),
+        ffmpeg=LIBRARY in metadata.writer,
+        backend=recipe.features.backend,
     )
     for name in sorted({*versions, *metadata.writer}):
         before, now = metadata.writer.get(name), versions.get(name)

@@ -24,7 +24,8 @@ from typing import Any
 
 from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.damage import Damage, find_damage, is_damaged
-from beam_pipeline.dataset.finish import merge_observed, statistics_text
+from beam_pipeline.dataset.exact_statistics import statistics_text
+from beam_pipeline.dataset.finish import merge_observed
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata
@@ -214,8 +215,9 @@ class _Repair:
                 lambda text: _other_rejects(text, rejects, has_late),
             )
             wanted = {entry.file for entry in damage.shards}
-            if damage.windows or (has_late and not lists_rejects):
-                # Only recording tells the levels of windows, and what fails late.
+            lacks_details = damage.windows or damage.statistics
+            if lacks_details or (has_late and not lists_rejects):
+                # Only recording tells statistics, levels of windows, what fails late.
                 wanted = {entry.file for entry in self._metadata.shards()}
             infos: dict[str, ShardInfo] = {}
             if wanted:
@@ -284,9 +286,12 @@ class _Repair:
 
     def _reasons(self, plan: PlanAgain, other: set[str]) -> Iterator[str]:
         """Yields what may be why shards have other bytes."""
-        encodings = self._job.recipe.features.encodings.values()
-        before = self._metadata.writer
-        now = writer_versions(encodings, ffmpeg=LIBRARY in before)
+        features, before = self._job.recipe.features, self._metadata.writer
+        now = writer_versions(
+            features.encodings.values(),
+            ffmpeg=LIBRARY in before,
+            backend=features.backend,
+        )
         for name in sorted({*now, *before}):
             if now.get(name) != before.get(name):
                 yield (

@@ -18,7 +18,11 @@ from typing import Any, NamedTuple
 from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
 from beam_pipeline.marks import Marks, WorkerState
 
-THREADED = {"tensorflow", "obstore"}  # their threads are not in threading's count
+THREADED = {
+    "jax",
+    "tensorflow",
+    "obstore",
+}  # their threads are not in threading's count
 
 # How long a process may take to end after its answer. Threads of a step may hold it.
 LAST_SECONDS = 5.0

@@ -101,7 +101,7 @@ class Mfcc(MelFrames):
         flat = signals_of(windows)
         count = time_frames(flat.shape[-1], "n_fft", self.n_fft, self.hop)
         log_mel = self.log_mel()
-        cosines = _cosines(self.n_mfcc, self.n_mels, self.lifter)
+        cosines = dct_matrix(self.n_mfcc, self.n_mels, self.lifter)
         out = np.empty((len(flat), count, self.n_mfcc), np.float32)
         for slices, samples in stretches(flat, count, self.n_fft, self.hop):
             # One product for each window: its rounding depends on the shape alone.
@@ -312,21 +312,25 @@ class Delta:
                 "order", f"must be at most {_MAX_ORDER} and below width", self.order
             )
 
-    @quiet
-    def __call__(self, features: FloatArray) -> FloatArray:
-        features = as_float32(features)
-        if features.ndim < 3:
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raises RecipeError if features of this shape have no slopes."""
+        if len(shape) < 3:
             raise RecipeError(
                 "feature",
                 "delta must follow a step that returns spectra, like mfcc|delta",
-                features.shape,
+                shape,
             )
-        count, bins = features.shape[-2:]
-        if self.width > count:
+        if self.width > shape[-2]:
             raise RecipeError(
-                "width", f"must not exceed the features' {count} frames", self.width
+                "width", f"must not exceed the features' {shape[-2]} frames", self.width
             )
-        weights = _slope_weights(self.width, self.order)
+
+    @quiet
+    def __call__(self, features: FloatArray) -> FloatArray:
+        features = as_float32(features)
+        self.check_shape(features.shape)
+        count, bins = features.shape[-2:]
+        weights = slope_weights(self.width, self.order)
         half = len(weights) - 1
         flat = features.reshape(math.prod(features.shape[:-2]), count, bins)
         out = np.empty(flat.shape, np.float32)
@@ -358,7 +362,7 @@ def smooth(
 
 
 @functools.lru_cache(maxsize=32)
-def _cosines(n_mfcc: int, n_mels: int, lifter: float) -> FloatArray:
+def dct_matrix(n_mfcc: int, n_mels: int, lifter: float) -> FloatArray:
     """The matrix of the DCT, (n_mels, n_mfcc), with the lifter."""
     q = np.arange(n_mfcc)
     m = np.arange(n_mels)[:, np.newaxis]
@@ -370,7 +374,7 @@ def _cosines(n_mfcc: int, n_mels: int, lifter: float) -> FloatArray:
 
 
 @functools.lru_cache(maxsize=32)
-def _slope_weights(width: int, order: int) -> tuple[float, ...]:
+def slope_weights(width: int, order: int) -> tuple[float, ...]:
     """Weights of the middle frame and of the ``h`` frames after it.
 
     The frames before it have the same weights, with the opposite sign for odd orders.

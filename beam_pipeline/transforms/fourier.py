@@ -280,7 +280,7 @@ class Fft:
     def __call__(self, windows: FloatArray) -> Array:
         windows = as_float32(windows)
         frames = windows.shape[-1]
-        n_fft = self._length(frames)
+        n_fft = self.length_for(frames)
         flat = windows.reshape(math.prod(windows.shape[:-1]), frames)
         out: Array = np.empty((len(flat), n_fft // 2 + 1), _dtype_of(self.kind))
         step = max(1, SPECTRUM_SAMPLES // n_fft)
@@ -295,9 +295,10 @@ class Fft:
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axis: frequency, as in :meth:`Stft.axes`."""
-        return [frequency_axis(sample_rate_hz, self._length(frames))]
+        return [frequency_axis(sample_rate_hz, self.length_for(frames))]
 
-    def _length(self, frames: int) -> int:
+    def length_for(self, frames: int) -> int:
+        """The length of the transform for windows of a length."""
         n_fft = self.n_fft or frames
         if n_fft < frames:
             raise RecipeError(

@@ -336,6 +336,7 @@ VALUES = {
     "whole_clips": (["true", "false"], ["1"]),
     "loader": (["my_files:load", "a.b:C(x=1)"], ["load", "a:", ":b"]),
     "loader_suffixes": ([".npy", ".npy,.h5"], ["", ".npy,"]),
+    "backend": (["numpy", "jax"], ["cuda", ""]),
     "decoder": (["pyav", "soundfile", "pyav,soundfile"], ["ffmpeg", "pyav,"]),
     "max_rejected": (["0", "5", "1%", "2.5%", "100%"], ["-1", "101%", "few", "1.5"]),
     "overwrite": (["true", "false"], ["please"]),

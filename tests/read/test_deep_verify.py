@@ -383,6 +383,9 @@ def test_tables_that_cannot_be_read(folder: Path, file: str, how: str) -> None:
         ("rejected.jsonl", b"{}\n", ["line 1"]),
         ("rejected.jsonl", b"[" * 100_000, ["line 1"]),
         ("rejected.jsonl", None, ["is missing"]),
+        ("statistics.json", b"{", ["is damaged"]),
+        ("statistics.json", b'{"splits": {}}', ["split"]),
+        ("statistics.json", None, ["is missing"]),
     ],
 )
 def test_damaged_texts(folder: Path, file: str, content: Any, facts: list[str]) -> None:
@@ -418,7 +421,7 @@ def leaves(values: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def test_each_wrong_statistic(folder: Path) -> None:
-    """Those of the windows need the sources, so they are not compared."""
+    """Those of the windows follow from ``statistics.json``, not from the examples."""
     text = (folder / "metadata.json").read_text()
     known = json.loads(text)["splits"]["test"]["statistics"]["features"]["mel"]
     for path in leaves(known):
@@ -428,8 +431,16 @@ def test_each_wrong_statistic(folder: Path) -> None:
             inner = inner[key]
         inner[path[-1]] = 1.01 * inner[path[-1]] + 0.01
         (folder / "metadata.json").write_text(json.dumps(values))
-        (line,) = verify(folder, deep=True)
+        exact, line = verify(folder, deep=True)
+        assert_names(exact, "statistics.json", "test")
         assert_names(line, "metadata.json", "test", "mel", path[0])
+
+
+@pytest.mark.parametrize("statistics", [{}, {"features": {}}])
+def test_statistics_that_were_emptied(folder: Path, statistics: Any) -> None:
+    change = {"statistics": statistics}
+    edit_metadata(folder, lambda values: values["splits"]["test"].update(change))
+    assert_names(found_in(folder), "statistics.json", "test")
 
 
 # The sources.

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from beam_pipeline.audio.av_library import DECODERS
 from beam_pipeline.errors import RecipeError, UnknownOption
-from beam_pipeline.recipe.example_sections import DTYPES, MAX_RATE_HZ, ORDERS
+from beam_pipeline.recipe.example_sections import (
+    BACKENDS,
+    DTYPES,
+    MAX_RATE_HZ,
+    ORDERS,
+)
 from beam_pipeline.recipe.recipe import (
     SECTIONS,
     Recipe,
@@ -323,6 +328,7 @@ def test_an_encoding_of_an_unknown_feature(features, name, facts):
 LATER = {
     "split_moves": (None, "a=9k3XnQ2b"),
     "encodings": ({}, {"signal": "raw"}),
+    "backend": ("numpy", "jax"),
     "member_bytes": (None, 1),
     "compression": ("gzip", "none"),
     "mark_padding": (False, True),
@@ -477,6 +483,7 @@ def recipes(draw):
         short_clips=draw(st.none() | st.sampled_from(SHORT_CLIPS)),
         whole_clips=draw(st.booleans()),
         decoder=draw(st.permutations(DECODERS)),
+        backend=draw(st.sampled_from(BACKENDS)),
         **{
             window: draw(lengths[window]),
             hop: draw(COUNTS if hop == "hop" else SECONDS),
@@ -579,6 +586,7 @@ CHANGES = {
     "augment": {"copies": 1, "augment": "noise()"},
     "features": {"features": {"signal": "identity()"}},
     "encodings": {"encodings": {"signal": "raw"}},
+    "backend": {"backend": "jax"},
     "elements_per_file": {"elements_per_file": 1},
     "shard_bytes": {"shard_bytes": 1},
     "num_shards": {"num_shards": 1},

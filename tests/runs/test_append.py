@@ -655,7 +655,7 @@ for number, folder in enumerate(copies, 1):
         record(source, folder, append=True)
         os._exit(0)
     _, status = os.waitpid(child, 0)
-    print(os.WIFSIGNALED(status))
+    print(os.WIFSIGNALED(status), flush=True)
 """
 
 

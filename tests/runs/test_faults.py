@@ -88,7 +88,12 @@ def test_an_error_of_others_ends_the_run(
 def test_an_output_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     sounds = write_noise(tmp_path / "in", clips=1)
     (tmp_path / "file").touch()
-    for output, why in (("file/out", "is a file"), ("x" * 300, "too long")):
+    (tmp_path / "link").symlink_to("nowhere")
+    for output, why in (
+        ("file/out", "is a file"),
+        ("x" * 300, "too long"),
+        ("link", "nowhere, which does not exist"),
+    ):
         with raises(OutputError, naming=[tmp_path / output.partition("/")[0], why]):
             record(sounds, tmp_path / output, win_seconds=1, label_from="none")
 
