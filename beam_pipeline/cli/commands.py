@@ -191,13 +191,13 @@ def run_windows(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.read.window_table import window_table
 
     _no_beam_args("windows", beam_args)
-    if not args.csv and (args.split is not None or args.where is not None):
-        raise OptionError("--split and --where", "need --csv")
+    if not args.csv and (args.split or args.where or args.sources):
+        raise OptionError("--split, --where and --sources", "need --csv")
     if not args.csv:
         metadata = Metadata.load(args.records)
         say(describe_windows(metadata, summarise_windows(args.records, metadata)))
         return 0
-    table = window_table(args.records, args.split)
+    table = window_table(args.records, args.split, args.sources)
     if args.where is not None:
         table = table.filter(rows_where(table, args.where))
     for lines in table_as_csv(table):

@@ -146,7 +146,7 @@ def add_generation(
         generation_file(INDEX, addition.generation),
     )
     write_windows(own(WINDOWS), written)
-    fields = manifest_fields(recipe.audio.fingerprint, columns)
+    fields = manifest_fields(recipe.audio, columns)
     write_manifest(own(MANIFEST), manifest, fields)
     retried = summary.listing.retried
     write_rejects(own(REJECTED), rejects, _still_rejected(output, addition, retried))

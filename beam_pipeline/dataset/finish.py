@@ -272,7 +272,7 @@ def finish_data_set(
             delete_stale(output, (info.file for info in shards))
     # With these moves in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_moves=summary.moves)
-    fields = manifest_fields(recipe.audio.fingerprint, columns)
+    fields = manifest_fields(recipe.audio, columns)
     write_manifest(files.join(output, MANIFEST), manifest, fields)
     formats = recorded_formats(files.join(output, MANIFEST))
     described = assemble_metadata(summary, shards, rejects, seen, recipe, formats)

@@ -14,10 +14,15 @@ from beam_pipeline.inputs.column_types import (
     BYTES,
     FLOAT32,
     FLOAT64,
+    STRING,
     Column,
     ColumnType,
 )
-from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS, MANIFEST_FIELDS
+from beam_pipeline.inputs.own_manifest import (
+    FILE_SHA256,
+    FINGERPRINT_FIELDS,
+    MANIFEST_FIELDS,
+)
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
@@ -38,7 +43,7 @@ _ROW_GROUP = 1 << 16
 
 
 def manifest_fields(
-    fingerprint: bool, columns: Sequence[Column] = ()
+    audio: Audio, columns: Sequence[Column] = ()
 ) -> dict[str, ColumnType | int]:
     """Returns name and type of each column; a number is the length of binary values.
 
@@ -49,12 +54,15 @@ def manifest_fields(
     fields: dict[str, ColumnType | int] = {
         name: ColumnType(dtype) for name, dtype in MANIFEST_FIELDS.items()
     }
-    if fingerprint:
+    if audio.fingerprint:
         fields.update(FINGERPRINT_FIELDS)
+    if audio.hash_files:
+        fields[FILE_SHA256] = ColumnType(STRING)
+    reserved = {*_RESERVED_FIELDS, *fields}
     names = {name for name, _ in columns}
     for name, kind in columns:
         free = name
-        while free in _RESERVED_FIELDS or (free != name and free in names):
+        while free in reserved or (free != name and free in names):
             free += "_"
         is_short = kind.dtype == FLOAT32
         fields[free] = kind._replace(dtype=FLOAT64) if is_short else kind
@@ -85,6 +93,7 @@ def manifest_part(
     for clip in placed.clips:
         channel = audio.channels if clip.channel is None else clip.channel
         prints = (clip.content.hex(), clip.sketch.hex()) if audio.fingerprint else ()
+        hashes = (clip.sha256 or None,) if audio.hash_files else ()
         rows.append(
             (
                 clip.filepath,
@@ -106,6 +115,7 @@ def manifest_part(
                 first_index + index,
                 max(0, min(clip.examples, layout.total - index)),
                 *prints,
+                *hashes,
                 *clip.columns,
             )
         )

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.column_types import FLOAT32, Column, ColumnType
 from beam_pipeline.inputs.labels import reads_names
-from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS, MANIFEST_FIELDS
+from beam_pipeline.inputs.own_manifest import (
+    FILE_SHA256,
+    FINGERPRINT_FIELDS,
+    MANIFEST_FIELDS,
+)
 from beam_pipeline.inputs.part_columns import PartColumns
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
@@ -76,7 +80,7 @@ class Layout:
         if columns.extra is None:
             taken = {path, label, split, *targets, *part.names()}
             if part.in_frames:
-                taken.update(MANIFEST_FIELDS, FINGERPRINT_FIELDS)
+                taken.update(MANIFEST_FIELDS, FINGERPRINT_FIELDS, [FILE_SHA256])
             elif is_table and set(KNOWN_COLUMNS[:2]) <= set(names):
                 taken.update(KNOWN_COLUMNS)
             extra = tuple(name for name in names if name not in taken)

@@ -47,6 +47,8 @@ class Clip(NamedTuple):
     content, sketch : bytes
         Its fingerprint, from :func:`beam_pipeline.audio.fingerprint.fingerprint_audio`,
         if the recipe needs one.
+    sha256 : str
+        The SHA-256 of its file, in hexadecimal, if the recipe asks for it.
     placed : PlacedWindows or None
         Its windows, if they are not on a grid. A segment has only its own.
     """
@@ -75,6 +77,7 @@ class Clip(NamedTuple):
     content: bytes = b""
     sketch: bytes = b""
     placed: PlacedWindows | None = None
+    sha256: str = ""
 
 
 class Reject(NamedTuple):

@@ -37,6 +37,7 @@ from beam_pipeline.plan.clip_audio import (
 )
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.copies import examples_of
+from beam_pipeline.plan.file_hashes import FileHashes
 from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
@@ -69,6 +70,7 @@ class Prober:
         self._events = EventTable.of(recipe.events)
         self._split = DEFAULT_SPLIT if recipe.splits.hashed_shares() is None else ""
         self._plans = WindowPlans(recipe.windows)
+        self._hashes = FileHashes()
 
     def probe(
         self, row: SourceRow, alike: Mapping[str, str] | None = None
@@ -174,6 +176,9 @@ class Prober:
             file=row.file,
             placed=placed,
         )
+        if audio.hash_files:
+            path = locate(self._inputs, row.source, row.filepath)
+            clip = clip._replace(sha256=self._hashes.of(path, row.filepath))
         if not windows:
             return clip  # left out: nothing else of it matters
         whole = audio.whole_clips and may_break(info)

@@ -20,6 +20,8 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.own_manifest import FILE_SHA256
+from beam_pipeline.read.source_columns import source_columns
 from beam_pipeline.read.split_choice import Split, choose_splits
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_parquet
@@ -39,7 +41,11 @@ _OF_MANIFEST = (
 
 
 def read_window_table(
-    folder: str, metadata: Metadata, sha256: str, splits: Sequence[str]
+    folder: str,
+    metadata: Metadata,
+    sha256: str,
+    splits: Sequence[str],
+    sources: bool = False,
 ) -> Any:
     """Returns a row for each planned window of splits, in the order of the examples.
 
@@ -52,6 +58,10 @@ def read_window_table(
         What was opened.
     sha256 : str
         The SHA-256 of the text of these metadata.
+    sources : bool
+        Whether the table has ``native_start``, ``native_frames``,
+        ``native_sample_rate_hz``, ``channels`` and ``file_sha256``: the stretch of the
+        file in its own frames, and the file; see :class:`.Source`.
 
     Returns
     -------
@@ -92,7 +102,7 @@ def read_window_table(
 
     tables, found, first = read_tables(folder, metadata, sha256), [], 0
     for split in splits:
-        table = _table_of_split(folder, metadata, split, tables)
+        table = _table_of_split(folder, metadata, split, tables, sources)
         if first:
             place = table.schema.get_field_index("record")
             moved = pc.add(table["record"], first)
@@ -102,7 +112,9 @@ def read_window_table(
     return found[0] if len(found) == 1 else pa.concat_tables(found).unify_dictionaries()
 
 
-def window_table(folder: files.PathLike, split: Split | None = None) -> Any:
+def window_table(
+    folder: files.PathLike, split: Split | None = None, sources: bool = False
+) -> Any:
     """Returns a row for each planned window of a data set, also for those left out.
 
     This is the index of the data set: path, seconds, level, whether a window is in the
@@ -113,6 +125,8 @@ def window_table(folder: files.PathLike, split: Split | None = None) -> Any:
     split : str or list of str, optional
         One or several, see :mod:`.split_choice`. Default: all, one after the other.
         ``record`` is the number in each of them.
+    sources : bool
+        See :func:`read_window_table`.
 
     Returns
     -------
@@ -136,7 +150,9 @@ def window_table(folder: files.PathLike, split: Split | None = None) -> Any:
             raise OptionError("split", "must name whole splits for a table", split)
         splits = choice.splits
     tables = read_tables(folder, metadata, bytes_sha256(text))
-    found = [_table_of_split(folder, metadata, name, tables) for name in splits]
+    found = [
+        _table_of_split(folder, metadata, name, tables, sources) for name in splits
+    ]
     return pa.concat_tables(found).unify_dictionaries()
 
 
@@ -162,7 +178,11 @@ def open_metadata(folder: str, sha256: str | None = None) -> bytes:
 
 
 def _table_of_split(
-    folder: str, metadata: Metadata, split: str, tables: tuple[Any, Any] | None
+    folder: str,
+    metadata: Metadata,
+    split: str,
+    tables: tuple[Any, Any] | None,
+    sources: bool,
 ) -> Any:
     """Returns the rows of a split; ``tables`` are those of :func:`read_tables`."""
     import pyarrow as pa
@@ -219,7 +239,14 @@ def _table_of_split(
         "sample_rate_hz": rate,
         "channel": of_clip("channel"),
     }
+    recipe = metadata.recipe
+    has_hashes = recipe is not None and recipe.audio.hash_files
+    if sources:
+        rates = hz.astype(np.int64)
+        columns.update(source_columns(start, frames, rates, of_clip, has_hashes))
     for name in manifest.column_names:
+        if name == FILE_SHA256 and has_hashes:
+            continue
         if name not in _NOT_OF_WINDOWS:
             free = name if name not in columns else f"{name}_"
             columns[free] = _without_empty(of_clip(name))

@@ -54,6 +54,12 @@ class Audio:
         "store a hash and a sketch of each clip's audio, so that audit finds "
         "duplicates; decodes all audio once more",
     )
+    hash_files: bool = option(
+        False,
+        "store the SHA-256 of each clip's file in the manifest; reads all files once "
+        "more",
+        omit_default=True,
+    )
     sample_rate: int | None = option(
         None,
         "resample all audio to this rate; default: each file keeps its own",
@@ -141,6 +147,7 @@ class Audio:
         suffixes = tuple(suffix.lower() for suffix in self.loader_suffixes)
         object.__setattr__(self, "loader_suffixes", suffixes)
         check_flag("fingerprint", self.fingerprint)
+        check_flag("hash_files", self.hash_files)
         check_flag("whole_clips", self.whole_clips)
         if self.sample_rate is not None:
             check_whole("sample_rate", self.sample_rate)

@@ -85,6 +85,7 @@ class RecipeKeywords(TypedDict, total=False):
     decoder: Names
     loader: str | Callable[[str], Any]
     loader_suffixes: Names | None
+    hash_files: bool
 
 
 class RunKeywords(TypedDict, total=False):

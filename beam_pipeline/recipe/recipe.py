@@ -45,7 +45,7 @@ SECTIONS: Mapping[str, type] = {
 # Options of the audio that come last in the JSON, whose order is fixed.
 _LAST = (
     "allow_truncated", "allow_nonfinite", "whole_clips", "decoder", "loader",
-    "loader_suffixes",
+    "loader_suffixes", "hash_files",
 )  # fmt: skip
 
 

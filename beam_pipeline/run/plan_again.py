@@ -65,9 +65,7 @@ class PlanAgain:
     def write_manifest(self) -> str:
         """Writes the manifest of the plan; returns its path."""
         path = files.join(self.job.work_folder, MANIFEST)
-        fields = manifest_fields(
-            self.job.recipe.audio.fingerprint, self.job.inputs[0].columns
-        )
+        fields = manifest_fields(self.job.recipe.audio, self.job.inputs[0].columns)
         write_manifest(path, stored(self.phase, "manifest"), fields)
         return path
 

@@ -454,9 +454,7 @@ def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=()):
             )
         )
     path = tmp_path / "manifest.parquet"
-    write_manifest(
-        str(path), reversed(parts), manifest_fields(recipe.audio.fingerprint, columns)
-    )
+    write_manifest(str(path), reversed(parts), manifest_fields(recipe.audio, columns))
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.parquet"]
     return pq.read_table(path)
 

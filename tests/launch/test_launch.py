@@ -335,6 +335,7 @@ VALUES = {
     "windows_at": (["grid", "events", "onsets"], ["peaks"]),
     "whole_clips": (["true", "false"], ["1"]),
     "loader": (["my_files:load", "a.b:C(x=1)"], ["load", "a:", ":b"]),
+    "hash_files": (["true", "false", ""], ["yes"]),
     "loader_suffixes": ([".npy", ".npy,.h5"], ["", ".npy,"]),
     "backend": (["numpy", "jax"], ["cuda", ""]),
     "decoder": (["pyav", "soundfile", "pyav,soundfile"], ["ffmpeg", "pyav,"]),

@@ -340,6 +340,7 @@ LATER = {
     "decoder": ("soundfile,pyav", "pyav,soundfile"),
     "loader": ("", "my_files:load"),
     "loader_suffixes": (None, ".npy"),
+    "hash_files": (False, True),
 }
 
 
@@ -601,6 +602,7 @@ CHANGES = {
     "decoder": {"decoder": "pyav"},
     "loader": {"loader": "my_files:load"},
     "loader_suffixes": {"loader": "my_files:load", "loader_suffixes": ".npy"},
+    "hash_files": {"hash_files": True},
 }
 
 
