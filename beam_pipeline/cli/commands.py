@@ -64,9 +64,11 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         describe_metadata,
     )
     from beam_pipeline.read.audit import find_overlaps
+    from beam_pipeline.read.side_files import lost_audio
     from beam_pipeline.read.window_summary import summarise_windows
 
-    say(describe_metadata(metadata, summarise_windows(args.output, metadata)))
+    lost = lost_audio(args.output, metadata)
+    say(describe_metadata(metadata, summarise_windows(args.output, metadata), lost))
     if overlaps := find_overlaps(args.output):
         say(f"{describe_findings(overlaps)} (`{PROGRAM} audit` lists them)")
     for warning in warned:
@@ -156,6 +158,7 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         some_examples,
         some_records,
     )
+    from beam_pipeline.read.side_files import lost_audio
 
     _no_beam_args("show", beam_args)
     if args.n < 1:
@@ -174,6 +177,8 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     examples = dict(some_examples(*shown, **chosen))
     for position, example in examples.items() if not args.text else ():
         say(f"example {position}{place}\n{describe_example(example)}")
+    if metadata.rejected and not args.text:
+        say(f"{metadata.rejected:,} rejected{lost_audio(args.records, metadata)}")
     if picture is not None:
         left_out = plot_examples(list(examples.values()), metadata, picture)
         say(f"drawn: {picture}")

@@ -84,7 +84,9 @@ class Reject(NamedTuple):
     """A clip, or part of one, that did not become examples.
 
     ``examples`` is how many of its planned examples ``shard`` lacks. The rate is known
-    of clips that are shorter than a window, and of those that have a shard.
+    of clips that are shorter than a window, and of those that have a shard. ``seconds``
+    is the audio that is lost: of the clip, or of these examples, where overlapping
+    windows count once. It is None if the header could not be read.
     """
 
     row: int
@@ -97,3 +99,4 @@ class Reject(NamedTuple):
     split: str | None = None
     examples: int = 0
     sample_rate_hz: int = 0
+    seconds: float | None = None

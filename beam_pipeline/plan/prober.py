@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.decoder import AudioInfo, may_break
-from beam_pipeline.audio.probe import check_channel, probe_audio
+from beam_pipeline.audio.probe import check_channel, probe_audio, telling_length
 from beam_pipeline.errors import (
     ClipError,
     InputError,
@@ -99,7 +99,13 @@ class Prober:
                 reason += f" (row {row.line} of {table})"
             rate = error.sample_rate_hz if isinstance(error, ShortClip) else 0
             return Reject(
-                row.row, row.filepath, stage, name, reason, sample_rate_hz=rate
+                row.row,
+                row.filepath,
+                stage,
+                name,
+                reason,
+                sample_rate_hz=rate,
+                seconds=_seconds_of(row, error.seconds),
             )
         finally:
             Marks.unmark()
@@ -117,7 +123,6 @@ class Prober:
         ClipError
             If the row cannot become a clip.
         """
-        recipe, audio = self._recipe, self._recipe.audio
         modified_ns = 0
         if info is None and row.known is not None:
             info = AudioInfo(*row.known, format="", subtype="")
@@ -126,6 +131,11 @@ class Prober:
                     pass  # raises if the file does not exist
         if info is None:
             info, modified_ns = self._probed(row)
+        with telling_length(info):
+            return self._clip_of(row, info, modified_ns)
+
+    def _clip_of(self, row: SourceRow, info: AudioInfo, modified_ns: int) -> Clip:
+        recipe, audio = self._recipe, self._recipe.audio
         channel = audio.channels if row.channel is None else row.channel
         check_channel(info, channel, name=row.filepath)
         rate = audio.sample_rate or info.sample_rate_hz
@@ -305,6 +315,14 @@ class BlockProber:
         """Ends the threads."""
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def _seconds_of(row: SourceRow, of_file: float | None) -> float | None:
+    """Returns the seconds of a row's part of its file; None if they are not known."""
+    if of_file is None:
+        return None
+    left = max(0.0, of_file - row.offset_s)
+    return left if row.duration_s is None else min(left, row.duration_s)
 
 
 def _check_length(filepath: str, frames: int, channels: int, audio: Audio) -> None:

@@ -162,9 +162,10 @@ def reject_difference(rejects: Iterable[Reject], output: str) -> str | None:
         return f"{REJECTED} is missing"
     with files.open_read(path) as recorded:
         # Both are in the order of rows: each search begins where the last one ended.
-        for line in map(reject_line, sort_rejects(rejects)):
-            if line not in recorded:
-                return f"{REJECTED} has no line {line.decode().strip()}"
+        for reject in sort_rejects(rejects):
+            forms = reject_line(reject), reject_line(reject, has_seconds=False)
+            if not any(line in forms for line in recorded):
+                return f"{REJECTED} has no line {forms[0].decode().strip()}"
     return None
 
 

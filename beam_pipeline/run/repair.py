@@ -370,7 +370,8 @@ def _other_rejects(text: bytes, by_header: Sequence[Reject], has_late: bool) -> 
     Of those that fail while they are recorded, it is only known that there are some.
     """
     planned = Counter(map(reject_line, by_header))
-    late = Counter(text.splitlines(keepends=True))
+    earlier = {reject_line(r, has_seconds=False): reject_line(r) for r in by_header}
+    late = Counter(earlier.get(line, line) for line in text.splitlines(keepends=True))
     late.subtract(planned)
     return (
         min(late.values(), default=0) < 0
