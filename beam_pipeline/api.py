@@ -15,7 +15,7 @@ from beam_pipeline.dataset.claim import (
     claim_output,
     nothing_left,
 )
-from beam_pipeline.dataset.claim_addition import holds_addition
+from beam_pipeline.dataset.claim_addition import leaves_data_set
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
@@ -28,6 +28,7 @@ from beam_pipeline.progress import in_notebook, watch_bar
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.values import check_whole
 from beam_pipeline.run.dry_run import check_transforms
 from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
 from beam_pipeline.run.limits import Limits
@@ -266,20 +267,23 @@ def claimed_job(
                 difference = difference_to_finished(again, limits)
                 if difference is None:
                     own = work == files.join(output, WORK_FOLDER)
-                    if own and not holds_addition(work):
+                    if own and not leaves_data_set(work):
                         clear_work(work)  # an interrupted run may have left it
                     yield None
                     return
-            if finished and run.overwrite and not run.has_runner():
+            local = files.is_local(output) and files.is_local(work)
+            if finished and run.overwrite and not (local or run.has_runner()):
                 from beam_pipeline.run.already_done import check_replacement
 
                 check_replacement(again, limits)
-            claim_output(output, work, recipe, placed, run.overwrite, difference)
+            replaces = claim_output(
+                output, work, recipe, placed, run.overwrite, difference
+            )
             for given, entry in zip(inputs, placed, strict=True):
                 if given is not entry:
                     files.write_bytes(entry.location, files.read_bytes(given.location))
             with continuing():
-                yield job
+                yield replace(job, replaces=replaces)
 
 
 @contextmanager
@@ -299,18 +303,32 @@ def plan(
     input: Source,
     *,
     recipe: Recipe | Metadata | None = None,
+    sample: int = 0,
     **options: Unpack[RecordKeywords],
 ) -> Plan:
     """Plans what :func:`record` would do, from headers alone; writes nothing.
 
     Takes the parameters of :func:`record`, except ``output``.
 
+    Parameters
+    ----------
+    sample : int
+        How many examples to make, chosen at random, for a forecast of bytes, time and
+        memory. Each brings the windows of its clip that a worker holds at once. This
+        decodes audio and runs transforms. Default: none, and no forecast.
+
     Returns
     -------
     Plan
         A named tuple: ``summary``, with splits, shards, examples and seconds; and
         ``rejects``, clips that cannot be recorded, as far as headers show, in the order
-        of the inputs. These are on disk if they are many.
+        of the inputs. These are on disk if they are many. Its attribute ``forecast`` is
+        a :class:`beam_pipeline.run.forecast.Forecast`, or None without a sample.
+
+    Raises
+    ------
+    OptionError
+        If ``sample`` is not a whole number, or negative; and as :func:`record`.
 
     Warns
     -----
@@ -320,6 +338,7 @@ def plan(
     from beam_pipeline.pipeline.job import Job
     from beam_pipeline.run.local_plan import plan_local
 
+    check_whole("sample", sample, least=0)
     input, given = with_labels(input, options)
     recipe, run = split_options(_given_recipe(recipe, given), given)
     if run.adds():
@@ -334,6 +353,6 @@ def plan(
         check_transforms(recipe, inputs, limits)
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
             job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
-            summary, rejects = plan_local(job, limits)
-    warn_of_plan(summary, recipe)
-    return Plan(summary, rejects)
+            made = plan_local(job, limits, sample, run.workers)
+    warn_of_plan(made.summary, recipe)
+    return made

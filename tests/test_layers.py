@@ -52,13 +52,15 @@ HOMES = {
     "obstore": "[storage.object_store] [storage.credentials] [storage.store_ranges] "
     "[storage.store_errors]",
     "boto3": "[storage.credentials]",
-    "soundfile": "audio.decoder [examples.flac_signal]",
+    "soundfile": "audio.decoder [examples.flac_signal] [read.listening]",
+    "sounddevice": "[read.listening]",
     "av": "[audio.av_decoder] [audio.av_library]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
-    "pyarrow": "[storage.parquet] [dataset.manifest] [dataset.generations] "
+    "pyarrow": "[read.arrow_batches] [read.framework_methods] "
+    "[storage.parquet] [dataset.manifest] [dataset.generations] "
     "[dataset.window_table] [read.audit] [read.clean_manifest] "
     "[read.conditions] "
     "[read.column_values] [read.csv_tables] [read.source_columns] [read.window_table]",

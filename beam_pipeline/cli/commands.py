@@ -33,7 +33,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.api import record, write_template
     from beam_pipeline.run.engine import quiet_beam
 
-    _search_here()
+    search_here()
     template = _beam_option(beam_args, "--template_location")
     if template is not None:
         with contextlib.nullcontext() if args.debug else quiet_beam():
@@ -100,19 +100,28 @@ def _print_counters(counts: Mapping[str, int]) -> None:
 
 def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.api import plan
+    from beam_pipeline.cli.forecast_report import (
+        check_forecast_flags,
+        describe_forecast,
+    )
     from beam_pipeline.cli.reports import describe_plan
     from beam_pipeline.dataset.rejects import check_any_accepted, check_rejects
     from beam_pipeline.recipe.canonical import split_options
     from beam_pipeline.run.engine import quiet_beam
 
-    _search_here()
+    search_here()
+    check_forecast_flags(args)
     options = given_options(args)
     quiet = contextlib.nullcontext() if args.debug else quiet_beam()
     with collected_warnings() as warned, quiet:
-        summary, rejects = plan(args.input, **options)
+        planned = plan(args.input, sample=args.sample or 0, **options)
+    summary, rejects = planned
     check_any_accepted(summary, rejects)
     recipe, _ = split_options(None, options)
     say(as_flags(describe_plan(summary, rejects, recipe)))
+    if planned.forecast is not None:
+        on_workers, price = args.on_workers, args.price_per_vcpu_hour
+        say("\n" + describe_forecast(planned.forecast, on_workers, price))
     for warning in warned:
         complain(f"warning: {warning}")
     allowed = str(options.get("max_rejected", 0))
@@ -148,45 +157,6 @@ def run_convert(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     return 0
 
 
-def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
-    from beam_pipeline.dataset.metadata import Metadata
-    from beam_pipeline.read.plots import picture_path, plot_examples
-    from beam_pipeline.read.show import (
-        describe_example,
-        example_text,
-        shown_split,
-        some_examples,
-        some_records,
-    )
-    from beam_pipeline.read.side_files import lost_audio
-
-    _no_beam_args("show", beam_args)
-    if args.n < 1:
-        raise OptionError("-n", "must be at least 1", args.n)
-    picture = None if args.plot is None else picture_path(args.plot)
-    metadata = Metadata.load(args.records)
-    split = shown_split(metadata, args.split)
-    place = f" of {split}" if len(metadata.splits) > 1 else ""
-    shown = args.records, metadata, args.n, split
-    chosen = {"clip": args.clip, "where": args.where}
-    if args.text:
-        for position, record in some_records(*shown, **chosen):
-            say(f"# example {position}{place}\n{example_text(record, metadata)}")
-        if picture is None:
-            return 0
-    examples = dict(some_examples(*shown, **chosen))
-    for position, example in examples.items() if not args.text else ():
-        say(f"example {position}{place}\n{describe_example(example)}")
-    if metadata.rejected and not args.text:
-        say(f"{metadata.rejected:,} rejected{lost_audio(args.records, metadata)}")
-    if picture is not None:
-        left_out = plot_examples(list(examples.values()), metadata, picture)
-        say(f"drawn: {picture}")
-        if left_out:
-            say(f"not drawn: {', '.join(left_out)}")
-    return 0
-
-
 def run_windows(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.cli.reports import describe_windows
     from beam_pipeline.dataset.metadata import Metadata
@@ -195,7 +165,7 @@ def run_windows(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.read.window_summary import summarise_windows
     from beam_pipeline.read.window_table import window_table
 
-    _no_beam_args("windows", beam_args)
+    no_beam_args("windows", beam_args)
     if not args.csv and (args.split or args.where or args.sources):
         raise OptionError("--split, --where and --sources", "need --csv")
     if not args.csv:
@@ -215,9 +185,9 @@ def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.errors import VerificationError
     from beam_pipeline.read.verification import verify
 
-    _no_beam_args("verify", beam_args)
+    no_beam_args("verify", beam_args)
     if args.input is not None:
-        _search_here()
+        search_here()
     if args.repair:
         _repair(args)
     problems = verify(
@@ -266,7 +236,7 @@ def run_index(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.dataset.metadata import Metadata
     from beam_pipeline.read.index_members import index_data_set
 
-    _no_beam_args("index", beam_args)
+    no_beam_args("index", beam_args)
     members = index_data_set(args.records)
     splits = Metadata.load(args.records).splits.values()
     examples = sum(split.examples for split in splits)
@@ -279,7 +249,7 @@ def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.errors import VerificationError
     from beam_pipeline.read.audit import audit
 
-    _no_beam_args("audit", beam_args)
+    no_beam_args("audit", beam_args)
     found = audit(args.records, args.group_by)
     if args.json:
         say(summarise_audit(found), file=sys.stderr)
@@ -316,14 +286,14 @@ def _write_clean_manifest(args: argparse.Namespace) -> None:
 def run_transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.transforms.describe import describe_steps, list_all, list_some
 
-    _no_beam_args("transforms", beam_args)
+    no_beam_args("transforms", beam_args)
     if args.win_len < 1 or args.sample_rate < 1:
         raise OptionError(
             "--win-len and --sample-rate",
             "must both be at least 1",
             (args.win_len, args.sample_rate),
         )
-    _search_here()
+    search_here()
     window = args.sample_rate, args.win_len
     entries = list_some(args.steps, *window) if args.steps else list_all(*window)
     say(describe_steps(list(entries)))
@@ -334,7 +304,7 @@ def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.cli.reports import describe_progress
     from beam_pipeline.run.watching import follow
 
-    _no_beam_args("status", beam_args)
+    no_beam_args("status", beam_args)
     with contextlib.ExitStack() as stack:
         update: Callable[[int, float], None] | None = None
         for progress in follow(args.run_folder):
@@ -350,13 +320,13 @@ def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     return 0
 
 
-def _search_here() -> None:
+def search_here() -> None:
     """Lets a recipe of the user name modules in the current folder."""
     from beam_pipeline.transforms.own_modules import search_last
 
     search_last(os.getcwd())
 
 
-def _no_beam_args(command: str, beam_args: Sequence[str]) -> None:
+def no_beam_args(command: str, beam_args: Sequence[str]) -> None:
     if beam_args:
         raise OptionError(command, "takes no options of Beam", " ".join(beam_args))

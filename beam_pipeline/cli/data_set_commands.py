@@ -8,12 +8,12 @@ from beam_pipeline.cli.add_command import add_command, add_folder
 from beam_pipeline.cli.commands import (
     run_audit,
     run_index,
-    run_show,
     run_status,
     run_verify,
     run_windows,
 )
 from beam_pipeline.cli.job_flags import flag_type
+from beam_pipeline.cli.show_command import run_show
 
 _whole_number = flag_type(int)
 
@@ -23,11 +23,13 @@ def add_show(commands: Any) -> None:
         commands,
         "show",
         run_show,
-        "print or draw examples",
-        "Prints a few examples that are spread evenly over a split, and draws them.",
+        "print, draw or play examples",
+        "Prints a few examples that are spread evenly over a split, draws or plays "
+        "them.",
         "records/ -n 3",
         "records/ --split test --plot examples.png",
         "records/ -n 1 --text",
+        "records/ -n 5 --save-wav heard/ --play",
         "records/ --clip owl/night.wav --where 'start_s >= 60 and level_db > -40'",
     )
     add_folder(parser)
@@ -64,6 +66,27 @@ def add_show(commands: Any) -> None:
         default=None,
         metavar="FILE",
         help="draw them into this picture: .png, .pdf, .svg ...; needs matplotlib",
+    )
+    parser.add_argument(
+        "--save-wav",
+        default=None,
+        metavar="FOLDER",
+        help="write their samples into this folder, as WAV files with names of split, "
+        "number, clip and second",
+    )
+    parser.add_argument(
+        "--play",
+        action="store_true",
+        help="play them with sounddevice, ffplay, aplay, afplay or play, whichever is "
+        "there",
+    )
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=None,
+        metavar="PATH",
+        help="with --save-wav or --play, if examples have no samples: what they were "
+        "recorded from, as for record; runs the recipe",
     )
 
 

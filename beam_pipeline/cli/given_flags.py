@@ -20,6 +20,9 @@ _ALTERNATIVES = (
 # Options that decide the split of a group before any is moved.
 _OF_HASH = ("split_column", "splits", "folds", "group_by", "seed", "split_salt")
 
+# Flags of plan that no job has.
+OF_FORECAST = ("sample", "on_workers", "price_per_vcpu_hour")
+
 # Options with a text for each feature, and their flags, which may be repeated.
 REPEATED = {"features": "--feature", "encodings": "--encoding"}
 
@@ -29,7 +32,7 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
 
     Options on the command line override those in the file of ``--recipe``.
     """
-    other = {"command", "run", "debug", "input", "output", "recipe"}
+    other = {"command", "run", "debug", "input", "output", "recipe", *OF_FORECAST}
     options = {name: value for name, value in vars(args).items() if name not in other}
     for name in REPEATED:
         if name in options:

@@ -22,7 +22,7 @@ from beam_pipeline.cli.data_set_commands import (
     add_verify,
     add_windows,
 )
-from beam_pipeline.cli.job_flags import add_job_flags, flag_type
+from beam_pipeline.cli.job_flags import add_forecast_flags, add_job_flags, flag_type
 from beam_pipeline.cli.messages import PROGRAM
 
 
@@ -96,11 +96,15 @@ def _add_plan(commands: Any) -> None:
         run_plan,
         "show what record would do, from headers alone",
         "Shows what record would do: splits, examples, classes, features, shards and "
-        "rejects. Reads headers only and writes nothing. Takes every option of record.",
+        "rejects. Reads headers only and writes nothing. Takes every option of record. "
+        "With --sample, it also says how many bytes, how much time and memory that "
+        "takes, and what it costs.",
         "--input sounds/ --win-seconds 1",
         "--input sounds/ --win-seconds 1 --splits train=.8,test=.2 --stratify",
+        "--input sounds/ --win-seconds 1 --sample 20 --on-workers 16",
         usage=f"{PROGRAM} plan --input PATH [OPTION ...]",
     )
+    add_forecast_flags(parser)
     add_job_flags(parser, default=None, help=argparse.SUPPRESS)
 
 
@@ -126,8 +130,8 @@ def _add_transforms(commands: Any) -> None:
         "transforms",
         run_transforms,
         "list transforms: parameters, result and cost",
-        "Lists the steps for --feature, --stream, --keep and --augment, with their "
-        "parameters, and what they give and cost for one window.",
+        "Lists the steps for --feature, --stream, --keep, --augment and --windows-at, "
+        "with their parameters, and what they give and cost for one window.",
         "",
         "log_mel",
         "'low_pass(cutoff_hz=1000)|mfcc' --win-len 16000",

@@ -89,7 +89,7 @@ def describe_metadata(
             f"{split.seconds / 3600:.2f}",
             *shares.get(name, ()),
             f"{len(split.shards):,}",
-            _bytes(sum(shard.bytes for shard in split.shards)),
+            bytes_text(sum(shard.bytes for shard in split.shards)),
             *([f"{split.left_out:,}"] if any_left_out else []),
         )
         for name, split in metadata.splits.items()
@@ -99,9 +99,8 @@ def describe_metadata(
         *([AUDIO_HOURS] if windows else []), HOURS, *shares[""], "shards", "size",
         *(["windows left out"] if any_left_out else []),
     )  # fmt: skip
-    table = _table(header, rows)
     counts = metadata.clips, f"{metadata.rejected:,} rejected{lost}", metadata.ignored
-    return f"{table}\n{_inputs(*counts, metadata.left_out or {})}"
+    return f"{_table(header, rows)}\n{_inputs(*counts, metadata.left_out or {})}"
 
 
 def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -> str:
@@ -159,7 +158,7 @@ def _describe_elements(metadata: Metadata) -> str:
             name,
             f"{split.examples:,}",
             f"{len(split.shards):,}",
-            _bytes(sum(shard.bytes for shard in split.shards)),
+            bytes_text(sum(shard.bytes for shard in split.shards)),
         )
         for name, split in metadata.splits.items()
     ]
@@ -195,7 +194,7 @@ def describe_plan(
                 f"{seconds[name] / 3600:.2f}",
                 *shares.get(name, ()),
                 f"{layout.shards:,}",
-                _bytes(examples * size),
+                bytes_text(examples * size),
             )
         )
     at_most = _at_most(example_format)
@@ -312,7 +311,8 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) 
     )
 
 
-def _bytes(count: float) -> str:
+def bytes_text(count: float) -> str:
+    """Returns a number of bytes with three digits or so."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
             break

@@ -28,6 +28,7 @@ from beam_pipeline.dataset.finish import (
     check_any_selected,
     check_complete,
     merge_observed,
+    publish,
     sort_shards,
 )
 from beam_pipeline.dataset.generation import Generation
@@ -139,7 +140,7 @@ def add_generation(
         return files.join(output, generation_file(name, addition.generation))
 
     delete_unfinished(output, addition.generation, (info.file for info in shards))
-    _publish(shards, shards_folder, output)
+    publish(shards, shards_folder, output)
     write_index(
         output,
         map(ShardMembers.of, written),
@@ -217,13 +218,6 @@ def delete_unfinished(
         for name in list(files.list_files(output))
         if is_unfinished(name) and name not in current
     )
-
-
-def _publish(infos: Iterable[ShardInfo], shards_folder: str, output: str) -> None:
-    """Gives shards their names in the output; those that have them stay."""
-    for info in infos if shards_folder != output else ():
-        if files.exists(shards_folder + info.file):
-            files.move(shards_folder + info.file, files.join(output, info.file))
 
 
 def _still_rejected(

@@ -41,10 +41,14 @@ from beam_pipeline.errors import (
     RecipeError,
     StoreError,
 )
+from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
+
+# In the stamp of a run: the SHA-256 of the metadata of the data set that it replaces.
+REPLACES = "replaces"
 
 # In the folder of parts: the data set that was there is deleted.
 _ROOM_MADE = "room-made"
@@ -85,8 +89,11 @@ def claim_output(
     inputs: Sequence[Input],
     overwrite: bool,
     difference: str | None = None,
-) -> None:
-    """Claims the output folder, and deletes nothing that the user may still need.
+) -> bool:
+    """Claims the output folder; returns whether a data set there stays until the end.
+
+    A data set that ``overwrite`` replaces stays until the new one is ready. In a store,
+    where nothing can be renamed, it is deleted at once.
 
     Parameters
     ----------
@@ -100,38 +107,55 @@ def claim_output(
         If the folder holds anything but an unfinished run of the same job; with
         ``overwrite``, if it holds files that do not belong to a data set.
     """
-    stamp = job_stamp(output, work, recipe, inputs)
+    # As it is read again, for comparisons.
+    stamp = json.loads(json.dumps(job_stamp(output, work, recipe, inputs)))
     check_output(output, inputs)
-    job_file = files.join(work, JOB_FILE)
     held = list(islice(_held_files(output, work), 100_000))
-    claimed = is_claimed(work)
-    if claimed and METADATA not in held:
-        found = read_stamp(job_file)
-        stamp = json.loads(json.dumps(stamp))
-        if found == stamp:
-            # This run makes its own plan, and its own verdict.
-            files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
-            return
+    found = read_stamp(files.join(work, JOB_FILE)) if is_claimed(work) else None
+    begun = found.pop(REPLACES, None) if isinstance(found, dict) else None
+    replaced = _data_set_to_keep(output, work, held) if overwrite else None
+    goes_on = METADATA not in held or (replaced is not None and begun == replaced)
+    if goes_on and found == stamp:
+        # This run makes its own plan, and its own verdict.
+        files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
+        return begun is not None
+    if is_claimed(work) and METADATA not in held:
         # A run that failed before its first whole shard leaves nothing to continue.
         failed = files.exists(files.join(work, VERDICT_FILE))
         overwrite |= failed and not files.is_folder(files.join(work, RECEIPTS))
         if not overwrite:
-            target = found.get("output", output) if isinstance(found, dict) else output
-            if target != output:
-                raise OutputError(
-                    f"`work_dir` {work} holds an unfinished run that writes to "
-                    f"{target}. Give another `work_dir`, or give `overwrite` to "
-                    "discard that run."
-                )
-            others = job_differences(found, stamp) or ["it cannot be read"]
-            raise OutputError(
-                f"{output} holds an unfinished run of another job: {'; '.join(others)}."
-                " To finish it, give its command again. To replace it, give "
-                "`overwrite`. To keep it, give another `output`."
-            )
+            raise _other_run(output, work, found, stamp)
     if set(held) != {REJECTED}:
         _check_held(output, held, overwrite, difference)
-    _replace(output, work, held, stamp)
+    if replaced is None:
+        _replace(output, work, held, stamp)
+    else:
+        _replace(output, work, (), {**stamp, REPLACES: replaced})
+    return replaced is not None
+
+
+def _data_set_to_keep(output: str, work: str, held: Sequence[str]) -> str | None:
+    """Returns the SHA-256 of the metadata of a data set that can stay until the end."""
+    if METADATA in held and files.is_local(output) and files.is_local(work):
+        return bytes_sha256(files.read_bytes(files.join(output, METADATA)))
+    return None
+
+
+def _other_run(
+    output: str, work: str, found: Any, stamp: Mapping[str, Any]
+) -> OutputError:
+    target = found.get("output", output) if isinstance(found, dict) else output
+    if target != output:
+        return OutputError(
+            f"`work_dir` {work} holds an unfinished run that writes to {target}. Give "
+            "another `work_dir`, or give `overwrite` to discard that run."
+        )
+    others = job_differences(found, stamp) or ["it cannot be read"]
+    return OutputError(
+        f"{output} holds an unfinished run of another job: {'; '.join(others)}. To "
+        "finish it, give its command again. To replace it, give `overwrite`. To keep "
+        "it, give another `output`."
+    )
 
 
 def job_stamp(
@@ -215,7 +239,7 @@ def claim_for_elements(
 
 
 def make_room(output: str, work: str) -> None:
-    """Deletes the data set that a finished one of elements replaces; only once."""
+    """Deletes the data set that a finished one replaces; only once."""
     done = files.join(work, PARTS, _ROOM_MADE)
     if files.exists(done):
         return

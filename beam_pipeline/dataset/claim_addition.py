@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipeline.dataset.claim import read_stamp
+from beam_pipeline.dataset.claim import REPLACES, read_stamp
 from beam_pipeline.dataset.generations import metadata_text
 from beam_pipeline.dataset.job_difference import job_differences
 from beam_pipeline.dataset.metadata import to_text
@@ -55,6 +55,12 @@ def claim_addition(output: str, work: str, stamp: Mapping[str, Any]) -> bool:
             # This run makes its own plan, and its own verdict.
             files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
             return True
+        elif isinstance(found, dict) and REPLACES in found:
+            raise OutputError(
+                f"{work} holds an unfinished run that replaces the data set. To finish "
+                "it, give its command again. To discard it, delete this folder; the "
+                "data set stays as it is."
+            )
         elif not _is_stale(found, asked, work):
             others = job_differences(found, asked)
             others += _other_options(found[ADDITION], asked[ADDITION])
@@ -68,12 +74,12 @@ def claim_addition(output: str, work: str, stamp: Mapping[str, Any]) -> bool:
     return True
 
 
-def holds_addition(work: str) -> bool:
-    """Whether a work folder holds an unfinished addition."""
+def leaves_data_set(work: str) -> bool:
+    """Whether a work folder holds an unfinished addition, or replacement."""
     if not is_claimed(work):
         return False
     found = read_stamp(files.join(work, JOB_FILE))
-    return isinstance(found, dict) and ADDITION in found
+    return isinstance(found, dict) and not found.keys().isdisjoint((ADDITION, REPLACES))
 
 
 def _other_options(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

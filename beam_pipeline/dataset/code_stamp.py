@@ -6,7 +6,7 @@ import hashlib
 import sys
 
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.transforms.expressions import STEP_FIELDS, TRANSFORM, parse_steps
+from beam_pipeline.transforms.expressions import TRANSFORM, given_steps, parse_steps
 
 
 def code_of(recipe: Recipe) -> dict[str, str]:
@@ -25,9 +25,9 @@ def sources_of_code(recipe: Recipe) -> dict[str, str]:
     """Returns the file of each module that user-defined transforms come from."""
     sources, values = {}, recipe.to_json()
     expressions = [(text, TRANSFORM) for text in values["features"].values()]
-    expressions += [(values.get(name), k) for name, k in STEP_FIELDS.items()]
+    expressions += given_steps(values)
     for expression, kind in expressions:
-        for step in parse_steps(expression, kind) if expression else ():
+        for step in parse_steps(expression, kind):
             name = getattr(step, "__module__", None) or type(step).__module__
             source = getattr(sys.modules.get(name), "__file__", None)
             if source is not None and name.partition(".")[0] != "beam_pipeline":

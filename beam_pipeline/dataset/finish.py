@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from beam_pipeline.audio.av_containers import DEMUXERS
+from beam_pipeline.dataset.claim import make_room
 from beam_pipeline.dataset.exact_statistics import statistics_text
 from beam_pipeline.dataset.manifest import (
     manifest_fields,
@@ -221,6 +222,13 @@ def merge_observed(
     return merged
 
 
+def publish(infos: Iterable[ShardInfo], shards_folder: str, output: str) -> None:
+    """Gives shards their names in the output; those that have them stay."""
+    for info in infos if shards_folder != output else ():
+        if files.exists(shards_folder + info.file):
+            files.move(shards_folder + info.file, files.join(output, info.file))
+
+
 def _tally_key(reject: Reject) -> TallyKey:
     return reject.split or "", reject.label or "", reject.sample_rate_hz
 
@@ -233,6 +241,7 @@ def finish_data_set(
     observed: Iterable[tuple[str, Seen]],
     *,
     output: str,
+    shards_folder: str,
     work_folder: str,
     recipe: Recipe,
     max_rejected: str,
@@ -245,6 +254,9 @@ def finish_data_set(
 
     Parameters
     ----------
+    shards_folder : str
+        Where the shards are. If it is not the output, a data set there is replaced now,
+        once the checks have passed.
     columns : sequence of (str, str)
         Name and type of each column that the clips bring.
 
@@ -262,13 +274,18 @@ def finish_data_set(
     written, shards = sort_shards(infos)
     rejects = sort_rejects(rejects)
     seen = merge_observed(observed)
-    write_rejects(files.join(output, REJECTED), rejects)
+    replaces = shards_folder != output
+    write_rejects(files.join(work_folder if replaces else output, REJECTED), rejects)
     with keeping_verdict(work_folder):
         check_any_accepted(summary, rejects)
         check_any_selected(shards, recipe)
         check_complete(summary, shards, rejects)
         check_rejects(summary.listing, rejects, max_rejected)
         if is_claimed(work_folder):
+            if replaces:
+                make_room(output, work_folder)
+                publish(shards, shards_folder, output)
+                write_rejects(files.join(output, REJECTED), rejects)
             delete_stale(output, (info.file for info in shards))
     # With these moves in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_moves=summary.moves)

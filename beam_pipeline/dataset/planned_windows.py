@@ -30,7 +30,11 @@ from beam_pipeline.examples.windows import WindowPlan, WindowPlans, count_window
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import examples_of
-from beam_pipeline.plan.left_out import reasons_to_leave_out, why_left_out
+from beam_pipeline.plan.left_out import (
+    NO_SOUND,
+    reasons_to_leave_out,
+    why_left_out,
+)
 from beam_pipeline.plan.order import order_key
 from beam_pipeline.plan.segments import Segment, locate_examples
 from beam_pipeline.recipe.recipe import Recipe
@@ -153,7 +157,8 @@ class PlannedWindows:
     def clips_left_out(self, recipe: Recipe) -> dict[str, npt.NDArray[np.bool_]]:
         """Returns which clips a recipe leaves out, by reason.
 
-        With ``num_elems``, a clip without a window counts as one without an event.
+        With ``num_elems``, a clip without a window counts as one without an event, or
+        without a sound.
 
         Raises
         ------
@@ -166,7 +171,9 @@ class PlannedWindows:
         plans = WindowPlans(recipe.windows)
         for row in np.flatnonzero(self.manifest["windows"] == 0) if reasons else ():
             why = why_left_out(
-                int(frames[row]), plans.of(int(rates[row]), int(frames[row]))
+                int(frames[row]),
+                plans.of(int(rates[row]), int(frames[row])),
+                recipe.windows,
             )
             if why in found:
                 found[why][row] = True
@@ -328,7 +335,7 @@ def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str
     recipe, counted = metadata.recipe, metadata.left_out or {}
     for why, clips in planned.clips_left_out(recipe).items():
         n = int(clips.sum())
-        is_most = why == NO_EVENT and recipe.shards.num_elems is not None
+        is_most = why in (NO_EVENT, NO_SOUND) and recipe.shards.num_elems is not None
         if counted.get(why) != n and not (is_most and counted.get(why, n + 1) <= n):
             yield (
                 f"{METADATA}: inputs: left_out: {why} is {counted.get(why)}; "

@@ -51,7 +51,7 @@ def check_any_accepted(summary: PlanSummary, rejects: Collection[Reject]) -> Non
         raise InputError(
             f"All {summary.listing.clips} clips are left out: "
             f"{left_out_words(summary.left_out)}. Change `min_seconds`, "
-            "`max_seconds`, `short_clips`, or the `events` of `windows_at`."
+            "`max_seconds`, `short_clips`, `windows_at`, or its `events`."
         )
     lost = sum(reject.examples for reject in rejects)
     planned = sum(layout.total for layout in summary.layouts.values())

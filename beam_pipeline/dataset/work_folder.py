@@ -10,8 +10,8 @@
     phases/          elements that one phase on this machine stores for the next one
     suspects/        one file for each clip that ended or stalled its process
     verdict.json     the error that ended the job
-    added/           finished shards that are to be added to a data set
-    rejected.jsonl   the rejects of an addition that failed
+    added/           finished shards, while a data set in the output stays as it is
+    rejected.jsonl   the rejects of a run that leaves a data set as it is
     switch.json      the SHA-256 of the metadata that end an addition
     repair/          what a repair of the data set makes again
 

@@ -1,4 +1,4 @@
-"""Windows that are placed by the events of a clip, instead of on a grid.
+"""Windows that are placed by what happens in a clip, instead of on a grid.
 
 ::
 
@@ -6,17 +6,23 @@
     at events         [ window ]    [ window ]   [ window ]     around the middle
     at onsets       [ window ]         [ window ] [ window ]    from the start
 
-Events are known before any audio is, so the plan counts these windows exactly, too.
+    sections        |-------------|      ||        |  |         of a placement
+    at sections     [ window ]        [ window ][ window ]      each like a clip
+
+Events are known before any audio is. Sections are known when the clip has been decoded
+once, before the plan. So the plan counts these windows exactly, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.examples.windows import WindowPlan, count_windows, window_starts
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.recipe.window_section import AT_ONSETS
 from beam_pipeline.seconds import seconds_to_frames
@@ -87,4 +93,40 @@ def place_windows(
         anchor = min(seconds_to_frames(anchor_s, sample_rate_hz), total - 1)
         if first <= anchor < stop:
             starts.add(min(max(0, anchor - before - first), last))
+    return PlacedWindows(0, tuple(sorted(starts)))
+
+
+def cover_sections(
+    sections: npt.NDArray[np.int64], frames: int, plan: WindowPlan
+) -> PlacedWindows:
+    """Returns the windows of a clip that has sections.
+
+    The windows of a section are those of a clip of its length, with the plan's hop and
+    tail. A section that is shorter than a window has one, around its middle::
+
+        start = (begin + end) // 2 - length // 2
+
+    A window is never padded where the clip goes on: with ``tail="pad"``, the last one
+    of a section holds what follows. Windows that would begin before the clip, or end
+    after it, are moved into it. Those that would begin at the same frame are one.
+
+    Parameters
+    ----------
+    sections : numpy.ndarray, shape (n, 2), int64
+        The first frame of each section in the clip, and the frame after its last one.
+    frames : int
+        The clip's length.
+    plan : WindowPlan
+        The windows of the recipe in the clip.
+    """
+    inside = replace(plan, least=0, most=None, short_clips="reject")
+    last = max(0, frames - plan.length)
+    starts: set[int] = set()
+    for begin, end in sections.tolist():
+        if end - begin < plan.length:
+            found = np.array([(begin + end) // 2 - plan.length // 2])
+        else:
+            count = count_windows(end - begin, inside)
+            found = begin + window_starts(end - begin, inside, 0, count)
+        starts.update(np.clip(found, 0, last).tolist())
     return PlacedWindows(0, tuple(sorted(starts)))

@@ -30,6 +30,7 @@ def finish_job(
             manifest,
             observed,
             output=job.output,
+            shards_folder=job.shards_folder(),
             work_folder=job.work_folder,
             recipe=job.recipe,
             max_rejected=job.max_rejected,

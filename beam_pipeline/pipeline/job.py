@@ -18,7 +18,8 @@ class Job:
     """What to record, how, and where; ``output`` ends in a separator.
 
     ``addition`` is given if the files are added to a finished data set. With
-    ``as_recorded``, the recipe is that of a data set, so its splits are decided.
+    ``as_recorded``, the recipe is that of a data set, so its splits are decided. With
+    ``replaces``, a data set in the output stays until the new one is ready.
     """
 
     inputs: tuple[Input, ...]
@@ -28,6 +29,7 @@ class Job:
     max_rejected: str = "0"
     addition: Addition | None = None
     as_recorded: bool = False
+    replaces: bool = False
 
     def splits_are_decided(self) -> bool:
         """Whether each clip's split follows from its group, and no group is moved."""
@@ -37,12 +39,12 @@ class Job:
     def shards_folder(self) -> str:
         """Where finished shards are while others are written; ends in a separator.
 
-        A data set that is there already is not disturbed: shards that are added get
-        their names in it at the end. A store cannot rename, so there they have them at
-        once.
+        A data set that is there already is not disturbed: shards get their names in the
+        output at the end. A store cannot rename, so there they have them at once.
         """
         where = (self.output, self.work_folder)
-        if self.addition is None or not all(map(files.is_local, where)):
+        waits = self.addition is not None or self.replaces
+        if not (waits and all(map(files.is_local, where))):
             return self.output
         return files.join(self.work_folder, ADDED, "")
 

@@ -15,14 +15,18 @@ from beam_pipeline.audio.clip_reader import ClipReader
 from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.fingerprint import CHUNK_FRAMES, fingerprint_audio
 from beam_pipeline.audio.loaded import Loader
+from beam_pipeline.errors import ClipError, TransformError
 from beam_pipeline.inputs.sources import Input, locate
+from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.expressions import (
+    PLACEMENT,
     STREAM,
     naming_step,
     parse_loader,
+    parse_placement,
     parse_stream,
 )
 from beam_pipeline.transforms.streams import (
@@ -138,6 +142,66 @@ def fingerprint_clip(
         )
         content, sketch = fingerprint_audio(chunks, clip.native_rate_hz, channels)
     return clip._replace(content=content, sketch=sketch)
+
+
+def find_sections(
+    clip: Clip, placement: str, inputs: Sequence[Input], audio: Audio
+) -> npt.NDArray[np.int64]:
+    """Returns the sections that a placement finds in a clip; decodes all of it.
+
+    It gets the frames that windows are cut from, after the steps on the stream. They
+    come in blocks of a fixed length, so that the plan is the same in every run.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n, 2), int64
+        The first frame of each section in the clip, and the frame after its last one.
+
+    Raises
+    ------
+    UnreadableAudio
+        If decoding fails.
+    TransformError
+        If the placement raises, or what it returns are not sections of the clip.
+    """
+    step = parse_placement(placement)
+    name = f"{PLACEMENT.field}: {type(step).__name__}"
+    with _opened(clip, inputs, audio) as decoder:
+        reader = step_clip(decoder, clip, audio)
+
+        def blocks() -> Iterator[npt.NDArray[np.float32]]:
+            for at in range(0, clip.frames, CHUNK_FRAMES):
+                block = reader.read(at, min(at + CHUNK_FRAMES, clip.frames))
+                Marks.step(name)
+                yield block
+                Marks.step("")
+
+        try:
+            found = np.asarray(step.sections(blocks(), clip.sample_rate_hz))
+        except ClipError:
+            raise
+        except (Exception, SystemExit) as error:
+            Marks.leave_fork()
+            raise TransformError(
+                clip.filepath, f"{name} fails: {type(error).__name__}: {error}"
+            ) from error
+        finally:
+            Marks.step("")
+    if not (
+        found.ndim == 2
+        and found.shape[1] == 2
+        and found.dtype.kind in "iu"
+        and (found >= 0).all()
+        and (found <= clip.frames).all()
+        and (found[:, 0] <= found[:, 1]).all()
+    ):
+        raise TransformError(
+            clip.filepath,
+            f"{name} must return sections, integers of shape (n, 2), from 0 to "
+            f"{clip.frames}, each with its first frame and the frame after its last "
+            f"one; got {found.dtype} of shape {found.shape}: {found[:2].tolist()}",
+        )
+    return found.astype(np.int64)
 
 
 def check_clip(

@@ -25,7 +25,7 @@ class Clip(NamedTuple):
         The output rate, and the clip's length at that rate.
     examples : int
         The number of its windows and their copies. Zero if it is left out, because of
-        its length or because it has no event that windows are placed at; see
+        its length or because it has nothing that windows are placed at; see
         :func:`beam_pipeline.plan.left_out.why_left_out`.
     modified_ns : int
         The time of the last change to its file. A run that continues keeps no shard

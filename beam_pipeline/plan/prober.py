@@ -17,8 +17,9 @@ from beam_pipeline.errors import (
     UnreadableAudio,
     UnusableEntry,
 )
-from beam_pipeline.examples.event_windows import place_windows
+from beam_pipeline.examples.event_windows import cover_sections, place_windows
 from beam_pipeline.examples.windows import (
+    WindowPlan,
     WindowPlans,
     count_windows,
     too_short_or_long,
@@ -32,6 +33,7 @@ from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clip_audio import (
     check_clip,
     find_loader,
+    find_sections,
     fingerprint_clip,
     measure_clip,
 )
@@ -41,7 +43,6 @@ from beam_pipeline.plan.file_hashes import FileHashes
 from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.window_section import AT_GRID
 from beam_pipeline.seconds import seconds_to_frames
 from beam_pipeline.storage import files
 from beam_pipeline.storage.limits import LONGEST_RECORD
@@ -155,20 +156,17 @@ class Prober:
             )
         events = self._events_of(row, info) if windows else ()
         placed = None
-        if windows and recipe.windows.at != AT_GRID:
+        if windows and recipe.windows.are_at_events:
             placed = place_windows(
                 events, recipe.windows.at, plan.length, (start, stop), total, rate
             )
             windows = len(placed.starts)
-        split = row.split or self._split
-        if split:
-            windows = examples_of(windows, split, recipe.augmentation.copies)
         clip = Clip(
             row=row.row,
             source=row.source,
             filepath=row.filepath,
             label=row.label,
-            split=split,
+            split=row.split or self._split,
             native_frames=info.frames,
             native_rate_hz=info.sample_rate_hz,
             channels=info.channels,
@@ -189,18 +187,36 @@ class Prober:
         if audio.hash_files:
             path = locate(self._inputs, row.source, row.filepath)
             clip = clip._replace(sha256=self._hashes.of(path, row.filepath))
-        if not windows:
-            return clip  # left out: nothing else of it matters
-        whole = audio.whole_clips and may_break(info)
-        if whole or audio.stream or audio.fingerprint:
+        if windows:  # a clip that is left out needs nothing else
+            part = _part_of(row, info.frames, info.sample_rate_hz)
+            clip = self._decoded(clip, plan, part, whole=may_break(info))
+        if not clip.split:
+            return clip
+        copies = recipe.augmentation.copies
+        return clip._replace(examples=examples_of(clip.examples, clip.split, copies))
+
+    def _decoded(
+        self, clip: Clip, plan: WindowPlan, part: tuple[int, int], *, whole: bool
+    ) -> Clip:
+        """Returns a clip with all that only its samples say.
+
+        ``part`` is its part of its file at the native rate, and ``whole`` says whether
+        it may break in the middle. A clip in which a placement finds nothing has no
+        windows.
+        """
+        audio, placement = self._recipe.audio, self._recipe.windows.placement
+        whole = whole and audio.whole_clips
+        if whole or audio.stream or placement or audio.fingerprint:
             Marks.mark(clip, PROBE)
         if whole:
-            part = _part_of(row, info.frames, info.sample_rate_hz)
             check_clip(clip, *part, self._inputs, audio)
         if audio.stream:
             clip = measure_clip(clip, self._inputs, audio)
-        if audio.fingerprint:
-            part = _part_of(row, info.frames, info.sample_rate_hz)
+        if placement:
+            sections = find_sections(clip, placement, self._inputs, audio)
+            placed = cover_sections(sections, clip.frames, plan)
+            clip = clip._replace(placed=placed, examples=len(placed.starts))
+        if clip.examples and audio.fingerprint:
             clip = fingerprint_clip(clip, *part, self._inputs, audio)
         return clip
 

@@ -133,17 +133,18 @@ def locate_examples(segment: Segment, recipe: Recipe) -> tuple[Integers, Integer
 def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
     """Returns the segment with only its windows, and the events that may overlap them.
 
-    A recording of a day has thousands of events; each of its shards needs few.
+    A recording of a day has thousands of them; each of its shards needs few.
     """
     clip, rate = segment.clip, segment.clip.sample_rate_hz
-    if not clip.events:
-        return segment
-    starts, _ = locate_examples(segment, recipe)
     if clip.placed is not None:
         copies = copies_in(recipe.augmentation.copies, clip.split)
         numbers, _ = example_numbers(segment.first, segment.examples, copies)
         first, last = int(numbers[0]), int(numbers[-1])
         clip = clip._replace(placed=clip.placed.narrowed(first, last - first + 1))
+        segment = segment._replace(clip=clip)
+    if not clip.events:
+        return segment
+    starts, _ = locate_examples(segment, recipe)
     length_s = WindowPlan.of(recipe.windows, rate, clip.frames).length / rate
     events = near(clip.events, (clip.start + starts) / rate, length_s)
     return segment._replace(clip=clip._replace(events=events))

@@ -167,9 +167,8 @@ def tally_bucket(
     index = placed.first_window
     for clip in placed.clips:
         if not clip.examples:
-            left_out[
-                why_left_out(clip.frames, plans.of(clip.sample_rate_hz, clip.frames))
-            ] += 1
+            plan = plans.of(clip.sample_rate_hz, clip.frames)
+            left_out[why_left_out(clip.frames, plan, recipe.windows)] += 1
             continue
         count = min(clip.examples, max(0, total - index))
         key = (clip.split, clip.label or "", clip.sample_rate_hz)

@@ -238,3 +238,23 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
         close = did_you_mean(name, names)
         hint = f" Did you mean {close!r}?" if close else ""
         raise InputError(f"There is no {kind} {name!r}, only {', '.join(names)}.{hint}")
+
+
+def check_binary(
+    binary: Sequence[str], specs: Mapping[str, FeatureSpec]
+) -> tuple[str, ...]:
+    """Returns the names of features whose texts are bytes.
+
+    Raises
+    ------
+    InputError
+        If there is no feature of this name.
+    OptionError
+        If its values are numbers.
+    """
+    names = (binary,) if isinstance(binary, str) else tuple(binary)
+    for name in names:
+        check_name("feature", name, specs)
+        if not specs[name].is_text:
+            raise OptionError("binary", "must name features of texts or bytes", name)
+    return names

@@ -6,16 +6,17 @@ This runs the recipe: its transforms, and the modules of a person's own that it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA
 from beam_pipeline.dataset.planned_windows import PlannedWindows
 from beam_pipeline.errors import DamagedRecord, InputError
-from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.examples.encoding import ExampleEncoder, example_bytes
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.inputs.listing import list_sources
@@ -25,14 +26,18 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.prober import Prober
-from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
-from beam_pipeline.plan.shards import Shard
+from beam_pipeline.plan.segments import (
+    Segment,
+    ShardTask,
+    ShardWork,
+    narrow_events,
+)
+from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.read.split_source import SplitSource
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.blocks import (
-    FeatureBlock,
-    FrameBlock,
     Lost,
+    WindowBlock,
     apply_transforms,
     cut_windows,
     decode_audio,
@@ -40,6 +45,8 @@ from beam_pipeline.write.blocks import (
     select_and_augment,
 )
 from beam_pipeline.write.one_thread import OneThread
+
+_T = TypeVar("_T")
 
 
 class Sampled(NamedTuple):
@@ -92,7 +99,7 @@ def sample_problems(
         return
     assert metadata.recipe is not None
     recipe = metadata.recipe.replace(fingerprint=False)
-    again = _Again(recipe, metadata, planned, inputs)
+    again = DecodeAgain(recipe, metadata, planned, inputs)
     yield from again.feature_problems()
     splits = dict.fromkeys(each.split for each in chosen)
     try:
@@ -100,12 +107,7 @@ def sample_problems(
     except InputError as error:
         yield str(error)
         return
-    rows = {int(planned.manifest["index"][planned.clip[s.row]]) for s in chosen}
-    listed = {
-        row.row: row
-        for row in list_sources(inputs, recipe)
-        if row is not None and row.row in rows
-    }
+    listed = again.listed(each.row for each in chosen)
     OneThread.begin()
     try:
         for each in chosen:
@@ -115,7 +117,10 @@ def sample_problems(
 
 
 def _compare(
-    again: _Again, each: Sampled, listed: Mapping[int, SourceRow], source: SplitSource
+    again: DecodeAgain,
+    each: Sampled,
+    listed: Mapping[int, SourceRow],
+    source: SplitSource,
 ) -> Iterator[str]:
     clip_row = int(again.planned.clip[each.row])
     path = again.planned.manifest["path"][clip_row]
@@ -156,8 +161,18 @@ def _differing(stored: bytes, made: bytes, metadata: Metadata) -> list[str]:
     return [*wrong, *(n for n in names if n not in same)] or ["its bytes alone"]
 
 
-class _Again:
-    """Makes examples of the recipe again."""
+class DecodeAgain:
+    """Makes windows and examples of a data set again, from its sources.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        That of the data set, without ``fingerprint``.
+    planned : PlannedWindows
+        Its tables.
+    inputs : sequence of Input
+        Those that it was recorded from, in their order.
+    """
 
     def __init__(
         self,
@@ -181,6 +196,24 @@ class _Again:
         self._targets = {label: k for k, label in enumerate(self._format.classes)}
         counts = planned.manifest["windows"]
         self._first_rows = np.cumsum(counts) - counts
+        size = example_bytes(self._format.features)
+        self._layouts = {
+            split: ShardLayout.of(
+                split, int(planned.is_in(split).sum()), size, recipe.shards
+            )
+            for split in metadata.splits
+        }
+        self._last: tuple[int, Clip] | None = None
+
+    def listed(self, rows: Iterable[int]) -> dict[int, SourceRow]:
+        """Returns what the inputs list for the clips of some windows, by number."""
+        manifest, clips = self.planned.manifest, self.planned.clip
+        numbers = {int(manifest["index"][clips[row]]) for row in rows}
+        return {
+            row.row: row
+            for row in list_sources(self._inputs, self._recipe)
+            if row is not None and row.row in numbers
+        }
 
     def feature_problems(self) -> Iterator[str]:
         """Yields a line for each feature whose spec is not the recorded one."""
@@ -201,6 +234,8 @@ class _Again:
         ValueError
             If the inputs do not have it, or have another one.
         """
+        if self._last is not None and self._last[0] == row:
+            return self._last[1]  # to probe it may mean to decode it
         recorded = self.planned.clip_at(row, self._recipe.windows.at)
         found = listed.get(recorded.row)
         if found is None:
@@ -226,8 +261,11 @@ class _Again:
         if recorded.placed is not None and probed.placed is not None:
             old = recorded.placed.starts
             if old != probed.placed.starts[: len(old)]:
-                raise ValueError("the events in the inputs give other windows")
-        return probed._replace(split=recorded.split, examples=recorded.examples)
+                what = "sounds" if self._recipe.windows.placement else "events"
+                raise ValueError(f"the {what} in the inputs give other windows")
+        clip = probed._replace(split=recorded.split, examples=recorded.examples)
+        self._last = row, clip
+        return clip
 
     def record(self, clip: Clip, row: int) -> bytes:
         """Returns the example of a planned window, made from the sources.
@@ -237,27 +275,50 @@ class _Again:
         ValueError
             If it cannot be made, or the recipe leaves it out.
         """
-        number = row - int(self._first_rows[self.planned.clip[row]])
-        task = ShardTask(
-            Shard("", clip.split, 0, 1), Batch([Segment(clip, number, 1, 0)])
-        )
+        featured = _checked(apply_transforms(self._block(clip, row)))
+        return _checked(encode_examples(featured, self._encoder, self._targets))[-1]
+
+    def window(self, clip: Clip, row: int) -> npt.NDArray[np.float32]:
+        """Returns the samples of a planned window, which transforms get.
+
+        Returns
+        -------
+        numpy.ndarray, shape (frames,) or (channels, frames), float32
+
+        Raises
+        ------
+        ValueError
+            As :meth:`record`.
+        """
+        window: npt.NDArray[np.float32] = self._block(clip, row).windows[-1]
+        return window
+
+    def _block(self, clip: Clip, row: int) -> WindowBlock:
+        """Returns some windows, the last of them the one of a row."""
+        clip_row = int(self._first_rows[self.planned.clip[row]])
+        number = row - clip_row
+        first = number
+        if clip.native_rate_hz != clip.sample_rate_hz:
+            # Resampling began with the clip's first window in the shard, and the last
+            # bits depend on where it begins.
+            layout = self._layouts[clip.split]
+            split_row = int(np.argmax(self.planned.is_in(clip.split)))
+            shard = layout.shard_at(row - split_row)
+            first = max(0, split_row + layout.bound(shard) - clip_row)
+        count = number - first + 1
+        segment = narrow_events(Segment(clip, first, count, 0), self._recipe)
+        task = ShardTask(Shard("", clip.split, 0, count), Batch([segment]))
         work = ShardWork(task, self._format)
-        (frames,) = decode_audio(work, self._inputs, self._recipe)
-        block = _featured(frames)
-        records = (
-            block
-            if isinstance(block, Lost)
-            else encode_examples(block, self._encoder, self._targets)
-        )
-        if isinstance(records, Lost):
-            raise ValueError(f"cannot be made again: {records.reject.reason}")
-        if not records:
+        for frames in decode_audio(work, self._inputs, self._recipe):
+            last = _checked(frames)
+        block = _checked(select_and_augment(cut_windows(last)))
+        if not block.rows.kept[-1]:
             raise ValueError("the recipe leaves it out now")
-        return records[0]
+        return block
 
 
-def _featured(frames: FrameBlock | Lost) -> FeatureBlock | Lost:
-    if isinstance(frames, Lost):
-        return frames
-    windows = select_and_augment(cut_windows(frames))
-    return windows if isinstance(windows, Lost) else apply_transforms(windows)
+def _checked(made: _T | Lost) -> _T:
+    """Returns what was made of a block; raises ValueError if it is lost."""
+    if isinstance(made, Lost):
+        raise ValueError(f"cannot be made again: {made.reject.reason}")
+    return made

@@ -176,8 +176,8 @@ def _draw_all(
     for name, value in example.items():
         if isinstance(value, np.ndarray) and value.size:
             rates[name] = rate_of(name, example, recipe)
-            is_signal = _is_signal(value, _axes_of(name, features))
-            ranked[2 - is_signal - (is_signal and rates[name] is not None)].append(name)
+            heard = is_signal(value, _axes_of(name, features))
+            ranked[2 - heard - (heard and rates[name] is not None)].append(name)
     drawn: dict[str, str] = {}
     left = MOST_BYTES
     for rank, names in ranked.items():
@@ -211,7 +211,7 @@ def _draw(value: Array, axes: Any, rate: int | None, smaller: int) -> Iterator[s
         return
     if is_image(value):
         yield _picture(value, MOST_ROWS // smaller)
-    elif _is_signal(value, axes):
+    elif is_signal(value, axes):
         if value.dtype.kind in "iuf" and rate is not None:
             yield from _player(value, rate)
         yield _waveform(_real(value))
@@ -230,7 +230,8 @@ def is_image(value: Array) -> bool:
     return value.ndim == 2 or (value.ndim == 3 and value.shape[2] in (1, 3, 4))
 
 
-def _is_signal(value: Array, axes: Any) -> bool:
+def is_signal(value: Array, axes: Any) -> bool:
+    """Whether an array is of samples: real, ``(frames,)`` or ``(channels, frames)``."""
     if axes or value.dtype.kind not in "iuf":
         return False
     channels = 1 if value.ndim == 1 else len(value)

@@ -18,6 +18,7 @@ from beam_pipeline.read.orders import Shuffle
 
 if TYPE_CHECKING:
     import datasets
+    import pyarrow
     from typing_extensions import Unpack
 
     from beam_pipeline.read.jax_batches import JaxBatches
@@ -154,6 +155,71 @@ class FrameworkMethods:
             drop_remainder=drop_remainder, normalize=normalize, workers=workers,
         )  # fmt: skip
         return cast("KerasBatches", made)
+
+    def to_arrow(
+        self,
+        batch_size: int = 256,
+        *,
+        tensors: bool = True,
+        binary: Sequence[str] = (),
+    ) -> pyarrow.Table:
+        """Returns these examples as a table of Arrow, in memory.
+
+        ::
+
+            frame = records[:1000].to_arrow().to_pandas()
+
+        See :meth:`arrow_batches`, which reads them one batch after the other.
+        """
+        return self.arrow_batches(batch_size, tensors=tensors, binary=binary).read_all()
+
+    def arrow_batches(
+        self,
+        batch_size: int = 256,
+        *,
+        tensors: bool = True,
+        binary: Sequence[str] = (),
+    ) -> pyarrow.RecordBatchReader:
+        """Returns a reader of batches of Arrow, which threads read ahead.
+
+        ::
+
+            with records.where("class == 'owl'").arrow_batches() as batches:
+                pyarrow.dataset.write_dataset(batches, "owls/", format="parquet")
+
+        Arrays that have one shape are ``fixed_shape_tensor``; others, and those that an
+        example may lack, are lists, with null where it does. Values of arrays of
+        numbers are not copied from what was read. Complex numbers become two real ones,
+        on an axis at the end, and ``bfloat16`` becomes float32.
+
+        Parameters
+        ----------
+        batch_size : int
+            The last batch may be smaller.
+        tensors : bool
+            False: fixed-size lists instead of tensors, for programs that do not know
+            these.
+        binary : sequence of str
+            Features of texts to store as bytes.
+
+        Raises
+        ------
+        InputError
+            If Arrow has no type for a feature, because its number of axes differs
+            between examples; when a batch is read, if a text is not UTF-8, and
+            ``binary`` does not name its feature.
+        OptionError
+            If an argument has a wrong value.
+        """
+        import pyarrow as pa
+
+        from beam_pipeline.read.arrow_batches import arrow_schema, record_batches
+
+        records: Any = self
+        schema = arrow_schema(records.features, tensors, binary)
+        batches = iter(records.batches(batch_size))
+        made = record_batches(batches, schema, records.features)
+        return pa.RecordBatchReader.from_batches(schema, made)
 
     def to_datasets(
         self,

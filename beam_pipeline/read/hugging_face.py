@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import datasets
 import numpy as np
 
-from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
+from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.examples.spec import BYTES, FeatureSpec, numpy_dtype
-from beam_pipeline.read.choices import check_name
+from beam_pipeline.read.choices import check_binary
 from beam_pipeline.read.orders import make_order
 
 # The pieces of a stream, which workers share; a restart reads its piece again.
@@ -150,26 +150,6 @@ def _text(text: str | bytes, is_binary: bool) -> str | bytes:
             "stores bytes"
         )
     return text
-
-
-def check_binary(
-    binary: Sequence[str], specs: Mapping[str, FeatureSpec]
-) -> tuple[str, ...]:
-    """Returns the names of features whose texts are bytes.
-
-    Raises
-    ------
-    InputError
-        If there is no feature of this name.
-    OptionError
-        If its values are numbers.
-    """
-    names = (binary,) if isinstance(binary, str) else tuple(binary)
-    for name in names:
-        check_name("feature", name, specs)
-        if not specs[name].is_text:
-            raise OptionError("binary", "must name features of texts or bytes", name)
-    return names
 
 
 def features_of(

@@ -21,10 +21,9 @@ from datasets.iterable_dataset import ExamplesIterable
 
 from beam_pipeline.errors import OptionError
 from beam_pipeline.read.batch_iteration import check_identity, state_number
-from beam_pipeline.read.choices import check_number
+from beam_pipeline.read.choices import check_binary, check_number
 from beam_pipeline.read.hugging_face import (
     Making,
-    check_binary,
     features_of,
     named_split,
     pieces_of,

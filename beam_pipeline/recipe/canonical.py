@@ -12,11 +12,10 @@ from beam_pipeline.recipe.keywords import RecordKeywords
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.transforms.expressions import (
-    STEP_FIELDS,
     format_steps,
     format_transform,
+    given_steps,
     naming_feature,
-    parse_loader,
     parse_transform,
 )
 
@@ -76,12 +75,8 @@ def canonical_recipe(recipe: Recipe) -> Recipe:
     """
     json = recipe.to_json()
     canonical: Any = {
-        name: format_steps(json[name], kind)
-        for name, kind in STEP_FIELDS.items()
-        if json.get(name)
+        kind.field: format_steps(text, kind) for text, kind in given_steps(json)
     }
-    if recipe.audio.loader:
-        parse_loader(recipe.audio.loader)
     canonical["features"] = {}
     for name, text in sorted(json["features"].items()):
         with naming_feature(name):

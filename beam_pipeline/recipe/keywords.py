@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from beam_pipeline.storage.files import PathLike
     from beam_pipeline.transforms.augment import Augmentation
     from beam_pipeline.transforms.base import Transform
+    from beam_pipeline.transforms.placement import Placement
     from beam_pipeline.transforms.selection import Selection
     from beam_pipeline.transforms.streams import ClipGain, StreamStep
 
@@ -65,7 +66,7 @@ class RecipeKeywords(TypedDict, total=False):
     min_seconds: float | None
     max_seconds: float | None
     short_clips: Literal["reject", "skip", "pad"] | None
-    windows_at: Literal["grid", "events", "onsets"]
+    windows_at: str | Placement
     copies: int
     augment: str | Augmentation | Sequence[Augmentation]
     features: Mapping[str, str | Transform]

@@ -24,7 +24,7 @@ from beam_pipeline.recipe.clip_sections import (
 from beam_pipeline.recipe.example_sections import Audio, Augmentation, Features, Shards
 from beam_pipeline.recipe.fields import Option, options_of, with_values
 from beam_pipeline.recipe.values import VALID_FRAMES, check_one_of
-from beam_pipeline.recipe.window_section import AT_GRID, Windows
+from beam_pipeline.recipe.window_section import Windows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -199,7 +199,7 @@ def _check_padding(recipe: Recipe) -> None:
 
 
 def _check_windows_at(recipe: Recipe) -> None:
-    if recipe.windows.at != AT_GRID and recipe.events.source is None:
+    if recipe.windows.are_at_events and recipe.events.source is None:
         raise RecipeError("windows_at", "needs `events`", recipe.windows.at)
 
 

@@ -22,8 +22,11 @@ from beam_pipeline.recipe.values import (
 WHOLE_CLIP = "clip"
 TAILS = ("drop", "pad", "overlap")
 AT_GRID, AT_EVENTS, AT_ONSETS = "grid", "events", "onsets"
+# The placement that needs no hop; opening a data set must not import others by name.
+_PEAKS = "peaks"
 SHORT_CLIPS = ("reject", "skip", "pad")
-_OF_THE_GRID = ("hop", "hop_seconds", "tail", "max_windows", "random_starts")
+_OF_CLIPS = ("max_windows", "random_starts")
+_OF_THE_GRID = ("hop", "hop_seconds", "tail", *_OF_CLIPS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +112,13 @@ class Windows:
     at: str = option(
         AT_GRID,
         "where windows are: on a grid, every hop; one around the middle of each of the "
-        "clip's events; or one from the onset of each event",
+        "clip's events; one from the onset of each event; one around each of the "
+        "loudest moments: peaks(above_db=-40,min_gap_s=0.5); or over each section "
+        "between silences: sounds(above_db=-40,min_gap_s=0.2). The last two decode "
+        "each clip once more before anything is planned",
+        "grid|events|onsets|EXPR",
         name="windows_at",
-        choices=(AT_GRID, AT_EVENTS, AT_ONSETS),
+        kind=STEPS,
         omit_default=True,
     )
 
@@ -135,7 +142,7 @@ class Windows:
                 self.max_seconds,
             )
         check_choice("tail", self.tail, TAILS)
-        check_choice("windows_at", self.at, (AT_GRID, AT_EVENTS, AT_ONSETS))
+        check_text("windows_at", self.at)
         if self.short_clips is not None:
             check_choice("short_clips", self.short_clips, SHORT_CLIPS)
         check_flag("random_starts", self.random_starts)
@@ -149,12 +156,28 @@ class Windows:
             unused = (*_OF_THE_GRID, "mark_padding", "short_clips", "windows_at")
             self._check_unused(unused, "`win_len` is clip")
         elif self.at != AT_GRID:
-            self._check_unused(_OF_THE_GRID, f"`windows_at` is {self.at}")
+            has_hop = self.placement and self.at.partition("(")[0].strip() != _PEAKS
+            self._check_unused(
+                _OF_CLIPS if has_hop else _OF_THE_GRID, f"`windows_at` is {self.at}"
+            )
 
     @property
     def are_clips(self) -> bool:
         """Whether there is one window for each clip, of the clip's length."""
         return self.win_len == WHOLE_CLIP
+
+    @property
+    def are_at_events(self) -> bool:
+        """Whether there is one window for each event."""
+        return self.at in (AT_EVENTS, AT_ONSETS)
+
+    @property
+    def placement(self) -> str | None:
+        """The expression that places windows by the samples of a clip, if there is one.
+
+        See :mod:`beam_pipeline.transforms.placement`.
+        """
+        return None if self.at == AT_GRID or self.are_at_events else self.at
 
     def leaves_out_by_length(self) -> bool:
         """Whether clips are left out because of their length."""

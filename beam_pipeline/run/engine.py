@@ -40,9 +40,9 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
         with plain_labels():
             build_pipeline(pipeline, job)
         result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
-        if job.addition is not None and is_claimed(job.work_folder):
-            # The metadata in the output may be those of before.
-            raise IncompleteRun(_ENDED.format("DONE, but nothing was added", _KEPT))
+        if job.shards_folder() != job.output and is_claimed(job.work_folder):
+            state = "DONE, but the data set in the output is that of before"
+            raise IncompleteRun(_ENDED.format(state, _KEPT))
         return read_counters(result)
 
 

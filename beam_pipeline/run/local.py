@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -33,7 +31,6 @@ from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.finishing import finish_job
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.plan.suspects import Suspects
 from beam_pipeline.run.guard import Guard
 from beam_pipeline.run.limits import Limits
@@ -42,10 +39,9 @@ from beam_pipeline.run.phases import in_memory_pipeline, store
 from beam_pipeline.run.stored import check_ours, phase_folder, stored, stored_work
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch, reporter, reporting
+from beam_pipeline.run.writers import totals_of, writers_for
 from beam_pipeline.storage import files
 
-# Starting another process costs more time than it saves with less audio than this.
-SECONDS_PER_WRITER = 600.0
 # The memory of a smaller plan is not worth the time of collecting it.
 MANY_CLIPS = 10_000
 
@@ -147,29 +143,3 @@ def give_back_memory() -> None:
     gc.collect()
     with suppress(OSError, AttributeError):  # another C library than glibc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def totals_of(summary: PlanSummary) -> Totals:
-    """Returns the number of examples, and the seconds of audio, of a plan."""
-    layouts = summary.layouts
-    return Totals(
-        sum(layout.total for layout in layouts.values()),
-        sum(summary.seconds(split) for split in layouts),
-    )
-
-
-def writers_for(summary: PlanSummary, workers: int | None) -> int:
-    """Returns the number of processes that write: at most one for each shard.
-
-    ``workers`` is the number that the user wants. None means one for each core, but no
-    more than one for each ten minutes of audio, rounded up.
-    """
-    shards = max((layout.shards for layout in summary.layouts.values()), default=1)
-    if workers is None:
-        cores = (
-            len(os.sched_getaffinity(0))
-            if sys.platform == "linux"
-            else (os.cpu_count() or 1)
-        )
-        workers = min(cores, 1 + int(totals_of(summary).seconds / SECONDS_PER_WRITER))
-    return max(1, min(workers, shards))

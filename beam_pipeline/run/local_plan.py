@@ -17,6 +17,7 @@ computes is in the functions of :mod:`beam_pipeline.plan`, which both have in co
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -37,7 +38,7 @@ from beam_pipeline.inputs.listing import Listing, ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.batch import Batch
-from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.corpus import (
     describe_clips,
     describe_rejects,
@@ -70,9 +71,16 @@ from beam_pipeline.plan.summary import (
     tally_bucket,
 )
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.run.forecast import (
+    BlockSampler,
+    SampledBlock,
+    forecast,
+)
 from beam_pipeline.run.limits import Limits
+from beam_pipeline.run.plan_result import Plan
 from beam_pipeline.run.stored import ElementFile, new_work, phase_folder, stored
 from beam_pipeline.run.supervising import Workers
+from beam_pipeline.run.writers import writers_for
 from beam_pipeline.storage import files
 from beam_pipeline.storage.spilled import SortedValues
 
@@ -321,25 +329,41 @@ def make_plan(job: Job, folder: str, processes: Workers) -> PlanSummary:
     return processes.call(partial(_afresh, plan_phase, job, folder), job, "plan")
 
 
-def _afresh(
-    phase: Callable[[Job, str], PlanSummary], job: Job, folder: str, _: int
-) -> PlanSummary:
+def _afresh(phase: Callable[[Job, str], _T], job: Job, folder: str, _: int) -> _T:
     """Calls a phase in an empty folder: a process before this one may have died."""
     files.delete_below(folder)
     files.make_folder(folder)
     return phase(job, folder)
 
 
-def plan_local(job: Job, limits: Limits) -> tuple[PlanSummary, Sequence[Reject]]:
-    """Returns the plan and the rejects by header; writes only into the work folder."""
+def plan_local(
+    job: Job, limits: Limits, sample: int = 0, workers: int | None = None
+) -> Plan:
+    """Returns a plan and the rejects by header; writes only into the work folder.
+
+    With a sample of this many examples, it has a forecast of the run, on the number of
+    ``workers`` that the user wants.
+    """
+    started = time.monotonic()
     with phase_folder(job) as folder, Workers(limits) as processes:
-        work = partial(_afresh, _summary_phase, job, folder)
-        summary = processes.call(work, job, "plan")
-        return summary, sort_rejects(stored(folder, "rejects"))
+        work = partial(_afresh, partial(_summary_phase, sample=sample), job, folder)
+        summary, blocks = processes.call(work, job, "plan")
+        found = None
+        if blocks:
+            plan_seconds = time.monotonic() - started
+            # A new process has not the memory of the plan, as a writer has not.
+            processes.dismiss()
+            many = writers_for(summary, workers)
+            found = forecast(
+                summary, blocks, plan_seconds, many, job, folder, processes
+            )
+        return Plan(summary, sort_rejects(stored(folder, "rejects")), found)
 
 
-def _summary_phase(job: Job, folder: str) -> PlanSummary:
-    """Makes a plan, of which it stores the rejects alone."""
+def _summary_phase(
+    job: Job, folder: str, sample: int
+) -> tuple[PlanSummary, list[SampledBlock]]:
+    """Makes a plan, of which it stores the rejects alone; returns sampled blocks."""
     with ExitStack() as stack:
         rejects = stack.enter_context(closing(ElementFile(folder, "rejects")))
         scratch = stack.enter_context(TemporaryDirectory(dir=folder))
@@ -347,7 +371,10 @@ def _summary_phase(job: Job, folder: str) -> PlanSummary:
         with closing(found.buckets) as buckets:
             layouts = lay_out_shards(found, job)
             tallies = Merged(merge_tallies)
+            sampler = BlockSampler(layouts, found.example_format, job.recipe, sample)
+            blocks: list[SampledBlock] = []
             for placed in buckets.placed():
                 tally = tally_bucket(placed, layouts, found.example_format, job.recipe)
                 tallies.add(tally)
-        return sum_up(tallies.total(), found, layouts, job)
+                blocks += sampler.find(placed)
+        return sum_up(tallies.total(), found, layouts, job), blocks

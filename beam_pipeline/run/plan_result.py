@@ -10,12 +10,20 @@ from beam_pipeline.dataset.metadata_view import view_features
 from beam_pipeline.html_tables import html_line, html_table
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary, left_out_words
+from beam_pipeline.run.forecast import Forecast
 
 REJECTS_SHOWN = 10
 
 
-class Plan(NamedTuple):
+class _SummaryAndRejects(NamedTuple):
+    summary: PlanSummary
+    rejects: Sequence[Reject]
+
+
+class Plan(_SummaryAndRejects):
     """A plan, and the clips that cannot be recorded, as far as headers show.
+
+    It is a pair, ``summary, rejects = plan(...)``, with one more attribute.
 
     Attributes
     ----------
@@ -23,10 +31,21 @@ class Plan(NamedTuple):
         Splits, shards, examples and seconds.
     rejects : sequence of Reject
         In the order of the inputs. They are on disk if they are many.
+    forecast : Forecast or None
+        What a run will take, if a ``sample`` was asked for.
     """
 
-    summary: PlanSummary
-    rejects: Sequence[Reject]
+    forecast: Forecast | None
+
+    def __new__(
+        cls,
+        summary: PlanSummary,
+        rejects: Sequence[Reject],
+        forecast: Forecast | None = None,
+    ) -> Plan:
+        plan = super().__new__(cls, summary, rejects)
+        plan.forecast = forecast
+        return plan
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{row[0]} {row[1]:,}" for row in self._splits())

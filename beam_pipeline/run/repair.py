@@ -54,7 +54,7 @@ from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.dry_run import check_transforms
 from beam_pipeline.run.limits import Limits
-from beam_pipeline.run.local import results_of, totals_of, write_planned, writers_for
+from beam_pipeline.run.local import results_of, write_planned
 from beam_pipeline.run.plan_again import (
     PlanAgain,
     count_difference,
@@ -64,6 +64,7 @@ from beam_pipeline.run.plan_again import (
 from beam_pipeline.run.stored import new_work, stored
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch
+from beam_pipeline.run.writers import totals_of, writers_for
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.tfrecord import suffix_for

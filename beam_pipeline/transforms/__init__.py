@@ -2,12 +2,13 @@
 
 In: expressions, and windows (float32) with their sample rate. Out: one array for each
 window, the same bytes in any block. Other steps choose windows (:mod:`.selection`),
-change copies of them (:mod:`.augment`), or change a clip's samples before windows are
-cut (:mod:`.streams`). Read :mod:`.base` first: it defines what a transform is.
+place them (:mod:`.placement`), change copies of them (:mod:`.augment`), or change a
+clip's samples before windows are cut (:mod:`.streams`). Read :mod:`.base` first: it
+defines what a transform is.
 
 ::
 
-    text -> expressions -> catalogue, selection, augment, streams
+    text -> expressions -> catalogue, selection, placement, augment, streams
                                |
         signals, filters, levels, loudness      samples -> samples, or a level
         fourier, spectral, kaldi, cqt           samples -> spectra
@@ -35,6 +36,7 @@ from beam_pipeline.transforms.kaldi import KaldiFbank
 from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize, PeakGain, RmsGain
 from beam_pipeline.transforms.loudness import Loudness, Lufs
 from beam_pipeline.transforms.pitch import Pyin, Yin
+from beam_pipeline.transforms.placement import Peaks, Sounds
 from beam_pipeline.transforms.selection import AcEnergy, Active, Energy, Peak
 from beam_pipeline.transforms.shape import (
     OnsetStrength,
@@ -81,6 +83,7 @@ __all__ = [
     "Pcen",
     "Peak",
     "PeakGain",
+    "Peaks",
     "PreEmphasis",
     "Pyin",
     "RandomGain",
@@ -88,6 +91,7 @@ __all__ = [
     "Resample",
     "Rms",
     "RmsGain",
+    "Sounds",
     "SpectralBandwidth",
     "SpectralCentroid",
     "SpectralContrast",

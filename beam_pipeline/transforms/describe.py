@@ -18,12 +18,14 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.expressions import (
     AUGMENTATION,
+    PLACEMENT,
     SELECTION,
     STEP_FIELDS,
     STREAM,
     TRANSFORM,
     Kind,
     parse_augment,
+    parse_placement,
     parse_selection,
     parse_stream,
     parse_transform,
@@ -150,6 +152,11 @@ def _make(
             return windows
 
         return augment
+    if kind is PLACEMENT:
+        placement = parse_placement(expression)
+        return lambda windows: np.array(
+            [len(placement.sections([w], sample_rate_hz)) for w in windows]
+        )
     transform = parse_transform(expression)
     return lambda windows: apply_transform(transform, windows, sample_rate_hz)
 

@@ -8,7 +8,8 @@
     name       = a built-in step, or package.module:qualified.name for your own
 
 Text is never evaluated. Arguments are Python literals. A name without a module is
-looked up in the table of its kind: transforms, augmentations, selections, stream steps.
+looked up in the table of its kind: transforms, augmentations, selections, stream steps,
+placements.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from beam_pipeline.transforms.augment import AUGMENTATIONS, Augmentation
 from beam_pipeline.transforms.base import Chain, Identity, Transform
 from beam_pipeline.transforms.catalogue import BUILT_IN, ON_FEATURES, SIGNAL_TO_SIGNAL
 from beam_pipeline.transforms.own_modules import import_own
+from beam_pipeline.transforms.placement import PLACEMENTS, Placement
 from beam_pipeline.transforms.selection import SELECTIONS, Selection
 from beam_pipeline.transforms.streams import STREAM_STEPS
 
@@ -55,6 +57,10 @@ class Kind:
         The method that a step must have, and what errors say if it is missing.
     own : str
         What a user-defined step can be.
+    words : tuple of str
+        Values of the field that are no expressions.
+    alone : bool
+        Whether an expression is one step.
     """
 
     noun: str
@@ -64,6 +70,8 @@ class Kind:
     method: str
     lacks: str
     own: str = "a frozen dataclass"
+    words: tuple[str, ...] = ()
+    alone: bool = False
 
     @property
     def advice(self) -> str:
@@ -104,6 +112,16 @@ STREAM = Kind(
     lacks="has no methods context(sample_rate_hz) and "
     "on_stream(frames, sample_rate_hz)",
 )
+PLACEMENT = Kind(
+    noun="placement",
+    field="windows_at",
+    table=PLACEMENTS,
+    example="peaks(above_db=-40,min_gap_s=0.5)",
+    method="sections",
+    lacks="has no method sections(blocks, sample_rate_hz)",
+    words=("grid", "events", "onsets"),
+    alone=True,
+)
 
 LOADER = Kind(
     noun="loader",
@@ -113,10 +131,21 @@ LOADER = Kind(
     method="__call__",
     lacks="cannot be called on a path",
     own="a function or a frozen dataclass",
+    alone=True,
 )
 
 # The recipe's fields that hold expressions.
-STEP_FIELDS = {kind.field: kind for kind in (STREAM, SELECTION, AUGMENTATION, LOADER)}
+STEP_FIELDS = {
+    kind.field: kind for kind in (STREAM, SELECTION, AUGMENTATION, PLACEMENT, LOADER)
+}
+
+
+def given_steps(options: Mapping[str, Any]) -> Iterator[tuple[str, Kind]]:
+    """Yields the expressions in the JSON of a recipe, without those of features."""
+    for field, kind in STEP_FIELDS.items():
+        expression = options.get(field)
+        if expression and expression not in kind.words:
+            yield expression, kind
 
 
 def parse_transform(expression: str, dtype: str = "float32") -> Transform:
@@ -245,20 +274,36 @@ def parse_loader(expression: str) -> Any:
     Raises
     ------
     RecipeError
-        As for ``parse_transform``, or if there are several steps.
+        As for ``parse_transform``.
     """
-    found, *others = parse_steps(expression, LOADER)
-    if others:
-        raise RecipeError(LOADER.field, "must be one loader, without |", expression)
-    return found
+    (loader,) = parse_steps(expression, LOADER)
+    return loader
+
+
+@functools.cache
+def parse_placement(expression: str) -> Placement:
+    """The placement of windows that an expression describes.
+
+    Raises
+    ------
+    RecipeError
+        As for ``parse_transform``; a user-defined one needs a method ``sections``.
+    """
+    (placement,) = parse_steps(expression, PLACEMENT)
+    return placement  # type: ignore[no-any-return]
 
 
 def parse_steps(expression: str, kind: Kind) -> tuple[Any, ...]:
     """The steps that an expression describes, each checked to be of the kind."""
-    return tuple(
+    steps = tuple(
         _make_step(name, arguments, expression, kind)
         for name, arguments in _split_steps(expression, kind)
     )
+    if kind.alone and len(steps) > 1:
+        raise RecipeError(
+            kind.field, f"must be one {kind.noun}, not {len(steps)}", expression
+        )
+    return steps
 
 
 def format_steps(steps: Iterable[Any] | str, kind: Kind) -> str:
@@ -388,9 +433,10 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
         return kind.table[name]
     module_name, colon, qualified = name.partition(":")
     if not colon:
-        close = did_you_mean(name, kind.table)
+        known = [*kind.words, *kind.table]
+        close = did_you_mean(name, known)
         hint = f"did you mean {close}?; " if close else ""
-        available = f"available: {', '.join(kind.table)}; " if kind.table else ""
+        available = f"available: {', '.join(known)}; " if known else ""
         raise RecipeError(
             kind.field,
             f"there is no {kind.noun} {name}; {hint}{available}give your own as "

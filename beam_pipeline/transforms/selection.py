@@ -65,7 +65,7 @@ class Energy:
     above_db: float = -60.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "above_db", _level(self.above_db))
+        object.__setattr__(self, "above_db", level(self.above_db))
 
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
         least = 10 ** (self.above_db / 10)
@@ -101,7 +101,7 @@ class AcEnergy:
     above_db: float = -60.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "above_db", _level(self.above_db))
+        object.__setattr__(self, "above_db", level(self.above_db))
 
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
         least = 10 ** (self.above_db / 10)
@@ -134,7 +134,7 @@ class Peak:
     above_db: float = -40.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "above_db", _level(self.above_db))
+        object.__setattr__(self, "above_db", level(self.above_db))
 
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
         least = 10 ** (self.above_db / 20)
@@ -182,7 +182,7 @@ class Active:
     frame: int = 512
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "above_db", _level(self.above_db))
+        object.__setattr__(self, "above_db", level(self.above_db))
         object.__setattr__(self, "share", real("share", self.share))
         object.__setattr__(self, "frame", whole("frame", self.frame))
         if not 0 < self.share <= 1:
@@ -197,25 +197,11 @@ class Active:
         return _each(windows, self._keep_one)
 
     def _keep_one(self, window: FloatArray) -> bool:
-        active = self._frame_powers(window) >= 10 ** (self.above_db / 10)
+        powers = frame_powers(window, self.frame)
+        active = powers >= 10 ** (self.above_db / 10)
         # Divide, do not multiply: 7 / 100 rounds to the same number as the text 0.07,
         # but 0.07 * 100 is more than 7.
         return int(np.count_nonzero(active)) / len(active) >= self.share
-
-    def _frame_powers(self, window: FloatArray) -> npt.NDArray[np.float64]:
-        """Mean square of each whole frame, over its samples in all channels."""
-        channels = window.reshape(-1, window.shape[-1])
-        count = window.shape[-1] // self.frame
-        several = max(1, _PIECE // self.frame)
-        powers = np.zeros(count)
-        for channel in channels:
-            for first in range(0, count, several):
-                last = min(first + several, count)
-                framed = channel[first * self.frame : last * self.frame]
-                squares = np.square(framed, dtype=np.float64)
-                powers[first:last] += squares.reshape(-1, self.frame).sum(axis=1)
-        powers /= self.frame * len(channels)
-        return powers
 
 
 SELECTIONS: dict[str, type[Any]] = {
@@ -224,6 +210,33 @@ SELECTIONS: dict[str, type[Any]] = {
     "energy": Energy,
     "peak": Peak,
 }
+
+
+def frame_powers(window: FloatArray, frame: int) -> npt.NDArray[np.float64]:
+    """Mean square of each whole frame, over its samples in all channels, in float64.
+
+    Parameters
+    ----------
+    window : numpy.ndarray, shape (n,) or (channels, n), float32
+    frame : int
+        The length of a frame. Samples after the last whole frame are ignored.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n // frame,), float64
+    """
+    channels = np.atleast_2d(window)
+    count = window.shape[-1] // frame
+    several = max(1, _PIECE // frame)
+    powers = np.zeros(count)
+    for channel in channels:
+        for first in range(0, count, several):
+            last = min(first + several, count)
+            framed = channel[first * frame : last * frame]
+            squares = np.square(framed, dtype=np.float64)
+            powers[first:last] += squares.reshape(-1, frame).sum(axis=1)
+    powers /= frame * len(channels)
+    return powers
 
 
 def mean_square(window: FloatArray) -> float:
@@ -265,12 +278,13 @@ def _each(windows: FloatArray, decide: Callable[[FloatArray], bool]) -> BoolArra
     return np.fromiter((decide(window) for window in windows), bool, len(windows))
 
 
-def _level(value: Any) -> float:
-    level = real("above_db", value)
-    if math.fabs(level) > MAX_LEVEL_DB:
+def level(value: Any) -> float:
+    """Returns a level in dB as a number; raises RecipeError if it is out of range."""
+    found = real("above_db", value)
+    if math.fabs(found) > MAX_LEVEL_DB:
         raise RecipeError(
             "above_db",
             f"must be between -{MAX_LEVEL_DB:g} and {MAX_LEVEL_DB:g} dB",
-            level,
+            found,
         )
-    return level
+    return found

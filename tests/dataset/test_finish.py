@@ -321,6 +321,7 @@ def finish(folder, summary, infos, rejects, max_rejected="0"):
     (folder / "work" / "plan.json").touch()
     return finish_data_set(
         summary, iter(infos), iter(rejects), iter([]), iter([]), output=f"{folder}/",
+        shards_folder=f"{folder}/",
         work_folder=str(folder / "work"), recipe=RECIPE, max_rejected=max_rejected,
     )  # fmt: skip
 

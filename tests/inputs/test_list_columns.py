@@ -395,3 +395,13 @@ def test_lists_of_an_earlier_version_stay_text(
     (tmp_path / "out/manifest.parquet").unlink()
     repair(tmp_path / "out", rows)
     assert verify(tmp_path / "out", deep=True, input=texts) == []
+
+
+@pytest.mark.runs
+def test_tables_of_arrow_hold_the_same(corpus: Path) -> None:
+    records = open_records(corpus / "out", features=[*TYPES])
+    found = records.to_arrow()
+    assert found.schema.field("blob").type == pa.binary()
+    for name in ("counts", "tags", "pair", "wide", "blob"):
+        expected = [row[name] for row in ROWS for _ in range(2)]
+        assert found[name].to_pylist() == expected

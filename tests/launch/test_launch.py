@@ -332,7 +332,10 @@ VALUES = {
     "min_seconds": (["0.5", "3"], ["1s", "-1"]),
     "max_seconds": (["20", "1.5"], ["1s", "-1"]),
     "short_clips": (["reject", "skip", "pad"], ["drop"]),
-    "windows_at": (["grid", "events", "onsets"], ["peaks"]),
+    "windows_at": (
+        ["grid", "onsets", "peaks", "sounds(above_db=-40)", "my.mod:Onsets()"],
+        ["gird", "peaks(", ""],
+    ),
     "whole_clips": (["true", "false"], ["1"]),
     "loader": (["my_files:load", "a.b:C(x=1)"], ["load", "a:", ":b"]),
     "hash_files": (["true", "false", ""], ["yes"]),

@@ -136,6 +136,22 @@ def test_recipes_of_all_kinds(sounds: Path, tmp_path: Path, options: Any) -> Non
     assert verify(tmp_path, deep=True, input=str(sounds), sample=40) == []
 
 
+def test_windows_that_were_resampled_are_decoded_again(tmp_path: Path) -> None:
+    """The last bits of resampled frames depend on where a shard begins."""
+    write_sound(tmp_path / "in/long.wav", 90_000)
+    write_sound(tmp_path / "in/short.wav", 20_000, seed=1)
+    options = {"win_len": 400, "hop": 300, "sample_rate": 3000, "copies": 1}
+    record(
+        tmp_path / "in",
+        tmp_path / "out",
+        elements_per_file=50,
+        augment="random_gain()",
+        keep="energy(above_db=-15.1)",
+        **options,
+    )
+    assert verify(tmp_path / "out", deep=True, input=tmp_path / "in") == []
+
+
 def test_tables_events_and_late_rejects(tmp_path: Path) -> None:
     rows = []
     for k in range(4):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -39,6 +37,7 @@ from beam_pipeline.read.verify import find_problems
 from beam_pipeline.run.repair import repair
 from beam_pipeline.storage import files
 from tests.raising import assert_names, raises
+from tests.runs.killed import record_and_kill
 from tests.sounds import RATE, write_corpus, write_sound
 
 pytestmark = pytest.mark.runs
@@ -626,37 +625,6 @@ def test_damage_in_an_added_shard_is_found(work: Path) -> None:
 
 # A process that runs an append once, counting the files that it makes; then on other
 # copies, where it kills itself as it is about to make one of them.
-KILLED = """
-import multiprocessing, os, signal, sys
-from beam_pipeline import record
-from beam_pipeline.storage import files
-
-source, undisturbed, *copies = sys.argv[1:]
-made = multiprocessing.Value("i")  # also by processes that a run starts
-fatal = 0
-
-def counted(function):
-    def call(*args, **kwargs):
-        with made:
-            made.value += 1
-        if made.value == fatal:
-            os.killpg(0, signal.SIGKILL)
-        return function(*args, **kwargs)
-    return call
-
-files.move, files.write_bytes = counted(files.move), counted(files.write_bytes)
-record(source, undisturbed, append=True)
-last = made.value
-for number, folder in enumerate(copies, 1):
-    made.value, fatal = 0, last * number // len(copies)
-    child = os.fork()
-    if child == 0:
-        os.setpgrp()
-        record(source, folder, append=True)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    print(os.WIFSIGNALED(status), flush=True)
-"""
 
 
 def test_killed_at_any_moment_and_continued(work: Path) -> None:
@@ -664,11 +632,7 @@ def test_killed_at_any_moment_and_continued(work: Path) -> None:
     # While shards are written, while they are published, and right before the switch.
     names = ("undisturbed", "early", "late", "last")
     undisturbed, *killed = (copy_all(work / name, work / "out") for name in names)
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, work / "more", undisturbed, *killed],
-        capture_output=True, text=True, timeout=100, cwd=REPOSITORY,
-    )  # fmt: skip
-    assert done.stdout.split() == ["True"] * 3, done.stderr
+    record_and_kill(work / "more", undisturbed, killed, append=True)
     for folder in killed:
         now = state(folder)
         assert {name: now[name] for name in old} == old

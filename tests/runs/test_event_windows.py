@@ -210,7 +210,7 @@ def test_no_clip_has_an_event(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"windows_at": "peaks", "events": "e.csv"}, "windows_at"),
+        ({"windows_at": "", "events": "e.csv"}, "windows_at"),
         ({"windows_at": "events"}, "windows_at"),
         ({"hop": 1}, "hop"),
         ({"hop_seconds": 0.5}, "hop_seconds"),

@@ -1,0 +1,195 @@
+"""Records as tables of Arrow, which pandas, Polars, DuckDB and Parquet read.
+
+::
+
+    number, text                    a value
+    array of one shape              a tensor (fixed_shape_tensor), or fixed-size lists
+    arrays of different shapes,     lists of lists, null where an example
+    or that examples may lack       lacks the feature
+
+The values of arrays of numbers are those that were read, without a copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.errors import InputError
+from beam_pipeline.examples.spec import BYTES, FeatureSpec, numpy_dtype
+from beam_pipeline.read.choices import check_binary
+
+_COMPLEX: Mapping[str, np.dtype[Any]] = {
+    "complex64": np.dtype(np.float32),
+    "complex128": np.dtype(np.float64),
+}
+
+
+def arrow_schema(
+    specs: Mapping[str, FeatureSpec], tensors: bool, binary: Sequence[str] = ()
+) -> Any:
+    """Returns the schema of Arrow for the features of a data set.
+
+    A complex number becomes two real ones, on an axis at the end. ``bfloat16``
+    and its kin become float32.
+
+    Parameters
+    ----------
+    tensors : bool
+        Whether arrays of one shape are tensors; else they are fixed-size lists.
+    binary : sequence of str
+        Features whose texts are bytes.
+
+    Raises
+    ------
+    InputError
+        If examples have arrays with different numbers of axes, or there is no feature
+        of a name in ``binary``.
+    OptionError
+        If such a feature holds numbers.
+    """
+    import pyarrow as pa
+
+    names = check_binary(binary, specs)
+    return pa.schema(
+        [
+            pa.field(
+                name,
+                _type_of(spec, tensors, name in names),
+                metadata={"description": spec.description} if spec.description else {},
+            )
+            for name, spec in specs.items()
+        ]
+    )
+
+
+def _type_of(spec: FeatureSpec, tensors: bool, is_binary: bool) -> Any:
+    import pyarrow as pa
+
+    if spec.shape is None:
+        raise InputError(
+            f"The feature {spec.name} has no type in Arrow, because its number of axes "
+            "differs between examples. Choose others with open_records(features=...)."
+        )
+    shape: tuple[int | None, ...] = spec.shape
+    if spec.is_text:
+        kind = pa.binary() if is_binary or spec.dtype == BYTES else pa.string()
+    elif spec.dtype in _COMPLEX:
+        kind, shape = pa.from_numpy_dtype(_COMPLEX[spec.dtype]), (*shape, 2)
+    else:
+        dtype = numpy_dtype(spec.dtype)
+        kind = pa.float32() if dtype.kind == "V" else pa.from_numpy_dtype(dtype)
+    is_fixed = spec.is_fixed and not spec.is_text
+    if shape and is_fixed and tensors:
+        return pa.fixed_shape_tensor(kind, shape)
+    for size in reversed(shape):
+        kind = pa.list_(kind, size) if is_fixed else pa.list_(kind)
+    return kind
+
+
+def record_batches(
+    batches: Iterator[Mapping[str, Any]], schema: Any, specs: Mapping[str, FeatureSpec]
+) -> Iterator[Any]:
+    """Yields batches of records as those of Arrow.
+
+    Parameters
+    ----------
+    batches : iterator of mapping
+        As :meth:`.Records.read` returns them.
+    schema : pyarrow.Schema
+        From :func:`arrow_schema`.
+
+    Raises
+    ------
+    InputError
+        If a text is not UTF-8, and its feature is not one of bytes.
+    """
+    import pyarrow as pa
+
+    for batch in batches:
+        columns = []
+        for field in schema:
+            try:
+                columns.append(_column(batch[field.name], specs[field.name], field))
+            except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeDecodeError) as error:
+                raise InputError(
+                    f"The feature {field.name} has a value that is no text in UTF-8 "
+                    f"({error}). Name it in binary=[...], which makes bytes of its "
+                    "texts."
+                ) from error
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(values: Any, spec: FeatureSpec, field: Any) -> Any:
+    """Returns the values of a feature in a batch as an array of Arrow."""
+    import pyarrow as pa
+
+    if isinstance(values, np.ndarray) and spec.is_fixed and not spec.is_text:
+        numbers = _real(values)
+        if numbers.ndim == 1:
+            return pa.array(numbers, field.type)
+        if isinstance(field.type, pa.FixedShapeTensorType):
+            return pa.FixedShapeTensorArray.from_numpy_ndarray(numbers)
+        made = pa.array(numbers.reshape(-1))
+        for size in reversed(numbers.shape[1:]):
+            made = pa.FixedSizeListArray.from_arrays(made, size)
+        return made
+    depth, kind = 0, field.type
+    while pa.types.is_list(kind):
+        depth, kind = depth + 1, kind.value_type
+    if depth == 0 and spec.is_text:
+        return pa.array([_as(kind, text) for text in values], kind)
+    arrays = [None if value is None else _real(np.asarray(value)) for value in values]
+    if depth == 0:
+        return pa.array([None if one is None else one.item() for one in arrays], kind)
+    return _nested(arrays, depth, kind)
+
+
+def _as(kind: Any, item: Any) -> Any:
+    """Returns a text as bytes, if its column holds bytes."""
+    import pyarrow as pa
+
+    is_text = pa.types.is_binary(kind) and isinstance(item, str)
+    return item.encode() if is_text else item
+
+
+def _real(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns numbers of a dtype that Arrow has."""
+    if values.dtype.kind == "c":
+        real = _COMPLEX[values.dtype.name]
+        parts: npt.NDArray[Any] = np.ascontiguousarray(values).view(real)
+        return parts.reshape(*values.shape, 2)
+    return values.astype(np.float32) if values.dtype.kind == "V" else values
+
+
+def _nested(arrays: Sequence[npt.NDArray[Any] | None], depth: int, kind: Any) -> Any:
+    """Returns arrays of ``depth`` axes as lists of lists, of which some are null."""
+    import pyarrow as pa
+
+    there = [array for array in arrays if array is not None]
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        texts = [_as(kind, item) for array in there for item in array.reshape(-1)]
+        made = pa.array(texts, kind)
+    else:
+        parts = [array.reshape(-1) for array in there]
+        made = pa.array(np.concatenate(parts) if parts else [], kind)
+    for axis in range(depth - 1, 0, -1):
+        sizes = [
+            np.full(math.prod(array.shape[:axis]), array.shape[axis]) for array in there
+        ]
+        lengths = np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
+        made = pa.ListArray.from_arrays(_offsets(lengths), made)
+    lengths = np.array([0 if array is None else len(array) for array in arrays])
+    missing = pa.array([array is None for array in arrays], pa.bool_())
+    return pa.ListArray.from_arrays(_offsets(lengths), made, mask=missing)
+
+
+def _offsets(lengths: npt.NDArray[Any]) -> Any:
+    import pyarrow as pa
+
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return pa.array(np.concatenate([[0], ends]), pa.int32())

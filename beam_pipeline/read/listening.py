@@ -1,0 +1,276 @@
+"""Examples to listen to: their samples as WAV files, and through loudspeakers.
+
+::
+
+    examples with a signal        its samples, as they are stored
+    examples of spectra alone     the window, decoded again from the inputs
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.planned_windows import PlannedWindows
+from beam_pipeline.errors import InputError, OptionError, RecipeError
+from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.read.decode_again import DecodeAgain
+from beam_pipeline.read.example_view import is_signal, rate_of
+from beam_pipeline.read.window_table import open_metadata, read_tables
+from beam_pipeline.storage import files
+from beam_pipeline.write.one_thread import OneThread
+
+# The first of these that is on PATH plays; each ends when the sound does.
+PLAYERS: Mapping[str, Sequence[str]] = {
+    "ffplay": ("-nodisp", "-autoexit", "-loglevel", "error"),
+    "aplay": ("-q",),
+    "afplay": (),
+    "play": ("-q",),
+}
+_ADVICE = (
+    "run `pip install sounddevice`, or install one of the programs ffplay (of ffmpeg), "
+    "aplay (of alsa-utils), afplay (of macOS) or play (of SoX)"
+)
+
+# How a WAV file stores samples of a type, unchanged.
+_SUBTYPES = {
+    "float32": "FLOAT", "float64": "DOUBLE", "int16": "PCM_16", "int32": "PCM_32",
+}  # fmt: skip
+_LONGEST_NAME = 80
+
+Array = npt.NDArray[Any]
+
+
+class Sound(NamedTuple):
+    """The samples of an example.
+
+    Attributes
+    ----------
+    name : str
+        For a file, without a suffix: split, number, clip and second.
+    samples : numpy.ndarray, shape (frames,) or (channels, frames)
+        Of a type that WAV files store.
+    rate : int
+        In hertz.
+    """
+
+    name: str
+    samples: Array
+    rate: int
+
+
+def sounds_of(
+    folder: str,
+    metadata: Metadata,
+    split: str,
+    examples: Mapping[int, Mapping[str, Any]],
+    inputs: Sequence[Input] = (),
+) -> Iterator[Sound]:
+    """Yields the sound of each example.
+
+    The sound is the feature ``signal``, or else the first feature that is one, with the
+    samples that are stored. If there is none, the window is decoded again from the
+    inputs, with the augmentation of a copy: it is what the transforms got.
+
+    Parameters
+    ----------
+    split : str
+        The split, or splits, that the numbers are in.
+    examples : mapping
+        Number to example, as :func:`.show.some_examples` yields them.
+    inputs : sequence of Input
+        What the data set was recorded from; only examples without a signal need them.
+
+    Raises
+    ------
+    OptionError
+        If the examples have no signal, and there are no inputs.
+    InputError
+        If a window cannot be decoded again.
+    """
+    signals = {n: _stored(example, metadata) for n, example in examples.items()}
+    silent = {n: examples[n] for n, found in signals.items() if found is None}
+    if silent:
+        signals.update(_decoded(folder, metadata, silent, inputs))
+    for number, example in examples.items():
+        found = signals[number]
+        assert found is not None
+        samples, rate = found
+        yield Sound(_name(split, number, example), samples, rate)
+
+
+def _stored(example: Mapping[str, Any], metadata: Metadata) -> tuple[Array, int] | None:
+    """Returns the samples of an example that are stored, and their rate."""
+    names = sorted(example, key=lambda name: (name != "signal", name))
+    for name in names:
+        value = example[name]
+        spec = metadata.features.get(name)
+        if not isinstance(value, np.ndarray) or not value.size:
+            continue
+        samples = _for_wav(value)
+        if samples is None or not is_signal(value, spec.axes if spec else ()):
+            continue
+        rate = rate_of(name, example, metadata.recipe)
+        if rate is not None:
+            return samples, rate
+    return None
+
+
+def _for_wav(samples: Array) -> Array | None:
+    """Returns samples of a type that WAV files store, exactly; None if there is none.
+
+    Integers of 8 bits become 16 bits, with the same loudness.
+    """
+    if samples.dtype.name in _SUBTYPES:
+        return samples
+    if samples.dtype.name in ("float16", "bfloat16"):
+        return samples.astype(np.float32)
+    if samples.dtype == np.int8:
+        return samples.astype(np.int16) * 256
+    return None
+
+
+def _decoded(
+    folder: str,
+    metadata: Metadata,
+    examples: Mapping[int, Mapping[str, Any]],
+    inputs: Sequence[Input],
+) -> dict[int, tuple[Array, int]]:
+    """Decodes the windows of examples again; number to samples and rate."""
+    if metadata.recipe is None:
+        raise InputError(
+            f"{folder} has no feature of samples, and was not recorded from audio "
+            "files, so there is nothing to listen to."
+        )
+    if metadata.generations:
+        raise InputError(
+            f"{folder} has no feature of samples. Files were added to it, so its "
+            "windows come from the inputs of several runs, and cannot be decoded again."
+        )
+    if not inputs:
+        raise OptionError(
+            "input",
+            "is needed, because the examples have no feature of samples: name what the "
+            "data set was recorded from, and the windows are decoded again",
+        )
+    root = files.absolute(folder)
+    tables = read_tables(root, metadata, bytes_sha256(open_metadata(root)))
+    assert tables is not None  # there is a recipe
+    try:
+        planned = PlannedWindows.of(*tables)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    recipe = metadata.recipe.replace(fingerprint=False)
+    again = DecodeAgain(recipe, metadata, planned, inputs)
+    rows = {number: _row_of(example, planned) for number, example in examples.items()}
+    listed = again.listed(rows.values())
+    found = {}
+    OneThread.begin()
+    try:
+        for number, row in rows.items():
+            try:
+                clip = again.clip(int(planned.clip[row]), listed)
+                found[number] = again.window(clip, row), clip.sample_rate_hz
+            except (ValueError, RecipeError) as error:
+                path = examples[number]["filepath"]
+                raise InputError(f"{path}: example {number}: {error}") from error
+    finally:
+        OneThread.end()
+    return found
+
+
+def _row_of(example: Mapping[str, Any], planned: PlannedWindows) -> int:
+    """Returns the row of an example in the table of windows."""
+    clips = np.flatnonzero(planned.manifest["index"] == int(example["index"]))
+    rows = np.flatnonzero(
+        np.isin(planned.clip, clips)
+        & (planned.start == int(example["win_start_idx"]))
+        & (planned.copy == int(example.get("copy", 0)))
+    )
+    if not len(rows):
+        raise InputError(
+            f"The table of windows has no window of {example['filepath']} at frame "
+            f"{example['win_start_idx']}. To compare the data set with its tables, run "
+            "`audio-tfrecords verify --deep`."
+        )
+    return int(rows[0])
+
+
+def _name(split: str, number: int, example: Mapping[str, Any]) -> str:
+    """Returns the name of an example's file: ``train-000012-owl_night-3.5s``."""
+    parts = [split, f"{number:06}"]
+    path, start, rate = (example.get(k) for k in ("filepath", "win_start_idx", "fs"))
+    if isinstance(path, str):
+        parts.append(os.path.splitext(path)[0][-_LONGEST_NAME:])
+    if start is not None and rate:
+        parts.append(f"{int(start) / int(rate):.6g}s")
+    if example.get("copy"):
+        parts.append(f"copy{int(example['copy'])}")
+    return re.sub(r"[^\w.=+-]+", "_", "-".join(parts))
+
+
+def save_wav(sound: Sound, folder: str) -> str:
+    """Writes a sound into a folder, which is made; returns the path.
+
+    Floating-point samples stay so, also beyond full scale, and int16 stays int16.
+    """
+    import soundfile
+
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, f"{sound.name}.wav")
+    subtype = _SUBTYPES[sound.samples.dtype.name]
+    with files.writing(path):
+        soundfile.write(path, sound.samples.T, sound.rate, subtype=subtype)
+    return path
+
+
+def play(paths: Iterable[str]) -> None:
+    """Plays WAV files one after the other, and returns when they have ended.
+
+    ``sounddevice`` plays if it is installed, or else the first of ``PLAYERS`` that is
+    on ``PATH``.
+
+    Raises
+    ------
+    InputError
+        If nothing can play, or the player fails.
+    """
+    try:
+        import sounddevice
+    except (ImportError, OSError):  # OSError: it has no PortAudio
+        player = next(filter(None, map(shutil.which, PLAYERS)), None)
+        if player is None:
+            raise InputError(f"Nothing here can play sound: {_ADVICE}.") from None
+        for path in paths:
+            _play_with(player, path)
+        return
+    import soundfile
+
+    for path in paths:
+        samples, rate = soundfile.read(path, dtype="float32")
+        try:
+            sounddevice.play(samples, rate, blocking=True)
+        except sounddevice.PortAudioError as error:
+            raise InputError(f"sounddevice cannot play {path}: {error}") from error
+
+
+def _play_with(player: str, path: str) -> None:
+    name = os.path.splitext(os.path.basename(player))[0]
+    done = subprocess.run(
+        [player, *PLAYERS[name], path], stderr=subprocess.PIPE, check=False
+    )
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = f": {said[-1]}" if said else ""
+        raise InputError(
+            f"{player} cannot play {path} (exit status {done.returncode}){reason}"
+        )

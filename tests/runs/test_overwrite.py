@@ -1,0 +1,126 @@
+"""A data set that is replaced stays whole until the new one is ready."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_pipeline import Metadata, record, verify
+from beam_pipeline.errors import InputError, OutputError, TooManyRejected
+from tests.raising import raises
+from tests.runs.killed import record_and_kill
+from tests.sounds import write_corpus
+
+pytestmark = pytest.mark.runs
+
+OLD: Any = {"win_len": 500, "elements_per_file": 20}
+NEW: Any = {"win_len": 250, "elements_per_file": 20, "splits": "train=.6,test=.4"}
+NOTHING: Any = {**NEW, "keep": "energy(above_db=60)"}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The bytes of the files of a data set, without the work folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "_work" not in path.parts
+    }
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("before")
+    write_corpus(folder / "in")
+    record(folder / "in", folder / "old", **OLD)
+    record(folder / "in", folder / "new", **NEW)
+    return folder
+
+
+@pytest.fixture
+def out(before: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(before / "old", tmp_path / "out"))
+
+
+def test_killed_at_any_moment_and_continued(before: Path, tmp_path: Path) -> None:
+    outs = [tmp_path / f"{number}" for number in range(5)]
+    for each in outs:
+        shutil.copytree(before / "old", each)
+    undisturbed, *killed = outs
+    record_and_kill(before / "in", undisturbed, killed, overwrite=True, **NEW)
+    old, new = content(before / "old"), content(before / "new")
+    assert content(undisturbed) == new
+    whole = 0
+    for each in killed:
+        if (each / "metadata.json").exists():
+            assert content(each) == old
+            assert verify(each, deep=True) == []
+            whole += 1
+        record(before / "in", each, overwrite=True, **NEW)
+        assert content(each) == new
+        assert not (each / "_work").exists()
+    assert 2 <= whole < len(killed)
+
+
+@pytest.mark.parametrize(
+    "beam_args", [(), ("--runner=DirectRunner", "--direct_num_workers=1")]
+)
+def test_all_files_are_those_of_a_new_data_set(
+    before: Path, out: Path, beam_args: tuple[str, ...]
+) -> None:
+    record(before / "in", out, overwrite=True, beam_args=beam_args, **NEW)
+    assert content(out) == content(before / "new")
+    assert not (out / "_work").exists()
+
+
+def test_a_new_data_set_without_a_window_replaces_nothing(
+    before: Path, out: Path
+) -> None:
+    old = content(before / "old")
+    for _ in range(2):  # the second one continues
+        with raises(InputError, naming=["keep", "overwrite"]):
+            record(before / "in", out, overwrite=True, **NOTHING)
+        assert content(out) == old
+    # The command of the old data set, and another one, find it as it was.
+    assert record(before / "in", out, **OLD) == Metadata.load(before / "old")
+    record(before / "in", out, overwrite=True, **NEW)
+    assert content(out) == content(before / "new")
+
+
+def test_too_many_rejects_replace_nothing(
+    before: Path, out: Path, tmp_path: Path
+) -> None:
+    sounds = Path(shutil.copytree(before / "in", tmp_path / "in"))
+    (sounds / "cat" / "bad.wav").write_bytes(b"RIFF")
+    with raises(TooManyRejected, naming="bad.wav"):
+        record(sounds, out, overwrite=True, **NEW)
+    assert content(out) == content(before / "old")
+    record(sounds, out, overwrite=True, max_rejected=1, **NEW)
+    assert "bad.wav" in (out / "rejected.jsonl").read_text()
+
+
+def test_other_commands_leave_an_unfinished_replacement(
+    before: Path, out: Path
+) -> None:
+    with raises(InputError, naming="keep"):
+        record(before / "in", out, overwrite=True, **NOTHING)
+    for name in ("append", "retry"):
+        with raises(OutputError, naming=["_work", "replaces", "delete"]):
+            record(before / "in", out, **{name: True})
+    assert record(before / "in", out, **OLD) == Metadata.load(before / "old")
+    assert (out / "_work" / "job.json").exists()
+
+
+def test_a_work_dir_elsewhere(before: Path, out: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    with raises(InputError, naming="keep"):
+        record(
+            before / "in", out, overwrite=True, keep="energy(above_db=60)",
+            work_dir=work, **NEW,
+        )  # fmt: skip
+    assert content(out) == content(before / "old")
+    record(before / "in", out, overwrite=True, work_dir=work, **NEW)
+    assert content(out) == content(before / "new")
+    assert not work.exists()

@@ -1,0 +1,235 @@
+"""Windows that are placed by what a clip sounds like: at peaks, and over sounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+
+import beam_pipeline
+from beam_pipeline import open_records, record, verify
+from beam_pipeline.api import plan
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.examples.event_windows import cover_sections
+from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.run.repair import repair
+from tests.raising import assert_names, raises
+from tests.sounds import RATE, write_sound
+
+SCHEMA = json.loads(
+    (Path(beam_pipeline.__file__).parent / "dataset/metadata.schema.json").read_text()
+)
+
+
+@pytest.mark.parametrize(
+    ("section", "tail", "starts"),
+    [
+        ((20, 20), "drop", [18]),  # a peak
+        ((20, 23), "drop", [19]),  # shorter than a window
+        ((0, 1), "drop", [0]),  # it would begin at -2
+        ((39, 40), "drop", [36]),  # it would end after the clip
+        ((20, 24), "drop", [20]),
+        ((20, 26), "drop", [20]),
+        ((20, 26), "pad", [20, 23]),  # what follows is in the window
+        ((20, 26), "overlap", [20, 22]),
+        ((20, 27), "drop", [20, 23]),
+        ((34, 40), "pad", [34, 36]),  # it would end after the clip
+        ((40, 40), "drop", [36]),
+    ],
+)
+def test_windows_of_one_section(section, tail, starts):
+    """Windows of 4 frames every 3, in a clip of 40."""
+    found = cover_sections(np.array([section]), 40, WindowPlan(4, 3, tail))
+    assert found.starts == tuple(starts)
+
+
+@given(
+    cuts=st.lists(st.integers(0, 60), max_size=8, unique=True),
+    length=st.integers(1, 12),
+    hop=st.integers(1, 12),
+    tail=st.sampled_from(["drop", "pad", "overlap"]),
+)
+def test_windows_of_several_sections(cuts, length, hop, tail):
+    cuts = sorted(cuts)[: len(cuts) // 2 * 2]
+    sections = np.array(cuts, np.int64).reshape(-1, 2)
+    wanted = set()
+    for begin, end in sections.tolist():
+        if end - begin < length:
+            starts = [(begin + end) // 2 - length // 2]
+        else:
+            starts = list(range(begin, end - length + 1, hop))
+            beyond = starts[-1] + hop
+            if starts[-1] + length < end and tail == "overlap":
+                starts += [min(beyond, end - length)] if beyond < end else []
+            elif starts[-1] + length < end and tail == "pad":
+                starts += list(range(beyond, end, hop))[:1]
+        wanted |= {min(max(0, start), max(0, 60 - length)) for start in starts}
+    found = cover_sections(sections, 60, WindowPlan(length, hop, tail))
+    assert found.starts == tuple(sorted(wanted))
+
+
+CALLS = {"a/one.wav": [8000, 20000, 21000, 60000], "b/two.wav": [40, 79500]}
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Calls of 50 ms with a peak in their middle, in noise; and a silent clip."""
+    folder = tmp_path_factory.mktemp("placed") / "sounds"
+    call = 0.3 * np.hanning(400) * np.sin(np.arange(400))
+    for number, (name, starts) in enumerate(CALLS.items()):
+        clip = np.random.default_rng(number).normal(0, 1e-4, 80000)
+        for start in starts:
+            clip[start : start + 400] += call
+        (folder / name).parent.mkdir(parents=True)
+        soundfile.write(folder / name, clip, RATE)
+    soundfile.write(folder / "b/silent.wav", np.zeros(9000), RATE)
+    return folder
+
+
+PEAKS: Any = {"win_len": 1000, "windows_at": "peaks(above_db=-30,min_gap_s=0.1)"}
+SOUNDS: Any = {
+    "win_len": 400, "hop": 200, "tail": "overlap", "sample_rate": 4000,
+    "windows_at": "sounds(above_db=-30,min_gap_s=0.2)", "elements_per_file": 4,
+}  # fmt: skip
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("options", [PEAKS, {**PEAKS, "copies": 1, "augment": "noise"}])
+def test_windows_at_peaks(options, sounds, tmp_path):
+    metadata = record(sounds, tmp_path / "out", **options)
+    assert metadata.left_out == {"no_sound": 1}
+    assert metadata.rejected == 0
+    text = (tmp_path / "out/metadata.json").read_text()
+    jsonschema.validate(json.loads(text), SCHEMA)
+    records = open_records(tmp_path / "out")
+    for name, calls in CALLS.items():
+        samples, _ = soundfile.read(sounds / name, dtype="float32")
+        examples = [e for e in records.of_clip(name) if not e.get("copy")]
+        wanted = [min(max(0, call + 200 - 500), 79000) for call in calls]
+        starts = [int(example["win_start_idx"]) for example in examples]
+        np.testing.assert_allclose(starts, wanted, atol=40)  # half a frame of 10 ms
+        for example, start in zip(examples, starts, strict=True):
+            window = samples[start : start + 1000]
+            np.testing.assert_array_equal(example["signal"], window)
+    assert verify(tmp_path / "out", deep=True, input=sounds) == []
+    (tmp_path / "out/manifest.parquet").unlink()
+    assert repair(tmp_path / "out", sounds) == ["manifest.parquet"]
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("changes", [{}, {"num_elems": 5}, {"stream": "clip_gain()"}])
+def test_engines_of_beam_place_the_same(changes, sounds, tmp_path):
+    options = {**SOUNDS, **changes}
+    here = record(sounds, tmp_path / "here", **options)
+    there = record(
+        sounds, tmp_path / "there", beam_args=["--runner=DirectRunner"], **options
+    )
+    assert here == there
+    planned, _ = plan(sounds, **options)
+    assert planned.layouts["records"].total == here.splits["records"].examples
+    assert planned.left_out == here.left_out == {"no_sound": 1}
+    assert verify(tmp_path / "there", deep=True, input=sounds) == []
+
+
+@pytest.mark.runs
+def test_the_stream_decides_what_is_loud(sounds, tmp_path):
+    louder, _ = plan(sounds, **{**PEAKS, "stream": "gain(gain_db=60)"})
+    assert louder.layouts["records"].total > 6
+    with raises(InputError, naming=["3 no sound", "windows_at"]):
+        record(sounds, tmp_path / "out", **{**PEAKS, "stream": "gain(gain_db=-20)"})
+
+
+@dataclass(frozen=True)
+class Halves:
+    """A placement of one's own: a section for each half of a clip."""
+
+    wrong: str = ""
+
+    def sections(
+        self, blocks: Iterable[np.ndarray[Any, Any]], sample_rate_hz: int
+    ) -> Any:
+        frames = sum(block.shape[-1] for block in blocks)
+        if self.wrong == "raises":
+            raise ZeroDivisionError("a bug of one's own")
+        if self.wrong == "exits":
+            raise SystemExit
+        end = frames + (self.wrong == "beyond")
+        found = np.array([[0, frames // 2], [frames // 2, end]])
+        if self.wrong == "backward":
+            return found[:, ::-1]
+        if self.wrong == "floats":
+            return found.astype(np.float64)
+        return found[:, 0] if self.wrong == "flat" else found
+
+
+@pytest.mark.runs
+def test_a_placement_of_one_s_own(sounds, tmp_path):
+    placement = "tests.runs.test_sound_windows:Halves()"
+    metadata = record(
+        sounds / "b", tmp_path / "out", win_len=4000, hop=1000, windows_at=placement
+    )
+    assert metadata.recipe.windows.at == placement.replace("()", "(wrong='')")
+    assert len(open_records(tmp_path / "out").of_clip("silent.wav")) == 2
+    assert verify(tmp_path / "out", deep=True, input=sounds / "b") == []
+    for wrong in ("raises", "exits", "beyond", "backward", "flat", "floats"):
+        _, rejects = plan(
+            sounds / "b/silent.wav", win_len=4000, windows_at=Halves(wrong)
+        )
+        assert [reject.error for reject in rejects] == ["TransformError"]
+        assert_names(rejects[0].reason, "windows_at: Halves")
+
+
+@pytest.mark.runs
+def test_a_damaged_clip_is_rejected_by_the_plan(sounds, tmp_path):
+    clip, _ = soundfile.read(sounds / "a/one.wav")
+    soundfile.write(tmp_path / "cut.flac", clip, RATE)
+    content = bytearray((tmp_path / "cut.flac").read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 50] = bytes(50)
+    (tmp_path / "cut.flac").write_bytes(content)
+    _, rejects = plan(tmp_path, **PEAKS)
+    assert [reject.stage for reject in rejects] == ["probe"]
+
+
+@pytest.mark.runs
+def test_other_sounds_do_not_verify(tmp_path):
+    write_sound(tmp_path / "in/a.wav", 4000)
+    record(tmp_path / "in", tmp_path / "out", **PEAKS)
+    write_sound(tmp_path / "in/a.wav", 4000, seed=1)
+    problems = verify(tmp_path / "out", deep=True, input=tmp_path / "in")
+    assert_names(problems[0], "a.wav", "sounds")
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"windows_at": "peaks()", "hop": 1}, "hop"),
+        ({"windows_at": "peaks", "tail": "pad"}, "tail"),
+        ({"windows_at": " peaks()", "hop_seconds": 0.5}, "hop_seconds"),
+        ({"windows_at": "peaks()", "max_windows": 3}, "max_windows"),
+        ({"windows_at": "sounds()", "max_windows": 3}, "max_windows"),
+        ({"windows_at": "sounds()", "random_starts": True}, "random_starts"),
+        ({"windows_at": "sounds()", "win_len": "clip"}, "windows_at"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, field):
+    with raises(RecipeError, field):
+        beam_pipeline.Recipe(**{"win_len": 1, **options})
+
+
+def test_the_command_says_what_is_wrong(sounds, capsys):
+    flags = ["plan", "--input", str(sounds), "--win-len", "1000", "--windows-at"]
+    assert main([*flags, "peak"]) == 2
+    assert_names(capsys.readouterr().err, "--windows-at", "peaks", "sounds")
+    assert main([*flags, "peaks(above_db=-30)"]) == 0
+    assert_names(capsys.readouterr().out, "1 no sound")

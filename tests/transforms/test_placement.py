@@ -1,0 +1,163 @@
+"""Placements, against loops over samples, and against the levels of selections."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.expressions import (
+    PLACEMENT,
+    format_steps,
+    given_steps,
+    parse_placement,
+)
+from beam_pipeline.transforms.placement import PLACEMENTS, Peaks, Sounds
+from beam_pipeline.transforms.selection import Energy
+from tests.raising import raises
+from tests.transform_checks import noise
+
+RATE = 1000
+LEVELS = st.sampled_from([0.0, 0.001, 0.02, 0.3, 0.5])
+
+
+def powers_of(clip: np.ndarray, frame: int) -> list[float]:
+    """The mean square of each frame, with a loop."""
+    channels = np.atleast_2d(clip).astype(np.float64)
+    cuts = range(0, channels.shape[1], frame)
+    return [float(np.mean(np.square(channels[:, k : k + frame]))) for k in cuts]
+
+
+def peaks_by_hand(powers: list[float], least: float, gap: float, frame: int) -> list:
+    maxima = []
+    for k, power in enumerate(powers):
+        left = next((p for p in powers[k::-1] if p != power), -1)
+        right = next((p for p in powers[k:] if p != power), -1)
+        if power >= least and left < power > right:
+            maxima.append(k)
+    runs: list[list[int]] = []  # equal neighbours are one frame
+    for k in maxima:
+        if runs and runs[-1][-1] == k - 1:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    middles = [(run[0] + run[-1]) // 2 for run in runs]
+    stays: list[int] = []
+    for k in sorted(middles, key=lambda k: (-powers[k], k)):
+        if all(abs(k - other) * frame >= gap for other in stays):
+            stays.append(k)
+    return sorted(stays)
+
+
+@given(
+    levels=st.lists(LEVELS, min_size=1, max_size=40),
+    tail=st.integers(0, 9),
+    gap=st.integers(0, 120),
+)
+@example(levels=[0.5], tail=0, gap=0)
+@example(levels=[0.0, 0.5, 0.5, 0.5, 0.5, 0.0], tail=3, gap=0)
+def test_peaks_by_hand(levels, tail, gap):
+    """Frames of ten samples, and a shorter one at the end."""
+    clip = np.repeat(np.array(levels, np.float32), 10)
+    clip = clip[: len(clip) - tail]
+    found = Peaks(above_db=-40, min_gap_s=gap / RATE).sections([clip], RATE)
+    assert (found[:, 0] == found[:, 1]).all()
+    by_hand = peaks_by_hand(powers_of(clip, 10), 1e-4, gap, 10)
+    assert found[:, 0].tolist() == [min(10 * k + 5, len(clip) - 1) for k in by_hand]
+
+
+@given(
+    levels=st.lists(LEVELS, min_size=1, max_size=40),
+    tail=st.integers(0, 9),
+    gap=st.integers(0, 60),
+    least=st.integers(0, 60),
+)
+@example(levels=[0.0, 0.5, 0.0, 0.5], tail=0, gap=10, least=10)
+def test_sounds_by_hand(levels, tail, gap, least):
+    clip = np.repeat(np.array(levels, np.float32), 10)
+    clip = clip[: len(clip) - tail]
+    step = Sounds(above_db=-40, min_gap_s=gap / RATE, min_sound_s=least / RATE)
+    sections: list[list[int]] = []
+    for k, power in enumerate(powers_of(clip, 10)):
+        begin, end = 10 * k, min(10 * k + 10, len(clip))
+        if power < 1e-4:
+            continue
+        touches = bool(sections) and sections[-1][1] == begin
+        if touches or (sections and begin - sections[-1][1] < gap):
+            sections[-1][1] = end
+        else:
+            sections.append([begin, end])
+    wanted = [[begin, end] for begin, end in sections if end - begin >= least]
+    assert step.sections([clip], RATE).tolist() == wanted
+
+
+@pytest.mark.parametrize("shape", [(1003,), (2, 1003)])
+@settings(deadline=None)
+@given(cuts=st.lists(st.integers(0, 1003), max_size=8))
+def test_blocks_do_not_matter(shape, cuts):
+    clip = noise(*shape)
+    parts = np.split(clip, sorted(cuts), axis=-1)
+    middle_db = 10 * math.log10(float(np.median(powers_of(clip, 10))))
+    for cls in PLACEMENTS.values():
+        step = cls(above_db=middle_db, min_gap_s=0.02)
+        whole = step.sections([clip], RATE)
+        assert len(whole) > 5
+        assert step.sections(parts, RATE).tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize("above_db", [-30.0, -12.3, 0.0])
+@pytest.mark.parametrize("difference", [0.0, -1e-3])
+def test_the_level_is_that_of_the_selection(above_db, difference):
+    frame = np.full((2, 10), 10 ** (above_db / 20), np.float32)
+    clip = np.concatenate([np.zeros((2, 10), np.float32), frame], axis=1)
+    level = 10 * math.log10(np.mean(np.square(frame, dtype=np.float64)))
+    for above in (level + difference, level + 1e-3):
+        kept = Energy(above_db=above).keep(frame[np.newaxis], RATE).all()
+        assert kept == (above <= level)
+        found = Sounds(above_db=above).sections([clip], RATE)
+        assert found.tolist() == ([[10, 20]] if kept else [])
+        assert len(Peaks(above_db=above).sections([clip], RATE)) == kept
+
+
+@pytest.mark.parametrize("cls", PLACEMENTS.values())
+def test_silence_and_nan_are_no_sound(cls):
+    step = cls(above_db=-200)
+    for value in (0.0, np.nan):
+        clip = np.full(300, value, np.float32)
+        for blocks in ([clip], [clip, clip[:1]], [clip[:0]], []):
+            assert step.sections(blocks, RATE).shape == (0, 2)
+
+
+def test_a_frame_has_at_least_one_sample():
+    clip = np.array([0, 1, 0], np.float32)
+    assert Peaks(frame_s=1e-9).sections([clip], RATE).tolist() == [[1, 1]]
+    assert Peaks(frame_s=100).sections([clip], RATE).tolist() == [[2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("expression", "facts"),
+    [
+        ("peak", ["mean peaks?", "events", "sounds"]),
+        ("peaks()|sounds()", ["one placement"]),
+        ("sounds(frame_s=0)", ["frame_s", "above 0"]),
+        ("sounds(min_sound_s=-1)", ["min_sound_s"]),
+        ("peaks(above_db=201)", ["above_db"]),
+        ("tests.sounds:RATE", ["sections(blocks, sample_rate_hz)"]),
+    ],
+)
+def test_what_is_no_placement(expression, facts):
+    with raises(RecipeError, naming=facts) as raised:
+        parse_placement(expression)
+    assert raised.value.args[0].startswith("windows_at")
+
+
+def test_words_are_no_expressions():
+    for word in PLACEMENT.words:
+        assert list(given_steps({"windows_at": word, "keep": ""})) == []
+    found = list(given_steps({"windows_at": "peaks()", "keep": "peak()"}))
+    assert [text for text, _ in found] == ["peak()", "peaks()"]
+    assert format_steps("sounds(above_db=-30)", PLACEMENT) == (
+        "sounds(above_db=-30.0,min_gap_s=0.2,min_sound_s=0.0,frame_s=0.01)"
+    )
