@@ -169,7 +169,8 @@ class LoadedDecoder(ForwardDecoder):
 
     def read_into(self, out: np.ndarray) -> int:
         block = self._samples[self.position : self.position + len(out)]
-        out[: len(block)] = block
+        # Of one channel, the block may have one axis.
+        out.reshape(-1, self.info.channels)[: len(block)] = block
         self.position += len(block)
         Marks.progress()
         return len(block)

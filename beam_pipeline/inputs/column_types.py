@@ -34,7 +34,7 @@ class ColumnType(NamedTuple):
     shape: tuple[int | None, ...] = ()
 
     @property
-    def is_number(self) -> bool:
+    def is_one_number(self) -> bool:
         """Whether a value is one number."""
         return not self.shape and self.dtype not in (STRING, BYTES)
 

@@ -155,7 +155,7 @@ def check_no_parts(
         If one has the name of a start and another that of an end or a duration, and
         both have numbers.
     """
-    numbers = [name for name in extra if types[name].is_number]
+    numbers = [name for name in extra if types[name].is_one_number]
     starts = [name for name in numbers if name.lower() in _LIKE_STARTS]
     ends = [name for name in numbers if name.lower() in _LIKE_ENDS]
     for start in starts:

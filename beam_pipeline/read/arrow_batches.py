@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import BYTES, FeatureSpec, numpy_dtype
+from beam_pipeline.examples.spec import FeatureSpec, numpy_dtype
 from beam_pipeline.read.choices import check_binary
 
 _COMPLEX: Mapping[str, np.dtype[Any]] = {
@@ -77,7 +77,7 @@ def _type_of(spec: FeatureSpec, tensors: bool, is_binary: bool) -> Any:
         )
     shape: tuple[int | None, ...] = spec.shape
     if spec.is_text:
-        kind = pa.binary() if is_binary or spec.dtype == BYTES else pa.string()
+        kind = pa.binary() if is_binary else pa.string()
     elif spec.dtype in _COMPLEX:
         kind, shape = pa.from_numpy_dtype(_COMPLEX[spec.dtype]), (*shape, 2)
     else:

@@ -11,7 +11,7 @@ import datasets
 import numpy as np
 
 from beam_pipeline.errors import AudioTFRecordsError, InputError
-from beam_pipeline.examples.spec import BYTES, FeatureSpec, numpy_dtype
+from beam_pipeline.examples.spec import FeatureSpec, numpy_dtype
 from beam_pipeline.read.choices import check_binary
 from beam_pipeline.read.orders import make_order
 
@@ -186,7 +186,7 @@ def _feature_of(spec: FeatureSpec, classes: Sequence[str], is_binary: bool) -> A
         return datasets.ClassLabel(names=list(classes))
     dtype, shape = spec.dtype, spec.shape
     is_text = spec.is_text
-    if is_binary or dtype == BYTES:
+    if is_binary:
         dtype = "binary"
     elif dtype in _COMPLEX:
         dtype, shape = _COMPLEX[dtype], (*shape, 2)

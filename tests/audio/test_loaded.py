@@ -161,6 +161,24 @@ def test_a_probe_that_does_not_tell_the_truth(found: Any) -> None:
         ClipReader(io.BytesIO(), info, name="x", loader=loader)
 
 
+@pytest.mark.parametrize("shape", [(300,), (1, 300)])
+@pytest.mark.parametrize("channels", ["mix", "keep", 0])
+@pytest.mark.parametrize("rate", [8000, 4000])
+def test_clips_of_one_channel(shape: Any, channels: Any, rate: int) -> None:
+    samples = np.random.default_rng(0).uniform(-1, 1, shape).astype("f4")
+    loader = load_as((samples, 8000))
+    info = loader.probe(io.BytesIO(), "x")
+    frames = 300 * rate // 8000
+    with ClipReader(
+        io.BytesIO(), info, name="x", channels=channels, loader=loader,
+        sample_rate_hz=rate,
+    ) as reader:  # fmt: skip
+        found = reader.read(0, frames)
+    assert found.shape == ((1, frames) if channels == "keep" else (frames,))
+    if rate == 8000:
+        np.testing.assert_array_equal(found.ravel(), samples.ravel())
+
+
 @pytest.mark.parametrize("channels", ["mix", "keep", 1])
 def test_ranges_of_a_clip(channels: Any) -> None:
     samples = np.random.default_rng(0).uniform(-1, 1, (2, 300)).astype("f4")

@@ -595,7 +595,7 @@ def test_rejects_are_one_line_each_by_row(tmp_path):
     lines = rejects_text(tmp_path, [later, late, first]).decode().splitlines()
     assert lines[0] == (
         '{"path": "dög/2.wav", "stage": "probe", "error": "EmptyAudio", '
-        '"reason": "holds no frames"}'
+        '"reason": "holds no frames", "seconds": null}'
     )
     assert [json.loads(line)["path"] for line in lines] == [
         "dög/2.wav",
