@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from beam_pipeline.inputs.column_types import (
@@ -87,10 +89,20 @@ def convert(name: str, value: Any, kind: ColumnType) -> Any:
             f"has a list of {len(values)} values in column {name}, but each must have "
             f"{size}"
         )
-    are_floats = set(map(type, values)) == {float} and kind.dtype == FLOAT64
-    if are_floats and all(map(math.isfinite, values)):
+    if _are_of_type(values, kind.dtype):
         return tuple(values)
     return tuple(_single(name, entry, kind.dtype) for entry in values)
+
+
+def _are_of_type(values: Sequence[Any], dtype: str) -> bool:
+    """Whether a list needs no conversion, which takes some time for long ones."""
+    types = set(map(type, values))
+    if dtype == INT64:
+        return types == {int} and fits_int64(min(values)) and fits_int64(max(values))
+    if dtype in (FLOAT32, FLOAT64):
+        most = MOST_FLOAT32 if dtype == FLOAT32 else sys.float_info.max
+        return types == {float} and all(-most <= value <= most for value in values)
+    return types == ({str} if dtype == STRING else {bytes})
 
 
 def _is_empty(value: Any) -> bool:

@@ -405,3 +405,18 @@ def test_tables_of_arrow_hold_the_same(corpus: Path) -> None:
     for name in ("counts", "tags", "pair", "wide", "blob"):
         expected = [row[name] for row in ROWS for _ in range(2)]
         assert found[name].to_pylist() == expected
+
+
+@given(
+    st.lists(st.floats() | st.integers(-(2**70), 2**70) | st.text() | st.none()),
+    st.sampled_from(["int64", "float32", "float64", "string"]),
+)
+def test_a_list_is_converted_as_its_entries(values: list[Any], dtype: str) -> None:
+    try:
+        expected = [to_type("v", value, ColumnType(dtype)) for value in values]
+    except ValueError:
+        with pytest.raises(ValueError, match="column v"):
+            to_type("v", values, ColumnType(dtype, (None,)))
+        return
+    found = to_type("v", values, ColumnType(dtype, (None,)))
+    assert str(list(found)) == str(expected)
