@@ -113,9 +113,11 @@ def _single(name: str, value: Any, dtype: str) -> Any:
     if dtype == STRING:
         return _text(name, value)
     if dtype == BYTES:
-        if not isinstance(value, bytes) and not is_missing(value):
+        if isinstance(value, bytes):
+            return value
+        if not is_missing(value):
             raise ValueError(f"has {value!r} in column {name}, but it must be bytes")
-        return value or b""
+        return b""
     if dtype in (FLOAT32, FLOAT64):
         if is_missing(value):
             return math.nan

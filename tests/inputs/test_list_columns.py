@@ -191,6 +191,21 @@ def test_no_digit_is_lost_beside_fractions_and_gaps(
     assert summary.listing.clips == 3
 
 
+@pytest.mark.parametrize("missing", [None, "", math.nan])
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (ColumnType("bytes"), b""),
+        (ColumnType("string"), ""),
+        (ColumnType("float64"), math.nan),
+        (ColumnType("int64", (None,)), ()),
+        (ColumnType("bytes", (None,)), ()),
+    ],
+)
+def test_missing_values(missing: Any, kind: ColumnType, expected: Any) -> None:
+    assert repr(to_type("v", missing, kind)) == repr(expected)
+
+
 # Whole runs
 
 ROWS = [
