@@ -27,6 +27,7 @@ setup(
             "elements.schema.json",
             "members.schema.json",
         ],
+        "beam_pipeline.reporting": ["page.html", "page.css", "page.js"],
     },
     python_requires=">=3.10",
     install_requires=[
@@ -43,7 +44,7 @@ setup(
         "pyarrow>=15",  # manifest.parquet
         "pyyaml>=6",  # recipes in YAML
         "scipy>=1.11",  # float32 FFTs
-        "soundfile>=0.12",  # libsndfile: decoding
+        "soundfile>=0.13",  # libsndfile: decoding; codecs as augmentations
         "soxr>=0.5",  # resampling
         "tensorflow>=2.21",  # replay; tfx-bsl requires it; writing never imports it
         "tfx-bsl>=1.21",  # examples and schemas without TensorFlow
@@ -68,6 +69,7 @@ setup(
         "huggingface": ["datasets>=4.3"],  # Records.to_datasets
         "dev": [
             "apache-beam[gcp]>=2.77",  # the real runner of Dataflow
+            "axe-playwright-python>=0.1.4",  # rules of accessible pages
             "av>=14",  # makes the files that only ffmpeg reads
             "boto3>=1.34",  # an independent client of S3
             "build>=1",  # what Beam builds --setup_file with
@@ -81,6 +83,7 @@ setup(
             "moto[server]>=5.1",  # an object store on loopback
             "mypy>=1.10",
             "nbclient>=0.10",  # runs notebooks
+            "playwright>=1.40",  # opens reports in Chromium
             "packaging>=23",  # versions in the image against those here
             "pyloudnorm>=0.1",  # the reference of loudness
             "pytest>=8",

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from beam_pipeline.elements.record_files import write_records as write_records
     from beam_pipeline.pipeline.sink import WriteToTFRecord as WriteToTFRecord
     from beam_pipeline.read.audit import audit as audit
+    from beam_pipeline.read.augmentation_values import (
+        augmentation_values as augmentation_values,
+    )
     from beam_pipeline.read.clean_manifest import (
         write_clean_manifest as write_clean_manifest,
     )
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from beam_pipeline.read.verification import verify as verify
     from beam_pipeline.read.window_table import window_table as window_table
     from beam_pipeline.recipe.recipe import Recipe as Recipe
+    from beam_pipeline.reporting.page import report as report
     from beam_pipeline.run.repair import repair as repair
     from beam_pipeline.transforms import *  # noqa: F403
     from beam_pipeline.transforms.streams import ClipGain as ClipGain
@@ -51,6 +55,7 @@ _MODULES = {
     "Recipe": "recipe.recipe",
     "WriteToTFRecord": "pipeline.sink",
     "audit": "read.audit",
+    "augmentation_values": "read.augmentation_values",
     "convert": "conversion.convert",
     "encode_example": "elements.encode_example",
     "mix": "read.mixing",
@@ -60,6 +65,7 @@ _MODULES = {
     "record_dataset": "elements.record_dataset",
     "record_examples": "elements.record_examples",
     "repair": "run.repair",
+    "report": "reporting.page",
     "replay": "read.replay",
     "replay_dataset": "read.replay",
     "replay_files": "conversion.replay_files",

@@ -44,7 +44,7 @@ README = ROOT / "README.md"
 PAGES = [README, ROOT / "launch" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = (
     "record", "plan", "convert", "show", "windows", "verify", "audit", "transforms",
-    "status", "index",
+    "status", "index", "report",
 )  # fmt: skip
 README_LINES = 145
 

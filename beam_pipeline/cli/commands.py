@@ -81,6 +81,12 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         say(f"{args.output}: {describe_addition(metadata)}, {seconds:.1f} s")
     else:
         say(f"{args.output}: complete, {seconds:.1f} s")
+    if args.report is not None:
+        from beam_pipeline.reporting.page import report
+
+        # An addition has other inputs than the data set.
+        source = None if metadata.generations else args.input
+        say(f"{report(args.output, args.report, input=source)}: shows the data set")
     return 0
 
 

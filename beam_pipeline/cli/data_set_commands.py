@@ -13,9 +13,13 @@ from beam_pipeline.cli.commands import (
     run_windows,
 )
 from beam_pipeline.cli.job_flags import flag_type
+from beam_pipeline.cli.report_command import run_report
 from beam_pipeline.cli.show_command import run_show
+from beam_pipeline.recipe.values import parse_bytes
+from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 
 _whole_number = flag_type(int)
+_bytes = flag_type(parse_bytes)
 
 
 def add_show(commands: Any) -> None:
@@ -232,6 +236,56 @@ def add_audit(commands: Any) -> None:
         action="store_true",
         help="with --write-manifest: keep only the first of clips with the same "
         "samples and class",
+    )
+
+
+def add_report(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "report",
+        run_report,
+        "write a page that shows a data set, and lets you hear it",
+        "Writes one HTML file, which needs no network and no server: what the data set "
+        "is, what may be wrong with it, and examples of each class to listen to.",
+        "records/",
+        "records/ --output report.html --clips 200 --bytes 20MB",
+    )
+    add_folder(parser)
+    parser.add_argument(
+        "--output",
+        default="report.html",
+        metavar="FILE",
+        help="the HTML file; default: report.html",
+    )
+    parser.add_argument(
+        "--clips",
+        type=_whole_number,
+        default=DEFAULT_CLIPS,
+        metavar="N",
+        help="how many examples can be heard; five times as many are measured; "
+        f"default: {DEFAULT_CLIPS}",
+    )
+    parser.add_argument(
+        "--bytes",
+        type=_bytes,
+        default=DEFAULT_BYTES,
+        metavar="BYTES",
+        help="about how large the file may become; default: 5MB",
+    )
+    parser.add_argument(
+        "--seed",
+        type=_whole_number,
+        default=0,
+        metavar="N",
+        help="chooses the examples; default: 0",
+    )
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=None,
+        metavar="PATH",
+        help="what the data set was recorded from, to decode windows again; needed "
+        "only if the examples have no samples",
     )
 
 

@@ -32,7 +32,8 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
 
     Options on the command line override those in the file of ``--recipe``.
     """
-    other = {"command", "run", "debug", "input", "output", "recipe", *OF_FORECAST}
+    other = {"command", "run", "debug", "input", "output", "recipe", "report"}
+    other.update(OF_FORECAST)
     options = {name: value for name, value in vars(args).items() if name not in other}
     for name in REPEATED:
         if name in options:

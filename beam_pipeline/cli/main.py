@@ -87,6 +87,8 @@ def parse_flags(arguments: list[str]) -> argparse.Namespace:
             name = word.partition("=")[0]
             if re.fullmatch(r"--[a-z][a-z-]*", name) and name not in known:
                 command.error(_explain_unknown(word, known))
+    elif arguments and (close := did_you_mean(arguments[0], choices)):
+        parser.error(f"no command {arguments[0]}; did you mean {close}?")
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
         command = choices[args.command]

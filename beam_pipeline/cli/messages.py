@@ -17,8 +17,13 @@ from beam_pipeline.secrets_in_text import hidden
 
 PROGRAM = "audio-tfrecords"
 
-VERIFY_OPTIONS = {"deep", "input", "sample", "seed", "repair"}
-AUDIT_OPTIONS = {"write_manifest", "drop_doubles"}
+# Options of a command that are no keywords of `record`.
+_OWN_OPTIONS = {
+    "plan": {"sample", "on_workers", "price_per_vcpu_hour"},
+    "show": {"split", "clip", "where", "text", "plot", "save_wav", "play"},
+    "verify": {"deep", "sample", "repair"},
+    "audit": {"write_manifest", "drop_doubles"},
+}
 
 
 def complain(message: str, command: str = "record") -> None:
@@ -56,10 +61,7 @@ def as_flags(message: str, command: str = "record") -> str:
     known = {*RecordKeywords.__annotations__, "input", "output", "recipe"}
     if command == "convert":
         known = set(CONVERT_OPTIONS)
-    if command == "verify":
-        known |= VERIFY_OPTIONS
-    if command == "audit":
-        known |= AUDIT_OPTIONS
+    known |= _OWN_OPTIONS.get(command, set())
 
     def flag(name: str) -> str:
         repeated = {} if command == "convert" else REPEATED

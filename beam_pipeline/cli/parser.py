@@ -17,6 +17,7 @@ from beam_pipeline.cli.convert_flags import add_convert_flags
 from beam_pipeline.cli.data_set_commands import (
     add_audit,
     add_index,
+    add_report,
     add_show,
     add_status,
     add_verify,
@@ -57,6 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
         add_verify,
         add_index,
         add_audit,
+        add_report,
         _add_transforms,
         add_status,
     ):
@@ -86,6 +88,12 @@ def _add_record(commands: Any) -> None:
         required=True,
         help="folder of the data set: new, empty, or with an unfinished run, which "
         "is continued; with --append or --retry, a finished data set",
+    )
+    parser.add_argument(
+        "--report",
+        default=None,
+        metavar="FILE",
+        help="at the end, write a page that shows the data set, as `report` does",
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from beam_pipeline.audio.file_names import is_audio_name, is_hidden
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.inputs.column_types import (
     FLOAT32,
@@ -29,16 +30,6 @@ from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
-
-# Suffixes that libsndfile may decode, and suffixes of other audio formats: files in
-# those become rejects with a reason, instead of being ignored.
-_AUDIO_NAMES = """
-    wav wave bwf rf64 w64 flac ogg oga opus mp3 mp2 mpga aif aiff aifc au snd caf sph
-    nist voc paf svx ircam wve sds m4a m4b mp4 aac ac3 alac amr ape awb dsf dff dts mka
-    mpc ra shn spx tak tta webm weba wma wv 3gp
-"""
-AUDIO_SUFFIXES = frozenset(f".{name}" for name in _AUDIO_NAMES.split())
-
 
 # Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
 ROWS_PER_BLOCK = 256
@@ -296,7 +287,7 @@ def list_input(entry: Input, audio: Audio) -> Iterator[tuple[str, bool]]:
     """Yields (name, whether it is a clip) of each file of an input without a table."""
     if entry.kind == FOLDER:
         for name in files.list_files(entry.location):
-            yield name, is_audio_name(name, audio)
+            yield name, _is_clip(name, audio)
     elif entry.kind == GLOB:
         for name in _match(entry):
             yield name, True
@@ -318,9 +309,6 @@ def _match(entry: Input) -> Iterator[str]:
     return (name for name in files.list_files(entry.root) if matches(name))
 
 
-def is_audio_name(name: str, audio: Audio) -> bool:
-    """Whether a folder's file is a clip, by its suffix; hidden files are none."""
-    if name.startswith(".") or "/." in name:
-        return False
-    is_audio = os.path.splitext(name)[1].lower() in AUDIO_SUFFIXES
-    return is_audio or audio.is_loaded(name)
+def _is_clip(name: str, audio: Audio) -> bool:
+    """Whether a folder's file is a clip: audio by its name, or a loader reads it."""
+    return is_audio_name(name) or (audio.is_loaded(name) and not is_hidden(name))

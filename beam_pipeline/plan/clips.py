@@ -51,6 +51,8 @@ class Clip(NamedTuple):
         The SHA-256 of its file, in hexadecimal, if the recipe asks for it.
     placed : PlacedWindows or None
         Its windows, if they are not on a grid. A segment has only its own.
+    measured : tuple of (str, bytes)
+        What the steps of features measured that need the whole clip.
     """
 
     row: int
@@ -78,6 +80,7 @@ class Clip(NamedTuple):
     sketch: bytes = b""
     placed: PlacedWindows | None = None
     sha256: str = ""
+    measured: tuple[tuple[str, bytes], ...] = ()
 
 
 class Reject(NamedTuple):

@@ -110,11 +110,13 @@ class PlanSummary:
 
     def kept(self, split: str) -> tuple[int, float]:
         """Returns a split's examples and their seconds, without the dropped ones."""
-        lost = sum(n for key, n in self.dropped.items() if key[0] == split)
-        lost_s = seconds_of(
-            self.lengths({key: (0, n) for key, n in self.dropped.items()}), split
-        )
-        return self.layouts[split].total - lost, self.seconds(split) - lost_s
+        lost = {key: (0, n) for key, n in self.dropped.items() if key[0] == split}
+        total, seconds = self.layouts[split].total, self.seconds(split)
+        # Of whole clips, which have no events, none is dropped.
+        if not lost:
+            return total, seconds
+        lost_s = seconds_of(self.lengths(lost), split)
+        return total - sum(n for _, n in lost.values()), seconds - lost_s
 
 
 def left_out_words(left_out: Mapping[str, int]) -> str:

@@ -305,6 +305,33 @@ def test_advice_is_spelled_as_flags(
     assert_names(capsys.readouterr().err, "499", "--tail", "pad")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("plan --input in --win-len 500 --sample 0", "--sample: "),
+        (
+            "plan --input in --win-len 500 --on-workers 3",
+            "--on-workers: needs --sample",
+        ),
+        ("show out --input in", "--input: needs --save-wav or --play"),
+    ],
+)
+def test_errors_name_the_flags_of_their_command(
+    recorded: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(recorded.parent)
+    words = [recorded.name if w == "out" else w for w in arguments.split()]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("audio-tfrecords: ")
+    assert said in error
+    assert "`" not in error
+
+
 @pytest.mark.parametrize("scheme", ["az", "http", "ftp", "foo", "file"])
 def test_an_unknown_scheme_is_wrong_usage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], scheme: str

@@ -18,6 +18,7 @@ from tests.raising import assert_names, raises
         ("plan --win-lenght 3", ["--win-lenght", "--win-len"]),
         ("show records --plto x.png", ["--plto", "--plot"]),
         ("record --runner=DirectRunner", ["--runner"]),
+        ("recrod --input sounds", ["no command recrod", "record"]),
     ],
 )
 def test_a_misspelt_flag_is_named_before_a_missing_one(words, facts, capsys):

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipeline.audio.file_names import is_audio_name
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.labels import Labeler
-from beam_pipeline.inputs.listing import is_audio_name, list_sources, survey
+from beam_pipeline.inputs.listing import list_sources, survey
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import (
     FILE,
@@ -100,7 +101,7 @@ def test_an_audio_suffix_in_any_case_is_taken(tmp_path, name):
      "x/.hidden.wav", ".git/a.wav", "x/.git/a.wav", "x/._a.wav"],
 )  # fmt: skip
 def test_other_and_hidden_names_are_ignored(tmp_path, name):
-    assert not is_audio_name(name, Recipe(win_len=1).audio)
+    assert not is_audio_name(name)
     touch(tmp_path, name, "good.wav")
     rows = rows_of(tmp_path)
     assert [row.filepath for row in rows if row] == ["good.wav"]

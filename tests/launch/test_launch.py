@@ -50,6 +50,7 @@ PLACES = {"PROJECT": "my-project", "REGION": "europe-west4", "BUCKET": "gs://my-
 # Flags of ``record`` that a Flex template does not offer.
 MAKES_NO_SENSE = {
     "help": "the form shows the help texts",
+    "report": "a page on the launcher; `audio-tfrecords report` reads the bucket",
     "debug": "the launcher's log is where tracebacks go",
     "workers": "processes of the machine that submits, which records nothing",
     "time_limit": "only for processes of the machine that submits",

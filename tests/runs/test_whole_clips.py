@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline import Metadata, open_records, record
+from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import OptionError, RecipeError
 from beam_pipeline.read.replay import replay
@@ -93,6 +94,12 @@ def test_each_example_is_a_clip_with_all_its_frames(run: Run) -> None:
         bins = entry.statistics["features"]["mel"]["bins"]["mean"]
         np.testing.assert_allclose(bins, mel.mean(axis=0, dtype="f8"), rtol=1e-6)
     assert sorted(seen) == sorted(run.sounds)
+
+
+def test_the_plan_has_the_seconds_of_the_clips(run: Run) -> None:
+    summary, _ = plan(run.source, **OPTIONS)
+    for name, split in run.metadata.splits.items():
+        assert summary.kept(name) == (split.examples, pytest.approx(split.seconds))
 
 
 def test_replay_gives_tensors_of_any_length(run: Run) -> None:

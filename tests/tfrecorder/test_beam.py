@@ -8,7 +8,6 @@ import filecmp
 import itertools
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from beam_pipeline.run import parts
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import Example, array_feature, factory, feature
 from tests.loopback import free_port
+from tests.memory import forget_peak_memory, peak_memory_mib
 
 pytestmark = pytest.mark.runs
 
@@ -350,18 +350,6 @@ def test_memory_does_not_depend_on_the_number_of_rows(where, tmp_path):
         record(tmp_path / f"{count}", count, size=1 << 15, **where)
         peaks.append(peak_memory_mib())
     assert peaks[1] < peaks[0] + 20
-
-
-def forget_peak_memory():
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pytest.skip("this system does not forget the peak of a process's memory")
-
-
-def peak_memory_mib():
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) / 1024
 
 
 @pytest.mark.parametrize(

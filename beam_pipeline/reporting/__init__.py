@@ -1,0 +1,15 @@
+"""A page that shows a data set: what it is, what may be wrong, how it sounds.
+
+::
+
+    metadata, manifest, rejects, windows  --overview-->   tables, bars, histograms
+                                          --problems-->   what may be wrong
+    a few examples, by random access      --samples-->    sounds, levels, distances
+                                          --page-->       one HTML file
+
+In: a finished data set. Out: an HTML file, with ``page.html``, ``page.css`` and
+``page.js`` in it. Read :mod:`.page` first.
+"""
+
+DEFAULT_CLIPS = 60
+DEFAULT_BYTES = 5_000_000

@@ -1,0 +1,271 @@
+"""The page: everything in one HTML file, which needs no network and no server."""
+
+from __future__ import annotations
+
+import base64
+import importlib.resources
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import WINDOWS
+from beam_pipeline.errors import OptionError
+from beam_pipeline.inputs.in_memory import Source, resolved
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.read.audit import audit
+from beam_pipeline.read.verify import load_metadata
+from beam_pipeline.read.window_table import window_table
+from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
+from beam_pipeline.reporting.overview import describe_data_set
+from beam_pipeline.reporting.problems import find_problems, paths_to_hear
+from beam_pipeline.reporting.samples import (
+    Sample,
+    draw_samples,
+    encode_sounds,
+    name_unusual,
+)
+from beam_pipeline.storage import files
+
+# The tables of the page take no more than this part of its bytes.
+_FOR_SOUNDS = 0.8
+_LARGEST_PICTURE = 20_000
+_VALUES_SHOWN = 8
+_SHOWN_ELSEWHERE = ("class", "copy", "filepath", "fs", "index", "win_start_idx")
+
+
+def report(
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str] = "report.html",
+    *,
+    clips: int = DEFAULT_CLIPS,
+    bytes: int = DEFAULT_BYTES,
+    seed: int = 0,
+    input: Source | None = None,
+) -> str:
+    """Writes a page that shows a data set, and returns its path.
+
+    ::
+
+        report("records/", "report.html")
+
+    It shows what the data set is, what may be wrong with it, and lets one hear some of
+    it. The file holds all that it needs: no network, no server.
+
+    Parameters
+    ----------
+    folder : path
+        A finished data set, on any file system.
+    output : path
+        The HTML file; an existing one is replaced.
+    clips : int
+        How many examples can be heard; 0: none. Five times as many are read and
+        measured.
+    bytes : int
+        About how large the file may become; fewer examples can be heard if they do not
+        fit.
+    seed : int
+        Chooses the examples.
+    input : as in :func:`beam_pipeline.record`, optional
+        What the data set was recorded from, to decode windows again. Only data sets
+        without a feature of samples need it. The modules of transforms that the recipe
+        names are imported.
+
+    Raises
+    ------
+    InputError
+        If there is no data set, or its files are damaged.
+    OptionError
+        If a number is negative.
+    """
+    for name, value in (("clips", clips), ("bytes", bytes), ("seed", seed)):
+        if value < 0:
+            raise OptionError(name, "must not be negative", value)
+    name = files.absolute(os.fspath(folder))
+    metadata = load_metadata(name)
+    if input is None or metadata.recipe is None:
+        page = _make(name, metadata, clips, bytes, seed, ())
+    else:
+        with resolved(input, metadata.recipe) as inputs:
+            page = _make(name, metadata, clips, bytes, seed, inputs)
+    path = os.path.abspath(os.fspath(output))
+    with files.writing(path):
+        files.write_bytes(path, page)
+    return path
+
+
+def _make(
+    folder: str,
+    metadata: Metadata,
+    clips: int,
+    size: int,
+    seed: int,
+    inputs: Sequence[Input],
+) -> bytes:
+    table = None
+    if metadata.recipe is not None and files.exists(files.join(folder, WINDOWS)):
+        table = window_table(folder)
+        table = table.filter(table["left_out"].is_null())
+    audited = None if metadata.recipe is None else audit(folder)
+    samples = draw_samples(folder, metadata, table, clips, seed, paths_to_hear(audited))
+    name_unusual(samples)
+    problems = find_problems(metadata, audited, table, samples)
+    order = _order(samples, [s for problem in problems for s in problem.samples], clips)
+    shown: list[dict[str, Any]] = []
+    ids: dict[int, int] = {}
+    budget = int(size * _FOR_SOUNDS)
+    for sample, sound in encode_sounds(folder, metadata, order, inputs, budget):
+        ids[id(sample)] = len(shown)
+        shown.append(_describe(sample, sound, metadata))
+    contents = {
+        "name": os.path.basename(folder.rstrip("/")) or folder,
+        "folder": folder,
+        **describe_data_set(folder, metadata),
+        "problems": [problem.to_json(ids) for problem in problems],
+        "samples": shown,
+        "measured": len(samples),
+        "histograms": dict(_histograms(samples, metadata)),
+    }
+    return fill_page(contents)
+
+
+def _order(
+    samples: Sequence[Sample], of_problems: Sequence[Sample], clips: int
+) -> list[Sample]:
+    """Returns what is shown: of problems and extremes first, then of each class."""
+    first = [*of_problems, *(sample for sample in samples if sample.why)]
+    order = {id(sample): sample for sample in first}
+    by_class: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if id(sample) not in order:
+            by_class.setdefault(sample.label, []).append(sample)
+    rounds = max(map(len, by_class.values()), default=0)
+    for k in range(rounds):
+        for label in sorted(by_class):
+            if k < len(by_class[label]):
+                order[id(by_class[label][k])] = by_class[label][k]
+    return list(order.values())[:clips]
+
+
+def _describe(
+    sample: Sample, sound: Mapping[str, Any] | None, metadata: Metadata
+) -> dict[str, Any]:
+    """Returns JSON values for one example."""
+    values = sample.values
+    start = None
+    if "win_start_idx" in values and values.get("fs"):
+        start = int(values["win_start_idx"]) / int(values["fs"])
+    return {
+        "split": sample.split,
+        "number": sample.number,
+        "label": sample.label,
+        "path": str(values.get("filepath", "")),
+        "start_s": start,
+        "copy": int(values.get("copy", 0)),
+        "why": sample.why,
+        "peak": _finite(sample.peak),
+        "clipped": _finite(sample.clipped),
+        "distance": _finite(sample.distance),
+        "sound": sound,
+        "picture": None if sound else _picture(values, metadata),
+        "values": dict(_small_values(values, metadata)),
+        "events": _events(values, metadata),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 6) if np.isfinite(value) else None
+
+
+def _small_values(
+    values: Mapping[str, Any], metadata: Metadata
+) -> Iterator[tuple[str, Any]]:
+    """Yields the values that fit in a line."""
+    for name in sorted(metadata.features):
+        value = values.get(name)
+        if value is None or name in _SHOWN_ELSEWHERE:
+            continue
+        array = np.asarray(value)
+        if array.size <= _VALUES_SHOWN:
+            yield name, json.loads(json.dumps(array.tolist(), default=str))
+
+
+def _picture(values: Mapping[str, Any], metadata: Metadata) -> dict[str, Any] | None:
+    """Returns the first feature with two axes as grey levels, where nothing sounds."""
+    for name in sorted(metadata.features):
+        array = np.asarray(values.get(name))
+        if array.ndim != 2 or array.dtype.kind not in "fiu" or array.size < 4:
+            continue
+        step = -(-array.size // _LARGEST_PICTURE)
+        array = np.nan_to_num(array[::step].astype(np.float64))
+        low, high = float(array.min()), float(array.max())
+        grey = (array - low) / (high - low or 1.0) * 255
+        data = np.ascontiguousarray(grey.round().astype(np.uint8))
+        return {
+            "feature": name,
+            "rows": array.shape[0],
+            "bins": array.shape[1],
+            "low": low,
+            "high": high,
+            "grey": base64.b64encode(data.tobytes()).decode(),
+        }
+    return None
+
+
+def _events(values: Mapping[str, Any], metadata: Metadata) -> list[dict[str, Any]]:
+    """Returns where in a window each class is heard, as parts of 0 to 1."""
+    found = []
+    for name in metadata.features:
+        mask = np.asarray(values.get(name))
+        is_mask = name.endswith("_mask") or name.startswith("mask")
+        if not is_mask or mask.ndim != 2 or mask.shape[1] != len(metadata.classes):
+            continue
+        for label, column in zip(metadata.classes, mask.T, strict=True):
+            edges = np.flatnonzero(np.diff(np.r_[0, column != 0, 0].astype(int)))
+            for first, last in edges.reshape(-1, 2).tolist():
+                share = first / len(mask), last / len(mask)
+                found.append({"label": label, "from": share[0], "to": share[1]})
+        break
+    return found
+
+
+def _histograms(
+    samples: Sequence[Sample], metadata: Metadata
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields a histogram of each numeric feature, of the examples that were read."""
+    for name, spec in metadata.features.items():
+        if spec.dtype not in ("float32", "float64", "int16", "uint8"):
+            continue
+        parts = [np.ravel(s.values[name]) for s in samples if name in s.values]
+        if not parts or not any(part.size > 1 for part in parts):
+            continue
+        every = np.concatenate(parts).astype(np.float64)
+        every = every[np.isfinite(every)]
+        if every.size:
+            counts, edges = np.histogram(every, 40)
+            yield name, {"counts": counts.tolist(), "edges": edges.tolist()}
+
+
+def fill_page(contents: Mapping[str, Any]) -> bytes:
+    """Returns the HTML file with these contents."""
+    parts = {
+        "title": escape(f"{contents['name']} - data set report"),
+        "style": _asset("page.css"),
+        "script": _asset("page.js"),
+        # No text in the data can end the element that holds it.
+        "data": json.dumps(contents, ensure_ascii=False).replace("<", "\\u003c"),
+    }
+    page = _asset("page.html")
+    for name, text in parts.items():
+        before, mark, after = page.partition(f"{{{{{name}}}}}")
+        assert mark, name
+        page = before + text + after
+    return page.encode()
+
+
+def _asset(name: str) -> str:
+    return importlib.resources.files(__package__).joinpath(name).read_text("utf-8")

@@ -1,0 +1,303 @@
+"""What may be wrong with a data set, in the order in which to look at it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.read.findings import Audit
+from beam_pipeline.reporting.samples import Sample
+
+WRONG, LOOK = "wrong", "look"
+FILES_SHOWN = 100
+
+# A class is suspicious if so many of its examples reach full scale.
+_CLIPPED_SHARE, _CLIPPED_EXAMPLES = 0.001, 0.2
+_OFFSET = 0.2
+_FEW_GROUPS = 3
+_FAR_OUT = 30.0
+
+_KINDS = {
+    "file": "the same file",
+    "group": "the same group",
+    "audio": "the same samples",
+    "parts": "overlapping parts of one file",
+    "similar": "nearly the same audio",
+}
+
+
+class Problem(NamedTuple):
+    """Something to look at.
+
+    Attributes
+    ----------
+    level : str
+        ``wrong`` or ``look``.
+    title, text : str
+    files : sequence of str
+    samples : sequence of Sample
+        Examples that let one hear it.
+    """
+
+    level: str
+    title: str
+    text: str
+    files: Sequence[str] = ()
+    samples: Sequence[Sample] = ()
+
+    def to_json(self, ids: Mapping[int, int]) -> dict[str, Any]:
+        """``ids`` has the number of each sample on the page, by its identity."""
+        shown = [ids[id(sample)] for sample in self.samples if id(sample) in ids]
+        return {
+            "level": self.level,
+            "title": self.title,
+            "text": self.text,
+            "files": list(self.files),
+            "samples": shown,
+        }
+
+
+def find_problems(
+    metadata: Metadata, audited: Audit | None, table: Any, samples: Sequence[Sample]
+) -> list[Problem]:
+    """Returns what may be wrong, what is certainly wrong first.
+
+    Parameters
+    ----------
+    audited : Audit or None
+        None if the data set was not recorded from audio files.
+    table : pyarrow.Table or None
+        The table of windows.
+    samples : sequence of Sample
+        Examples that were measured.
+    """
+    found = [
+        *_leaks(audited, samples),
+        *_silent(table),
+        *_clipped(samples),
+        *_features(metadata),
+        *_offsets(samples),
+        *_rejects(metadata),
+        *_few(metadata, table),
+        *_shares(metadata),
+    ]
+    return sorted(found, key=lambda problem: problem.level != WRONG)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _of_clips(samples: Sequence[Sample], most: int = 6) -> list[Sample]:
+    """Returns the first sample of each of the first clips."""
+    first = {str(s.values.get("filepath", id(s))): s for s in reversed(samples)}
+    chosen = {id(sample) for sample in first.values()}
+    return [sample for sample in samples if id(sample) in chosen][:most]
+
+
+def paths_to_hear(audited: Audit | None, most: int = 12) -> list[str]:
+    """Returns the files of the first leaks, which a page lets one hear."""
+    found: dict[str, None] = {}
+    for findings in audited.kinds.values() if audited else ():
+        for finding in islice(findings, most):
+            if finding.across:
+                found.update((clip.filepath, None) for clip in finding.clips[:2])
+    return list(found)[:most]
+
+
+def _leaks(audited: Audit | None, samples: Sequence[Sample]) -> Iterator[Problem]:
+    """Yields what the audit found, across splits and within them."""
+    for kind, findings in audited.kinds.items() if audited else ():
+        for across in (True, False):
+            total = findings.leaks if across else len(findings) - findings.leaks
+            if not total:
+                continue
+            chosen = (each for each in findings if each.across == across)
+            rows: list[str] = []
+            paths: set[str] = set()
+            for finding in islice(chosen, FILES_SHOWN):
+                clips = finding.clips[:6]
+                rows.append("  =  ".join(f"{c.split}: {c.filepath}" for c in clips))
+                paths.update(clip.filepath for clip in clips)
+            what = _KINDS[kind]
+            title = f"Clips of one split have {what}"
+            text = f"{_count(total, 'finding')} of the audit."
+            if across:
+                title = f"Splits share {what}"
+                text += " What a model learns in training is asked again in the test."
+            heard = [s for s in samples if s.values.get("filepath") in paths]
+            level = WRONG if across else LOOK
+            yield Problem(level, title, text, rows, _of_clips(heard))
+
+
+def _silent(table: Any) -> Iterator[Problem]:
+    """Files of which every window is silent."""
+    if table is None or not table.num_rows:
+        return
+    levels = table["level_db"].to_numpy(zero_copy_only=False).astype(np.float64)
+    loud, silent = set(), Counter[str]()
+    for path, level in zip(table["path"].to_pylist(), levels.tolist(), strict=True):
+        if level == -np.inf:
+            silent[path] += 1
+        else:
+            loud.add(path)
+    windows = sum(silent.values())
+    files = sorted(set(silent) - loud)
+    if files:
+        text = "Every window of these files is digital silence."
+        yield Problem(WRONG, f"{_count(len(files), 'file')} without any sound", text,
+                      files[:FILES_SHOWN])  # fmt: skip
+    rest = windows - sum(silent[file] for file in files)
+    if rest:
+        some = sorted(set(silent) & loud)
+        yield Problem(
+            LOOK,
+            f"{_count(rest, 'silent window')} in files with sound",
+            "`--keep 'energy(above_db=-60)'` leaves such windows out.",
+            some[:FILES_SHOWN],
+        )
+
+
+def _clipped(samples: Sequence[Sample]) -> Iterator[Problem]:
+    """Classes whose examples often reach full scale."""
+    by_class: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if np.isfinite(sample.clipped):
+            by_class[sample.label].append(sample)
+    for label, some in sorted(by_class.items()):
+        hot = [each for each in some if each.clipped > _CLIPPED_SHARE]
+        if len(hot) < max(2, _CLIPPED_EXAMPLES * len(some)):
+            continue
+        hot.sort(key=lambda each: -each.clipped)
+        share = float(np.mean([each.clipped for each in hot]))
+        yield Problem(
+            WRONG,
+            f"Class {label} is clipped" if label else "The audio is clipped",
+            f"Of {_count(len(some), 'example')} that were measured, {len(hot)} reach "
+            f"full scale, on average in {share:.1%} of their samples.",
+            sorted({str(each.values.get("filepath", "")) for each in hot} - {""}),
+            _of_clips(hot),
+        )
+
+
+def _offsets(samples: Sequence[Sample]) -> Iterator[Problem]:
+    shifted = [s for s in samples if np.isfinite(s.offset) and s.offset > _OFFSET]
+    if shifted:
+        shifted.sort(key=lambda each: -each.offset)
+        yield Problem(
+            LOOK,
+            "Signals with a DC offset",
+            f"In {len(shifted)} of {_count(len(samples), 'example')} that were "
+            f"measured, the mean exceeds {_OFFSET:.0%} of the root mean square. "
+            "`--stream 'high_pass(cutoff_hz=20)'` removes it.",
+            sorted({str(each.values.get("filepath", "")) for each in shifted} - {""}),
+            _of_clips(shifted),
+        )
+
+
+def _features(metadata: Metadata) -> Iterator[Problem]:
+    """Values that are not finite, constant bins, and values far out."""
+    for split, entry in metadata.splits.items():
+        for name, found in entry.statistics.get("features", {}).items():
+            where = f"{name} in {split}"
+            if found.get("nonfinite_share"):
+                yield Problem(
+                    WRONG,
+                    f"{where}: values that are not finite",
+                    f"{found['nonfinite_share']:.3%} of them are NaN or infinite.",
+                )
+            bins = found.get("bins", {})
+            mean, std = (np.array(bins.get(k, []), np.float64) for k in ("mean", "std"))
+            constant = np.flatnonzero(std <= 1e-7 * np.maximum(np.abs(mean), 1e-30))
+            if len(constant) and entry.examples > 1:
+                numbers = ", ".join(map(str, constant[:20].tolist()))
+                more = " ..." if len(constant) > 20 else ""
+                yield Problem(
+                    WRONG,
+                    f"{where}: {_count(len(constant), 'constant bin')}",
+                    f"The same value in all examples, in bin {numbers}{more}: a model "
+                    "learns nothing from it. Check the band's limits and the filters.",
+                )
+            if len(mean):
+                yield from _far_out(where, found)
+
+
+def _far_out(where: str, statistics: Mapping[str, Any]) -> Iterator[Problem]:
+    """Values of a spectrum that no other value is near to."""
+    middle, spread = statistics["mean"], statistics["std"]
+    if not spread:
+        return
+    far = {
+        f"{key}imum, {statistics[key]:.4g},": abs(statistics[key] - middle) / spread
+        for key in ("min", "max")
+        if abs(statistics[key] - middle) > _FAR_OUT * spread
+    }
+    if far:
+        listed = " and ".join(f"the {what} by {n:.0f}" for what, n in far.items())
+        yield Problem(
+            LOOK,
+            f"{where}: values far out",
+            f"They differ from the mean, {middle:.4g}: {listed} standard deviations.",
+        )
+
+
+def _rejects(metadata: Metadata) -> Iterator[Problem]:
+    if metadata.rejected:
+        share = metadata.rejected / max(metadata.clips, 1)
+        yield Problem(
+            LOOK,
+            f"{_count(metadata.rejected, 'clip')} rejected",
+            f"{share:.1%} of {metadata.clips:,}. The section Rejects lists them with "
+            "their reasons; `record --retry` tries them again.",
+        )
+
+
+def _few(metadata: Metadata, table: Any) -> Iterator[Problem]:
+    """Classes that a split lacks, or that come from few groups."""
+    for name, entry in metadata.splits.items():
+        lacking = [label for label, n in entry.examples_per_class.items() if not n]
+        if lacking and entry.examples:
+            yield Problem(
+                LOOK,
+                f"Split {name} lacks {len(lacking)} of {len(metadata.classes)} classes",
+                f"It has no example of {', '.join(lacking[:20])}.",
+            )
+    if table is None or not {"class", "group"} <= set(table.column_names):
+        return
+    groups: dict[str, set[Any]] = defaultdict(set)
+    pairs = zip(table["class"].to_pylist(), table["group"].to_pylist(), strict=True)
+    for label, group in set(pairs):
+        if label is not None and group is not None:
+            groups[label].add(group)
+    few = {label: len(of) for label, of in groups.items() if len(of) < _FEW_GROUPS}
+    if few:
+        listed = ", ".join(f"{label} ({n})" for label, n in sorted(few.items())[:20])
+        yield Problem(
+            LOOK,
+            f"{len(few)} of {len(groups)} classes come from few groups",
+            f"Classes with fewer than {_FEW_GROUPS} groups: {listed}. A model may "
+            "learn the group (the recorder, the speaker, the day) in their place.",
+        )
+
+
+def _shares(metadata: Metadata) -> Iterator[Problem]:
+    if metadata.recipe is None:
+        return
+    shares = metadata.recipe.splits.hashed_shares() or {}
+    total = sum(split.seconds for split in metadata.splits.values())
+    for name, share in shares.items():
+        entry = metadata.splits.get(name)
+        held = entry.seconds / total if entry and total else 0.0
+        asked = share / sum(shares.values())
+        if abs(held - asked) > max(0.05, 0.25 * asked):
+            yield Problem(
+                LOOK,
+                f"Split {name} has {held:.0%} of the audio; {asked:.0%} was asked for",
+                "Whole groups go into one split. `--stratify` comes nearer, as far as "
+                "the groups allow.",
+            )

@@ -1,0 +1,257 @@
+"""The examples that a page shows: which ones, what they measure, and their sound."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.read.listening import sounds_of, stored_signal
+from beam_pipeline.read.records import open_records
+
+# Examples that are measured for each one that is shown.
+_MEASURED_FOR_EACH = 5
+_EXTREMES = 4
+_FULL_SCALE = 0.999
+
+# Browsers decode FLAC at these rates; faster sounds are slowed down by a whole factor.
+_LOWEST_HZ, _HIGHEST_HZ = 8000, 96000
+_LONGEST_S = 20.0
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass
+class Sample:
+    """One example.
+
+    Attributes
+    ----------
+    split, number : str, int
+        Where it is: the position in the split.
+    label : str
+        Its class, or classes.
+    values : mapping
+        The features of the example.
+    peak, clipped, offset : float
+        Of its signal: the largest magnitude; the share of samples at full scale; the
+        mean over the root mean square. NaN without a signal.
+    distance : float
+        How far the means of its features are from those of the data set, in standard
+        deviations; NaN without such features.
+    why : list of str
+        What it shows.
+    """
+
+    split: str
+    number: int
+    label: str
+    values: Mapping[str, Any]
+    peak: float = float("nan")
+    clipped: float = float("nan")
+    offset: float = float("nan")
+    distance: float = float("nan")
+    why: list[str] = field(default_factory=list)
+
+
+def draw_samples(
+    folder: str,
+    metadata: Metadata,
+    table: Any,
+    clips: int,
+    seed: int,
+    paths: Sequence[str] = (),
+) -> list[Sample]:
+    """Reads seeded examples of each class, and the loudest and the quietest ones.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Files of which the first example is read, too.
+    table : pyarrow.Table or None
+        The table of windows; None if the data set has none.
+    clips : int
+        How many examples will be shown; more are read, to be measured.
+    """
+    chosen = _draw(metadata, table, clips * _MEASURED_FOR_EACH, seed)
+    if table is not None and paths:
+        _add_paths(chosen, table, set(paths))
+    samples = []
+    for split, numbers in chosen.items():
+        records = open_records(folder, split)
+        for number in sorted(numbers):
+            values = records[number]
+            sample = Sample(split, number, _label_of(values, metadata), values)
+            sample.why += numbers[number]
+            _measure(sample, metadata)
+            samples.append(sample)
+    return samples
+
+
+def _draw(
+    metadata: Metadata, table: Any, count: int, seed: int
+) -> dict[str, dict[int, list[str]]]:
+    """Chooses examples: split to number to what it shows."""
+    rng = np.random.default_rng(seed)
+    chosen: dict[str, dict[int, list[str]]] = defaultdict(dict)
+    if table is None or "class" not in table.column_names:
+        total = sum(split.examples for split in metadata.splits.values())
+        for name, split in metadata.splits.items():
+            share = -(-count * split.examples // max(total, 1))
+            some = rng.permutation(split.examples)[:share]
+            chosen[name].update((int(number), []) for number in some)
+        return chosen
+    splits = table["split"].to_pylist()
+    numbers = table["record"].to_pylist()
+    of_class: dict[Any, list[int]] = defaultdict(list)
+    for row, label in enumerate(table["class"].to_pylist()):
+        of_class[label].append(row)
+    each = max(2, count // max(len(of_class), 1))
+    for label in sorted(of_class, key=str):
+        rows = of_class[label]
+        for k in rng.permutation(len(rows))[:each]:
+            chosen[splits[rows[k]]].setdefault(numbers[rows[k]], [])
+    levels = table["level_db"].to_numpy(zero_copy_only=False).astype(np.float64)
+    order = np.argsort(levels, kind="stable")
+    order = order[np.isfinite(levels[order])]
+    extremes = {"quietest": order[:_EXTREMES], "loudest": order[::-1][:_EXTREMES]}
+    for why, rows in extremes.items():
+        for row in rows.tolist():
+            chosen[splits[row]].setdefault(numbers[row], []).append(why)
+    return chosen
+
+
+def _add_paths(
+    chosen: dict[str, dict[int, list[str]]], table: Any, paths: set[str]
+) -> None:
+    columns = (table[name].to_pylist() for name in ("path", "split", "record"))
+    for path, split, number in zip(*columns, strict=True):
+        if path in paths:
+            paths.discard(path)
+            chosen[split].setdefault(number, []).append("of a leak")
+
+
+def _label_of(values: Mapping[str, Any], metadata: Metadata) -> str:
+    """Returns the class of an example, or its classes."""
+    if isinstance(values.get("class"), str):
+        return str(values["class"])
+    labels = values.get("labels")
+    if labels is not None and np.shape(labels) == (len(metadata.classes),):
+        found = [name for name, n in zip(metadata.classes, labels, strict=True) if n]
+        return ", ".join(found)
+    target = values.get("target")
+    if metadata.classes and target is not None and np.ndim(target) == 0:
+        number = int(target)
+        if 0 <= number < len(metadata.classes):
+            return metadata.classes[number]
+    return ""
+
+
+def _measure(sample: Sample, metadata: Metadata) -> None:
+    """Measures the signal of an example, and the distance of its features."""
+    found = stored_signal(sample.values, metadata)
+    if found is not None:
+        signal = as_float(found[0])
+        size = np.abs(signal)
+        rms = float(np.sqrt(np.mean(signal**2)))
+        sample.peak = float(size.max(initial=0.0))
+        sample.clipped = float(np.mean(size >= _FULL_SCALE))
+        sample.offset = float(abs(signal.mean()) / rms) if rms else 0.0
+    entry = metadata.splits[sample.split].statistics.get("features", {})
+    distances = [
+        _distance(np.asarray(sample.values[name], np.float64), of)
+        for name, of in entry.items()
+        if "bins" in of and name in sample.values
+    ]
+    if distances:
+        sample.distance = float(np.mean(distances))
+
+
+def _distance(value: FloatArray, statistics: Mapping[str, Any]) -> float:
+    """The root mean square, over bins, of the standardised mean of a feature."""
+    bins = statistics["bins"]
+    mean, std = (np.array(bins[key], np.float64) for key in ("mean", "std"))
+    if value.shape[-1:] != mean.shape:
+        return 0.0
+    means = value.reshape(-1, len(mean)).mean(axis=0)
+    usable = std > 1e-7 * np.abs(mean)
+    if not usable.any():
+        return 0.0
+    scaled = (means[usable] - mean[usable]) / std[usable]
+    return float(np.sqrt(np.mean(scaled**2)))
+
+
+def as_float(samples: Any) -> FloatArray:
+    """Returns samples with a full scale of 1; integers are divided by theirs."""
+    made = np.asarray(samples)
+    if made.dtype.kind == "i":
+        return made.astype(np.float64) / -float(np.iinfo(made.dtype).min)
+    return made.astype(np.float64)
+
+
+def name_unusual(samples: Sequence[Sample]) -> None:
+    """Marks the examples whose features are farthest from those of the data set."""
+    known = [sample for sample in samples if np.isfinite(sample.distance)]
+    for sample in sorted(known, key=lambda each: -each.distance)[:_EXTREMES]:
+        sample.why.append("most unusual")
+
+
+def encode_sounds(
+    folder: str,
+    metadata: Metadata,
+    samples: Sequence[Sample],
+    inputs: Sequence[Input],
+    budget: int,
+) -> Iterator[tuple[Sample, dict[str, Any] | None]]:
+    """Yields examples with their sounds, until the bytes of all sounds reach a budget.
+
+    The sound is a dict with ``flac`` (base64), its rate and the one that it
+    declares, ``gain`` and ``cut_s``; None if there is neither a signal nor an input.
+    """
+    import soundfile
+
+    left = budget
+    for sample in samples:
+        try:
+            (sound,) = sounds_of(
+                folder, metadata, sample.split, {sample.number: sample.values}, inputs
+            )
+        except (InputError, OptionError):
+            yield sample, None
+            continue
+        signal = as_float(sound.samples)
+        if signal.ndim == 2:
+            signal = signal.mean(axis=0)
+        signal = np.nan_to_num(signal)
+        slowed = max(1, -(-sound.rate // _HIGHEST_HZ))
+        most = int(_LONGEST_S * sound.rate)
+        cut = len(signal) / sound.rate if len(signal) > most else None
+        signal = signal[:most]
+        # FLAC holds samples within 1.
+        gain = max(1.0, float(np.abs(signal).max(initial=0.0)))
+        rate = max(sound.rate // slowed, _LOWEST_HZ)
+        target = io.BytesIO()
+        soundfile.write(target, signal / gain, rate, format="FLAC", subtype="PCM_16")
+        text = base64.b64encode(target.getvalue()).decode()
+        left -= len(text)
+        if left < 0:
+            return
+        yield (
+            sample,
+            {
+                "flac": text,
+                "rate_hz": sound.rate,
+                "declared_hz": rate,
+                "gain": gain,
+                "cut_s": cut,
+            },
+        )

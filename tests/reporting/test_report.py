@@ -1,0 +1,302 @@
+"""The page that shows a data set: its contents, and how it behaves in a browser."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from beam_pipeline import open_records, record, record_examples, report
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import InputError, OptionError
+from tests.raising import raises
+from tests.sounds import write_corpus
+
+RATE = 8000
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium: apt-get install chromium"
+)
+
+BAD_NAME = "</script><img src=x onerror=alert(1)>"
+
+
+def tone(hz: float, level: float, seed: int) -> Any:
+    """Two seconds of a tone in noise."""
+    noise = np.random.default_rng(seed).normal(0, 0.01, 2 * RATE)
+    return level * np.sin(2 * np.pi * hz * np.arange(2 * RATE) / RATE) + noise
+
+
+@pytest.fixture(scope="module")
+def mess(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set with a leak, silent files, a clipped class and constant bins."""
+    folder = tmp_path_factory.mktemp("mess")
+    clips = {}
+    for k in range(20):
+        clips[f"owl/{k}"] = tone(300 + 10 * k, 0.3, k)
+        clips[f"hot/{k}"] = np.clip(tone(700 + 10 * k, 3.0, 100 + k), -1, 1)
+        if k < 10:
+            clips[f"mute/{k}"] = np.zeros(2 * RATE)
+    clips[f"mute/{BAD_NAME.replace('/', '-')}"] = tone(500, 0.2, 1)
+    for k in range(8):  # the same sounds under other names
+        clips[f"owl/again-{k}"] = clips[f"owl/{k}"]
+    for name, samples in clips.items():
+        path = folder / "in" / f"{name}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(path, samples, RATE)
+    (folder / "in" / "owl" / "broken.wav").write_bytes(b"RIFF")
+    record(
+        folder / "in", folder / "out", win_seconds=2, splits="train=.6,test=.4",
+        features={
+            "mel": "log_mel(n_fft=256,hop=128,n_mels=20,floor=1.0)",
+            "signal": "identity()",
+        },
+        fingerprint=True, max_rejected=1,
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(mess: Path) -> Path:
+    return Path(report(mess / "out", mess / "report.html"))
+
+
+def contents(page: Path) -> Any:
+    found = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+class Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.found += [v for k, v in attrs if k in ("src", "href") and v[0] != "#"]
+
+
+def test_the_page_is_one_file_that_needs_no_network(page: Path) -> None:
+    text = page.read_text()
+    links = Links()
+    links.feed(text)
+    assert links.found == []
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+    assert len(text) < 5_000_000
+    # The same data set gives the same page.
+    again = report(page.parent / "out", page.parent / "again.html")
+    assert Path(again).read_bytes() == page.read_bytes()
+
+
+def test_each_planted_problem_is_found(page: Path) -> None:
+    shown = contents(page)
+    wrong = {p["title"]: p for p in shown["problems"] if p["level"] == "wrong"}
+    leak = wrong["Splits share the same samples"]
+    assert any("again-" in line for line in leak["files"])
+    silent = wrong["10 files without any sound"]
+    assert silent["files"] == sorted(f"mute/{k}.wav" for k in range(10))
+    clipped = wrong["Class hot is clipped"]
+    assert {shown["samples"][k]["label"] for k in clipped["samples"]} == {"hot"}
+    constant = [title for title in wrong if "constant bin" in title]
+    assert {title.partition(":")[0] for title in constant} == {
+        "mel in train", "mel in test"
+    }  # fmt: skip
+    look = [p["title"] for p in shown["problems"] if p["level"] == "look"]
+    assert "1 clip rejected" in look
+    assert shown["rejects"][0]["files"][0]["path"] == "owl/broken.wav"
+
+
+def test_counts_are_those_of_the_data_set(page: Path, mess: Path) -> None:
+    shown = contents(page)
+    records = open_records(mess / "out", ["test", "train"])
+    assert shown["totals"]["examples"] == len(records)
+    assert shown["totals"]["rejected"] == 1
+    assert sum(shown["audio"]["lengths"]["counts"]) == shown["audio"]["clips"] == 59
+    assert shown["audio"]["rates"] == {"8000 Hz": 59}
+    assert shown["recipe"]["win_seconds"] == 2
+    for split in shown["splits"]:
+        assert sum(split["per_class"].values()) == split["examples"]
+
+
+def test_sounds_are_those_of_the_examples(page: Path, mess: Path) -> None:
+    for sample in contents(page)["samples"][::7]:
+        sound = sample["sound"]
+        samples, rate = soundfile.read(io.BytesIO(base64.b64decode(sound["flac"])))
+        example = open_records(mess / "out", sample["split"])[sample["number"]]
+        assert rate == sound["rate_hz"] == RATE
+        np.testing.assert_allclose(
+            samples * sound["gain"], example["signal"], atol=2 * sound["gain"] / 2**16
+        )
+        assert example["filepath"] == sample["path"]
+        assert example["class"] == sample["label"]
+
+
+def test_fewer_sounds_where_there_is_less_room(mess: Path, tmp_path: Path) -> None:
+    path = report(mess / "out", tmp_path / "a.html", bytes=100_000)
+    assert 0 < len(contents(Path(path))["samples"]) < 20
+    path = report(mess / "out", tmp_path / "b.html", clips=3)
+    assert len(contents(Path(path))["samples"]) == 3
+    none = contents(Path(report(mess / "out", tmp_path / "c.html", clips=0)))
+    assert none["samples"] == []
+    assert none["problems"]
+
+
+def test_spectra_alone_are_drawn_or_decoded_again(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in")
+    features = {"mel": "log_mel(n_fft=256,n_mels=8)"}
+    record(tmp_path / "in", tmp_path / "out", win_len=500, features=features)
+    path = Path(report(tmp_path / "out", tmp_path / "a.html", clips=5))
+    for sample in contents(path)["samples"]:
+        assert sample["sound"] is None
+        grey = base64.b64decode(sample["picture"]["grey"])
+        assert len(grey) == sample["picture"]["rows"] * sample["picture"]["bins"]
+    words = ["report", str(tmp_path / "out"), "--output", str(path), "--clips", "5"]
+    assert main([*words, "--input", str(tmp_path / "in")]) == 0
+    assert all(sample["sound"] for sample in contents(path)["samples"])
+
+
+def test_data_sets_of_elements(tmp_path: Path) -> None:
+    rows = ({"x": np.full((4, 3), k, np.float32), "word": "a"} for k in range(9))
+    record_examples(rows, tmp_path / "out")
+    shown = contents(Path(report(tmp_path / "out", tmp_path / "a.html", clips=4)))
+    assert shown["totals"]["examples"] == 9
+    assert len(shown["samples"]) == 4
+    assert shown["audio"] == {}
+
+
+def test_wrong_calls(mess: Path, tmp_path: Path) -> None:
+    with raises(InputError, naming=[tmp_path / "none", "metadata.json"]):
+        report(tmp_path / "none", tmp_path / "a.html")
+    with raises(OptionError, "clips"):
+        report(mess / "out", tmp_path / "a.html", clips=-1)
+    broken = shutil.copytree(mess / "out", tmp_path / "out")
+    (broken / "manifest.parquet").write_bytes(b"")
+    with raises(InputError, naming="manifest.parquet"):
+        report(broken, tmp_path / "a.html")
+    assert not (tmp_path / "a.html").exists()
+
+
+def test_at_the_end_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_corpus(tmp_path / "in")
+    page = tmp_path / "page.html"
+    words = ["record", "--input", tmp_path / "in", "--output", tmp_path / "out"]
+    words += ["--win-len", 500, "--feature", "level=rms()", "--report", page]
+    assert main([str(word) for word in words]) == 0
+    assert f"{page}: shows the data set" in capsys.readouterr().out
+    assert all(sample["sound"] for sample in contents(page)["samples"])
+
+
+# In a browser.
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--autoplay-policy=no-user-gesture-required"],
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: Any, page: Path) -> Iterator[Any]:
+    """The page in a tab, which must not complain."""
+    tab = chromium.new_page(viewport={"width": 1280, "height": 900})
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("dialog", lambda dialog: said.append(dialog.message))
+    tab.goto(page.as_uri())
+    yield tab
+    tab.close()
+    assert said == []
+
+
+@needs_browser
+def test_what_is_wrong_is_on_the_first_screen(opened: Any) -> None:
+    for title in (
+        "Splits share the same samples", "10 files without any sound",
+        "Class hot is clipped", "mel in train",
+    ):  # fmt: skip
+        box = opened.get_by_role("heading", name=title).first.bounding_box()
+        assert box["y"] + box["height"] < 900, title
+    assert BAD_NAME.replace("/", "-") in opened.inner_text("#sample-cards")
+
+
+# Without loudspeakers, the clock of sound jumps: what happens is written down.
+WATCH = """
+seen = {pressed: [], clock: 0};
+new MutationObserver((changes) => {
+  for (const {target, type} of changes) {
+    if (type == "attributes") seen.pressed.push(target.getAttribute("aria-pressed"));
+    else if (target.tagName == "OUTPUT") seen.clock += 1;
+  }
+}).observe(document.body, {
+  subtree: true, childList: true, attributes: true, attributeFilter: ["aria-pressed"],
+});
+"""
+
+
+@needs_browser
+def test_an_example_is_heard_by_one_click(opened: Any) -> None:
+    opened.evaluate(WATCH)
+    opened.locator(".problem", has_text="Class hot").get_by_role("button").first.click()
+    card = opened.locator(".sample.found")
+    # It plays, the cursor moves, and it ends.
+    opened.wait_for_function("seen.pressed.join() == 'true,false' && seen.clock > 3")
+    drawn = """canvas => new Set(canvas.getContext('2d')
+               .getImageData(0, 0, 640, 150).data).size"""
+    assert card.locator("canvas.spectrum").evaluate(drawn) > 50
+
+
+@needs_browser
+def test_filters_and_keys(opened: Any) -> None:
+    shown = opened.locator(".sample:visible")
+    everything = shown.count()
+    opened.select_option("#by-class", "hot")
+    assert 0 < shown.count() < everything
+    assert set(shown.locator("h3").all_inner_texts()) == {"hot"}
+    opened.fill("#search", "nothing has this name")
+    assert shown.count() == 0
+    assert "0 of" in opened.inner_text("#listen-count")
+    opened.click("#reset")
+    assert shown.count() == everything
+    opened.locator("h2", has_text="Listen").click()
+    opened.evaluate("document.activeElement.blur()")
+    for key, number in (("ArrowRight", 0), ("ArrowRight", 1), ("ArrowLeft", 0)):
+        opened.keyboard.press(key)
+        assert opened.locator(".found").get_attribute("id") == f"sample-{number}"
+    opened.evaluate(WATCH)
+    opened.keyboard.press("+")
+    opened.keyboard.press(" ")
+    opened.wait_for_function("seen.pressed[0] == 'true'")
+    opened.wait_for_function("cards[0].view.to - cards[0].view.from == 0.5")
+
+
+@needs_browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_hinders_readers(opened: Any, theme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    opened.evaluate(f"useTheme('{theme}')")
+    found = Axe().run(opened)
+    assert found.violations_count == 0, found.generate_report()
+    # Nothing is wider than a phone.
+    opened.set_viewport_size({"width": 390, "height": 800})
+    opened.wait_for_function("document.documentElement.scrollWidth <= 390")

@@ -1,0 +1,215 @@
+"""What docs/capabilities.md promises: its commands, its tests, and plain tests of some.
+
+Most of its rows are shown by tests beside their subject. Here are those that a newcomer
+would write: files, the options of a row, and what comes out.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.signal
+import soundfile
+
+from beam_pipeline import Metadata, Recipe, open_records, record
+from beam_pipeline.cli.given_flags import given_options
+from beam_pipeline.cli.main import main, parse_flags
+from beam_pipeline.recipe.options import RunOptions
+from tests.memory import forget_peak_memory, peak_memory_mib
+from tests.sounds import RATE, write_sound
+
+PAGE = Path(__file__).parents[1] / "docs" / "capabilities.md"
+COLUMNS = 4
+
+
+def rows_of_the_page() -> list[list[str]]:
+    """The cells of all rows, without those of headers."""
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    rows = [re.split(r"(?<!\\)\|", line.strip("| ")) for line in lines]
+    cells = [[cell.replace(r"\|", "|").strip() for cell in row] for row in rows]
+    return [row for row in cells if row[0] != "you want to"]
+
+
+ROWS = rows_of_the_page()
+
+
+def test_each_row_has_a_command_a_page_and_a_test():
+    assert len(ROWS) > 100
+    for row in ROWS:
+        assert len(row) == COLUMNS, row
+        assert all(row), row
+        assert ".md" in row[2], row
+        assert "](../tests/" in row[3], row
+    wishes = [wish for wish, *_ in ROWS]
+    assert len(set(wishes)) == len(wishes)
+
+
+def test_linked_tests_exist():
+    functions: dict[str, set[str]] = {}
+    for *_, cell in ROWS:
+        links = re.findall(r"\[(\w+)\]\(\.\./(tests/[\w/]+\.py)\)", cell)
+        assert len(links) == cell.count("]("), cell
+        for name, file in links:
+            if file not in functions:
+                text = (PAGE.parents[1] / file).read_text()
+                found = re.findall(r"^ *def (\w+)\(", text, re.MULTILINE)
+                functions[file] = set(found)
+            assert name.startswith("test_"), cell
+            assert name in functions[file], (name, file)
+
+
+def commands_in(cell: str) -> list[list[str]]:
+    """The arguments of each command of a cell; options alone are those of record."""
+    found = []
+    for code in re.findall(r"`([^`]+)`", cell):
+        words = shlex.split(code)
+        words = words[: words.index("--")] if "--" in words else words
+        if words[0].startswith("--"):
+            words = ["audio-tfrecords", "record", *words]
+            for flag in ("--input", "--output"):
+                words += [] if flag in words else [flag, "x"]
+        if words[0] == "audio-tfrecords" and "--help" not in words:
+            found.append(words[1:])
+    return found
+
+
+def test_commands_are_accepted():
+    """Each command is parsed, and its options make a recipe and settings of a run."""
+    commands = [words for row in ROWS for words in commands_in(row[1])]
+    assert len(commands) > 70
+    for words in commands:
+        args = parse_flags(words)
+        if args.command not in ("record", "plan") or args.recipe is not None:
+            continue
+        options = given_options(args)
+        of_the_run = set(RunOptions.__dataclass_fields__) & set(options)
+        RunOptions(**{name: options.pop(name) for name in of_the_run})
+        if not {"win_len", "win_seconds"} & set(options):
+            options["win_len"] = 16000
+        if not re.search(r"\bmy_\w+:", " ".join(words)):  # a module of the reader
+            Recipe(**options)
+
+
+def starts(folder: Path) -> list[int]:
+    return [int(example["win_start_idx"]) for example in open_records(folder)]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 10,500 frames."""
+    path = tmp_path_factory.mktemp("sound") / "owl" / "1.wav"
+    write_sound(path, 10_500)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--win-len 1000 --max-windows 3", range(0, 3000, 1000)),
+        ("--win-seconds 0.125 --hop-seconds 0.25", range(0, 9501, 2000)),
+        ("--win-len 1000 --hop 250 --tail drop", range(0, 9501, 250)),
+        ("--win-len 1000 --tail pad", range(0, 10_001, 1000)),
+        ("--win-len 1000 --tail overlap", [*range(0, 10_000, 1000), 9500]),
+    ],
+)
+def test_windows_begin_where_the_options_say(
+    sound: Path, tmp_path: Path, flags: str, expected: Any
+) -> None:
+    places = ["--input", str(sound), "--output", str(tmp_path / "out")]
+    assert main(["record", *places, *flags.split()]) == 0
+    samples, _ = soundfile.read(sound, dtype="float32")
+    padded = np.concatenate([samples, np.zeros(1000, np.float32)])
+    assert starts(tmp_path / "out") == list(expected)
+    for example in open_records(tmp_path / "out"):
+        start = int(example["win_start_idx"])
+        np.testing.assert_array_equal(example["signal"], padded[start : start + 1000])
+
+
+def test_random_starts_are_drawn_by_the_seed(sound: Path, tmp_path: Path) -> None:
+    options = {"win_len": 1000, "max_windows": 5, "random_starts": True}
+    for seed in (1, 2):
+        record(sound, tmp_path / f"{seed}", seed=seed, **options)
+    first, other = starts(tmp_path / "1"), starts(tmp_path / "2")
+    assert first != other
+    assert len(first) == len(other) == 5
+    assert first == sorted(first)
+    assert first != [*range(0, 5000, 1000)]
+
+
+def test_common_formats_are_recorded(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.uniform(-0.5, 0.5, 8000)
+    largest_errors = {
+        ("WAV", "PCM_U8"): 2**-7, ("WAV", "PCM_16"): 2**-15, ("WAV", "PCM_24"): 2**-23,
+        ("WAV", "PCM_32"): 2**-23, ("WAV", "FLOAT"): 2**-24, ("WAV", "DOUBLE"): 2**-24,
+        ("FLAC", "PCM_16"): 2**-15, ("FLAC", "PCM_24"): 2**-23,
+        ("AIFF", "PCM_16"): 2**-15, ("OGG", "VORBIS"): 1, ("OGG", "OPUS"): 1,
+        ("MP3", "MPEG_LAYER_III"): 1,
+    }  # fmt: skip
+    for container, subtype in largest_errors:
+        path = tmp_path / "in" / f"{subtype}.{container.lower()}"
+        path.parent.mkdir(exist_ok=True)
+        soundfile.write(path, noise, RATE, format=container, subtype=subtype)
+    metadata = record(tmp_path / "in", tmp_path / "out", win_len=8000)
+    assert (metadata.clips, metadata.rejected) == (len(largest_errors), 0)
+    found = {e["filepath"]: e["signal"] for e in open_records(tmp_path / "out")}
+    assert len(found) == len(largest_errors)
+    for (container, subtype), limit in largest_errors.items():
+        signal = found[f"{subtype}.{container.lower()}"]
+        assert np.abs(signal - noise).max() <= limit, subtype
+        assert np.corrcoef(signal, noise)[0, 1] > 0.5, subtype
+
+
+def test_classes_have_the_order_that_was_given(tmp_path: Path) -> None:
+    for name in ("cargo", "tug"):
+        write_sound(tmp_path / "in" / name / "1.wav", 1000)
+    classes = ["tug", "passenger", "cargo"]
+    record(tmp_path / "in", tmp_path / "out", win_len=1000, classes=classes)
+    assert Metadata.load(tmp_path / "out").class_names == classes
+    targets = {e["class"]: int(e["target"]) for e in open_records(tmp_path / "out")}
+    assert targets == {"tug": 0, "cargo": 2}
+
+
+def test_features_are_those_of_numpy_and_scipy(tmp_path: Path) -> None:
+    time = np.arange(2 * RATE) / RATE
+    tone = 0.5 * np.sin(2 * np.pi * 220 * time)
+    noise = np.random.default_rng(0).normal(0, 0.01, len(time))
+    (tmp_path / "in").mkdir()
+    soundfile.write(tmp_path / "in" / "tone.wav", tone + noise, RATE)
+    features = {
+        "signal": "identity()", "spectrum": "fft()", "analytic": "analytic()",
+        "power": "stft(n_fft=256,hop=64,kind='power')", "f0": "yin()",
+    }  # fmt: skip
+    record(tmp_path / "in", tmp_path / "out", win_len=4000, features=features)
+    records = open_records(tmp_path / "out")
+    assert len(records) == 4
+    for example in records:
+        signal = example["signal"]
+        spectrum = np.fft.rfft(signal.astype(float))
+        assert np.abs(example["spectrum"] - spectrum).max() < 1e-3
+        analytic = scipy.signal.hilbert(signal.astype(float))
+        np.testing.assert_allclose(example["analytic"], analytic, atol=1e-5)
+        window = scipy.signal.get_window("hann", 256)
+        frame = np.abs(np.fft.rfft(window * signal[64 : 64 + 256])) ** 2
+        np.testing.assert_allclose(example["power"][1], frame, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(example["f0"][:, 0], 220, rtol=5e-3)
+
+
+def test_memory_does_not_grow_with_the_length_of_a_file(tmp_path: Path) -> None:
+    peaks = []
+    for number, minutes in enumerate((1, 1, 10)):  # the first one imports Beam
+        path = tmp_path / f"{number}.wav"
+        write_sound(path, 60 * RATE * minutes)
+        forget_peak_memory()
+        before = peak_memory_mib()
+        # Of 10 minutes, the windows take 150 MB, and the samples 19 MB.
+        record(path, tmp_path / f"{number}", win_len=RATE, hop=RATE // 8,
+               features={"first": "tests.sounds:first_sample"},
+               beam_args=["--runner=FnApiRunner"])  # fmt: skip
+        peaks.append(peak_memory_mib() - before)
+    assert peaks[2] < peaks[1] + 10
