@@ -52,7 +52,8 @@ HOMES = {
     "obstore": "[storage.object_store] [storage.credentials] [storage.store_ranges] "
     "[storage.store_errors]",
     "boto3": "[storage.credentials]",
-    "soundfile": "audio.decoder [examples.flac_signal] [read.listening] [reporting.samples]",
+    "soundfile": "audio.decoder [examples.flac_signal] [read.listening] "
+    "[reporting.samples] [transforms.codecs]",
     "sounddevice": "[read.listening]",
     "av": "[audio.av_decoder] [audio.av_library]",
     "soxr": "audio.clip_reader",
@@ -74,7 +75,7 @@ HOMES = {
     "keras": "read.keras_batches",
     "torch": "read.torch_batches",
     "yaml": "[recipe.recipe_file]",
-    "scipy": "transforms [read.similarity] [transforms.filters]",
+    "scipy": "transforms [read.mixup] [read.similarity] [transforms.filters]",
 }
 
 

@@ -17,6 +17,7 @@ CALLS = {
     "as_image": ["log_mel()|as_image()", "gain(gain_db=0)|as_image(low=-1,high=1)"],
     "band_pass": ["band_pass(low_hz=300,high_hz=3000)"],
     "chroma": ["chroma()", "chroma(norm='none')", "chroma(f_min=1046.5,n_octaves=1)"],
+    "cmvn": ["log_mel()|cmvn()", "log_mel()|cmvn(norm_vars=False,over='clip')"],
     "cqt": [f"cqt(kind={kind!r})" for kind in ("magnitude", "power", "db", "complex")],
     "delta": ["log_mel()|delta()", "log_mel()|delta(order=2)"],
     "fft": ["fft()", "fft(kind='power')"],
@@ -37,6 +38,7 @@ CALLS = {
     "pcen": ["pcen()", "pcen(bias=0)"],
     "pyin": [f"pyin(unvoiced={u!r})" for u in ("zero", "guess", "negative")],
     "resample": ["resample(rate_hz=12000)"],
+    "spec_augment": ["log_mel()|spec_augment()"],
     "stft": ["stft()", "stft(kind='db')", "stft(center=True,pad_mode='reflect')"],
 }  # fmt: skip
 EVERY_CALL = [call for name in BUILT_IN for call in CALLS.get(name, [f"{name}()"])]

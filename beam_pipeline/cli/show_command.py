@@ -35,6 +35,10 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     if args.input is not None and not heard:
         raise OptionError("input", "needs `save_wav` or `play`")
     picture = None if args.plot is None else picture_path(args.plot)
+    if args.save_wav is not None:
+        from beam_pipeline.read.listening import wav_folder
+
+        wav_folder(args.save_wav)
     metadata = Metadata.load(args.records)
     split = shown_split(metadata, args.split)
     place = f" of {split}" if len(metadata.splits) > 1 else ""

@@ -19,13 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.feature_steps import Origins
+from beam_pipeline.examples.random_keys import CopyKeys, Integers, copy_numbers
+from beam_pipeline.examples.sound_folders import load_step
 from beam_pipeline.examples.trial import (
     run_on_windows,
     silent_windows,
     the_sample_rate,
     trying,
 )
-from beam_pipeline.hashing import clip_key, hash64
 from beam_pipeline.recipe.example_sections import Augmentation
 from beam_pipeline.transforms.expressions import (
     AUGMENTATION,
@@ -35,9 +37,6 @@ from beam_pipeline.transforms.expressions import (
 )
 
 FloatArray = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
-
-COPY_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class WindowSteps:
             keys = np.arange(len(silence), dtype=np.uint64)
             for step in made.augmentations:
                 with trying(step, AUGMENTATION, silence, augment):
-                    _checked_copy(step, rate, silence, keys)
+                    _checked_copy(load_step(step, rate), rate, silence, keys)
         return made
 
     def selected(
@@ -129,8 +128,7 @@ class WindowSteps:
     ) -> FloatArray:
         """Returns windows after every augmentation, in the order of the recipe.
 
-        The random values of a copy depend on its window and on the number of the copy
-        alone. So a recipe with more copies gives the same first copies.
+        :mod:`.random_keys` says what the random values depend on.
 
         Parameters
         ----------
@@ -144,16 +142,32 @@ class WindowSteps:
         TransformError
             If an augmentation raises, or returns another type or shape.
         """
-        clip = np.uint64(clip_key(self.seed, filepath, source))
-        window, copy = np.divmod(numbers, self.copies + 1)
-        numbers = (window << COPY_BITS) + copy
+        of_clip = CopyKeys.of(self.seed, filepath, source)
+        numbers = copy_numbers(*np.divmod(numbers, self.copies + 1))
         for at, step in enumerate(self.augmentations):
-            # Not the stream of random starts, and a different one for each step.
-            keys = hash64(int(hash64(int(~clip), np.array([at]))[0]), numbers)
-            run = partial(_checked_copy, step, sample_rate_hz)
+            keys = of_clip.of_augmentation(at, numbers)
+            loaded = load_step(step, sample_rate_hz)
+            run = partial(_checked_copy, loaded, sample_rate_hz)
             name = f"{AUGMENTATION.field}: {type(step).__name__}"
             windows = run_on_windows(run, (windows, keys), name, starts, filepath)
         return windows
+
+    def origins(
+        self,
+        numbers: Integers,
+        copies: Integers,
+        filepath: str,
+        source: int,
+        measured: tuple[tuple[str, bytes], ...],
+    ) -> Origins:
+        """Returns what the steps of features need of some examples of a clip.
+
+        ``numbers`` are those of the examples in the clip, and ``copies`` those of their
+        copies; ``measured`` is that of the clip.
+        """
+        keys = CopyKeys.of(self.seed, filepath, source)
+        windows = (numbers - copies) // (self.copies + 1)
+        return Origins(keys, copy_numbers(windows, copies), copies, measured)
 
 
 def _checked_mask(

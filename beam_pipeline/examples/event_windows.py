@@ -6,10 +6,10 @@
     at events         [ window ]    [ window ]   [ window ]     around the middle
     at onsets       [ window ]         [ window ] [ window ]    from the start
 
-    sections        |-------------|      ||        |  |         of a placement
-    at sections     [ window ]        [ window ][ window ]      each like a clip
+    passages        |-------------|      ||        |  |         of a placement
+    at passages     [ window ]        [ window ][ window ]      each like a clip
 
-Events are known before any audio is. Sections are known when the clip has been decoded
+Events are known before any audio is. Passages are known when the clip has been decoded
 once, before the plan. So the plan counts these windows exactly, too.
 """
 
@@ -96,24 +96,24 @@ def place_windows(
     return PlacedWindows(0, tuple(sorted(starts)))
 
 
-def cover_sections(
-    sections: npt.NDArray[np.int64], frames: int, plan: WindowPlan
+def cover_passages(
+    passages: npt.NDArray[np.int64], frames: int, plan: WindowPlan
 ) -> PlacedWindows:
-    """Returns the windows of a clip that has sections.
+    """Returns the windows of a clip that has passages.
 
-    The windows of a section are those of a clip of its length, with the plan's hop and
-    tail. A section that is shorter than a window has one, around its middle::
+    The windows of a passage are those of a clip of its length, with the plan's hop and
+    tail. A passage that is shorter than a window has one, around its middle::
 
         start = (begin + end) // 2 - length // 2
 
     A window is never padded where the clip goes on: with ``tail="pad"``, the last one
-    of a section holds what follows. Windows that would begin before the clip, or end
+    of a passage holds what follows. Windows that would begin before the clip, or end
     after it, are moved into it. Those that would begin at the same frame are one.
 
     Parameters
     ----------
-    sections : numpy.ndarray, shape (n, 2), int64
-        The first frame of each section in the clip, and the frame after its last one.
+    passages : numpy.ndarray, shape (n, 2), int64
+        The first frame of each passage in the clip, and the frame after its last one.
     frames : int
         The clip's length.
     plan : WindowPlan
@@ -122,7 +122,7 @@ def cover_sections(
     inside = replace(plan, least=0, most=None, short_clips="reject")
     last = max(0, frames - plan.length)
     starts: set[int] = set()
-    for begin, end in sections.tolist():
+    for begin, end in passages.tolist():
         if end - begin < plan.length:
             found = np.array([(begin + end) // 2 - plan.length // 2])
         else:

@@ -17,6 +17,8 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.chosen_encoding import with_encoding
 from beam_pipeline.examples.clip_shapes import MORE_FRAMES, fits_shape, of_any_length
 from beam_pipeline.examples.event_targets import EventRule
+from beam_pipeline.examples.feature_steps import Origins, check_copies, steps_of
+from beam_pipeline.examples.random_keys import Integers
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     DESCRIPTIONS,
@@ -37,7 +39,6 @@ from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE, NUMPY, Featur
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import VALID_FRAMES
 from beam_pipeline.transforms.base import (
-    Chain,
     Identity,
     Transform,
     apply_counting,
@@ -116,6 +117,7 @@ class FeatureSet:
             encoding of the recipe cannot hold.
         """
         transforms = resolve_transforms(recipe.features, recipe.audio.dtype)
+        check_copies(transforms, recipe.augmentation)
 
         def specs_for(frames: int) -> list[FeatureSpec]:
             shape = (frames,) if channels is None else (channels, frames)
@@ -220,7 +222,8 @@ class FeatureSet:
         windows: FloatArray,
         sample_rate_hz: int,
         filepath: str,
-        starts: npt.NDArray[np.int64],
+        starts: Integers,
+        origins: Origins | None = None,
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, int]]:
         """Returns every feature of some windows, and how many values were clipped.
 
@@ -229,6 +232,8 @@ class FeatureSet:
         windows : numpy.ndarray, shape (n, frames) or (n, channels, frames), float32
         starts : numpy.ndarray, shape (n,), int64
             The first frame of each window in its clip; only errors use it.
+        origins : Origins, optional
+            What steps need to know of the examples. Default: nothing.
 
         Returns
         -------
@@ -244,19 +249,27 @@ class FeatureSet:
             Names the feature and the start of the window.
         """
         values, clipped = {}, {}
-        for name, transform in self.transforms.items():
-            run = partial(self._apply, name, transform, sample_rate_hz)
+        rows = np.arange(len(windows))
+        for name in self.transforms:
+            run = partial(self._apply, name, sample_rate_hz, origins)
             values[name], count = run_on_windows(
-                run, (windows,), f"feature {name}", starts, filepath
+                run, (windows, rows), f"feature {name}", starts, filepath
             )
             if count:
                 clipped[name] = count
         return values, clipped
 
     def _apply(
-        self, name: str, transform: Transform, sample_rate_hz: int, windows: FloatArray
+        self,
+        name: str,
+        sample_rate_hz: int,
+        origins: Origins | None,
+        windows: FloatArray,
+        rows: Integers,
     ) -> tuple[npt.NDArray[Any], int]:
-        spec = self.specs[name]
+        spec, transform = self.specs[name], self.transforms[name]
+        if origins is not None:
+            transform = origins.place(transform, name, rows)
         returned, clipped = apply_counting(transform, windows, sample_rate_hz)
         values = _native(returned)
         is_text = spec.dtype == "string"
@@ -339,7 +352,7 @@ def _try_on_silence(
         rate = the_sample_rate(sample_rate_hz, TRANSFORM, description)
     silence = silent_windows(shape)
     values: npt.NDArray[Any] = silence
-    for step in transform.steps if isinstance(transform, Chain) else (transform,):
+    for step in steps_of(transform):
         with trying(step, TRANSFORM, silence, description):
             values = np.asarray(apply_transform(step, values, rate))
             rate = rate_after(step, rate)

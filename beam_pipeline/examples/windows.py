@@ -6,6 +6,7 @@ then, which is no fault of the clip: see :func:`too_short_or_long`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -245,6 +246,24 @@ def frames_in(
     ends = np.maximum.accumulate(starts + lengths)
     begins = np.maximum(starts[1:], ends[:-1])
     return int((ends[1:] - begins).sum() + ends[0] - starts[0])
+
+
+def window_blocks(
+    starts: npt.NDArray[np.int64], length: int, frames: int
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Yields the starts in blocks.
+
+    The windows of a block, and the stretch that covers them, have at most ``frames``
+    frames, or one window.
+    """
+    budget = max(length, frames)
+    done = 0
+    while done < len(starts):
+        beyond = int(starts[done]) + budget - length
+        near = int(np.searchsorted(starts, beyond, "right"))
+        until = min(done + budget // length, near)
+        yield starts[done:until]
+        done = until
 
 
 def slice_windows(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from beam_pipeline.audio.file_names import is_audio_name
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.inputs.columns import Layout
 from beam_pipeline.inputs.duplicates import DuplicateCheck
@@ -28,16 +29,6 @@ from beam_pipeline.inputs.tables import (
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
-
-# Suffixes that libsndfile may decode, and suffixes of other audio formats: files in
-# those become rejects with a reason, instead of being ignored.
-_AUDIO_NAMES = """
-    wav wave bwf rf64 w64 flac ogg oga opus mp3 mp2 mpga aif aiff aifc au snd caf sph
-    nist voc paf svx ircam wve sds m4a m4b mp4 aac ac3 alac amr ape awb dsf dff dts mka
-    mpc ra shn spx tak tta webm weba wma wv 3gp
-"""
-AUDIO_SUFFIXES = frozenset(f".{name}" for name in _AUDIO_NAMES.split())
-
 
 # Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
 ROWS_PER_BLOCK = 256
@@ -304,10 +295,3 @@ def _match(entry: Input) -> Iterator[str]:
     # Beam's own match would read wildcards in the root, too.
     matches = glob_regex(entry.location[below:]).fullmatch
     return (name for name in files.list_files(entry.root) if matches(name))
-
-
-def is_audio_name(name: str) -> bool:
-    """Whether a folder's file is a clip: it has an audio suffix and is not hidden."""
-    if name.startswith(".") or "/." in name:
-        return False
-    return os.path.splitext(name)[1].lower() in AUDIO_SUFFIXES

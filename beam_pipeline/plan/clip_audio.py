@@ -30,6 +30,7 @@ from beam_pipeline.transforms.expressions import (
 from beam_pipeline.transforms.streams import (
     Reader,
     SteppedReader,
+    in_clip,
     measure_factors,
     with_factors,
 )
@@ -85,13 +86,17 @@ def stream_steps(stream: str, sample_rate_hz: int) -> tuple[Any, ...]:
     return steps
 
 
+def _steps_in(clip: Clip, audio: Audio) -> tuple[Any, ...]:
+    steps = stream_steps(audio.stream, clip.sample_rate_hz)
+    return in_clip(steps, clip.filepath, clip.source, clip.start)
+
+
 def step_clip(decoder: ClipReader, clip: Clip, audio: Audio) -> Reader:
     """Returns a reader of a clip's frames after the recipe's stream steps."""
     part = PartReader(decoder, clip.start) if clip.start else decoder
     if not audio.stream:
         return part
-    steps = stream_steps(audio.stream, clip.sample_rate_hz)
-    steps = with_factors(steps, clip.factors)
+    steps = with_factors(_steps_in(clip, audio), clip.factors)
     return SteppedReader(part, steps, clip.frames, clip.sample_rate_hz)
 
 
@@ -100,12 +105,15 @@ def measure_clip(clip: Clip, inputs: Sequence[Input], audio: Audio) -> Clip:
 
     @contextlib.contextmanager
     def open_reader() -> Iterator[Reader]:
-        with _opened(clip, inputs, audio) as decoder:
+        with opened_clip(clip, inputs, audio) as decoder:
             yield PartReader(decoder, clip.start)
 
-    steps = stream_steps(audio.stream, clip.sample_rate_hz)
     factors = measure_factors(
-        steps, open_reader, clip.frames, clip.sample_rate_hz, clip.filepath
+        _steps_in(clip, audio),
+        open_reader,
+        clip.frames,
+        clip.sample_rate_hz,
+        clip.filepath,
     )
     return clip._replace(factors=factors)
 
@@ -125,7 +133,7 @@ def fingerprint_clip(
         channels=channel if isinstance(channel, int) else "keep",
     )
     channels = 1 if isinstance(channel, int) else clip.channels
-    with _opened(clip, inputs, native) as decoder:
+    with opened_clip(clip, inputs, native) as decoder:
         chunks = (
             np.atleast_2d(decoder.read(at, min(at + CHUNK_FRAMES, stop)))
             for at in range(first, stop, CHUNK_FRAMES)
@@ -134,10 +142,10 @@ def fingerprint_clip(
     return clip._replace(content=content, sketch=sketch)
 
 
-def find_sections(
+def find_passages(
     clip: Clip, placement: str, inputs: Sequence[Input], audio: Audio
 ) -> npt.NDArray[np.int64]:
-    """Returns the sections that a placement finds in a clip; decodes all of it.
+    """Returns the passages that a placement finds in a clip; decodes all of it.
 
     It gets the frames that windows are cut from, after the steps on the stream. They
     come in blocks of a fixed length, so that the plan is the same in every run.
@@ -145,18 +153,18 @@ def find_sections(
     Returns
     -------
     numpy.ndarray, shape (n, 2), int64
-        The first frame of each section in the clip, and the frame after its last one.
+        The first frame of each passage in the clip, and the frame after its last one.
 
     Raises
     ------
     UnreadableAudio
         If decoding fails.
     TransformError
-        If the placement raises, or what it returns are not sections of the clip.
+        If the placement raises, or what it returns are not passages of the clip.
     """
     step = parse_placement(placement)
     name = f"{PLACEMENT.field}: {type(step).__name__}"
-    with _opened(clip, inputs, audio) as decoder:
+    with opened_clip(clip, inputs, audio) as decoder:
         reader = step_clip(decoder, clip, audio)
 
         def blocks() -> Iterator[npt.NDArray[np.float32]]:
@@ -167,7 +175,7 @@ def find_sections(
                 Marks.step("")
 
         try:
-            found = np.asarray(step.sections(blocks(), clip.sample_rate_hz))
+            found = np.asarray(step.passages(blocks(), clip.sample_rate_hz))
         except ClipError:
             raise
         except (Exception, SystemExit) as error:
@@ -187,7 +195,7 @@ def find_sections(
     ):
         raise TransformError(
             clip.filepath,
-            f"{name} must return sections, integers of shape (n, 2), from 0 to "
+            f"{name} must return passages, integers of shape (n, 2), from 0 to "
             f"{clip.frames}, each with its first frame and the frame after its last "
             f"one; got {found.dtype} of shape {found.shape}: {found[:2].tolist()}",
         )
@@ -209,13 +217,15 @@ def check_clip(
     first = max(0, first - _AROUND_FRAMES)
     stop = min(stop + _AROUND_FRAMES, clip.native_frames)
     native = replace(audio, sample_rate=None)
-    with _opened(clip, inputs, native) as decoder:
+    with opened_clip(clip, inputs, native) as decoder:
         for at in range(first, stop, CHUNK_FRAMES):
             decoder.read(at, min(at + CHUNK_FRAMES, stop))
 
 
 @contextlib.contextmanager
-def _opened(clip: Clip, inputs: Sequence[Input], audio: Audio) -> Iterator[ClipReader]:
+def opened_clip(
+    clip: Clip, inputs: Sequence[Input], audio: Audio
+) -> Iterator[ClipReader]:
     """Opens a clip whose samples are all read."""
     path = locate(inputs, clip.source, clip.filepath)
     with (

@@ -49,6 +49,8 @@ class Clip(NamedTuple):
         if the recipe needs one.
     placed : PlacedWindows or None
         Its windows, if they are not on a grid. A segment has only its own.
+    measured : tuple of (str, bytes)
+        What the steps of features measured that need the whole clip.
     """
 
     row: int
@@ -75,6 +77,7 @@ class Clip(NamedTuple):
     content: bytes = b""
     sketch: bytes = b""
     placed: PlacedWindows | None = None
+    measured: tuple[tuple[str, bytes], ...] = ()
 
 
 class Reject(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.augmentation import Integers
+from beam_pipeline.examples.random_keys import Integers
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.clips import Clip
 

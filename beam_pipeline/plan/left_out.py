@@ -11,7 +11,7 @@ from beam_pipeline.examples.windows import (
 )
 from beam_pipeline.recipe.window_section import AT_GRID, Windows
 
-# A placement found no section in it.
+# A placement found no passage in it.
 NO_SOUND = "no_sound"
 
 

@@ -17,7 +17,7 @@ from beam_pipeline.errors import (
     UnreadableAudio,
     UnusableEntry,
 )
-from beam_pipeline.examples.event_windows import cover_sections, place_windows
+from beam_pipeline.examples.event_windows import cover_passages, place_windows
 from beam_pipeline.examples.windows import (
     WindowPlan,
     WindowPlans,
@@ -32,12 +32,13 @@ from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clip_audio import (
     check_clip,
-    find_sections,
+    find_passages,
     fingerprint_clip,
     measure_clip,
 )
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.copies import examples_of
+from beam_pipeline.plan.measures import FeatureMeasures
 from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
@@ -69,6 +70,7 @@ class Prober:
         self._events = EventTable.of(recipe.events)
         self._split = DEFAULT_SPLIT if recipe.splits.hashed_shares() is None else ""
         self._plans = WindowPlans(recipe.windows)
+        self._measures = FeatureMeasures.of(recipe)
 
     def probe(
         self, row: SourceRow, alike: Mapping[str, str] | None = None
@@ -190,16 +192,19 @@ class Prober:
         """
         audio, placement = self._recipe.audio, self._recipe.windows.placement
         whole = whole and audio.whole_clips
-        if whole or audio.stream or placement or audio.fingerprint:
+        reads = audio.stream or placement or self._measures or audio.fingerprint
+        if whole or reads:
             Marks.mark(clip, PROBE)
         if whole:
             check_clip(clip, *part, self._inputs, audio)
         if audio.stream:
             clip = measure_clip(clip, self._inputs, audio)
         if placement:
-            sections = find_sections(clip, placement, self._inputs, audio)
-            placed = cover_sections(sections, clip.frames, plan)
+            passages = find_passages(clip, placement, self._inputs, audio)
+            placed = cover_passages(passages, clip.frames, plan)
             clip = clip._replace(placed=placed, examples=len(placed.starts))
+        if clip.examples and self._measures:
+            clip = self._measures.measure(clip, self._inputs)
         if clip.examples and audio.fingerprint:
             clip = fingerprint_clip(clip, *part, self._inputs, audio)
         return clip

@@ -48,7 +48,8 @@ class Segment(NamedTuple):
 # The digest of a shard uses these names, so that a run can continue what another
 # version began.
 _NAMES_IN_DIGEST = {"examples": "windows"}
-_LATER_FIELDS = {"placed": None}  # with this value, the digest does not have them
+# With these values, the digest does not have them.
+_LATER_FIELDS: dict[str, Any] = {"placed": None, "measured": ()}
 
 
 def _digested(value: Any) -> str:

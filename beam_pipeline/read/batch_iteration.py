@@ -99,8 +99,8 @@ class BatchIteration(ABC):
         ----------
         state : mapping
             Of :meth:`state_dict`, of batches with the same records and arguments. Only
-            ``epoch``, ``normalize``, ``repeat`` and ``threads`` may differ, and the
-            features that are read.
+            ``epoch``, ``normalize``, ``mixup``, ``repeat`` and ``threads`` may differ,
+            and the features that are read.
 
         Raises
         ------

@@ -12,6 +12,7 @@ from typing import Any
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.batch_iteration import BatchIteration, State, state_number
 from beam_pipeline.read.choices import check_number, check_values
+from beam_pipeline.read.mixup import Mixup, check_mixup
 from beam_pipeline.read.orders import Shuffle, check_shuffle
 from beam_pipeline.read.read_ahead import Batch, Submit, Task
 from beam_pipeline.read.source_reader import Reading, Source, SourceReader
@@ -58,6 +59,14 @@ class Batches(BatchIteration):
     threads : int, optional
         How many threads read. Default: the usable cores. 0: the caller reads each batch
         when it asks for it.
+    mixup : float, optional
+        Mixes each example with another one of its batch: ``w x + (1 - w) other``, with
+        ``w`` of the distribution Beta(mixup, mixup), 0.2 for example. All
+        floating-point features are mixed, after ``normalize``. ``target`` and
+        ``labels`` become float32 of shape (n, classes), mixed like them; all else is
+        the first example's. What is drawn depends on the seed, the epoch, and the
+        position of the batch. (H. Zhang et al., mixup: Beyond empirical risk
+        minimization, ICLR 2018.)
 
     Raises
     ------
@@ -79,6 +88,7 @@ class Batches(BatchIteration):
         normalize: bool | Sequence[str] = False,
         repeat: bool = False,
         threads: int | None = None,
+        mixup: float | None = None,
     ):
         check_number("batch_size", batch_size, 1)
         check_values(batch_size, drop_remainder, False, False, shard, normalize)
@@ -94,6 +104,9 @@ class Batches(BatchIteration):
         self._shard = None if shard is None else (int(shard[0]), int(shard[1]))
         self._drop_remainder = drop_remainder
         self._repeat = repeat
+        alpha = check_mixup(mixup)
+        classes = len(records.metadata.classes)
+        self._mixup = None if alpha is None else Mixup(alpha, self._seed, classes)
         self._reader = SourceReader(
             records, self._shuffle, self._seed, self._shard, normalize
         )
@@ -130,6 +143,8 @@ class Batches(BatchIteration):
             epoch = state["epoch"]
             for position in range(state["position"], stop, size):
                 task = reading.task(epoch, position, min(size, stop - position))
+                if self._mixup is not None:
+                    task = self._mixup.of(task, epoch, self._reader.first + position)
                 if position + size < stop:
                     after = {"epoch": epoch, "position": position + size}
                 else:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.planned_windows import PlannedWindows
-from beam_pipeline.errors import InputError, OptionError, RecipeError
+from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.decode_again import DecodeAgain
@@ -220,18 +220,43 @@ def _name(split: str, number: int, example: Mapping[str, Any]) -> str:
     return re.sub(r"[^\w.=+-]+", "_", "-".join(parts))
 
 
+def wav_folder(name: str) -> str:
+    """Returns the folder for WAV files, if it is on this machine.
+
+    Raises
+    ------
+    OptionError
+        If it is not, or is no folder.
+    """
+    if not files.is_local(name):
+        raise OptionError("save_wav", "must be a folder on this machine", name)
+    if os.path.exists(name) and not os.path.isdir(name):
+        raise OptionError("save_wav", "must be a folder, not a file", name)
+    return name
+
+
 def save_wav(sound: Sound, folder: str) -> str:
     """Writes a sound into a folder, which is made; returns the path.
 
     Floating-point samples stay so, also beyond full scale, and int16 stays int16.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
     """
     import soundfile
 
-    os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, f"{sound.name}.wav")
     subtype = _SUBTYPES[sound.samples.dtype.name]
-    with files.writing(path):
+    try:
+        os.makedirs(folder, exist_ok=True)
         soundfile.write(path, sound.samples.T, sound.rate, subtype=subtype)
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise OutputError(
+            f"{path} cannot be written: {error}. Give another folder, or free some "
+            "space."
+        ) from error
     return path
 
 

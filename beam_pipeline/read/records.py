@@ -328,12 +328,11 @@ class Records(FrameworkMethods, Sequence[Example]):
         normalize: bool | Sequence[str] = False,
         repeat: bool = False,
         threads: int | None = None,
+        mixup: float | None = None,
     ) -> Batches:
         """Returns batches of these examples, which threads read ahead.
 
-        ``shuffle="global"`` makes every order of all examples equally likely. An
-        iteration gives one epoch, and the next iteration the next epoch. See
-        :class:`.Batches` for the parameters, the state, and the errors.
+        Each iteration gives one epoch. :class:`.Batches` says what the parameters mean.
         """
         from beam_pipeline.read.batches import Batches  # opening does without it
 
@@ -348,6 +347,7 @@ class Records(FrameworkMethods, Sequence[Example]):
             normalize=normalize,
             repeat=repeat,
             threads=threads,
+            mixup=mixup,
         )
 
     @cached_property

@@ -11,11 +11,13 @@ from beam_pipeline.errors import OptionError, unknown_option
 from beam_pipeline.recipe.keywords import RecordKeywords
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
+from beam_pipeline.recipe.sound_folder import with_hashes
 from beam_pipeline.transforms.expressions import (
     format_steps,
     format_transform,
     given_steps,
     naming_feature,
+    parse_steps,
     parse_transform,
 )
 
@@ -71,11 +73,17 @@ def canonical_recipe(recipe: Recipe) -> Recipe:
     """Returns the recipe with expressions in canonical form and features sorted.
 
     A final ``identity()`` without a dtype gets the recipe's, so that the expression
-    alone says what is stored.
+    alone says what is stored. A step that takes sounds from a folder gets their hash.
+
+    Raises
+    ------
+    RecipeError
+        If an expression cannot be read, or a folder cannot be used.
     """
     json = recipe.to_json()
     canonical: Any = {
-        kind.field: format_steps(text, kind) for text, kind in given_steps(json)
+        kind.field: format_steps(with_hashes(parse_steps(text, kind), kind), kind)
+        for text, kind in given_steps(json)
     }
     canonical["features"] = {}
     for name, text in sorted(json["features"].items()):

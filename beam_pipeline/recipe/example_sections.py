@@ -162,7 +162,8 @@ class Augmentation:
                 "copies", "must be a whole number, 0 or more", self.copies
             )
         check_text("augment", self.augment, may_be_empty=True)
-        if bool(self.copies) != bool(self.augment):
+        # Copies without such steps may be altered by a step of a feature.
+        if self.augment and not self.copies:
             raise RecipeError(
                 "copies and augment",
                 "must be given together: the number of copies, and the steps that "

@@ -229,11 +229,13 @@ def _check_events(recipe: Recipe) -> None:
                 f"name of a feature; features: {', '.join(expressions) or 'none'}",
                 target,
             )
-        moves = re.search(r"\b(time_shift|speed)\b", recipe.augmentation.augment)
+        moves = re.search(
+            r"\b(time_shift|speed|stretch)\b", recipe.augmentation.augment
+        )
         if target != feature and moves:
             raise RecipeError(
                 "event_targets",
-                "has a mask for each frame, but time_shift and speed move the audio to "
-                "other frames; leave these steps out of `augment`",
+                "has a mask for each frame, but time_shift, speed and stretch move the "
+                "audio to other frames; leave these steps out of `augment`",
                 target,
             )

@@ -113,7 +113,7 @@ class Windows:
         AT_GRID,
         "where windows are: on a grid, every hop; one around the middle of each of the "
         "clip's events; one from the onset of each event; one around each of the "
-        "loudest moments: peaks(above_db=-40,min_gap_s=0.5); or over each section "
+        "loudest moments: peaks(above_db=-40,min_gap_s=0.5); or over each passage "
         "between silences: sounds(above_db=-40,min_gap_s=0.2). The last two decode "
         "each clip once more before anything is planned",
         "grid|events|onsets|EXPR",

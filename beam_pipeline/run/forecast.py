@@ -35,6 +35,7 @@ from beam_pipeline.dataset.suspect_files import read_suspects
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.inputs.sources import locate
+from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clip_audio import open_clip, step_clip
@@ -49,14 +50,16 @@ from beam_pipeline.plan.segments import (
 )
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.plan.suspects import Suspects
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.guard import Guard
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import suffix_for
-from beam_pipeline.write.alone import write_alone
-from beam_pipeline.write.blocks import BLOCK_BYTES
+from beam_pipeline.write.alone import ShardWriter, write_alone
+from beam_pipeline.write.blocks import BLOCK_BYTES, decode_audio
 from beam_pipeline.write.one_thread import OneThread
+from beam_pipeline.write.stretches import StretchFile
 
 
 class SampledBlock(NamedTuple):
@@ -136,8 +139,8 @@ class Forecast:
 
             plan_seconds + ceil(shards / workers) * seconds / shards
 
-        Starting processes, or machines, is not in it. Default: the workers of a run on
-        this machine.
+        Starting processes, or machines, and ending a run are not in it. Default: the
+        workers of a run on this machine.
         """
         rounds = -(-self.shards // (workers or self.workers))
         return self.plan_seconds + rounds * self.seconds / max(1, self.shards)
@@ -225,8 +228,9 @@ def forecast(
     """Makes the blocks in a process of its own, and returns what all would take."""
     states = processes.states(1)
     guard = Guard(job, processes.limits, states)
-    measure = partial(_measure_all, [block.work for block in blocks], job, folder)
-    ((measured, memory),) = processes.run(measure, states, guard, name="sample")
+    works = _in_one_shard([block.work for block in blocks])
+    measure = partial(_measure_all, works, job, folder)
+    ((measured, joined, memory),) = processes.run(measure, states, guard, name="sample")
     total = sum(layout.total for layout in summary.layouts.values())
     chosen = [block.chosen for block in blocks]
     size, size_error = _total_of(
@@ -240,8 +244,8 @@ def forecast(
         sampled=sum(one.kept for one in measured),
         lost=sum(one.lost for one in measured),
         examples=examples,
-        bytes=size,
-        bytes_error=size_error,
+        bytes=size * joined,
+        bytes_error=size_error * joined,
         seconds=seconds,
         seconds_error=seconds_error,
         plan_seconds=plan_seconds,
@@ -266,37 +270,71 @@ def _total_of(
     return float(repeated.mean()) * total, 2 * float(error) * total
 
 
+def _in_one_shard(works: Sequence[ShardWork]) -> list[ShardWork]:
+    """Returns blocks with positions in one shard, one after the other."""
+    counts = [work.task.segments[0].examples for work in works]
+    placed, position = [], 0
+    for work, count in zip(works, counts, strict=True):
+        (segment,) = work.task.segments
+        shard = work.task.shard._replace(examples=sum(counts))
+        segments = Batch([segment._replace(position=position)])
+        placed.append(work._replace(task=ShardTask(shard, segments)))
+        position += count
+    return placed
+
+
 def _measure_all(
     works: Sequence[ShardWork], job: Job, folder: str, _: int
-) -> tuple[list[MeasuredBlock], int]:
-    """Makes blocks; returns what each took, and the memory of this process."""
+) -> tuple[list[MeasuredBlock], float, int]:
+    """Makes blocks; returns what each took, and the memory of this process.
+
+    Between them is how many bytes they take in one shard, divided by those of each by
+    itself: a GZIP member may hold examples of several clips.
+    """
     # A writer has Beam in its memory, too.
     import beam_pipeline.pipeline.graph  # noqa: F401
 
+    suspects = read_suspects(job.work_folder)
+    path = os.path.join(folder, "block" + suffix_for(job.recipe.shards.compression))
+
+    def alone(work: ShardWork) -> StretchFile:
+        return write_alone(work, job.inputs, job.recipe, path, suspects)
+
     OneThread.begin()
     try:
-        for work in works[:1]:  # what a process needs once, such as tables of a filter
-            _measure(work, job, folder)
-        measured = [_measure(work, job, folder) for work in works]
+        alone(works[0])  # what a process needs once, such as tables of a filter
+        seconds, joined = _time_all(works, job, path, suspects)
+        memory = peak_bytes()
+        written = [alone(work) for work in works]
     finally:
         OneThread.end()
-    return measured, peak_bytes()
+    measured = []
+    for work, file, taken in zip(works, written, seconds, strict=True):
+        (segment,) = work.task.segments
+        lost = segment.examples - file.examples - file.left_out
+        if segment.first and not lost:
+            # A run reads on from the block before: the way to this one does not count.
+            taken = max(0.0, taken - _seconds_to(segment, job))
+        measured.append(
+            MeasuredBlock(segment.examples, file.examples, lost, file.bytes, taken)
+        )
+    by_themselves = sum(file.bytes for file in written)
+    return measured, joined.bytes / by_themselves, memory
 
 
-def _measure(work: ShardWork, job: Job, folder: str) -> MeasuredBlock:
-    path = os.path.join(folder, "block" + suffix_for(job.recipe.shards.compression))
-    suspects = read_suspects(job.work_folder)
-    started = time.perf_counter()
-    written = write_alone(work, job.inputs, job.recipe, path, suspects)
-    seconds = time.perf_counter() - started
-    os.remove(path)
-    (segment,) = work.task.segments
-    planned = segment.examples
-    lost = planned - written.examples - written.left_out
-    if segment.first and not lost:
-        # A run reads on from the block before, so the way to this one does not count.
-        seconds = max(0.0, seconds - _seconds_to(segment, job))
-    return MeasuredBlock(planned, written.examples, lost, written.bytes, seconds)
+def _time_all(
+    works: Sequence[ShardWork], job: Job, path: str, suspects: Suspects
+) -> tuple[list[float], StretchFile]:
+    """Writes one shard of blocks; returns the seconds of each, and the shard."""
+    writer = ShardWriter(works[0], path)
+    seconds = []
+    for work in works:
+        started = time.perf_counter()
+        for frames in decode_audio(work, job.inputs, job.recipe, suspects):
+            writer.write(frames)
+        seconds.append(time.perf_counter() - started)
+    Marks.unmark()
+    return seconds, writer.close()
 
 
 def _seconds_to(segment: Segment, job: Job) -> float:

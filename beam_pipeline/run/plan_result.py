@@ -71,6 +71,15 @@ class Plan(_SummaryAndRejects):
                 f"{len(self.rejects):,} rejects" + (left_out and f", {left_out}")
             )
         )
+        if self.forecast is not None:
+            found = self.forecast
+            parts.append(
+                html_line(
+                    f"forecast: {found.bytes / 1e6:,.1f} MB of shards, "
+                    f"{found.seconds / 60:,.1f} min of one worker, "
+                    f"{found.memory_bytes / 1e6:,.0f} MB of memory for each"
+                )
+            )
         first = [(r.filepath, r.reason) for r in islice(self.rejects, REJECTS_SHOWN)]
         if first:
             parts.append(html_table(("rejected", "reason"), first))

@@ -2,9 +2,10 @@
 
 In: expressions, and windows (float32) with their sample rate. Out: one array for each
 window, the same bytes in any block. Other steps choose windows (:mod:`.selection`),
-place them (:mod:`.placement`), change copies of them (:mod:`.augment`), or change a
-clip's samples before windows are cut (:mod:`.streams`). Read :mod:`.base` first: it
-defines what a transform is.
+place them (:mod:`.placement`), change copies of them (:mod:`.augment`,
+:mod:`.recordings`, :mod:`.stretch`, :mod:`.codecs`), or change a clip's samples before
+windows are cut (:mod:`.streams`). Read :mod:`.base` first: it defines what a transform
+is.
 
 ::
 
@@ -15,6 +16,9 @@ defines what a transform is.
         ar                                      samples -> models, and their spectra
         shape, pitch                            samples -> a few numbers per frame
         cepstral                                mel spectra -> cepstra, PCEN, slopes
+        cmvn                                    features -> features of mean 0
+        masks                                   features -> features of copies
+        dither                                  samples -> samples of a clip's stream
         image                                   features -> grey levels
 """
 
@@ -28,15 +32,20 @@ from beam_pipeline.transforms.augment import (
 )
 from beam_pipeline.transforms.base import Chain, Identity, Transform, per_window
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
+from beam_pipeline.transforms.cmvn import Cmvn
+from beam_pipeline.transforms.codecs import Codec
 from beam_pipeline.transforms.cqt import Chroma, Cqt
+from beam_pipeline.transforms.dither import Dither
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
 from beam_pipeline.transforms.fourier import Fft, Stft
 from beam_pipeline.transforms.image import AsImage
 from beam_pipeline.transforms.kaldi import KaldiFbank
 from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize, PeakGain, RmsGain
 from beam_pipeline.transforms.loudness import Loudness, Lufs
+from beam_pipeline.transforms.masks import SpecAugment
 from beam_pipeline.transforms.pitch import Pyin, Yin
 from beam_pipeline.transforms.placement import Peaks, Sounds
+from beam_pipeline.transforms.recordings import Background, Reverb
 from beam_pipeline.transforms.selection import AcEnergy, Active, Energy, Peak
 from beam_pipeline.transforms.shape import (
     OnsetStrength,
@@ -50,6 +59,7 @@ from beam_pipeline.transforms.shape import (
 )
 from beam_pipeline.transforms.signals import Analytic, Downsample, PreEmphasis, Resample
 from beam_pipeline.transforms.spectral import LogMel, Mel
+from beam_pipeline.transforms.stretch import PitchShift, Stretch
 
 __all__ = [
     "AcEnergy",
@@ -57,11 +67,15 @@ __all__ = [
     "Analytic",
     "ArSpectrum",
     "AsImage",
+    "Background",
     "BandPass",
     "Chain",
     "Chroma",
+    "Cmvn",
+    "Codec",
     "Cqt",
     "Delta",
+    "Dither",
     "Downsample",
     "Energy",
     "Fft",
@@ -84,14 +98,17 @@ __all__ = [
     "Peak",
     "PeakGain",
     "Peaks",
+    "PitchShift",
     "PreEmphasis",
     "Pyin",
     "RandomGain",
     "RandomPolarity",
     "Resample",
+    "Reverb",
     "Rms",
     "RmsGain",
     "Sounds",
+    "SpecAugment",
     "SpectralBandwidth",
     "SpectralCentroid",
     "SpectralContrast",
@@ -99,6 +116,7 @@ __all__ = [
     "SpectralRolloff",
     "Speed",
     "Stft",
+    "Stretch",
     "TimeShift",
     "Transform",
     "Yin",

@@ -8,7 +8,7 @@ numpy, and in any block.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from beam_pipeline.transforms.base import FloatArray, as_float32, check_choice, 
 from beam_pipeline.transforms.selection import mean_square
 
 Keys = npt.NDArray[np.uint64]
+Drawn = Mapping[str, npt.NDArray[Any]]
 
 MAX_DB = 100.0
 
@@ -32,9 +33,9 @@ _PIECE = 2**16
 # Number of octaves whose sum is pink noise; below the last, the spectrum is flat.
 _OCTAVES = 12
 
-# Speeds are whole multiples of 1 / _GRID.
-_GRID = 100
-_MIN_SPEED, _MAX_SPEED = 0.5, 2.0
+# Speeds are whole multiples of 1 / GRID.
+GRID = 100
+MIN_SPEED, MAX_SPEED = 0.5, 2.0
 
 # A Kaiser window with this beta, over 48 zero crossings of the sinc on each side,
 # attenuates by 67 dB from 0.044 above the cutoff on (Kaiser, 1974). The unit is half
@@ -51,6 +52,10 @@ class Augmentation(Protocol):
     ``keys`` is uint64 of shape (n,), a random number for each window. The result is
     float32 of the same shape as ``windows``. Each result may depend only on its own
     window and key. Recipes can name frozen dataclasses at the top level of a module.
+
+    A method ``drawn(keys, frames, sample_rate_hz)`` is optional. It returns the values
+    that ``augment`` draws for windows of ``frames`` frames: a mapping of names to
+    arrays of shape (n, ...); see :func:`beam_pipeline.augmentation_values`.
     """
 
     def augment(
@@ -74,6 +79,19 @@ def uniforms(keys: Keys) -> npt.NDArray[np.float64]:
     """
     words = hash64(0, keys.view(np.int64)) >> np.uint64(11)
     return words.astype(np.float64) * 2.0**-53
+
+
+def draw(keys: Keys, number: int) -> npt.NDArray[np.float64]:
+    """Random numbers in [0, 1), one for each key: those with a number of many.
+
+    Number 0 is :func:`uniforms`; ``uniforms(hash64(number, keys))`` are the others.
+    """
+    return uniforms(hash64(number, keys.view(np.int64)) if number else keys)
+
+
+def draw_whole(keys: Keys, number: int, count: int) -> npt.NDArray[np.int64]:
+    """Random whole numbers from 0 to ``count - 1``, ``floor(draw(...) * count)``."""
+    return np.floor(draw(keys, number) * count).astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +123,18 @@ class RandomGain:
     high_db: float = 6.0
 
     def __post_init__(self) -> None:
-        _check_range(self, "low_db", "high_db", -MAX_DB, MAX_DB)
+        check_range(self, "low_db", "high_db", -MAX_DB, MAX_DB)
 
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:
         windows = as_float32(windows)
-        gains_db = _between(self.low_db, self.high_db, keys)
-        return windows * _per_window(10 ** (gains_db / 20), windows)
+        gains_db = self.drawn(keys, windows.shape[-1], sample_rate_hz)["gain_db"]
+        return windows * per_window(10 ** (gains_db / 20), windows)
+
+    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
+        """The gain of each window."""
+        return {"gain_db": between(self.low_db, self.high_db, keys)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +154,12 @@ class RandomPolarity:
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:
         windows = as_float32(windows)
-        return windows * _per_window(np.where(uniforms(keys) < 0.5, 1, -1), windows)
+        signs = self.drawn(keys, windows.shape[-1], sample_rate_hz)["sign"]
+        return windows * per_window(signs, windows)
+
+    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
+        """The factor of each window, 1 or -1."""
+        return {"sign": np.where(uniforms(keys) < 0.5, 1, -1)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +205,18 @@ class TimeShift:
     ) -> FloatArray:
         windows = as_float32(windows)
         frames = windows.shape[-1]
+        out = np.zeros(windows.shape, np.float32)
+        shifts = self.drawn(keys, frames, sample_rate_hz)["shift_frames"]
+        for window, shifted, shift in zip(windows, out, shifts.tolist(), strict=True):
+            start = shift % frames
+            if shift >= 0 or self.wrap:
+                shifted[..., start:] = window[..., : frames - start]
+            if shift < 0 or self.wrap:
+                shifted[..., :start] = window[..., frames - start :]
+        return out
+
+    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
+        """The shift of each window, in frames."""
         most = seconds_to_frames(self.max_s, sample_rate_hz)
         if most >= frames:
             raise RecipeError(
@@ -186,15 +225,7 @@ class TimeShift:
                 f"{sample_rate_hz} Hz",
                 self.max_s,
             )
-        out = np.zeros(windows.shape, np.float32)
-        shifts = np.floor(uniforms(keys) * (2 * most + 1)).astype(np.int64) - most
-        for window, shifted, shift in zip(windows, out, shifts.tolist(), strict=True):
-            start = shift % frames
-            if shift >= 0 or self.wrap:
-                shifted[..., start:] = window[..., : frames - start]
-            if shift < 0 or self.wrap:
-                shifted[..., :start] = window[..., frames - start :]
-        return out
+        return {"shift_frames": draw_whole(keys, 0, 2 * most + 1) - most}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +278,7 @@ class Noise:
     color: str = "white"
 
     def __post_init__(self) -> None:
-        _check_range(self, "low_snr_db", "high_snr_db", -MAX_DB, MAX_DB)
+        check_range(self, "low_snr_db", "high_snr_db", -MAX_DB, MAX_DB)
         check_choice("color", self.color, tuple(_COLORS))
 
     def augment(
@@ -255,7 +286,8 @@ class Noise:
     ) -> FloatArray:
         windows = as_float32(windows)
         out = np.empty(windows.shape, np.float32)
-        ratios = 10 ** (_between(self.low_snr_db, self.high_snr_db, keys) / -20)
+        snr_db = self.drawn(keys, windows.shape[-1], sample_rate_hz)["snr_db"]
+        ratios = 10 ** (snr_db / -20)
         for window, noisy, key, ratio in zip(windows, out, keys, ratios, strict=True):
             _fill_noise(noisy, int(key), _COLORS[self.color])
             power = mean_square(noisy)
@@ -264,6 +296,10 @@ class Noise:
             noisy *= np.float32(gain)
             noisy += window
         return out
+
+    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
+        """The signal-to-noise ratio of each window."""
+        return {"snr_db": between(self.low_snr_db, self.high_snr_db, keys)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,25 +344,16 @@ class Speed:
     high: float = 1.1
 
     def __post_init__(self) -> None:
-        _check_range(self, "low", "high", _MIN_SPEED, _MAX_SPEED)
-        for name in ("low", "high"):
-            hundredths = getattr(self, name) * _GRID
-            if abs(hundredths - round(hundredths)) > 1e-9:
-                raise RecipeError(
-                    name,
-                    "must be a multiple of 0.01, like 0.95",
-                    getattr(self, name),
-                )
+        check_range(self, "low", "high", MIN_SPEED, MAX_SPEED, whole_parts=GRID)
 
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:
         windows = as_float32(windows)
         out = np.zeros(windows.shape, np.float32)
-        low, high = round(self.low * _GRID), round(self.high * _GRID)
-        steps = low + np.floor(uniforms(keys) * (high - low + 1)).astype(np.int64)
+        steps = draw_hundredths(self.low, self.high, keys)
         for window, played, step in zip(windows, out, steps.tolist(), strict=True):
-            if step == _GRID:
+            if step == GRID:
                 played[...] = window
                 continue
             frames = window.shape[-1]
@@ -337,34 +364,50 @@ class Speed:
                 _resample(channel, step, result)
         return out
 
-
-AUGMENTATIONS: dict[str, type[Any]] = {
-    "noise": Noise,
-    "random_gain": RandomGain,
-    "random_polarity": RandomPolarity,
-    "speed": Speed,
-    "time_shift": TimeShift,
-}
+    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
+        """The speed of each window."""
+        return {"speed": draw_hundredths(self.low, self.high, keys) / GRID}
 
 
-def _check_range(
-    augmentation: Any, low_name: str, high_name: str, least: float, most: float
+def check_range(
+    augmentation: Any,
+    low_name: str,
+    high_name: str,
+    least: float,
+    most: float,
+    whole_parts: int | None = None,
 ) -> None:
+    """Checks two attributes of a step, and makes them floats.
+
+    With ``whole_parts``, they must be multiples of ``1 / whole_parts``.
+    """
     for name in (low_name, high_name):
         value = real(name, getattr(augmentation, name))
         if not least <= value <= most:
             raise RecipeError(name, f"must be between {least:g} and {most:g}", value)
+        parts = value * (whole_parts or 0)
+        if abs(parts - round(parts)) > 1e-9:
+            raise RecipeError(name, "must be a multiple of 0.01, like 0.95", value)
         object.__setattr__(augmentation, name, value)
     low, high = getattr(augmentation, low_name), getattr(augmentation, high_name)
     if high < low:
         raise RecipeError(high_name, f"must not be below {low_name} ({low:g})", high)
 
 
-def _between(low: float, high: float, keys: Keys) -> npt.NDArray[np.float64]:
-    return low + (high - low) * uniforms(keys)
+def between(
+    low: float, high: float, keys: Keys, number: int = 0
+) -> npt.NDArray[np.float64]:
+    """Random numbers, uniform from ``low`` to ``high``; see :func:`draw`."""
+    return low + (high - low) * draw(keys, number)
 
 
-def _per_window(factors: npt.NDArray[Any], windows: FloatArray) -> FloatArray:
+def draw_hundredths(low: float, high: float, keys: Keys) -> npt.NDArray[np.int64]:
+    """Random whole numbers of hundredths, uniform from ``low`` to ``high``."""
+    first, last = round(low * GRID), round(high * GRID)
+    return first + draw_whole(keys, 0, last - first + 1)
+
+
+def per_window(factors: npt.NDArray[Any], windows: FloatArray) -> FloatArray:
     """Factors in the shape that multiplies windows.
 
     The last bit of a power differs between machines; float32 rounds it away.
@@ -372,7 +415,7 @@ def _per_window(factors: npt.NDArray[Any], windows: FloatArray) -> FloatArray:
     return factors.astype(np.float32).reshape(-1, *[1] * (windows.ndim - 1))
 
 
-def _white(key: int, start: int, stop: int) -> FloatArray:
+def white_noise(key: int, start: int, stop: int) -> FloatArray:
     """Samples ``start .. stop - 1`` of a key's white noise: integers with mean 0."""
     words = hash64(key, np.arange(start, stop, dtype=np.int64))
     parts = words.astype("<u8", copy=False).view("<u2").reshape(-1, 4)
@@ -395,18 +438,18 @@ def _pink(key: int, start: int, stop: int) -> FloatArray:
     offset = keys[_OCTAVES] % 2 ** (_OCTAVES - 1)
     first, last = start + offset, stop - 1 + offset
     top = _OCTAVES - 1
-    total = _white(keys[top], first >> top, (last >> top) + 1)
+    total = white_noise(keys[top], first >> top, (last >> top) + 1)
     for octave in reversed(range(top)):
         low, high = first >> octave, last >> octave
         held = np.repeat(total, 2)[low & 1 :][: high - low + 1]
         # Sums have 22 bits at most, so float32 is exact here, too.
-        total = _white(keys[octave], low, high + 1)
+        total = white_noise(keys[octave], low, high + 1)
         total += held
     return total
 
 
 _COLORS: dict[str, Callable[[int, int, int], FloatArray]] = {
-    "white": _white,
+    "white": white_noise,
     "pink": _pink,
 }
 
@@ -425,48 +468,55 @@ def _fill_noise(
 
 
 def _resample(signal: FloatArray, step: int, out: FloatArray) -> None:
-    """Fills ``out`` with the signal at every ``step / _GRID``-th frame.
+    """Fills ``out`` with every ``step / GRID``-th frame of a signal (of its middle)."""
+    frames = len(signal)
+    resample_into(signal, step, max(0, frames - -(-frames * step // GRID)) // 2, out)
 
-    Each group of ``_GRID`` results uses the same weights, on frames that begin ``step``
+
+def resample_into(signal: FloatArray, step: int, start: int, out: FloatArray) -> None:
+    """Fills ``out`` with every ``step / GRID``-th frame of a signal, from ``start`` on.
+
+    What is beyond the end of the signal stays as it is in ``out``.
+
+    Each group of ``GRID`` results uses the same weights, on frames that begin ``step``
     later than those of the group before. So the result is a banded matrix times rows of
     frames that are ``step`` apart. Weights and samples are float32, so their products
     are exact in float64 and rounding is the same with or without fused multiply-add.
     """
     frames = len(signal)
     bank, before = _sinc_bank(step)
-    start = max(0, frames - -(-frames * step // _GRID)) // 2
-    count = min(frames, 1 + (frames - 1 - start) * _GRID // step)
-    several = max(1, _PIECE // _GRID)
-    for block in range(0, count, several * _GRID):
-        rows = min(several, -(-(count - block) // _GRID))
-        low = start + block // _GRID * step - before
+    count = min(len(out), 1 + (frames - 1 - start) * GRID // step)
+    several = max(1, _PIECE // GRID)
+    for block in range(0, count, several * GRID):
+        rows = min(several, -(-(count - block) // GRID))
+        low = start + block // GRID * step - before
         high = low + (rows - 1) * step + bank.shape[1]
         part = np.zeros(high - low)
         inside = signal[max(low, 0) : max(high, 0)]
         part[max(-low, 0) :][: len(inside)] = inside
         framed = np.lib.stride_tricks.sliding_window_view(part, bank.shape[1])[::step]
         values = bank @ np.ascontiguousarray(framed.T)
-        target = out[block : min(block + rows * _GRID, count)]
+        target = out[block : min(block + rows * GRID, count)]
         target[...] = values.T.reshape(-1)[: len(target)]
 
 
 @functools.lru_cache(maxsize=64)
 def _sinc_bank(step: int) -> tuple[Any, int]:
-    """Weights of ``_GRID`` samples over the frames, and the number of frames before 0.
+    """Weights of ``GRID`` samples over the frames, and the number of frames before 0.
 
     Each sample's weights add up to 1, so a constant signal stays constant. The last bit
     of a sine differs between machines; float32 rounds it away.
     """
     # Distances are integers, in hundredths of a frame: the window ends with a step, and
     # rounding must not decide which frames are inside.
-    half = _CROSSINGS * max(_GRID, step)
-    reach = -(-half // _GRID)
-    positions = np.arange(_GRID) * step
-    frames = np.arange(-reach, positions[-1] // _GRID + reach + 1) * _GRID
+    half = _CROSSINGS * max(GRID, step)
+    reach = -(-half // GRID)
+    positions = np.arange(GRID) * step
+    frames = np.arange(-reach, positions[-1] // GRID + reach + 1) * GRID
     away = frames - positions[:, np.newaxis]
     inside = np.abs(away) < half
     taper = np.i0(_BETA * np.sqrt(np.where(inside, 1 - (away / half) ** 2, 0)))
-    sinc = np.sinc(away * (_CUTOFF / max(_GRID, step)))
+    sinc = np.sinc(away * (_CUTOFF / max(GRID, step)))
     weights = np.where(inside, sinc * taper, 0.0)
     weights /= weights.sum(axis=1, keepdims=True)
     rounded = weights.astype(np.float32).astype(np.float64)

@@ -36,11 +36,13 @@ class Transform(Protocol):
     sample rate if it has a parameter ``sample_rate_hz``. Recipes can name functions and
     frozen dataclasses at the top level of a module.
 
-    Three methods are optional. ``axes(sample_rate_hz, frames)`` describes the last
+    Four methods are optional. ``axes(sample_rate_hz, frames)`` describes the last
     axes, as ``LogMel.axes`` does. ``rate_after(sample_rate_hz)`` returns the sample
     rate of the result, if the transform changes it. ``count_clipped(windows)`` returns
     how many values of the result are at the end of its range, because those of the
-    windows are beyond.
+    windows are beyond. ``on_copies(features, keys, sample_rate_hz)`` changes the
+    results of augmented copies: ``keys`` is as in :class:`.augment.Augmentation`, and
+    the type and the shape stay.
     """
 
     def __call__(self, windows: Any, /, *args: Any, **kwargs: Any) -> Array: ...

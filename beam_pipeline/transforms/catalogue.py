@@ -1,12 +1,21 @@
-"""The built-in transforms, by the names that recipes use."""
+"""The built-in transforms and augmentations, by the names that recipes use."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from beam_pipeline.transforms.ar import ArSpectrum, LinearPrediction
+from beam_pipeline.transforms.augment import (
+    Noise,
+    RandomGain,
+    RandomPolarity,
+    Speed,
+    TimeShift,
+)
 from beam_pipeline.transforms.base import Identity
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
+from beam_pipeline.transforms.cmvn import Cmvn
+from beam_pipeline.transforms.codecs import Codec
 from beam_pipeline.transforms.cqt import Chroma, Cqt
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
 from beam_pipeline.transforms.fourier import Fft, Stft
@@ -14,7 +23,9 @@ from beam_pipeline.transforms.image import AsImage
 from beam_pipeline.transforms.kaldi import KaldiFbank
 from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize, PeakGain, RmsGain
 from beam_pipeline.transforms.loudness import Loudness, Lufs
+from beam_pipeline.transforms.masks import SpecAugment
 from beam_pipeline.transforms.pitch import Pyin, Yin
+from beam_pipeline.transforms.recordings import Background, Reverb
 from beam_pipeline.transforms.shape import (
     OnsetStrength,
     Rms,
@@ -27,6 +38,7 @@ from beam_pipeline.transforms.shape import (
 )
 from beam_pipeline.transforms.signals import Analytic, Downsample, PreEmphasis, Resample
 from beam_pipeline.transforms.spectral import LogMel, Mel
+from beam_pipeline.transforms.stretch import PitchShift, Stretch
 
 BUILT_IN: dict[str, type[Any]] = {
     "analytic": Analytic,
@@ -34,6 +46,7 @@ BUILT_IN: dict[str, type[Any]] = {
     "as_image": AsImage,
     "band_pass": BandPass,
     "chroma": Chroma,
+    "cmvn": Cmvn,
     "cqt": Cqt,
     "delta": Delta,
     "downsample": Downsample,
@@ -59,6 +72,7 @@ BUILT_IN: dict[str, type[Any]] = {
     "resample": Resample,
     "rms": Rms,
     "rms_gain": RmsGain,
+    "spec_augment": SpecAugment,
     "spectral_bandwidth": SpectralBandwidth,
     "spectral_centroid": SpectralCentroid,
     "spectral_contrast": SpectralContrast,
@@ -76,4 +90,17 @@ SIGNAL_TO_SIGNAL = frozenset({
 })  # fmt: skip
 
 # These take any feature and keep its shape.
-ON_FEATURES = frozenset({"as_image", "delta", "gain"})
+ON_FEATURES = frozenset({"as_image", "cmvn", "delta", "gain", "spec_augment"})
+
+AUGMENTATIONS: dict[str, type[Any]] = {
+    "background": Background,
+    "codec": Codec,
+    "noise": Noise,
+    "pitch_shift": PitchShift,
+    "random_gain": RandomGain,
+    "random_polarity": RandomPolarity,
+    "reverb": Reverb,
+    "speed": Speed,
+    "stretch": Stretch,
+    "time_shift": TimeShift,
+}

@@ -15,7 +15,13 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import apply_transform
+from beam_pipeline.transforms.augment import white_noise
+from beam_pipeline.transforms.base import (
+    Chain,
+    Transform,
+    apply_transform,
+    rate_after,
+)
 from beam_pipeline.transforms.expressions import (
     AUGMENTATION,
     PLACEMENT,
@@ -30,8 +36,10 @@ from beam_pipeline.transforms.expressions import (
     parse_stream,
     parse_transform,
 )
+from beam_pipeline.transforms.recordings import Sound
 from beam_pipeline.transforms.streams import (
     SteppedReader,
+    in_clip,
     measure_factors,
     with_factors,
 )
@@ -46,13 +54,22 @@ KINDS = (TRANSFORM, *STEP_FIELDS.values())
 # What to run for steps that have a parameter without a default, or must follow others.
 EXAMPLES = {
     "as_image": "log_mel()|as_image()",
+    "background": "background(folder='noises')",
     "band_pass": "band_pass(low_hz=300,high_hz=3000)",
+    "cmvn": "log_mel()|cmvn()",
     "delta": "log_mel()|delta()",
     "gain": "gain(gain_db=-6)",
     "high_pass": "high_pass(cutoff_hz=50)",
     "low_pass": "low_pass(cutoff_hz=1000)",
+    "spec_augment": "log_mel()|spec_augment()",
     "resample": "resample(rate_hz=8000)",
+    "reverb": "reverb(folder='rooms')",
 }
+
+# In the place of the sounds of a folder: half a second of noise that fades.
+_SOUND = Sound(
+    "noise", white_noise(0, 0, 8000) * np.exp(np.arange(8000) / -1e3, dtype="f4")
+)
 
 
 class Entry(NamedTuple):
@@ -143,7 +160,10 @@ def _make(
             [step.keep(windows, sample_rate_hz) for step in selections]
         )
     if kind is AUGMENTATION:
-        augmentations = parse_augment(expression)
+        augmentations = [
+            step.with_sounds([_SOUND]) if hasattr(step, "with_sounds") else step
+            for step in parse_augment(expression)
+        ]
 
         def augment(windows: FloatArray) -> FloatArray:
             keys = np.arange(len(windows), dtype=np.uint64)
@@ -155,10 +175,24 @@ def _make(
     if kind is PLACEMENT:
         placement = parse_placement(expression)
         return lambda windows: np.array(
-            [len(placement.sections([w], sample_rate_hz)) for w in windows]
+            [len(placement.passages([w], sample_rate_hz)) for w in windows]
         )
     transform = parse_transform(expression)
-    return lambda windows: apply_transform(transform, windows, sample_rate_hz)
+    return lambda windows: apply_to_copies(transform, windows, sample_rate_hz)
+
+
+def apply_to_copies(
+    transform: Transform, windows: FloatArray, sample_rate_hz: int
+) -> npt.NDArray[Any]:
+    """Applies a transform as to augmented copies, some with each of the first keys."""
+    keys = np.arange(len(windows), dtype=np.uint64)
+    features: npt.NDArray[Any] = windows
+    for step in transform.steps if isinstance(transform, Chain) else (transform,):
+        features = apply_transform(step, features, sample_rate_hz)
+        sample_rate_hz = rate_after(step, sample_rate_hz)
+        if hasattr(step, "on_copies"):
+            features = step.on_copies(features, keys, sample_rate_hz)
+    return features
 
 
 @dataclass(frozen=True)
@@ -182,6 +216,7 @@ def streamed(
 ) -> FloatArray:
     """Applies the steps to a window as if it were a whole clip."""
     frames = window.size
+    steps = in_clip(steps, "noise", 0, 0)
     factors = measure_factors(
         steps, lambda: _Clip(window), frames, sample_rate_hz, "noise"
     )

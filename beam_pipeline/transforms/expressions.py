@@ -27,9 +27,14 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from beam_pipeline.errors import RecipeError, did_you_mean
-from beam_pipeline.transforms.augment import AUGMENTATIONS, Augmentation
+from beam_pipeline.transforms.augment import Augmentation
 from beam_pipeline.transforms.base import Chain, Identity, Transform
-from beam_pipeline.transforms.catalogue import BUILT_IN, ON_FEATURES, SIGNAL_TO_SIGNAL
+from beam_pipeline.transforms.catalogue import (
+    AUGMENTATIONS,
+    BUILT_IN,
+    ON_FEATURES,
+    SIGNAL_TO_SIGNAL,
+)
 from beam_pipeline.transforms.own_modules import import_own
 from beam_pipeline.transforms.placement import PLACEMENTS, Placement
 from beam_pipeline.transforms.selection import SELECTIONS, Selection
@@ -117,8 +122,8 @@ PLACEMENT = Kind(
     field="windows_at",
     table=PLACEMENTS,
     example="peaks(above_db=-40,min_gap_s=0.5)",
-    method="sections",
-    lacks="has no method sections(blocks, sample_rate_hz)",
+    method="passages",
+    lacks="has no method passages(blocks, sample_rate_hz)",
     words=("grid", "events", "onsets"),
     alone=True,
 )
@@ -264,7 +269,7 @@ def parse_placement(expression: str) -> Placement:
     Raises
     ------
     RecipeError
-        As for ``parse_transform``; a user-defined one needs a method ``sections``.
+        As for ``parse_transform``; a user-defined one needs a method ``passages``.
     """
     (placement,) = parse_steps(expression, PLACEMENT)
     return placement  # type: ignore[no-any-return]

@@ -43,9 +43,10 @@ class KaldiFbank:
     Each frame of the signal is scaled to the range of 16-bit samples. Then its mean is
     removed, it is pre-emphasised (``y[j] = x[j] - c x[j-1]``, ``y[0] = (1 - c) x[0]``),
     windowed, and filled up with zeros to a power of two. The filters are triangles,
-    linear in ``mel(f) = 1127 ln(1 + f / 700)``, with a peak of 1. There is no dither,
-    so results are reproducible. Windows (n, frames) give (n, time_frames, n_mels),
-    windows (n, channels, frames) give (n, channels, time_frames, n_mels), in float32.
+    linear in ``mel(f) = 1127 ln(1 + f / 700)``, with a peak of 1. There is no dither
+    here; :class:`.Dither` adds it to the stream of a clip. Windows (n, frames) give (n,
+    time_frames, n_mels), windows (n, channels, frames) give (n, channels, time_frames,
+    n_mels), in float32.
     ``use_energy`` adds one value to the last axis. Silence gives ``ln(2**-23)``.
 
     The largest difference found to kaldi-native-fbank is 4e-6 of the largest value; for

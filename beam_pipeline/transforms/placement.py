@@ -4,9 +4,9 @@ r"""Placements: where the windows of a clip are, by what it sounds like.
 
     level      __/\__/\/\____/````\______     of adjacent frames
     peaks      [  ]  [  ]    [  ]             a window around each peak
-    sounds     [  ]  [  ]    [  ][  ]         windows over each section of sound
+    sounds     [  ]  [  ]    [  ][  ]         windows over each passage of sound
 
-A placement reads the blocks of a clip once, and returns sections. Its levels are those
+A placement reads the blocks of a clip once, and returns passages. Its levels are those
 of :class:`.selection.Energy`, of frames instead of windows. They do not depend on where
 one block ends and the next begins.
 """
@@ -31,15 +31,15 @@ Powers = npt.NDArray[np.float64]
 
 
 class Placement(Protocol):
-    """``placement.sections(blocks, sample_rate_hz)`` returns sections of a clip.
+    """``placement.passages(blocks, sample_rate_hz)`` returns passages of a clip.
 
     ``blocks`` are its frames in order, read-only float32 of shape (frames,) or
     (channels, frames), of any lengths. The result is integer of shape (n, 2): the first
-    frame of each section, and the frame after its last one. A section may be empty: a
+    frame of each passage, and the frame after its last one. A passage may be empty: a
     point in time. Recipes can name frozen dataclasses at the top level of a module.
     """
 
-    def sections(
+    def passages(
         self, blocks: Iterable[FloatArray], sample_rate_hz: int
     ) -> Integers: ...
 
@@ -72,9 +72,9 @@ class Peaks:
     Examples
     --------
     >>> clip = np.array([0, 0.1, 0, 0.1, 0.3, 0.1, 0], np.float32)
-    >>> Peaks(min_gap_s=1, frame_s=1).sections([clip], 1).tolist()
+    >>> Peaks(min_gap_s=1, frame_s=1).passages([clip], 1).tolist()
     [[1, 1], [4, 4]]
-    >>> Peaks(min_gap_s=4, frame_s=1).sections([clip], 1).tolist()
+    >>> Peaks(min_gap_s=4, frame_s=1).passages([clip], 1).tolist()
     [[4, 4]]
     """
 
@@ -85,7 +85,7 @@ class Peaks:
     def __post_init__(self) -> None:
         _check(self, "min_gap_s")
 
-    def sections(self, blocks: Iterable[FloatArray], sample_rate_hz: int) -> Integers:
+    def passages(self, blocks: Iterable[FloatArray], sample_rate_hz: int) -> Integers:
         frame = _frames(self.frame_s, sample_rate_hz)
         powers, total = _powers(blocks, frame)
         peaks = _maxima(powers)
@@ -98,22 +98,22 @@ class Peaks:
 
 @dataclass(frozen=True, kw_only=True)
 class Sounds:
-    """Places windows over each section of sound between two silences.
+    """Places windows over each passage of sound between two silences.
 
     The clip is cut into adjacent frames. The level of a frame is
     ``10 log10(mean(x**2))``, with the mean over its samples in all channels. It is of
     sound at ``above_db`` or above, and silent otherwise; a frame that contains NaN is
-    silent. Silence that is shorter than ``min_gap_s`` does not end a section. A section
-    that is shorter than ``min_sound_s`` is no section.
+    silent. Silence that is shorter than ``min_gap_s`` does not end a passage. A passage
+    that is shorter than ``min_sound_s`` is no passage.
 
     Attributes
     ----------
     above_db : float
         dB relative to an RMS of 1, -200 to 200.
     min_gap_s : float
-        Least length of a silence between two sections, in seconds.
+        Least length of a silence between two passages, in seconds.
     min_sound_s : float
-        Least length of a section, in seconds.
+        Least length of a passage, in seconds.
     frame_s : float
         Length of a frame, in seconds. The clip's last frame may be shorter.
 
@@ -125,7 +125,7 @@ class Sounds:
     Examples
     --------
     >>> clip = np.array([0, 0.1, 0, 0.1, 0.3, 0, 0, 0, 0.2], np.float32)
-    >>> Sounds(min_gap_s=2, frame_s=1).sections([clip], 1).tolist()
+    >>> Sounds(min_gap_s=2, frame_s=1).passages([clip], 1).tolist()
     [[1, 5], [8, 9]]
     """
 
@@ -137,7 +137,7 @@ class Sounds:
     def __post_init__(self) -> None:
         _check(self, "min_gap_s", "min_sound_s")
 
-    def sections(self, blocks: Iterable[FloatArray], sample_rate_hz: int) -> Integers:
+    def passages(self, blocks: Iterable[FloatArray], sample_rate_hz: int) -> Integers:
         frame = _frames(self.frame_s, sample_rate_hz)
         powers, total = _powers(blocks, frame)
         loud = powers >= 10 ** (self.above_db / 10)

@@ -22,6 +22,7 @@ from beam_pipeline.errors import NonFiniteAudio, RecipeError
 from beam_pipeline.marks import Marks
 from beam_pipeline.transforms.base import check_choice, real
 from beam_pipeline.transforms.catalogue import BUILT_IN
+from beam_pipeline.transforms.dither import Dither
 from beam_pipeline.transforms.loudness import ClipMeter
 
 FloatArray = npt.NDArray[np.float32]
@@ -42,6 +43,10 @@ class StreamStep(Protocol):
     ``on_stream`` takes float32 of shape (rows, frames) and returns the same shape. It
     begins at rest. After the first ``context`` frames, its output is the same as if it
     had begun earlier.
+
+    A step that depends on the number of a frame has ``on_stream_from(first, frames,
+    sample_rate_hz)`` instead, with the number of the first frame in the clip. A step
+    that depends on the clip has ``of_clip``, see :func:`in_clip`.
     """
 
     def context(self, sample_rate_hz: int) -> int: ...
@@ -126,6 +131,7 @@ class ClipGain:
 
 STREAM_STEPS: dict[str, type[Any]] = {
     "clip_gain": ClipGain,
+    "dither": Dither,
     **{name: step for name, step in BUILT_IN.items() if hasattr(step, "on_stream")},
 }
 
@@ -151,7 +157,8 @@ class SteppedReader:
     reader
         The clip without the steps.
     steps
-        The steps, without any :class:`ClipGain`; see :func:`with_factors`.
+        The steps in this clip, see :func:`in_clip`, without any :class:`ClipGain`, see
+        :func:`with_factors`.
     frames : int
         Length of the clip.
 
@@ -197,13 +204,32 @@ class SteppedReader:
 
     def _compute(self, start: int) -> FloatArray:
         before = min(start, self._context)
-        given = self._reader.read(start - before, min(start + self._size, self._frames))
+        first = start - before
+        given = self._reader.read(first, min(start + self._size, self._frames))
         frames = np.atleast_2d(given)
         for step in self._steps:
             Marks.step(f"stream: {type(step).__name__}")
-            frames = step.on_stream(frames, self._rate)
+            on_stream_from = getattr(step, "on_stream_from", None)
+            if on_stream_from is None:
+                frames = step.on_stream(frames, self._rate)
+            else:
+                frames = on_stream_from(first, frames, self._rate)
         Marks.step("")
         return frames[..., before:].reshape(*given.shape[:-1], -1)
+
+
+def in_clip(
+    steps: Sequence[Any], filepath: str, source: int, start: int
+) -> tuple[Any, ...]:
+    """The steps in a clip of a file that begins at a frame of it.
+
+    A step that depends on the clip is replaced by its ``of_clip(filepath, source,
+    start)``.
+    """
+    return tuple(
+        step.of_clip(filepath, source, start) if hasattr(step, "of_clip") else step
+        for step in steps
+    )
 
 
 def with_factors(

@@ -26,7 +26,7 @@ from beam_pipeline.errors import ClipError, InputError, TransformError, Unreadab
 from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
 from beam_pipeline.examples.event_targets import near
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.windows import WindowPlan, slice_windows
+from beam_pipeline.examples.windows import WindowPlan, slice_windows, window_blocks
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
@@ -221,26 +221,16 @@ def _read_stretches(
     """Yields the starts of some windows, and the frames from the first start on."""
     length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
     channels = clip.channels if audio.channels == "keep" else 1
-    budget = max(length, BLOCK_BYTES // (4 * channels))
     Marks.mark(clip, DECODE)
     with files.closing(source), open_clip(source, clip, audio) as decoder:
         reader = step_clip(decoder, clip, audio)
         changed = files.modified_ns(source) != clip.modified_ns
         if changed and clip.modified_ns:
             raise UnreadableAudio(clip.filepath, "changed after its header was read")
-        done = 0
-        while done < len(starts):
-            # The windows and the stretch that covers them must both stay small.
-            offset = int(starts[done])
-            until = min(
-                done + budget // length,
-                int(np.searchsorted(starts, offset + budget - length, "right")),
-            )
-            block = starts[done:until]
+        for block in window_blocks(starts, length, BLOCK_BYTES // (4 * channels)):
             Marks.mark(clip, DECODE)
             stop = min(int(block[-1]) + length, clip.frames)
-            yield block, reader.read(offset, stop)
-            done = until
+            yield block, reader.read(int(block[0]), stop)
 
 
 def read_windows(
@@ -308,7 +298,6 @@ def select_and_augment(block: WindowBlock) -> WindowBlock | Lost:
     starts, copies, windows = block.starts, block.copies, block.windows
     rows = block.rows
     Marks.mark(clip, TREAT)
-    numbers = np.arange(block.slot.first, block.slot.first + len(starts))
     rate = clip.sample_rate_hz
     try:
         rule = block.slot.example_format.features.events
@@ -319,7 +308,8 @@ def select_and_augment(block: WindowBlock) -> WindowBlock | Lost:
             rows = rows.without(rule.selected(*timed(block)), BY_NO_EVENT)
         if not rows.kept.all():
             starts, copies = starts[rows.kept], copies[rows.kept]
-            numbers, windows = numbers[rows.kept], windows[rows.kept]
+            windows = windows[rows.kept]
+        numbers = block.slot.first + np.flatnonzero(rows.kept)
         augmented = np.flatnonzero(copies)
         if augmented.size:
             windows = windows.copy()
@@ -350,14 +340,22 @@ def timed(block: Block) -> tuple[Sequence[Event], npt.NDArray[np.float64], float
 
 def apply_transforms(block: WindowBlock) -> FeatureBlock | Lost:
     """Applies every transform to a block's windows."""
-    clip, features = block.slot.clip, block.slot.example_format.features
+    clip, example_format = block.slot.clip, block.slot.example_format
+    numbers = block.slot.first + np.flatnonzero(block.rows.kept)
+    origins = example_format.treatment.origins(
+        numbers, block.copies, clip.filepath, clip.source, clip.measured
+    )
     values: dict[str, npt.NDArray[Any]] = {}
     clipped: dict[str, int] = {}
     Marks.mark(clip, TRANSFORM)
     try:
         if len(block.windows):
-            values, clipped = features.apply(
-                block.windows, clip.sample_rate_hz, clip.filepath, block.starts
+            values, clipped = example_format.features.apply(
+                block.windows,
+                clip.sample_rate_hz,
+                clip.filepath,
+                block.starts,
+                origins,
             )
     except ClipError as error:
         return lose(block.slot, TRANSFORM, error, block.rows)

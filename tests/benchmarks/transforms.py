@@ -17,7 +17,7 @@ import numpy as np
 import threadpoolctl
 
 import tests.benchmarks.peers as peers
-from beam_pipeline.transforms.base import apply_transform
+from beam_pipeline.transforms.describe import apply_to_copies
 from beam_pipeline.transforms.expressions import parse_transform
 
 RATE = 16000
@@ -65,7 +65,7 @@ def functions_of(case):
 
     def ours(windows):
         for first in range(0, len(windows), BLOCK):
-            apply_transform(transform, windows[first : first + BLOCK], RATE)
+            apply_to_copies(transform, windows[first : first + BLOCK], RATE)
 
     def whole(other):
         return lambda windows: other(windows, RATE)

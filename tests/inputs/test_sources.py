@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipeline.audio.file_names import is_audio_name
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.labels import Labeler
-from beam_pipeline.inputs.listing import is_audio_name, list_sources, survey
+from beam_pipeline.inputs.listing import list_sources, survey
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import (
     FILE,

@@ -125,6 +125,17 @@ def test_elements_with_a_sample_rate_are_heard(tmp_path):
     assert (path.name, rate) == ("records-000000.wav", 8000)
 
 
+@pytest.mark.parametrize(
+    "folder", ["gs://bucket/x", "out/metadata.json", "out/metadata.json/x"]
+)
+def test_a_folder_that_cannot_be(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    record_examples([{"sound": np.zeros(100, np.float32), "sample_rate": 8}], "out")
+    assert main(["show", "out", "--save-wav", folder]) == 2
+    assert_names(capsys.readouterr().err, folder)
+    assert os.listdir() == ["out"]
+
+
 def fake_player(folder: Path, name: str, script: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")

@@ -59,6 +59,8 @@ OPTIONS: Any = {"win_len": RATE, "features": {"mel": "log_mel()", "s": "identity
         ({"splits": "train=2,test=1", "copies": 2, "augment": "random_gain()"}, 0.03),
         ({"keep": "energy(above_db=-25)"}, 0.3),
         ({"num_elems": 100}, 0.04),
+        # Members hold examples of many clips.
+        ({"max_windows": 1, "features": {"rms": "rms(frame=400,hop=50)"}}, 0.02),
         ({"win_len": 400, "features": {"rms": "rms(frame=100,hop=50)"}}, 0.04),
     ],
 )
@@ -104,7 +106,19 @@ def test_examples_that_cannot_be_made(sounds, tmp_path):
     assert (again.summary.listing.clips, again.forecast) == (3, made.forecast)
     summary, rejects = made
     assert (summary, rejects) == (made.summary, made.rejects)
-    assert plan(tmp_path / "loud", win_len=RATE).forecast is None
+    without = plan(tmp_path / "loud", win_len=RATE)
+    assert without.forecast is None
+    assert "forecast" in made._repr_html_()
+    assert "forecast" not in without._repr_html_()
+
+
+@pytest.mark.runs
+def test_a_clip_that_ends_the_process(tmp_path):
+    for name, level in (("a", 0.1), ("b", 0.95)):
+        soundfile.write(tmp_path / f"{name}.wav", np.full(RATE, level), RATE)
+    features = {"x": "tests.sounds:crash_on_loud"}
+    found = plan(tmp_path, sample=9, win_len=RATE, features=features).forecast
+    assert (found.sampled, found.lost) == (1, 1)
 
 
 def clip_of(row: int, examples: int) -> Clip:

@@ -20,7 +20,7 @@ from beam_pipeline import open_records, record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.examples.event_windows import cover_sections
+from beam_pipeline.examples.event_windows import cover_passages
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.run.repair import repair
 from tests.raising import assert_names, raises
@@ -32,7 +32,7 @@ SCHEMA = json.loads(
 
 
 @pytest.mark.parametrize(
-    ("section", "tail", "starts"),
+    ("passage", "tail", "starts"),
     [
         ((20, 20), "drop", [18]),  # a peak
         ((20, 23), "drop", [19]),  # shorter than a window
@@ -47,9 +47,9 @@ SCHEMA = json.loads(
         ((40, 40), "drop", [36]),
     ],
 )
-def test_windows_of_one_section(section, tail, starts):
+def test_windows_of_one_passage(passage, tail, starts):
     """Windows of 4 frames every 3, in a clip of 40."""
-    found = cover_sections(np.array([section]), 40, WindowPlan(4, 3, tail))
+    found = cover_passages(np.array([passage]), 40, WindowPlan(4, 3, tail))
     assert found.starts == tuple(starts)
 
 
@@ -59,11 +59,11 @@ def test_windows_of_one_section(section, tail, starts):
     hop=st.integers(1, 12),
     tail=st.sampled_from(["drop", "pad", "overlap"]),
 )
-def test_windows_of_several_sections(cuts, length, hop, tail):
+def test_windows_of_several_passages(cuts, length, hop, tail):
     cuts = sorted(cuts)[: len(cuts) // 2 * 2]
-    sections = np.array(cuts, np.int64).reshape(-1, 2)
+    passages = np.array(cuts, np.int64).reshape(-1, 2)
     wanted = set()
-    for begin, end in sections.tolist():
+    for begin, end in passages.tolist():
         if end - begin < length:
             starts = [(begin + end) // 2 - length // 2]
         else:
@@ -74,7 +74,7 @@ def test_windows_of_several_sections(cuts, length, hop, tail):
             elif starts[-1] + length < end and tail == "pad":
                 starts += list(range(beyond, end, hop))[:1]
         wanted |= {min(max(0, start), max(0, 60 - length)) for start in starts}
-    found = cover_sections(sections, 60, WindowPlan(length, hop, tail))
+    found = cover_passages(passages, 60, WindowPlan(length, hop, tail))
     assert found.starts == tuple(sorted(wanted))
 
 
@@ -151,11 +151,11 @@ def test_the_stream_decides_what_is_loud(sounds, tmp_path):
 
 @dataclass(frozen=True)
 class Halves:
-    """A placement of one's own: a section for each half of a clip."""
+    """A placement of one's own: a passage for each half of a clip."""
 
     wrong: str = ""
 
-    def sections(
+    def passages(
         self, blocks: Iterable[np.ndarray[Any, Any]], sample_rate_hz: int
     ) -> Any:
         frames = sum(block.shape[-1] for block in blocks)

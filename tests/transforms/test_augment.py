@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import augment
 from beam_pipeline.transforms.augment import (
-    AUGMENTATIONS,
     Noise,
     RandomGain,
     RandomPolarity,
@@ -19,11 +18,15 @@ from beam_pipeline.transforms.augment import (
     TimeShift,
     uniforms,
 )
+from beam_pipeline.transforms.catalogue import AUGMENTATIONS
+from beam_pipeline.transforms.codecs import Codec
 from beam_pipeline.transforms.expressions import (
     AUGMENTATION,
     format_steps,
     parse_augment,
 )
+from beam_pipeline.transforms.recordings import Background, Reverb
+from beam_pipeline.transforms.stretch import PitchShift, Stretch
 from tests.raising import assert_names, raises
 from tests.transform_checks import noise
 
@@ -37,7 +40,12 @@ ALL = [
     Noise(color="pink"),
     Speed(),
     Speed(low=0.5, high=2),
+    Stretch(),
+    Stretch(low=0.5, high=2, frame=256),
+    PitchShift(),
+    PitchShift(low=-12, high=12, frame=256),
 ]
+FROM_FOLDERS = [Background(folder="x"), Reverb(folder="x")]
 
 
 def random_keys(n, seed=0):
@@ -88,6 +96,19 @@ def test_levels_from_silence_to_far_over_full_scale(step, level):
     assert out.any() == (level > 0)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("step", ALL, ids=repr)
+def test_what_is_no_number_stays_in_its_window_and_warns_of_nothing(step, value):
+    windows, keys = noise(3, 2000), random_keys(3)
+    clean = step.augment(windows, keys, RATE)
+    windows[1, 777] = value
+    out = step.augment(windows, keys, RATE)
+    np.testing.assert_array_equal(out[[0, 2]], clean[[0, 2]])
+    # The sample itself may be cut off.
+    same = isinstance(step, TimeShift | Speed) and np.isfinite(out[1]).all()
+    assert same or not np.isfinite(out[1]).all()
+
+
 @pytest.mark.parametrize("step", ALL, ids=repr)
 def test_text_stands_for_it(step):
     text = format_steps([step], AUGMENTATION)
@@ -113,11 +134,12 @@ def test_pieces_do_not_show(step, monkeypatch):
 
 
 def test_the_table_has_all_of_them_in_order():
-    assert set(AUGMENTATIONS.values()) == {type(step) for step in ALL}
+    every = [*ALL, *FROM_FOLDERS, Codec()]
+    assert set(AUGMENTATIONS.values()) == {type(step) for step in every}
     assert list(AUGMENTATIONS) == sorted(AUGMENTATIONS)
-    for cls in AUGMENTATIONS.values():
+    for step in every:
         with pytest.raises(dataclasses.FrozenInstanceError):
-            cls().low = 1
+            step.low = 1
 
 
 # Draws
@@ -202,13 +224,13 @@ def test_white_noise_is_a_sum_of_the_parts_of_a_word():
     for k in range(7, 40):
         word = splitmix(99, k)
         expected.append(sum(word >> 16 * i & 0xFFFF for i in range(4)) - 131070)
-    assert augment._white(99, 7, 40).tolist() == expected
+    assert augment.white_noise(99, 7, 40).tolist() == expected
 
 
 def test_pink_noise_is_a_sum_of_held_octaves():
     keys = [splitmix(5, k) for k in range(13)]
     offset = keys[12] % 2048
-    rows = [augment._white(key, 0, 8000) for key in keys[:12]]
+    rows = [augment.white_noise(key, 0, 8000) for key in keys[:12]]
     expected = [
         sum(int(rows[k][t + offset >> k]) for k in range(12)) for t in range(3, 3000)
     ]
@@ -216,7 +238,7 @@ def test_pink_noise_is_a_sum_of_held_octaves():
 
 
 def test_white_noise_is_nearly_normal_and_white():
-    x = augment._white(1, 0, 2**18).astype(np.float64)
+    x = augment.white_noise(1, 0, 2**18).astype(np.float64)
     x /= x.std()
     assert abs(x.mean()) < 0.01
     assert np.mean(x**4) == pytest.approx(2.7, abs=0.05)

@@ -50,7 +50,7 @@ def test_each_is_listed(name):
     ((kind, entry),) = list_some([name], 16000, 8000)
     assert kind.field == "feature"
     assert entry.call.startswith(f"{name}(")
-    follows = name in ("as_image", "delta")
+    follows = name in ("as_image", "cmvn", "delta", "spec_augment")
     assert ("=?" in entry.call or follows) == (name in EXAMPLES)
     assert entry.text == inspect.cleandoc(BUILT_IN[name].__doc__)
     assert entry.cost_us > 0
@@ -73,7 +73,7 @@ def test_steps_of_every_field_are_listed_with_result_and_cost():
         if kind.field == "keep":
             assert results == {"bool scalar"}
         elif kind.field == "windows_at":
-            assert results == {"int64 scalar"}  # how many sections
+            assert results == {"int64 scalar"}  # how many passages
         elif kind is not TRANSFORM:
             assert results == {"float32 8000"}
     assert all(entry.cost_us > 0 and "\n" not in entry.text for _, entry in entries)
@@ -119,5 +119,5 @@ def test_the_command(capsys):
     assert re.match(r"rms\(frame=1024,hop=256\)  -> float32 12, \d+ us\n    Root", said)
     assert "--augment" not in said
     assert main.main(["transforms", "--win-len", "2000"]) == 0
-    assert "\n--augment:\nnoise(" in capsys.readouterr().out
+    assert "\n--augment:\nbackground(" in capsys.readouterr().out
     assert main.main(["transforms", "--win-len", "0"]) == 2

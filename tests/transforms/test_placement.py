@@ -62,7 +62,7 @@ def test_peaks_by_hand(levels, tail, gap):
     """Frames of ten samples, and a shorter one at the end."""
     clip = np.repeat(np.array(levels, np.float32), 10)
     clip = clip[: len(clip) - tail]
-    found = Peaks(above_db=-40, min_gap_s=gap / RATE).sections([clip], RATE)
+    found = Peaks(above_db=-40, min_gap_s=gap / RATE).passages([clip], RATE)
     assert (found[:, 0] == found[:, 1]).all()
     by_hand = peaks_by_hand(powers_of(clip, 10), 1e-4, gap, 10)
     assert found[:, 0].tolist() == [min(10 * k + 5, len(clip) - 1) for k in by_hand]
@@ -79,18 +79,18 @@ def test_sounds_by_hand(levels, tail, gap, least):
     clip = np.repeat(np.array(levels, np.float32), 10)
     clip = clip[: len(clip) - tail]
     step = Sounds(above_db=-40, min_gap_s=gap / RATE, min_sound_s=least / RATE)
-    sections: list[list[int]] = []
+    passages: list[list[int]] = []
     for k, power in enumerate(powers_of(clip, 10)):
         begin, end = 10 * k, min(10 * k + 10, len(clip))
         if power < 1e-4:
             continue
-        touches = bool(sections) and sections[-1][1] == begin
-        if touches or (sections and begin - sections[-1][1] < gap):
-            sections[-1][1] = end
+        touches = bool(passages) and passages[-1][1] == begin
+        if touches or (passages and begin - passages[-1][1] < gap):
+            passages[-1][1] = end
         else:
-            sections.append([begin, end])
-    wanted = [[begin, end] for begin, end in sections if end - begin >= least]
-    assert step.sections([clip], RATE).tolist() == wanted
+            passages.append([begin, end])
+    wanted = [[begin, end] for begin, end in passages if end - begin >= least]
+    assert step.passages([clip], RATE).tolist() == wanted
 
 
 @pytest.mark.parametrize("shape", [(1003,), (2, 1003)])
@@ -102,9 +102,9 @@ def test_blocks_do_not_matter(shape, cuts):
     middle_db = 10 * math.log10(float(np.median(powers_of(clip, 10))))
     for cls in PLACEMENTS.values():
         step = cls(above_db=middle_db, min_gap_s=0.02)
-        whole = step.sections([clip], RATE)
+        whole = step.passages([clip], RATE)
         assert len(whole) > 5
-        assert step.sections(parts, RATE).tolist() == whole.tolist()
+        assert step.passages(parts, RATE).tolist() == whole.tolist()
 
 
 @pytest.mark.parametrize("above_db", [-30.0, -12.3, 0.0])
@@ -116,9 +116,9 @@ def test_the_level_is_that_of_the_selection(above_db, difference):
     for above in (level + difference, level + 1e-3):
         kept = Energy(above_db=above).keep(frame[np.newaxis], RATE).all()
         assert kept == (above <= level)
-        found = Sounds(above_db=above).sections([clip], RATE)
+        found = Sounds(above_db=above).passages([clip], RATE)
         assert found.tolist() == ([[10, 20]] if kept else [])
-        assert len(Peaks(above_db=above).sections([clip], RATE)) == kept
+        assert len(Peaks(above_db=above).passages([clip], RATE)) == kept
 
 
 @pytest.mark.parametrize("cls", PLACEMENTS.values())
@@ -127,13 +127,13 @@ def test_silence_and_nan_are_no_sound(cls):
     for value in (0.0, np.nan):
         clip = np.full(300, value, np.float32)
         for blocks in ([clip], [clip, clip[:1]], [clip[:0]], []):
-            assert step.sections(blocks, RATE).shape == (0, 2)
+            assert step.passages(blocks, RATE).shape == (0, 2)
 
 
 def test_a_frame_has_at_least_one_sample():
     clip = np.array([0, 1, 0], np.float32)
-    assert Peaks(frame_s=1e-9).sections([clip], RATE).tolist() == [[1, 1]]
-    assert Peaks(frame_s=100).sections([clip], RATE).tolist() == [[2, 2]]
+    assert Peaks(frame_s=1e-9).passages([clip], RATE).tolist() == [[1, 1]]
+    assert Peaks(frame_s=100).passages([clip], RATE).tolist() == [[2, 2]]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_frame_has_at_least_one_sample():
         ("sounds(frame_s=0)", ["frame_s", "above 0"]),
         ("sounds(min_sound_s=-1)", ["min_sound_s"]),
         ("peaks(above_db=201)", ["above_db"]),
-        ("tests.sounds:RATE", ["sections(blocks, sample_rate_hz)"]),
+        ("tests.sounds:RATE", ["passages(blocks, sample_rate_hz)"]),
     ],
 )
 def test_what_is_no_placement(expression, facts):

@@ -2,6 +2,7 @@
 
 import kaldi_native_fbank
 import librosa
+import numpy as np
 import tensorflow as tf
 
 from tests.benchmarks.peers import Case
@@ -53,7 +54,31 @@ def librosa_delta(windows, rate):
     return librosa.feature.delta(librosa_mfcc(windows, rate))
 
 
+def numpy_cmvn(windows, rate):
+    cepstra = librosa_mfcc(windows, rate).swapaxes(-1, -2)
+    cepstra = cepstra - cepstra.mean(axis=-2, keepdims=True)
+    return cepstra / np.maximum(cepstra.std(axis=-2, keepdims=True), 1e-5)
+
+
+def librosa_masked(windows, rate):
+    mel = librosa.feature.melspectrogram(y=windows, sr=rate, **FRAMES)
+    mel = np.log(np.maximum(mel, 1e-10))
+    rng = np.random.default_rng(0)
+    for window in mel.reshape(-1, *mel.shape[-2:]):
+        mean = window.mean()
+        for axis, most in ((0, 27), (0, 27), (1, 11), (1, 11)):
+            width = rng.integers(0, most + 1)
+            first = rng.integers(0, window.shape[axis] - width + 1)
+            window.swapaxes(0, axis)[first : first + width] = mean
+    return mel
+
+
 CASES = [
+    Case(
+        "log_mel(n_fft=1024,hop=256,n_mels=64)|spec_augment()",
+        {"librosa and numpy, batch": librosa_masked},
+        {"librosa and numpy": librosa_masked},
+    ),
     Case(
         "mfcc(n_mfcc=20,n_fft=1024,hop=256,n_mels=64)",
         {"librosa, batch": librosa_mfcc, "tf.signal": tf_mfcc},
@@ -63,6 +88,11 @@ CASES = [
         "mfcc(n_mfcc=20,n_fft=1024,hop=256,n_mels=64)|delta(width=9)",
         {"librosa, batch": librosa_delta},
         {"librosa": librosa_delta},
+    ),
+    Case(
+        "mfcc(n_mfcc=20,n_fft=1024,hop=256,n_mels=64)|cmvn()",
+        {"librosa and numpy, batch": numpy_cmvn},
+        {"librosa and numpy": numpy_cmvn},
     ),
     Case(
         "pcen(n_fft=1024,hop=256,n_mels=64)",

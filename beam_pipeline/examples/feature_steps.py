@@ -1,0 +1,150 @@
+"""Steps of features that depend on the clip, or change copies alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.random_keys import CopyKeys, Integers, Keys
+from beam_pipeline.recipe.example_sections import Augmentation
+from beam_pipeline.transforms.base import Chain, Identity, Transform
+from beam_pipeline.transforms.expressions import TRANSFORM
+
+Array = npt.NDArray[Any]
+
+
+def steps_of(transform: Transform) -> tuple[Transform, ...]:
+    """Returns the steps of a transform: one, unless it is a chain."""
+    return transform.steps if isinstance(transform, Chain) else (transform,)
+
+
+def chain_of(steps: Sequence[Transform]) -> Transform:
+    """Returns some steps as one transform; the samples themselves if there is none."""
+    if len(steps) > 1:
+        return Chain(tuple(steps))
+    return steps[0] if steps else Identity()
+
+
+def measuring_step(transform: Transform, name: str) -> int | None:
+    """Returns the number of the step that measures clips; None if there is none.
+
+    Raises
+    ------
+    RecipeError
+        If there are two.
+    """
+    steps = enumerate(steps_of(transform))
+    found = [at for at, step in steps if getattr(step, "measures_clips", False)]
+    if len(found) > 1:
+        raise RecipeError(
+            f"{TRANSFORM.field} {name}",
+            "must have at most one step that measures whole clips",
+            len(found),
+        )
+    return found[0] if found else None
+
+
+def changes_copies(step: Transform) -> bool:
+    """Whether a step changes augmented copies, and nothing else."""
+    return hasattr(step, "on_copies")
+
+
+def check_copies(
+    transforms: Mapping[str, Transform], augmentation: Augmentation
+) -> None:
+    """Checks that something changes copies, and that there are copies to change.
+
+    Raises
+    ------
+    RecipeError
+        If a step changes copies and there are none, or the other way round.
+    """
+    changing = [
+        name
+        for name, transform in transforms.items()
+        if any(map(changes_copies, steps_of(transform)))
+    ]
+    if changing and not augmentation.copies:
+        raise RecipeError(
+            f"{TRANSFORM.field} {changing[0]}",
+            "has a step that changes nothing but copies; give `copies`",
+            0,
+        )
+    if augmentation.copies and not (augmentation.augment or changing):
+        raise RecipeError(
+            "copies and augment",
+            "must be given together: the number of copies, and the steps that alter "
+            "them; a feature may alter them instead, with spec_augment",
+            (augmentation.copies, augmentation.augment),
+        )
+
+
+class Origins(NamedTuple):
+    """Which windows and copies of a clip some examples are.
+
+    Attributes
+    ----------
+    keys : CopyKeys
+        The random keys of the clip.
+    numbers : numpy.ndarray, shape (n,), int64
+        See :func:`.random_keys.copy_numbers`.
+    copies : numpy.ndarray, shape (n,), int64
+        The number of each example's copy; 0 for a window as it is.
+    measured : tuple of (str, bytes)
+        The measure of the clip for each feature that has a step which needs it.
+    """
+
+    keys: CopyKeys
+    numbers: Integers
+    copies: Integers
+    measured: tuple[tuple[str, bytes], ...] = ()
+
+    def place(self, transform: Transform, name: str, rows: Integers) -> Transform:
+        """Returns the transform of a feature for some rows of the examples.
+
+        ``name`` is the feature's.
+        """
+        copies = np.flatnonzero(self.copies[rows])
+        placed: list[Transform] = []
+        at = 0
+        for step in steps_of(transform):
+            if getattr(step, "measures_clips", False):
+                measured = dict(self.measured)[name]
+                placed.append(step.of_measured(measured))  # type: ignore[attr-defined]
+            else:
+                placed.append(step)
+            if copies.size and changes_copies(step):
+                numbers = self.numbers[rows[copies]]
+                keys = self.keys.of_feature(name, at, numbers)
+                placed.append(_OnCopies(step, copies, keys))
+                at += 1
+        return chain_of(placed)
+
+
+@dataclass(frozen=True, eq=False)
+class _OnCopies:
+    """Changes the features of some rows, with the ``on_copies`` of a step."""
+
+    step: Any
+    rows: Integers
+    keys: Keys
+
+    def __call__(self, features: Array, sample_rate_hz: int) -> Array:
+        features = np.array(features)
+        chosen = features[self.rows]
+        chosen.flags.writeable = False
+        made = np.asarray(self.step.on_copies(chosen, self.keys, sample_rate_hz))
+        if made.dtype != chosen.dtype or made.shape != chosen.shape:
+            raise RecipeError(
+                type(self.step).__name__,
+                "must return copies of the type and shape of its features, "
+                f"{chosen.dtype} {chosen.shape}",
+                f"{made.dtype} {made.shape}",
+            )
+        features[self.rows] = made
+        return features

@@ -1,0 +1,117 @@
+"""Steps of features that change copies, or measure clips: own ones, and their keys."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from beam_pipeline.errors import RecipeError, TransformError
+from beam_pipeline.examples.feature_steps import Origins, chain_of, measuring_step
+from beam_pipeline.examples.features import FeatureSet
+from beam_pipeline.examples.random_keys import CopyKeys, copy_numbers
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.transforms.base import Chain, Identity
+from beam_pipeline.transforms.cmvn import Cmvn
+from tests.raising import raises
+from tests.transform_checks import noise
+
+RATE = 8000
+STARTS = np.arange(0, 40, 10)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Writes the key of a copy into its first value."""
+
+    how: str = "right"
+
+    def __call__(self, windows):
+        return windows[:, :3]
+
+    def on_copies(self, features, keys, sample_rate_hz):
+        assert sample_rate_hz == RATE
+        out = features.copy()
+        out[:, 0] = (keys >> np.uint64(40)).astype(np.float32)
+        return {"right": out, "type": out.astype("f8"), "shape": out[:, :2]}[self.how]
+
+
+def features_of(**expressions):
+    named = {n: text.replace("Stamp", f"{__name__}:Stamp")
+             for n, text in expressions.items()}  # fmt: skip
+    recipe = Recipe(win_len=10, features=named, copies=2)
+    return FeatureSet.of(recipe, sample_rate_hz=RATE, win_len=10, channels=None)
+
+
+def origins(copies, windows=(7, 7, 7, 8), path="a.wav", seed=0):
+    copies = np.array(copies)
+    numbers = copy_numbers(np.array(windows), copies)
+    return Origins(CopyKeys.of(seed, path, 0), numbers, copies)
+
+
+def apply(features, of):
+    return features.apply(noise(4, 10), RATE, "a.wav", STARTS, of)[0]
+
+
+def test_only_copies_change_and_each_has_a_key_of_its_own():
+    features = features_of(x="Stamp()", y="Stamp()")
+    plain = noise(4, 10)[:, :3]
+    found = apply(features, origins([0, 1, 2, 1]))
+    keys = set()
+    for name in "xy":
+        np.testing.assert_array_equal(found[name][0], plain[0])
+        np.testing.assert_array_equal(found[name][:, 1:], plain[:, 1:])
+        keys.update(found[name][1:, 0].tolist())
+    for other in (origins([0, 1, 2, 1], path="b.wav"), origins([0, 1, 2, 1], seed=1)):
+        keys.update(apply(features, other)["x"][1:, 0].tolist())
+    assert len(keys) == 4 * 3
+    assert not keys & {*plain[:, 0].tolist()}
+
+
+def test_a_key_depends_on_neither_the_block_nor_the_steps_before():
+    of = origins([0, 1, 2, 1])
+    alone = apply(features_of(x="Stamp()"), of)["x"]
+    chained = apply(features_of(x="gain(gain_db=0)|Stamp()"), of)["x"]
+    np.testing.assert_array_equal(chained, alone)
+    part = Origins(of.keys, of.numbers[2:], of.copies[2:])
+    (found, _) = features_of(x="Stamp()").apply(
+        noise(4, 10)[2:], RATE, "a.wav", STARTS[2:], part
+    )
+    np.testing.assert_array_equal(found["x"], alone[2:])
+
+
+def test_two_steps_of_a_chain_have_other_keys():
+    of = origins([1, 1, 1, 1])
+    twice = apply(features_of(x="Stamp()|Stamp()"), of)["x"]
+    once = apply(features_of(x="Stamp()"), of)["x"]
+    assert (twice[:, 0] != once[:, 0]).all()
+
+
+def test_nothing_changes_without_copies():
+    features = features_of(x="Stamp()")
+    plain = noise(4, 10)[:, :3]
+    np.testing.assert_array_equal(apply(features, origins([0] * 4))["x"], plain)
+    np.testing.assert_array_equal(apply(features, None)["x"], plain)
+
+
+@pytest.mark.parametrize("how", ["type", "shape"])
+def test_copies_of_another_type_or_shape_are_refused(how):
+    features = features_of(x=f"Stamp(how={how!r})")
+    with raises(
+        TransformError, path="a.wav", naming=["feature x", "frame 10", "Stamp"]
+    ):
+        apply(features, origins([0, 1, 2, 1]))
+
+
+def test_chains():
+    assert chain_of([]) == Identity()
+    assert chain_of([Stamp()]) == Stamp()
+    assert chain_of([Stamp(), Stamp()]) == Chain((Stamp(), Stamp()))
+
+
+def test_the_step_that_measures():
+    clip = Cmvn(over="clip")
+    assert measuring_step(Identity(), "x") is None
+    assert measuring_step(clip, "x") == 0
+    assert measuring_step(Chain((Stamp(), Cmvn(), clip)), "x") == 2
+    with raises(RecipeError, "feature x", 2):
+        measuring_step(Chain((clip, clip)), "x")
