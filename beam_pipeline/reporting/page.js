@@ -136,9 +136,9 @@ const nameOf = (sample) => sample.path.split("/").pop() || `${sample.split} ${sa
 
 function showOverview() {
   const place = byId("overview-body"), splits = data.splits, audio = data.audio;
-  const header = ["split", number("examples"), number("clips"), number("hours"), number("share"), "share, and what was asked for"];
+  const header = ["split", number("examples"), number("clips"), number("audio"), number("share"), "share, and what was asked for"];
   place.append(table("Splits", header, splits.map((s) => [
-    s.name, count(s.examples), s.clips ? count(s.clips) : "", s.hours ? s.hours.toFixed(2) : "",
+    s.name, count(s.examples), s.clips ? count(s.clips) : "", s.hours ? hours(s.hours) : "",
     s.share === null ? "" : percent(s.share) + (s.asked === null ? "" : ` of ${percent(s.asked)}`),
     s.share === null ? "" : bar(s.share, s.asked)])));
   const classes = data.classes.filter((c) => splits.some((s) => c in s.per_class));
@@ -170,10 +170,12 @@ function showOverview() {
 
 function showFeatures() {
   const place = byId("features-body");
+  const dims = (f) => f.shape === null ? "of any shape" : f.shape.length ? f.shape.map((n) => n === null ? "?" : n).join(" × ") : "scalar";
+  const plain = data.features.filter((f) => !f.split && !data.histograms[f.name]);
   for (const f of data.features) {
-    const dims = f.shape === null ? "of any shape" : f.shape.length ? f.shape.map((n) => n === null ? "?" : n).join(" × ") : "scalar";
+    if (plain.includes(f)) continue;
     const box = element("div", {}, element("h3", {}, f.name),
-      element("p", { class: "soft" }, `${f.dtype} ${dims}, stored as ${f.encoding}: ${f.description}`));
+      element("p", { class: "soft" }, `${f.dtype} ${dims(f)}, stored as ${f.encoding}: ${f.description}`));
     const columns = element("div", { class: "columns" });
     if (f.split) {
       const rows = Object.entries({ ...f.numbers, ...Object.fromEntries(Object.entries(f.quantiles).map(([q, v]) => [`quantile ${q}`, v])) });
@@ -189,8 +191,12 @@ function showFeatures() {
       columns.append(element("div", {}, element("p", { class: "soft" }, `Values in ${count(data.measured)} examples that were measured`),
         histogram(`Histogram of the values of ${f.name}`, h.edges, h.counts, "")));
     }
-    if (columns.childElementCount) { box.append(columns); place.append(box); }
-    else place.append(box);
+    if (columns.childElementCount) box.append(columns);
+    place.append(box);
+  }
+  if (plain.length) {
+    place.append(element("h3", {}, "Others"), table("Others", ["name", "type", "shape", "stored as", "what it is"],
+      plain.map((f) => [f.name, f.dtype, dims(f), f.encoding, f.description])));
   }
 }
 
