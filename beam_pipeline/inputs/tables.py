@@ -60,7 +60,7 @@ def is_manifest(path: str) -> bool:
 def open_table(
     location: str, delimiter: str | None = None, names: Sequence[str] | None = None
 ) -> Table:
-    """Reads the format of a manifest from its beginning.
+    """Reads the format of a manifest from its beginning; of JSONL, from all lines.
 
     Parameters
     ----------
@@ -86,10 +86,12 @@ def open_table(
             location, _checked(tuple(memory_head(location)["names"]), location)
         )
     if suffix in JSON_SUFFIXES:
-        first = next(read_rows(Table(location, ())), None)
-        if first is None:
+        # Any line may bring a column that those before it lack.
+        rows = (row for _, row in read_rows(Table(location, ())))
+        names = tuple(dict.fromkeys(name for row in rows for name in row))
+        if not names:
             raise InputError(f"{location} holds no rows.")
-        return Table(location, _checked(tuple(first[1]), location))
+        return Table(location, _checked(names, location))
     with files.open_read(location) as file:
         head = file.read(SNIFFED_BYTES).decode("utf-8-sig", "replace")
     line = head.partition("\n")[0].rstrip("\r")

@@ -99,6 +99,12 @@ def test_csv_without_a_header(tmp_path):
     )  # fmt: skip
 
 
+def test_a_line_of_jsonl_may_bring_a_column(tmp_path):
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"path":"a.wav"}\n{"path":"b.wav","sex":"f"}\n{"age":3}\n')
+    assert open_table(str(path)).names == ("path", "sex", "age")
+
+
 def test_jsonl_parquet_and_avro_hold_the_same_rows(tmp_path):
     (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n\n" for r in ROWS))
     pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "m.parquet")
