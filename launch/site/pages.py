@@ -31,6 +31,8 @@ INCLUDED = {
     "CHANGELOG.md": "changelog.md",
 }
 SCHEMAS = ("metadata", "elements", "members")
+# What public functions return, and users work with.
+RETURNED = ("beam_pipeline.read.records.Records", "beam_pipeline.read.batches.Batches")
 PICTURES = (".png", ".svg", ".jpg")
 
 _FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -200,35 +202,35 @@ def fenced(tag: str, text: str) -> str:
 
 def python_page() -> str:
     """What ``import beam_pipeline`` has, but for transforms."""
-    import beam_pipeline
+    from beam_pipeline import _MODULES  # importing the names would load TensorFlow
 
-    # Importing what the names mean would load TensorFlow and Beam.
-    modules = beam_pipeline._MODULES
+    public = sorted(_MODULES.keys() - {"ClipGain"})
     return reference_page(
         "Python",
         "What `beam_pipeline` has, beside [transforms](transforms.md).",
-        {name: f"beam_pipeline.{modules[name]}" for name in beam_pipeline.__all__},
+        [*(f"beam_pipeline.{_MODULES[name]}.{name}" for name in public), *RETURNED],
+        "inherited_members: true",
     )
 
 
 def transforms_page() -> str:
     """Every transform."""
-    from beam_pipeline import transforms
+    from beam_pipeline import ClipGain, transforms
 
+    found = [ClipGain, *(getattr(transforms, name) for name in transforms.__all__)]
     return reference_page(
         "Transforms",
         "Each is a name of `beam_pipeline`, too. "
         "[How to use them](../transforms.md), with examples of each kind.",
-        {name: getattr(transforms, name).__module__ for name in transforms.__all__},
+        [f"{one.__module__}.{one.__name__}" for one in found],
+        "members: false",
     )
 
 
-def reference_page(title: str, about: str, modules: dict[str, str]) -> str:
-    """A page with the docstring of each name; ``modules`` says where they are."""
-    parts = [f"# {title}", about]
-    for name, module in modules.items():
-        parts += [f"## {name}", f"::: {module}.{name}"]
-    return "\n\n".join(parts) + "\n"
+def reference_page(title: str, about: str, names: list[str], option: str) -> str:
+    """A page with the signature and the docstring of each name."""
+    docstrings = [f"::: {name}\n    options:\n      {option}" for name in names]
+    return "\n\n".join([f"# {title}", about, *docstrings]) + "\n"
 
 
 def schemas_page() -> str:
