@@ -169,9 +169,10 @@ def flags_of(group: argparse._ArgumentGroup) -> list[str]:
 
 def flag_cell(action: argparse.Action) -> str:
     """How an option is written, as a cell."""
-    value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
+    choices = f"{{{','.join(action.choices)}}}" if action.choices else ""
+    value = action.metavar or choices or action.dest.upper()
     names = ", ".join(action.option_strings)
-    return f"`{cell(f'{names} {value}'.strip())}`"
+    return f"`{cell(names if action.nargs == 0 else f'{names} {value}'.strip())}`"
 
 
 def help_text(action: argparse.Action) -> str:
