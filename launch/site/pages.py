@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import posixpath
 import re
 from collections.abc import Callable, Iterator
@@ -134,12 +133,12 @@ def command_line_page() -> str:
     """Every command and its flags, from the parser, as ``--help`` has them."""
     from beam_pipeline.cli.parser import make_parser
 
-    os.environ["COLUMNS"] = "88"  # the width of usage lines, whatever the terminal's
     parser = make_parser()
     parts = ["# Command line", f"{parser.description} {plain(parser.epilog)}"]
     for name, command in commands_of(parser).items():
         parts += [f"## {name}", plain(command.description)]
-        parts += [fenced("text", command.format_usage())]
+        # In one line, however wide the terminal is.
+        parts += [fenced("text", " ".join(command.format_usage().split()))]
         for group in command._action_groups:
             parts += flags_of(group)
         parts += [fenced("text", command.epilog)] if command.epilog else []
