@@ -346,8 +346,8 @@ def plan(
             "append" if run.append else "retry",
             "is an option of `record` alone, because a plan has no `output`",
         )
-    # Fingerprints need the samples, and do not change the plan.
-    recipe = recipe.replace(fingerprint=False)
+    # Fingerprints and hashes read whole files, and do not change the plan.
+    recipe = recipe.replace(fingerprint=False, hash_files=False)
     with resolved(input, recipe) as inputs:
         limits = Limits.of(run)
         check_transforms(recipe, inputs, limits)

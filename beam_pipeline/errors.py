@@ -105,7 +105,12 @@ class OutputError(AudioTFRecordsError):
 
 
 class ClipError(AudioTFRecordsError):
-    """``ClipError(path, reason)``: one clip cannot become examples, and why."""
+    """``ClipError(path, reason)``: one clip cannot become examples, and why.
+
+    ``seconds`` is how much audio it has; None if its header could not be read.
+    """
+
+    seconds: float | None = None
 
     @property
     def path(self) -> str:

@@ -64,7 +64,7 @@ HOMES = {
     "[storage.parquet] [dataset.manifest] [dataset.generations] "
     "[dataset.window_table] [read.audit] [read.clean_manifest] "
     "[read.conditions] "
-    "[read.column_values] [read.window_table]",
+    "[read.column_values] [read.csv_tables] [read.source_columns] [read.window_table]",
     "isal": "storage.gzip_members dataset.manifest write.exact_sums",
     "matplotlib": "[read.plots]",
     "threadpoolctl": "transforms.describe write.one_thread run.parts",

@@ -13,7 +13,8 @@ import pytest
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.dataset.manifest import manifest_difference
-from beam_pipeline.inputs.tables import column_types, open_table, read_rows
+from beam_pipeline.inputs.column_types import ColumnType, column_types
+from beam_pipeline.inputs.tables import open_table, read_rows
 from beam_pipeline.read.audit import audit, find_overlaps, read_clips
 from beam_pipeline.storage import files
 from tests.sounds import write_corpus
@@ -66,7 +67,7 @@ def test_a_file_watched_as_these_tests_do_shows_arrows_threads(tmp_path, threads
 def test_manifests_are_read_by_the_calling_thread(tmp_path, threads):
     table = open_table(write_manifest(tmp_path / "m.parquet"))
     assert table.names == ("path", "snr", "pitch")
-    assert column_types(table, ["snr"]) == {"snr": "float32"}
+    assert column_types(table, ["snr"]) == {"snr": ColumnType("float32")}
     assert sum(1 for _ in read_rows(table)) == ROWS
     assert threads == {threading.get_ident()}
 

@@ -22,6 +22,7 @@ from beam_pipeline.audio.decoder import (
     Source,
     opened,
 )
+from beam_pipeline.audio.loaded import LoadedDecoder, Loader
 from beam_pipeline.audio.opening import open_decoder
 from beam_pipeline.audio.probe import check_channel
 
@@ -108,6 +109,8 @@ class ClipReader:
         ``"mix"``: mean of the channels; ``"keep"``: all; ``k``: channel k, from 0.
     decoders
         See :func:`.opening.ffmpeg_container`.
+    loader
+        Reads the file in place of a decoder.
 
     Raises
     ------
@@ -124,6 +127,7 @@ class ClipReader:
         sample_rate_hz: int | None = None,
         channels: str | int = "mix",
         decoders: Sequence[str] = DECODERS,
+        loader: Loader | None = None,
     ) -> None:
         check_channel(info, channels, name=name)
         to_hz = sample_rate_hz or info.sample_rate_hz
@@ -131,8 +135,13 @@ class ClipReader:
         self._keeps_channels = channels == "keep"
         self._rows = info.channels if self._keeps_channels else 1
         with contextlib.ExitStack() as stack:
-            file = stack.enter_context(opened(source, name))
-            decoder = stack.enter_context(open_decoder(file, name, info, decoders))
+            decoder: ForwardDecoder
+            if loader is not None:
+                decoder = LoadedDecoder(source, name, loader, info)
+            else:
+                file = stack.enter_context(opened(source, name))
+                decoder = open_decoder(file, name, info, decoders)
+            stack.enter_context(decoder)
             self._resources = stack.pop_all()
         native = _NativeFrames(decoder, channels)
         self._signal: _NativeFrames | _ResampledFrames = native

@@ -16,6 +16,11 @@ AUDIO_SUFFIXES = frozenset(f".{name}" for name in _AUDIO_NAMES.split())
 
 def is_audio_name(name: str) -> bool:
     """Whether a folder's file is a clip: it has an audio suffix and is not hidden."""
-    if name.startswith(".") or "/." in name:
+    if is_hidden(name):
         return False
     return os.path.splitext(name)[1].lower() in AUDIO_SUFFIXES
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file, or a folder that it is in, is hidden."""
+    return name.startswith(".") or "/." in name

@@ -28,6 +28,7 @@ from beam_pipeline.audio.decoder import (
 from beam_pipeline.audio.old_containers import find_old_data_size
 from beam_pipeline.audio.opening import ffmpeg_container
 from beam_pipeline.errors import (
+    ClipError,
     EmptyAudio,
     NonFiniteAudio,
     TruncatedAudio,
@@ -103,9 +104,21 @@ def probe_audio(
                 allow_truncated=allow_truncated,
                 allow_nonfinite=allow_nonfinite,
             )
-    if info.frames == 0:
-        raise EmptyAudio(name, "holds no frames")
+    with telling_length(info):
+        if info.frames == 0:
+            raise EmptyAudio(name, "holds no frames")
     return info
+
+
+@contextlib.contextmanager
+def telling_length(info: AudioInfo) -> Iterator[None]:
+    """Adds the length of a file to a ClipError from the ``with`` block."""
+    try:
+        yield
+    except ClipError as error:
+        if error.seconds is None and info.frames < UNKNOWN_FRAMES:
+            error.seconds = info.frames / max(info.sample_rate_hz, 1)
+        raise
 
 
 def check_channel(info: AudioInfo, channels: str | int, *, name: str) -> None:
@@ -158,6 +171,17 @@ def _probe_opened(
 ) -> AudioInfo:
     """Returns what a file holds that libsndfile opens, or that no decoder knows."""
     header = _read_header(file, name)
+    with telling_length(header.info):
+        return _checked(file, name, header, allow_truncated, allow_nonfinite)
+
+
+def _checked(
+    file: BinaryIO,
+    name: str,
+    header: _Header,
+    allow_truncated: bool,
+    allow_nonfinite: bool,
+) -> AudioInfo:
     info = header.info
     if header.cut is not None and not allow_truncated:
         raise TruncatedAudio(

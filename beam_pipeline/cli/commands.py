@@ -64,9 +64,11 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         describe_metadata,
     )
     from beam_pipeline.read.audit import find_overlaps
+    from beam_pipeline.read.side_files import lost_audio
     from beam_pipeline.read.window_summary import summarise_windows
 
-    say(describe_metadata(metadata, summarise_windows(args.output, metadata)))
+    lost = lost_audio(args.output, metadata)
+    say(describe_metadata(metadata, summarise_windows(args.output, metadata), lost))
     if overlaps := find_overlaps(args.output):
         say(f"{describe_findings(overlaps)} (`{PROGRAM} audit` lists them)")
     for warning in warned:
@@ -165,17 +167,18 @@ def run_windows(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.cli.reports import describe_windows
     from beam_pipeline.dataset.metadata import Metadata
     from beam_pipeline.read.conditions import rows_where
+    from beam_pipeline.read.csv_tables import table_as_csv
     from beam_pipeline.read.window_summary import summarise_windows
-    from beam_pipeline.read.window_table import table_as_csv, window_table
+    from beam_pipeline.read.window_table import window_table
 
     no_beam_args("windows", beam_args)
-    if not args.csv and (args.split is not None or args.where is not None):
-        raise OptionError("--split and --where", "need --csv")
+    if not args.csv and (args.split or args.where or args.sources):
+        raise OptionError("--split, --where and --sources", "need --csv")
     if not args.csv:
         metadata = Metadata.load(args.records)
         say(describe_windows(metadata, summarise_windows(args.records, metadata)))
         return 0
-    table = window_table(args.records, args.split)
+    table = window_table(args.records, args.split, args.sources)
     if args.where is not None:
         table = table.filter(rows_where(table, args.where))
     for lines in table_as_csv(table):

@@ -120,6 +120,12 @@ def add_windows(commands: Any) -> None:
         metavar="CONDITION",
         help="with --csv: only windows that meet a condition on the columns",
     )
+    parser.add_argument(
+        "--sources",
+        action="store_true",
+        help="with --csv: also each window's first frame, frames, sample rate and "
+        "channels in its file, and the SHA-256 of the file if it was recorded",
+    )
 
 
 def add_verify(commands: Any) -> None:

@@ -10,7 +10,7 @@ from itertools import islice
 
 from beam_pipeline.dataset.generations import RETRY, shards_by_generation
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.rejects import count_clips
+from beam_pipeline.dataset.rejects import LostAudio, count_clips
 from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
@@ -64,11 +64,13 @@ _NOT_RECORDED = {
 
 
 def describe_metadata(
-    metadata: Metadata, windows: Mapping[str, WindowSummary] | None = None
+    metadata: Metadata,
+    windows: Mapping[str, WindowSummary] | None = None,
+    lost: object = "",
 ) -> str:
     """Returns a data set's splits as a table, and its numbers of clips and rejects.
 
-    ``windows`` has what the examples do not show, if the data set has a table of them.
+    ``windows`` has what the examples do not show, and ``lost`` the audio of rejects.
     """
     if metadata.recipe is None:
         return _describe_elements(metadata)
@@ -97,9 +99,8 @@ def describe_metadata(
         *([AUDIO_HOURS] if windows else []), HOURS, *shares[""], "shards", "size",
         *(["windows left out"] if any_left_out else []),
     )  # fmt: skip
-    table = _table(header, rows)
-    counts = metadata.clips, metadata.rejected, metadata.ignored
-    return f"{table}\n{_inputs(*counts, metadata.left_out or {})}"
+    counts = metadata.clips, f"{metadata.rejected:,} rejected{lost}", metadata.ignored
+    return f"{_table(header, rows)}\n{_inputs(*counts, metadata.left_out or {})}"
 
 
 def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -> str:
@@ -205,9 +206,9 @@ def describe_plan(
     if example_format.classes:
         parts.append(_describe_classes(summary, example_format))
     parts.append(_describe_features(example_format.features.specs))
-    rejected = count_clips(rejects)
-    listing = summary.listing
-    parts.append(_inputs(listing.clips, rejected, listing.ignored, summary.left_out))
+    rejected, listing = count_clips(rejects), summary.listing
+    words = f"{rejected:,} rejected{LostAudio.of(r.seconds for r in rejects)}"
+    parts.append(_inputs(listing.clips, words, listing.ignored, summary.left_out))
     first = heapq.nsmallest(REJECTS_SHOWN, rejects)
     lines = [f"  {r.filepath}: {r.reason}" for r in first]
     if rejected > REJECTS_SHOWN:
@@ -292,10 +293,9 @@ def _describe_features(specs: Mapping[str, FeatureSpec]) -> str:
     return _table(("feature", "type", "shape", "from"), rows, left=4)
 
 
-def _inputs(clips: int, rejected: int, ignored: int, out: Mapping[str, int]) -> str:
+def _inputs(clips: int, rejected: str, ignored: int, out: Mapping[str, int]) -> str:
     left_out = f", {left_out_words(out)}" if out else ""
-    counts = f"{clips:,} clips, {rejected:,} rejected{left_out}"
-    return f"inputs: {counts}; {ignored:,} files ignored"
+    return f"inputs: {clips:,} clips, {rejected}{left_out}; {ignored:,} files ignored"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

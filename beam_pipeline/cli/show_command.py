@@ -27,6 +27,7 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         some_examples,
         some_records,
     )
+    from beam_pipeline.read.side_files import lost_audio
 
     no_beam_args("show", beam_args)
     if args.n < 1:
@@ -52,6 +53,8 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     examples = dict(some_examples(*shown, **chosen))
     for position, example in examples.items() if not args.text else ():
         say(f"example {position}{place}\n{describe_example(example)}")
+    if metadata.rejected and not args.text:
+        say(f"{metadata.rejected:,} rejected{lost_audio(args.records, metadata)}")
     if picture is not None:
         left_out = plot_examples(list(examples.values()), metadata, picture)
         say(f"drawn: {picture}")

@@ -71,6 +71,7 @@ from beam_pipeline.dataset.work_folder import SWITCH, clear_work, keeping_verdic
 from beam_pipeline.errors import InputError, OutputError
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary
@@ -95,7 +96,7 @@ def add_generation(
     work_folder: str,
     recipe: Recipe,
     max_rejected: str,
-    columns: Sequence[tuple[str, str]] = (),
+    columns: Sequence[Column] = (),
 ) -> str:
     """Adds the shards of a run to a data set. A runner may call it twice.
 
@@ -146,7 +147,7 @@ def add_generation(
         generation_file(INDEX, addition.generation),
     )
     write_windows(own(WINDOWS), written)
-    fields = manifest_fields(recipe.audio.fingerprint, columns)
+    fields = manifest_fields(recipe.audio, columns)
     write_manifest(own(MANIFEST), manifest, fields)
     retried = summary.listing.retried
     write_rejects(own(REJECTED), rejects, _still_rejected(output, addition, retried))

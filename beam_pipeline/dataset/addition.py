@@ -30,6 +30,7 @@ from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.sources import Input
@@ -305,7 +306,7 @@ def extended_format(
     corpus: Corpus,
     addition: Addition,
     recipe: Recipe,
-    columns: Sequence[tuple[str, str]],
+    columns: Sequence[Column],
 ) -> ExampleFormat:
     """Returns the format of the examples of a data set and of added clips.
 
@@ -348,7 +349,7 @@ def resolve_format(
     corpus: Corpus,
     recipe: Recipe,
     listing: ListingSummary,
-    columns: Sequence[tuple[str, str]],
+    columns: Sequence[Column],
     addition: Addition | None,
 ) -> ExampleFormat | None:
     """Calls :func:`format_of` or :func:`extended_format` for some clips.

@@ -44,6 +44,7 @@ from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import clear_work, is_claimed, keeping_verdict
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
+from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.left_out import reasons_to_leave_out
 from beam_pipeline.plan.shards import ShardInfo
@@ -244,7 +245,7 @@ def finish_data_set(
     work_folder: str,
     recipe: Recipe,
     max_rejected: str,
-    columns: Sequence[tuple[str, str]] = (),
+    columns: Sequence[Column] = (),
 ) -> str:
     """Writes the files beside the shards, ``metadata.json`` last.
 
@@ -288,7 +289,7 @@ def finish_data_set(
             delete_stale(output, (info.file for info in shards))
     # With these moves in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_moves=summary.moves)
-    fields = manifest_fields(recipe.audio.fingerprint, columns)
+    fields = manifest_fields(recipe.audio, columns)
     write_manifest(files.join(output, MANIFEST), manifest, fields)
     formats = recorded_formats(files.join(output, MANIFEST))
     described = assemble_metadata(summary, shards, rejects, seen, recipe, formats)

@@ -163,7 +163,7 @@ def shards_by_generation(metadata: Metadata) -> Iterator[tuple[int, list[ShardEn
         )
 
 
-def read_rejects(folder: str, metadata: Metadata) -> list[dict[str, str]]:
+def read_rejects(folder: str, metadata: Metadata) -> list[dict[str, Any]]:
     """Returns the rejects of the data set, as the file lists them."""
     path = files.join(folder, newest_file(metadata, REJECTED))
     return [parse_json(line) for line in files.read_bytes(path).splitlines()]

@@ -10,7 +10,19 @@ from typing import Any
 
 from isal import isal_zlib
 
-from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS, MANIFEST_FIELDS
+from beam_pipeline.inputs.column_types import (
+    BYTES,
+    FLOAT32,
+    FLOAT64,
+    STRING,
+    Column,
+    ColumnType,
+)
+from beam_pipeline.inputs.own_manifest import (
+    FILE_SHA256,
+    FINGERPRINT_FIELDS,
+    MANIFEST_FIELDS,
+)
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
@@ -31,23 +43,29 @@ _ROW_GROUP = 1 << 16
 
 
 def manifest_fields(
-    fingerprint: bool, columns: Sequence[tuple[str, str]] = ()
-) -> dict[str, str | int]:
+    audio: Audio, columns: Sequence[Column] = ()
+) -> dict[str, ColumnType | int]:
     """Returns name and type of each column; a number is the length of binary values.
 
     ``columns`` are those that the clips bring, by name and type. A name that is taken
     gets an underscore at its end. float32 columns are float64 here, so that no digit of
     the input is lost.
     """
-    fields: dict[str, str | int] = dict(MANIFEST_FIELDS)
-    if fingerprint:
+    fields: dict[str, ColumnType | int] = {
+        name: ColumnType(dtype) for name, dtype in MANIFEST_FIELDS.items()
+    }
+    if audio.fingerprint:
         fields.update(FINGERPRINT_FIELDS)
+    if audio.hash_files:
+        fields[FILE_SHA256] = ColumnType(STRING)
+    reserved = {*_RESERVED_FIELDS, *fields}
     names = {name for name, _ in columns}
-    for name, dtype in columns:
+    for name, kind in columns:
         free = name
-        while free in _RESERVED_FIELDS or (free != name and free in names):
+        while free in reserved or (free != name and free in names):
             free += "_"
-        fields[free] = "float64" if dtype == "float32" else dtype
+        is_short = kind.dtype == FLOAT32
+        fields[free] = kind._replace(dtype=FLOAT64) if is_short else kind
     return fields
 
 
@@ -75,6 +93,7 @@ def manifest_part(
     for clip in placed.clips:
         channel = audio.channels if clip.channel is None else clip.channel
         prints = (clip.content.hex(), clip.sketch.hex()) if audio.fingerprint else ()
+        hashes = (clip.sha256 or None,) if audio.hash_files else ()
         rows.append(
             (
                 clip.filepath,
@@ -96,11 +115,12 @@ def manifest_part(
                 first_index + index,
                 max(0, min(clip.examples, layout.total - index)),
                 *prints,
+                *hashes,
                 *clip.columns,
             )
         )
         index += clip.examples
-    return isal_zlib.compress(json.dumps(rows).encode())
+    return isal_zlib.compress(json.dumps(rows, default=bytes.hex).encode())
 
 
 def make_manifest_part(
@@ -126,7 +146,7 @@ def make_manifest_part(
 def write_manifest(
     path: str,
     parts: Iterable[tuple[str, int, bytes]],
-    fields: Mapping[str, str | int],
+    fields: Mapping[str, ColumnType | int],
 ) -> None:
     """Writes ``manifest.parquet``: one row for each clip, in the order of the examples.
 
@@ -142,11 +162,7 @@ def write_manifest(
 
     schema = pa.schema(
         [
-            pa.field(
-                name,
-                pa.binary(kind) if isinstance(kind, int) else getattr(pa, kind)(),
-                metadata=_described(name),
-            )
+            pa.field(name, arrow_type(kind), metadata=_described(name))
             for name, kind in fields.items()
         ]
     )
@@ -163,6 +179,16 @@ def write_manifest(
     files.move(draft, path)
 
 
+def arrow_type(kind: ColumnType | int) -> Any:
+    """Returns the type of a column, see :func:`manifest_fields`."""
+    import pyarrow as pa
+
+    if isinstance(kind, int):
+        return pa.binary(kind)
+    single = pa.binary() if kind.dtype == BYTES else getattr(pa, kind.dtype)()
+    return pa.list_(single) if kind.shape else single
+
+
 def _described(name: str) -> dict[str, str] | None:
     text = _DESCRIPTIONS.get(name)
     return None if text is None else {"description": text}
@@ -176,6 +202,10 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
         values = [row[i] for row in rows]
         if pa.types.is_fixed_size_binary(kind):
             values = [bytes.fromhex(value) or None for value in values]
+        elif pa.types.is_binary(kind):
+            values = list(map(bytes.fromhex, values))
+        elif pa.types.is_list(kind) and pa.types.is_binary(kind.value_type):
+            values = [list(map(bytes.fromhex, value)) for value in values]
         columns.append(pa.array(values, kind))
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipeline.examples.spec import numpy_dtype
+from beam_pipeline.examples.spec import TEXTS, numpy_dtype
 from beam_pipeline.recipe.values import ENCODINGS
 from beam_pipeline.storage.limits import LONGEST_RECORD
 
@@ -114,7 +114,7 @@ def _check_feature(where: str, spec: Any) -> None:
 
 def _is_dtype(name: str) -> bool:
     """Whether features can have a dtype: texts, numbers, bfloat16 and its kin."""
-    if name == "string":
+    if name in TEXTS:
         return True
     if not name.isidentifier():
         return False

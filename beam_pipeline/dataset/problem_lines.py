@@ -54,7 +54,13 @@ class Lines:
 
 
 def differ(found: Any, expected: Any) -> npt.NDArray[np.bool_]:
-    """Returns where two columns differ, as objects or as numbers; NaN equals NaN."""
+    """Returns where two columns differ, as objects or as numbers; NaN equals NaN.
+
+    Values may be arrays, of one shape or of several.
+    """
+    if _are_arrays(found) or _are_arrays(expected):
+        pairs = zip(found, expected, strict=True)
+        return np.array([_arrays_differ(a, b) for a, b in pairs], np.bool_)
     found, expected = np.asarray(found), np.asarray(expected)
     if found.dtype == object or expected.dtype == object:
         pairs = zip(found.tolist(), expected.tolist(), strict=True)
@@ -63,3 +69,13 @@ def differ(found: Any, expected: Any) -> npt.NDArray[np.bool_]:
     if found.dtype.kind == "f" and expected.dtype.kind == "f":
         same |= np.isnan(found) & np.isnan(expected)
     return ~same
+
+
+def _are_arrays(column: Any) -> bool:
+    return len(column) > 0 and isinstance(column[0], np.ndarray)
+
+
+def _arrays_differ(found: Any, expected: Any) -> bool:
+    found, expected = np.asarray(found), np.asarray(expected)
+    is_float = found.dtype.kind == "f" and expected.dtype.kind == "f"
+    return not np.array_equal(found, expected, equal_nan=is_float)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.spilled import SortedValues
 
 NAMED_IN_ERRORS = 5
+# Less than this is no hundredth of an hour.
+_FEW_SECONDS = 36
 
 # Where clips are rejected before the plan; those that fail later are in the manifest.
 HEADER_STAGES = ("sources", "probe")
@@ -81,15 +85,45 @@ def sort_rejects(rejects: Iterable[Reject]) -> SortedValues[Reject]:
     return SortedValues(lambda r: (r.row, r.shard or "", r.reason), rejects)
 
 
-def reject_line(reject: Reject) -> bytes:
-    """Returns the line of a reject in ``rejected.jsonl``."""
-    values = {
+def reject_line(reject: Reject, has_seconds: bool = True) -> bytes:
+    """Returns the line of a reject in ``rejected.jsonl``.
+
+    Earlier versions wrote lines without the seconds.
+    """
+    values: dict[str, Any] = {
         "path": reject.filepath,
         "stage": reject.stage,
         "error": reject.error,
         "reason": hidden(reject.reason),
     }
+    if has_seconds:
+        values["seconds"] = reject.seconds
     return (json.dumps(values, ensure_ascii=False) + "\n").encode()
+
+
+class LostAudio(NamedTuple):
+    """The audio of rejects together, and how many have an unknown length."""
+
+    seconds: float
+    unknown: int
+
+    @classmethod
+    def of(cls, seconds: Iterable[float | None]) -> LostAudio:
+        """Returns the sum of the seconds of rejects."""
+        found = list(seconds)
+        known = [some for some in found if some is not None]
+        return cls(math.fsum(known), len(found) - len(known))
+
+    def __str__(self) -> str:
+        """Returns `` (0.50 hours, 3 of unknown length)``; empty if there is none."""
+        words = []
+        if self.seconds:
+            short = self.seconds < _FEW_SECONDS
+            hours = f"{self.seconds / 3600:.2f} hours"
+            words.append(f"{self.seconds:.1f} s" if short else hours)
+        if self.unknown:
+            words.append(f"{self.unknown:,} of unknown length")
+        return f" ({', '.join(words)})" if words else ""
 
 
 def write_rejects(

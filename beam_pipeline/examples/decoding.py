@@ -15,6 +15,7 @@ from beam_pipeline.examples.compact import unpack_int8
 from beam_pipeline.examples.flac_signal import decode_flac
 from beam_pipeline.examples.spec import (
     ARRAYS,
+    BYTES,
     BYTES_LIST,
     FLAC,
     FLOAT_LIST,
@@ -222,7 +223,8 @@ def _numbers(spec: FeatureSpec, values: Any) -> Any:
 
 
 def _texts(spec: FeatureSpec, values: Any) -> Any:
-    texts = _as_texts(values.to_pylist())
+    texts = values.to_pylist()
+    texts = np.array(texts, object) if spec.dtype == BYTES else _as_texts(texts)
     if spec.shape == ():
         (text,) = texts
         return text

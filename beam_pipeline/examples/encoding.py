@@ -47,6 +47,9 @@ from beam_pipeline.storage.limits import LONGEST_RECORD
 if TYPE_CHECKING:
     from beam_pipeline.examples.features import FeatureSet
 
+# Of texts, and of lists without a known length: bytes and entries.
+_TYPICAL = 64
+
 # From this length on, numpy packs integers faster than a loop does.
 _LONG_LIST = 48
 
@@ -64,8 +67,9 @@ class ExampleEncoder:
         ----------
         columns : mapping
             For each feature, an array of shape ``(count, *spec.shape)``; or one number,
-            text or array of shape ``spec.shape`` that all examples share; or a list
-            with one array for each example, where None leaves the feature out.
+            text, tuple of them, or array of shape ``spec.shape`` that all examples
+            share; or a list with one array for each example, where None leaves the
+            feature out.
 
         Returns
         -------
@@ -131,8 +135,10 @@ def _row_values(
 def encode_entry(spec: FeatureSpec, value: Any) -> bytes:
     """Returns the entry of one feature of one example.
 
-    ``value`` is a number, a text, an array, or a list of numbers or of texts.
+    ``value`` is a number, a text, an array, or a list or a tuple of numbers or texts.
     """
+    if isinstance(value, tuple):
+        value = list(value)
     if spec.encoding == FLOAT_LIST:
         payload = np.asarray(value, "<f4").tobytes()
         return array_prefix(spec, len(payload)) + payload
@@ -233,6 +239,7 @@ def _steps_entry(spec: FeatureSpec, values: Any) -> bytes:
 def example_bytes(features: FeatureSet) -> int:
     """Returns the length of a serialised example whose texts are 64 bytes long.
 
+    Lists of any length that a table brings count as lists of 64 values.
     An image counts as its pixels and FLAC as its samples, uncompressed: how far they
     are compressed depends on their content. An example that is a whole clip counts as
     a typical clip.
@@ -243,10 +250,11 @@ def example_bytes(features: FeatureSet) -> int:
         for spec in features.specs.values()
     ]
     for spec in specs:
-        if spec.dtype == "string":
-            columns[spec.name] = "x" * 64
+        typical = [_TYPICAL if n is None else n for n in spec.shape or ()]
+        sizes = features.typical.get(spec.name, typical)
+        if spec.is_text:
+            columns[spec.name] = np.full((1, *sizes), "x" * _TYPICAL, object)
         elif spec.name in features.transforms or spec.shape:
-            sizes = features.typical.get(spec.name, spec.sizes)
             columns[spec.name] = np.zeros((1, *sizes), spec.dtype)
         else:
             columns[spec.name] = 1 << 20

@@ -17,6 +17,7 @@ from beam_pipeline.examples.flac_signal import decode_flac
 from beam_pipeline.examples.protobuf import FieldValue, read_fields, read_varint
 from beam_pipeline.examples.spec import (
     ARRAYS,
+    BYTES,
     BYTES_LIST,
     FLAC,
     FLOAT_LIST,
@@ -129,7 +130,7 @@ class EntryParser:
         texts = [bytes(_message(value)) for value in values]
         if spec.encoding == BYTES_LIST:
             self._check_count(len(texts))
-            found = _texts(texts)
+            found = _objects(texts) if spec.dtype == BYTES else _texts(texts)
             return found[0] if spec.shape == () else found
         if len(texts) != 1:
             if spec.optional and not texts:
@@ -318,6 +319,12 @@ def _message(value: Any) -> Any:
     if isinstance(value, int):
         raise ValueError("not a tf.train.Example: a number instead of a message")
     return value
+
+
+def _objects(values: Sequence[bytes]) -> Any:
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
 
 
 def _texts(values: Sequence[bytes]) -> Any:

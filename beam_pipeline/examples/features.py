@@ -24,7 +24,6 @@ from beam_pipeline.examples.spec import (
     DESCRIPTIONS,
     FLOAT_LIST,
     INT64_LIST,
-    RAW,
     FeatureSpec,
     dtype_name,
     encoding_for,
@@ -35,6 +34,7 @@ from beam_pipeline.examples.trial import (
     the_sample_rate,
     trying,
 )
+from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE, NUMPY, Features
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import VALID_FRAMES
@@ -93,7 +93,7 @@ class FeatureSet:
         win_len: int,
         channels: int | None,
         classes: Sequence[str] = (),
-        columns: Sequence[tuple[str, str]] = (),
+        columns: Sequence[Column] = (),
     ) -> FeatureSet:
         """Returns the features of a recipe; runs each transform once on silence.
 
@@ -107,7 +107,7 @@ class FeatureSet:
             None for mono windows.
         classes : sequence of str
             Empty if examples have no class.
-        columns : sequence of (str, str)
+        columns : sequence of (str, ColumnType)
             The name and the type of each extra column, then of each target.
 
         Raises
@@ -172,8 +172,8 @@ class FeatureSet:
             specs.append(FeatureSpec("target", "float32", size, FLOAT_LIST, text))
         extra = columns[: len(columns) - len(targets)]
         specs += [
-            FeatureSpec(name, dtype, (), _COLUMN_ENCODING[dtype], f"column {name}")
-            for name, dtype in extra
+            FeatureSpec(n, *k, encoding_for(k.dtype, k.shape), f"column {n}")
+            for n, k in extra
         ]
         named = {s.name: s for s in sorted(specs, key=lambda s: s.name)}
         return cls(
@@ -283,14 +283,6 @@ class FeatureSet:
                 "windows"
             )
         return values, clipped
-
-
-_COLUMN_ENCODING = {
-    "string": BYTES_LIST,
-    "int64": INT64_LIST,
-    "float32": FLOAT_LIST,
-    "float64": RAW,
-}
 
 
 def resolve_transforms(features: Features, dtype: str) -> dict[str, Transform]:

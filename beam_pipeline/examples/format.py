@@ -11,6 +11,7 @@ from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.augmentation import WindowSteps
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.limits import LONGEST_RECORD
 
@@ -48,13 +49,13 @@ class ExampleFormat:
 
     @classmethod
     def of(
-        cls, corpus: Corpus, recipe: Recipe, columns: Sequence[tuple[str, str]] = ()
+        cls, corpus: Corpus, recipe: Recipe, columns: Sequence[Column] = ()
     ) -> ExampleFormat:
         """Returns the format of a corpus under a recipe.
 
         Parameters
         ----------
-        columns : sequence of (str, str)
+        columns : sequence of (str, ColumnType)
             The name and the type of each extra column, then of each target.
 
         Raises

@@ -27,6 +27,10 @@ LOSSY = (JPEG, *HALVES, INT8)
 
 SHORT_LIST = 16
 
+# Dtypes whose values are no numbers. A value of the first is a text, or bytes where it
+# is no UTF-8.
+STRING, BYTES = TEXTS = ("string", "bytes")
+
 Shape = tuple[int | None, ...]
 
 # The metadata hold these texts, so they stay as they are.
@@ -49,7 +53,7 @@ class FeatureSpec:
     Attributes
     ----------
     dtype : str
-        The name of a numpy dtype, or ``string``.
+        The name of a numpy dtype, ``string`` or ``bytes``.
     shape : tuple of int or None, or None
         The shape in one example. A size that differs between examples is None; the
         shape is None if the number of axes differs.
@@ -87,6 +91,16 @@ class FeatureSpec:
     def has_fixed_shape(self) -> bool:
         """Whether the shape is the same in all examples."""
         return self.shape is not None and None not in self.shape
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are texts or bytes."""
+        return self.dtype in TEXTS
+
+    @property
+    def tensor_dtype(self) -> str:
+        """The dtype of TensorFlow, which has one for texts and bytes."""
+        return STRING if self.is_text else self.dtype
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -178,14 +192,14 @@ def dtype_name(values: npt.NDArray[Any]) -> str:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Returns the dtype with this name; ``string`` is an object dtype.
+    """Returns the dtype with this name; an object dtype for ``TEXTS``.
 
     Raises
     ------
     TypeError
         If numpy has no such dtype.
     """
-    if name == "string":
+    if name in TEXTS:
         return np.dtype(object)
     try:
         return np.dtype(name)
@@ -202,7 +216,7 @@ def encoding_for(dtype: str, shape: Shape | None) -> str:
     ``int64_list`` if they are few, or if they are a list of int64 of any length. Other
     arrays are ``raw``, because a list would widen them.
     """
-    if dtype == "string":
+    if dtype in TEXTS:
         return BYTES_LIST
     if dtype == "float32":
         return FLOAT_LIST
@@ -240,7 +254,7 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
         problem = image_problem(spec.dtype, spec.shape, encoding)
     elif encoding == FLAC:
         problem = flac_problem(spec.dtype, spec.shape, spec.rate_hz)
-    elif encoding == RAW and spec.dtype == "string":
+    elif encoding == RAW and spec.is_text:
         problem = "must be numbers, not texts, for raw"
     elif dtypes is not None and spec.dtype not in dtypes:
         problem = f"must be {' or '.join(dtypes)} for {encoding}"
@@ -254,7 +268,7 @@ _DTYPES_OF = {
     INT64_LIST: (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     ),
-    BYTES_LIST: ("string",),
+    BYTES_LIST: TEXTS,
     **dict.fromkeys((*HALVES, INT8), ("float32",)),
 }  # fmt: skip
 

@@ -43,6 +43,40 @@ def avro_rows(location: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         yield from enumerate(reader, 1)
 
 
+_KINDS = {
+    **dict.fromkeys(("int", "long", "float", "double"), "NaN"),
+    "string": "text",
+    **dict.fromkeys(("bytes", "fixed"), "bytes"),
+}
+
+
+def avro_types(location: str) -> dict[str, tuple[str, bool]]:
+    """Returns what the schema says of the fields, see :func:`.tables.declared_types`.
+
+    Raises
+    ------
+    InputError
+        See :func:`avro_names`.
+    """
+    with _opened(location) as reader:
+        found = {f["name"]: _kind(f["type"]) for f in reader.writer_schema["fields"]}
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _kind(schema: Any) -> tuple[str, bool] | None:
+    if isinstance(schema, list):  # a union, which null is often a part of
+        kinds = [_kind(each) for each in schema if each != "null"]
+        return kinds[0] if len(kinds) == 1 else None
+    if isinstance(schema, Mapping):
+        if schema["type"] == "array":
+            inner = _kind(schema["items"])
+            return None if inner is None or inner[1] else (inner[0], True)
+        # A logical type, such as a date, is another one in Python.
+        return None if "logicalType" in schema else _kind(schema["type"])
+    kind = _KINDS.get(schema)
+    return None if kind is None else (kind, False)
+
+
 @contextmanager
 def _opened(location: str) -> Iterator[Any]:
     """Opens a file as ``fastavro.reader``, whose errors become InputError."""

@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.inputs.column_types import FLOAT32, Column, ColumnType
 from beam_pipeline.inputs.labels import reads_names
-from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS, MANIFEST_FIELDS
+from beam_pipeline.inputs.own_manifest import (
+    FILE_SHA256,
+    FINGERPRINT_FIELDS,
+    MANIFEST_FIELDS,
+)
 from beam_pipeline.inputs.part_columns import PartColumns
-from beam_pipeline.inputs.tables import FLOAT32
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import RESERVED_NAMES, VALID_FRAMES
@@ -19,8 +23,6 @@ PATH_NAMES = ("path", "filepath", "file", "filename", "file_name", "audio", "wav
               "audio_filepath", "audio_path", "wav_path")  # fmt: skip
 # Columns with what a probe would find.
 KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
-
-Column = tuple[str, str]  # name, dtype
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Layout:
         if columns.extra is None:
             taken = {path, label, split, *targets, *part.names()}
             if part.in_frames:
-                taken.update(MANIFEST_FIELDS, FINGERPRINT_FIELDS)
+                taken.update(MANIFEST_FIELDS, FINGERPRINT_FIELDS, [FILE_SHA256])
             elif is_table and set(KNOWN_COLUMNS[:2]) <= set(names):
                 taken.update(KNOWN_COLUMNS)
             extra = tuple(name for name in names if name not in taken)
@@ -87,13 +89,13 @@ class Layout:
         _check_extra(extra, recipe)
         return cls(names, path, label, split, group_by, targets, extra, part)
 
-    def columns(self, types: Mapping[str, str]) -> tuple[Column, ...]:
+    def columns(self, types: Mapping[str, ColumnType]) -> tuple[Column, ...]:
         """The columns of the rows' values: the extra ones, then the targets.
 
         ``types`` are those of the extra ones.
         """
         extra = ((name, types[name]) for name in dict.fromkeys(self.extra))
-        return *extra, *((name, FLOAT32) for name in self.targets)
+        return *extra, *((name, ColumnType(FLOAT32)) for name in self.targets)
 
 
 def _usual_path(names: Sequence[str], where: str) -> str:

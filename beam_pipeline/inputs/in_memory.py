@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.duplicates import normal_path
 from beam_pipeline.inputs.listing import list_input, survey
+from beam_pipeline.inputs.memory_rows import is_rows, write_rows
 from beam_pipeline.inputs.sources import TABLE, Input, resolve_inputs
-from beam_pipeline.inputs.tables import is_rows, write_rows
+from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.files import PathLike
 
@@ -75,14 +76,14 @@ def resolved(input: Source | Labelled, recipe: Recipe) -> Iterator[list[Input]]:
                 Input(TABLE, write_rows(rows, folder), entry.root, entry.split,
                       in_memory=True)
                 for entry, rows in zip(
-                    inputs, labelled_rows(inputs, classes), strict=True
+                    inputs, labelled_rows(inputs, classes, recipe.audio), strict=True
                 )
             ]  # fmt: skip
         yield survey(inputs, recipe)
 
 
 def labelled_rows(
-    inputs: Sequence[Input], classes: Mapping[str, str]
+    inputs: Sequence[Input], classes: Mapping[str, str], audio: Audio
 ) -> list[list[dict[str, str]]]:
     """Returns a row with path and class for each file of each input.
 
@@ -114,7 +115,7 @@ def labelled_rows(
                     "the same file. Remove one of them."
                 )
         rows = []
-        for name, taken in list_input(entry):
+        for name, taken in list_input(entry, audio):
             if not taken:
                 continue
             given = by_path.get(normal_path(entry.root, name))

@@ -7,8 +7,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from beam_pipeline.audio.file_names import is_audio_name
+from beam_pipeline.audio.file_names import is_audio_name, is_hidden
 from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.inputs.column_types import (
+    FLOAT32,
+    FLOAT64,
+    STRING,
+    ColumnType,
+    column_types,
+)
 from beam_pipeline.inputs.columns import Layout
 from beam_pipeline.inputs.duplicates import DuplicateCheck
 from beam_pipeline.inputs.event_files import EventTable
@@ -18,14 +25,8 @@ from beam_pipeline.inputs.part_columns import check_no_parts
 from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.rows import RowReader, SourceRow
 from beam_pipeline.inputs.sources import FOLDER, GLOB, LIST, TABLE, Input
-from beam_pipeline.inputs.tables import (
-    FLOAT32,
-    FLOAT64,
-    STRING,
-    column_types,
-    open_table,
-    read_rows,
-)
+from beam_pipeline.inputs.tables import open_table, read_rows
+from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
@@ -192,7 +193,7 @@ def _rows(entry: Input, reader: RowReader, first: int) -> Iterator[SourceRow | N
             yield reader.of_values(row, number, values)
         return
     row = first
-    for filepath, taken in list_input(entry):
+    for filepath, taken in list_input(entry, reader.audio):
         yield reader.of_name(row, filepath) if taken else None
         row += taken
 
@@ -235,7 +236,7 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
             )
             entry = replace(entry, table=table)
         layout = layout_of(entry, recipe)
-        types = dict.fromkeys(layout.extra, STRING)
+        types = dict.fromkeys(layout.extra, ColumnType(STRING))
         if entry.table is not None and layout.extra:
             types = column_types(entry.table, layout.extra)
             if recipe.columns.extra is None:
@@ -245,7 +246,7 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
     for entry in surveyed[1:]:
         if entry.columns != surveyed[0].columns:
             first, other = (
-                ", ".join(f"{name} ({dtype})" for name, dtype in each.columns) or "none"
+                ", ".join(f"{name} ({kind})" for name, kind in each.columns) or "none"
                 for each in (surveyed[0], entry)
             )
             raise InputError(
@@ -257,25 +258,36 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
 
 
 def _widened(inputs: Sequence[Input]) -> list[Input]:
-    """Returns the inputs; a float32 column that is float64 in another is float64."""
-    wide = {name for e in inputs for name, dtype in e.columns if dtype == FLOAT64}
-    return [
-        replace(
-            entry,
-            columns=tuple(
-                (name, FLOAT64 if dtype == FLOAT32 and name in wide else dtype)
-                for name, dtype in entry.columns
-            ),
+    """Returns the inputs with types that hold the values of a column in all of them.
+
+    A float32 column that is float64 in another input is float64, and lists whose length
+    is another one there have any length.
+    """
+    found: dict[str, set[ColumnType]] = {}
+    for entry in inputs:
+        for name, kind in entry.columns:
+            found.setdefault(name, set()).add(kind)
+
+    def widened(name: str, kind: ColumnType) -> ColumnType:
+        alike = [k for k in found[name] if len(k.shape) == len(kind.shape)]
+        shapes = {k.shape for k in alike}
+        is_long = any(k.dtype == FLOAT64 for k in alike)
+        return ColumnType(
+            FLOAT64 if kind.dtype == FLOAT32 and is_long else kind.dtype,
+            kind.shape if len(shapes) == 1 else (None,),
         )
+
+    return [
+        replace(entry, columns=tuple((n, widened(n, k)) for n, k in entry.columns))
         for entry in inputs
     ]
 
 
-def list_input(entry: Input) -> Iterator[tuple[str, bool]]:
+def list_input(entry: Input, audio: Audio) -> Iterator[tuple[str, bool]]:
     """Yields (name, whether it is a clip) of each file of an input without a table."""
     if entry.kind == FOLDER:
         for name in files.list_files(entry.location):
-            yield name, is_audio_name(name)
+            yield name, _is_clip(name, audio)
     elif entry.kind == GLOB:
         for name in _match(entry):
             yield name, True
@@ -295,3 +307,8 @@ def _match(entry: Input) -> Iterator[str]:
     # Beam's own match would read wildcards in the root, too.
     matches = glob_regex(entry.location[below:]).fullmatch
     return (name for name in files.list_files(entry.root) if matches(name))
+
+
+def _is_clip(name: str, audio: Audio) -> bool:
+    """Whether a folder's file is a clip: audio by its name, or a loader reads it."""
+    return is_audio_name(name) or (audio.is_loaded(name) and not is_hidden(name))

@@ -29,6 +29,8 @@ MANIFEST_FIELDS = {
 }
 # Present if the recipe asks for fingerprints; of so many bytes.
 FINGERPRINT_FIELDS = {"content": CONTENT_BYTES, "sketch": SKETCH_BYTES}
+# Present if the recipe asks for it: the SHA-256 of the file, in hexadecimal.
+FILE_SHA256 = "file_sha256"
 
 
 def is_own_manifest(names: Sequence[str]) -> bool:

@@ -7,9 +7,10 @@ from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.inputs.column_types import ColumnType
 from beam_pipeline.inputs.column_values import optional_number
 from beam_pipeline.inputs.own_manifest import is_own_manifest, part_in_seconds
-from beam_pipeline.inputs.tables import STRING, Row
+from beam_pipeline.inputs.tables import Row
 
 # NeMo's manifests name the path so, and then mean seconds by `offset` and `duration`.
 _NEMO_PATH = "audio_filepath"
@@ -141,7 +142,9 @@ def _whole(values: Row, name: str) -> int:
     return int(number)
 
 
-def check_no_parts(extra: Sequence[str], types: Mapping[str, str], where: str) -> None:
+def check_no_parts(
+    extra: Sequence[str], types: Mapping[str, ColumnType], where: str
+) -> None:
     """Refuses columns of data that probably say which part of its file a clip is.
 
     Without this, each row would be recorded as its whole file.
@@ -152,7 +155,7 @@ def check_no_parts(extra: Sequence[str], types: Mapping[str, str], where: str) -
         If one has the name of a start and another that of an end or a duration, and
         both have numbers.
     """
-    numbers = [name for name in extra if types[name] != STRING]
+    numbers = [name for name in extra if types[name].is_one_number]
     starts = [name for name in numbers if name.lower() in _LIKE_STARTS]
     ends = [name for name in numbers if name.lower() in _LIKE_ENDS]
     for start in starts:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from beam_pipeline.inputs.column_types import ColumnType
 from beam_pipeline.inputs.column_values import convert, optional_count, target_value
 from beam_pipeline.inputs.columns import Layout
 from beam_pipeline.inputs.file_identity import FileIdentities
@@ -87,9 +88,10 @@ class RowReader:
     """
 
     def __init__(
-        self, source: int, root: str, layout: Layout, types: Mapping[str, str],
+        self, source: int, root: str, layout: Layout, types: Mapping[str, ColumnType],
         recipe: Recipe, identities: FileIdentities, split: str = "",
     ):  # fmt: skip
+        self.audio = recipe.audio
         self._source = source
         self._root = root
         self._layout = layout
@@ -175,6 +177,9 @@ class RowReader:
             value = values.get(self._layout.label or "")
             if isinstance(value, list | tuple):
                 value = self._joined(value)
+            elif isinstance(value, bytes):
+                column = self._layout.label
+                raise ValueError(f"has bytes in column {column}, but needs a class")
             # Interned: a million rows share the few classes in memory.
             label = "" if value is None else sys.intern(composed(str(value).strip()))
             if not label:

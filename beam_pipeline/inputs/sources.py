@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from beam_pipeline.errors import InputError
+from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.inputs.tables import Table, is_manifest
 from beam_pipeline.storage import files
 
@@ -35,7 +36,7 @@ class Input:
         The split of all its clips, if it was given as ``train=FOLDER``; else empty.
     table : Table or None
         The format of a manifest.
-    columns : tuple of (str, str)
+    columns : tuple of (str, ColumnType)
         Name and type of each column that examples hold, and of the targets.
     in_memory : bool
         Whether its rows were given in memory; ``location`` is a temporary file then.
@@ -46,7 +47,7 @@ class Input:
     root: str
     split: str = ""
     table: Table | None = None
-    columns: tuple[tuple[str, str], ...] = ()
+    columns: tuple[Column, ...] = ()
     in_memory: bool = False
 
 

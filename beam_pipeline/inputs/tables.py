@@ -1,6 +1,7 @@
 """Manifests: tables with one clip on each row, read as a stream.
 
-CSV and TSV with any delimiter, with or without a header, JSONL, Parquet and Avro. The
+CSV and TSV with any delimiter, with or without a header, JSONL, Parquet and Avro; and
+tables in memory, which become files first. The
 package reads a manifest twice: once before the job starts, for the types of its columns
 and for every bad row, and once in the job. At most one batch of rows is in memory.
 """
@@ -9,36 +10,34 @@ from __future__ import annotations
 
 import codecs
 import csv
-import hashlib
 import io
-import json
-import math
 import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.inputs.avro import AVRO_SUFFIXES, avro_names, avro_rows
+from beam_pipeline.inputs.avro import (
+    AVRO_SUFFIXES,
+    avro_names,
+    avro_rows,
+    avro_types,
+)
+from beam_pipeline.inputs.memory_rows import ROWS_SUFFIXES, memory_head, memory_rows
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
-from beam_pipeline.storage.parquet import as_texts, open_parquet
+from beam_pipeline.storage.parquet import as_texts, declared_kinds, open_parquet
 
 CSV_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 MANIFEST_SUFFIXES = (
-    *CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES, *AVRO_SUFFIXES
+    *CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES, *AVRO_SUFFIXES, *ROWS_SUFFIXES
 )  # fmt: skip
 
 DELIMITERS = ",;\t|"
 SNIFFED_BYTES = 1 << 16
 BATCH_ROWS = 4096
-# Types of columns.
-INT64, FLOAT32, FLOAT64, STRING = "int64", "float32", "float64", "string"
-# float32 holds every whole number up to this one.
-MOST_WHOLE_FLOAT32 = 2**24
 
 Row = Mapping[str, Any]
 
@@ -61,7 +60,7 @@ def is_manifest(path: str) -> bool:
 def open_table(
     location: str, delimiter: str | None = None, names: Sequence[str] | None = None
 ) -> Table:
-    """Reads the format of a manifest from its beginning.
+    """Reads the format of a manifest from its beginning; of JSONL, from all lines.
 
     Parameters
     ----------
@@ -82,11 +81,17 @@ def open_table(
         return Table(location, _checked(found, location))
     if suffix in AVRO_SUFFIXES:
         return Table(location, _checked(avro_names(location), location))
+    if suffix in ROWS_SUFFIXES:
+        return Table(
+            location, _checked(tuple(memory_head(location)["names"]), location)
+        )
     if suffix in JSON_SUFFIXES:
-        first = next(read_rows(Table(location, ())), None)
-        if first is None:
+        # Any line may bring a column that those before it lack.
+        rows = (row for _, row in read_rows(Table(location, ())))
+        names = tuple(dict.fromkeys(name for row in rows for name in row))
+        if not names:
             raise InputError(f"{location} holds no rows.")
-        return Table(location, _checked(tuple(first[1]), location))
+        return Table(location, _checked(names, location))
     with files.open_read(location) as file:
         head = file.read(SNIFFED_BYTES).decode("utf-8-sig", "replace")
     line = head.partition("\n")[0].rstrip("\r")
@@ -134,85 +139,14 @@ def read_rows(table: Table) -> Iterator[tuple[int, Row]]:
     if suffix in AVRO_SUFFIXES:
         yield from avro_rows(table.location)
         return
+    if suffix in ROWS_SUFFIXES:
+        yield from memory_rows(table.location)
+        return
     with files.open_read(table.location) as file:
         if suffix in JSON_SUFFIXES:
             yield from _json_rows(file, table.location)
         else:
             yield from _csv_rows(file, table)
-
-
-def is_rows(value: Any) -> bool:
-    """Whether a value is a table in memory: a data frame, or a list of dicts."""
-    if isinstance(value, list | tuple):
-        return bool(value) and all(isinstance(row, Mapping) for row in value)
-    return any(hasattr(value, name) for name in _ROWS_OF)
-
-
-def write_rows(table: Any, folder: str) -> str:
-    """Writes a table in memory as JSONL into a local folder; returns the file's path.
-
-    The file's name is a hash of its content, so the same rows are the same input.
-
-    Parameters
-    ----------
-    table
-        A list of dicts, or a data frame of pandas, polars or pyarrow.
-
-    Raises
-    ------
-    InputError
-        If the table is empty, or a value is neither text nor a number.
-    """
-    rows = table
-    for name, arguments in _ROWS_OF.items():
-        if hasattr(table, name) and not isinstance(table, list | tuple):
-            rows = getattr(table, name)(*arguments)
-            break
-    names = list(dict.fromkeys(str(name) for row in rows for name in row))
-    if not names:
-        raise InputError("The table given as input has no rows.")
-    digest = hashlib.blake2b(digest_size=8)
-    draft = os.path.join(folder, "rows")
-    with open(draft, "wb") as file:
-        for number, row in enumerate(rows, 1):
-            values = {str(name): value for name, value in row.items()}
-            plain = {n: _plain(values.get(n), n, number) for n in names}
-            line = json.dumps(plain, ensure_ascii=False).encode() + b"\n"
-            digest.update(line)
-            file.write(line)
-    path = os.path.join(folder, f"{digest.hexdigest()}.jsonl")
-    os.replace(draft, path)
-    return path
-
-
-# Methods that convert a data frame of polars, pyarrow or pandas to dicts.
-_ROWS_OF: dict[str, tuple[str, ...]] = {
-    "to_dicts": (),
-    "to_pylist": (),
-    "to_dict": ("records",),
-}
-
-
-def _plain(value: Any, name: str, number: int) -> Any:
-    """Converts a value to JSON; a missing value is null."""
-    if hasattr(value, "tolist"):  # from numpy
-        value = value.tolist()
-    if type(value).__name__ == "NAType":  # pandas.NA, which has no truth value
-        return None
-    if isinstance(value, list | tuple):
-        return [_plain(entry, name, number) for entry in value]
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float) or value != value:
-        return value if value == value else None
-    if hasattr(value, "isoformat"):  # a date
-        return value.isoformat()
-    raise InputError(
-        f"Row {number} of the table given as input has {value!r} in column {name}. "
-        "This value is neither text nor a number."
-    )
 
 
 def _csv_rows(file: BinaryIO, table: Table) -> Iterator[tuple[int, Row]]:
@@ -301,86 +235,20 @@ def _parquet_rows(location: str) -> Iterator[tuple[int, Row]]:
         ) from error
 
 
-def column_types(table: Table, names: Sequence[str]) -> dict[str, str]:
-    """Finds the type of each column that examples hold, from all its values.
+def declared_types(table: Table) -> Mapping[str, tuple[str, bool]]:
+    """Returns what a file says of its columns, even if they have no value.
 
-    A column of whole numbers is int64, of other numbers float32, or float64 if float32
-    would lose digits, and of anything else text. If numbers are missing, they are NaN
-    and the column is not int64; but with whole numbers beyond 2**24, which may be keys,
-    it is text.
+    Returns
+    -------
+    mapping
+        From names to a kind, ``NaN`` for numbers, ``text`` or ``bytes``, and whether
+        values are lists. Columns of other types are left out; CSV and JSONL have none.
     """
-    kinds: dict[str, set[str]] = {name: set() for name in names}
-    for _, row in read_rows(table):
-        for name, found in kinds.items():
-            if "text" not in found:  # text stays text
-                found.add(_kind_of(row.get(name)))
-    return {name: _TYPE_OF[_widest(found)] for name, found in kinds.items()}
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value may be a number; Python also reads 1_2 and non-ASCII digits."""
-    return not isinstance(value, str) or ("_" not in value and value.isascii())
-
-
-def fits_int64(value: int) -> bool:
-    """Whether 64 bits hold a whole number."""
-    return -(2**63) <= value < 2**63
-
-
-_TYPE_OF = {"text": STRING, "number": FLOAT32, "long": FLOAT64, "whole": INT64}
-
-
-def _widest(found: set[str]) -> str:
-    if "text" in found or found <= {"missing"}:
-        return "text"
-    if found <= {"whole", "large"}:
-        return "whole"
-    # With missing values the type is float32, which would change large whole numbers.
-    fractions = found & {"number", "long"}
-    if not found & {"large", "large round"}:
-        return "long" if "long" in found else "number"
-    return "text" if "missing" in found and not fractions else "long"
-
-
-def _kind_of_float(value: float) -> str:
-    if not value.is_integer():
-        return "number" if _survives_float32(value) else "long"
-    return "round" if abs(value) <= MOST_WHOLE_FLOAT32 else "large round"
-
-
-def _survives_float32(value: float) -> bool:
-    """Whether float32 holds a number, or all digits of a number of at most seven."""
-    try:
-        (narrow,) = struct.unpack("f", struct.pack("f", value))
-    except OverflowError:
-        return False
-    return bool(narrow == value) or float(f"{narrow:.7g}") == value
-
-
-def _kind_of_whole(value: int) -> str:
-    if not fits_int64(value):
-        return "text"
-    return "whole" if abs(value) <= MOST_WHOLE_FLOAT32 else "large"
-
-
-def _kind_of(value: Any) -> str:
-    if value is None or value == "":
-        return "missing"
-    if isinstance(value, bool | int):
-        return _kind_of_whole(value)
-    if isinstance(value, float):
-        return _kind_of_float(value) if value == value else "missing"
-    if not isinstance(value, str) or not is_number(value):
-        return "text"
-    try:
-        whole = int(value)
-        # 007 is a code, not a number.
-        is_code = value.lstrip("+-") not in ("0", value.lstrip("+-0"))
-        return "text" if is_code else _kind_of_whole(whole)
-    except ValueError:
-        pass
-    try:
-        number = float(value)
-    except ValueError:
-        return "text"
-    return _kind_of_float(number) if math.isfinite(number) else "text"
+    suffix = os.path.splitext(table.location)[1].lower()
+    if suffix in PARQUET_SUFFIXES:
+        return declared_kinds(table.location)
+    if suffix in AVRO_SUFFIXES:
+        return avro_types(table.location)
+    if suffix in ROWS_SUFFIXES:
+        return dict.fromkeys(memory_head(table.location)["numbers"], ("NaN", False))
+    return {}

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from beam_pipeline.audio.clip_reader import ClipReader
 from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.fingerprint import CHUNK_FRAMES, fingerprint_audio
+from beam_pipeline.audio.loaded import Loader
 from beam_pipeline.errors import ClipError, TransformError
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
@@ -24,6 +25,7 @@ from beam_pipeline.transforms.expressions import (
     PLACEMENT,
     STREAM,
     naming_step,
+    parse_loader,
     parse_placement,
     parse_stream,
 )
@@ -56,7 +58,15 @@ def open_clip(source: str | BinaryIO, clip: Clip, audio: Audio) -> ClipReader:
         sample_rate_hz=audio.sample_rate,
         channels=audio.channels if clip.channel is None else clip.channel,
         decoders=audio.decoders,
+        loader=find_loader(audio, clip.filepath),
     )
+
+
+def find_loader(audio: Audio, filepath: str) -> Loader | None:
+    """Returns the loader that reads a file; None if a decoder does."""
+    if not audio.is_loaded(filepath):
+        return None
+    return Loader(parse_loader(audio.loader), audio.loader, audio.allow_nonfinite)
 
 
 @dataclass(frozen=True, slots=True)

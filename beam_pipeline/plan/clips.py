@@ -47,6 +47,8 @@ class Clip(NamedTuple):
     content, sketch : bytes
         Its fingerprint, from :func:`beam_pipeline.audio.fingerprint.fingerprint_audio`,
         if the recipe needs one.
+    sha256 : str
+        The SHA-256 of its file, in hexadecimal, if the recipe asks for it.
     placed : PlacedWindows or None
         Its windows, if they are not on a grid. A segment has only its own.
     measured : tuple of (str, bytes)
@@ -77,6 +79,7 @@ class Clip(NamedTuple):
     content: bytes = b""
     sketch: bytes = b""
     placed: PlacedWindows | None = None
+    sha256: str = ""
     measured: tuple[tuple[str, bytes], ...] = ()
 
 
@@ -84,7 +87,9 @@ class Reject(NamedTuple):
     """A clip, or part of one, that did not become examples.
 
     ``examples`` is how many of its planned examples ``shard`` lacks. The rate is known
-    of clips that are shorter than a window, and of those that have a shard.
+    of clips that are shorter than a window, and of those that have a shard. ``seconds``
+    is the audio that is lost: of the clip, or of these examples, where overlapping
+    windows count once. It is None if the header could not be read.
     """
 
     row: int
@@ -97,3 +102,4 @@ class Reject(NamedTuple):
     split: str | None = None
     examples: int = 0
     sample_rate_hz: int = 0
+    seconds: float | None = None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from beam_pipeline.errors import ShortClip
 from beam_pipeline.examples.event_targets import check_any_event, named_no_event
 from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.recipe.clip_sections import Events, Labels
@@ -95,7 +96,7 @@ def format_of(
     corpus: Corpus,
     recipe: Recipe,
     listing: ListingSummary,
-    columns: Sequence[tuple[str, str]] = (),
+    columns: Sequence[Column] = (),
 ) -> ExampleFormat | None:
     """Returns the format of a corpus' examples; None if every clip was rejected."""
     if not corpus.rates_hz:

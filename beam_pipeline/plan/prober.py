@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.decoder import AudioInfo, may_break
-from beam_pipeline.audio.probe import check_channel, probe_audio
+from beam_pipeline.audio.probe import check_channel, probe_audio, telling_length
 from beam_pipeline.errors import (
     ClipError,
     InputError,
@@ -32,12 +32,14 @@ from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clip_audio import (
     check_clip,
+    find_loader,
     find_passages,
     fingerprint_clip,
     measure_clip,
 )
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.copies import examples_of
+from beam_pipeline.plan.file_hashes import FileHashes
 from beam_pipeline.plan.measures import FeatureMeasures
 from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
 from beam_pipeline.recipe.example_sections import Audio
@@ -70,6 +72,7 @@ class Prober:
         self._events = EventTable.of(recipe.events)
         self._split = DEFAULT_SPLIT if recipe.splits.hashed_shares() is None else ""
         self._plans = WindowPlans(recipe.windows)
+        self._hashes = FileHashes()
         self._measures = FeatureMeasures.of(recipe)
 
     def probe(
@@ -99,7 +102,13 @@ class Prober:
                 reason += f" (row {row.line} of {table})"
             rate = error.sample_rate_hz if isinstance(error, ShortClip) else 0
             return Reject(
-                row.row, row.filepath, stage, name, reason, sample_rate_hz=rate
+                row.row,
+                row.filepath,
+                stage,
+                name,
+                reason,
+                sample_rate_hz=rate,
+                seconds=_seconds_of(row, error.seconds),
             )
         finally:
             Marks.unmark()
@@ -117,7 +126,6 @@ class Prober:
         ClipError
             If the row cannot become a clip.
         """
-        recipe, audio = self._recipe, self._recipe.audio
         modified_ns = 0
         if info is None and row.known is not None:
             info = AudioInfo(*row.known, format="", subtype="")
@@ -126,6 +134,11 @@ class Prober:
                     pass  # raises if the file does not exist
         if info is None:
             info, modified_ns = self._probed(row)
+        with telling_length(info):
+            return self._clip_of(row, info, modified_ns)
+
+    def _clip_of(self, row: SourceRow, info: AudioInfo, modified_ns: int) -> Clip:
+        recipe, audio = self._recipe, self._recipe.audio
         channel = audio.channels if row.channel is None else row.channel
         check_channel(info, channel, name=row.filepath)
         rate = audio.sample_rate or info.sample_rate_hz
@@ -173,6 +186,9 @@ class Prober:
             file=row.file,
             placed=placed,
         )
+        if audio.hash_files:
+            path = locate(self._inputs, row.source, row.filepath)
+            clip = clip._replace(sha256=self._hashes.of(path, row.filepath))
         if windows:  # a clip that is left out needs nothing else
             part = _part_of(row, info.frames, info.sample_rate_hz)
             clip = self._decoded(clip, plan, part, whole=may_break(info))
@@ -263,14 +279,19 @@ class Prober:
     def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
         """Returns what a row's file holds, and when it was last changed."""
         Marks.mark(row, PROBE)
+        audio = self._recipe.audio
+        loader = find_loader(audio, row.filepath)
         with files.closing(self._begun(row)) as source:
-            info = probe_audio(
-                source,
-                name=row.filepath,
-                allow_truncated=self._recipe.audio.allow_truncated,
-                allow_nonfinite=self._recipe.audio.allow_nonfinite,
-                decoders=self._recipe.audio.decoders,
-            )
+            if loader is not None:
+                info = loader.probe(source, row.filepath)
+            else:
+                info = probe_audio(
+                    source,
+                    name=row.filepath,
+                    allow_truncated=audio.allow_truncated,
+                    allow_nonfinite=audio.allow_nonfinite,
+                    decoders=audio.decoders,
+                )
             return info, files.modified_ns(source)
 
 
@@ -315,6 +336,14 @@ class BlockProber:
         """Ends the threads."""
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def _seconds_of(row: SourceRow, of_file: float | None) -> float | None:
+    """Returns the seconds of a row's part of its file; None if they are not known."""
+    if of_file is None:
+        return None
+    left = max(0.0, of_file - row.offset_s)
+    return left if row.duration_s is None else min(left, row.duration_s)
 
 
 def _check_length(filepath: str, frames: int, channels: int, audio: Audio) -> None:

@@ -49,7 +49,7 @@ class Segment(NamedTuple):
 # version began.
 _NAMES_IN_DIGEST = {"examples": "windows"}
 # With these values, the digest does not have them.
-_LATER_FIELDS: dict[str, Any] = {"placed": None, "measured": ()}
+_LATER_FIELDS: dict[str, Any] = {"placed": None, "sha256": "", "measured": ()}
 
 
 def _digested(value: Any) -> str:

@@ -76,14 +76,14 @@ def _type_of(spec: FeatureSpec, tensors: bool, is_binary: bool) -> Any:
             "differs between examples. Choose others with open_records(features=...)."
         )
     shape: tuple[int | None, ...] = spec.shape
-    if spec.dtype == "string":
+    if spec.is_text:
         kind = pa.binary() if is_binary else pa.string()
     elif spec.dtype in _COMPLEX:
         kind, shape = pa.from_numpy_dtype(_COMPLEX[spec.dtype]), (*shape, 2)
     else:
         dtype = numpy_dtype(spec.dtype)
         kind = pa.float32() if dtype.kind == "V" else pa.from_numpy_dtype(dtype)
-    is_fixed = spec.is_fixed and spec.dtype != "string"
+    is_fixed = spec.is_fixed and not spec.is_text
     if shape and is_fixed and tensors:
         return pa.fixed_shape_tensor(kind, shape)
     for size in reversed(shape):
@@ -128,7 +128,7 @@ def _column(values: Any, spec: FeatureSpec, field: Any) -> Any:
     """Returns the values of a feature in a batch as an array of Arrow."""
     import pyarrow as pa
 
-    if isinstance(values, np.ndarray) and spec.is_fixed and spec.dtype != "string":
+    if isinstance(values, np.ndarray) and spec.is_fixed and not spec.is_text:
         numbers = _real(values)
         if numbers.ndim == 1:
             return pa.array(numbers, field.type)
@@ -141,7 +141,7 @@ def _column(values: Any, spec: FeatureSpec, field: Any) -> Any:
     depth, kind = 0, field.type
     while pa.types.is_list(kind):
         depth, kind = depth + 1, kind.value_type
-    if depth == 0 and spec.dtype == "string":
+    if depth == 0 and spec.is_text:
         return pa.array([_as(kind, text) for text in values], kind)
     arrays = [None if value is None else _real(np.asarray(value)) for value in values]
     if depth == 0:

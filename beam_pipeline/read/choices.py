@@ -11,7 +11,14 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
-from beam_pipeline.examples.spec import ARRAYS, INT8, LISTS, FeatureSpec, numpy_dtype
+from beam_pipeline.examples.spec import (
+    ARRAYS,
+    BYTES,
+    INT8,
+    LISTS,
+    FeatureSpec,
+    numpy_dtype,
+)
 from beam_pipeline.examples.structure import (
     Leaf,
     Structure,
@@ -214,7 +221,7 @@ def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[
 
 def check_missing(spec: FeatureSpec, value: Any) -> None:
     """Raises OptionError if a feature cannot hold the value of where it is missing."""
-    if spec.dtype == "string":
+    if spec.is_text:
         fits = isinstance(value, str | bytes)
     else:
         try:
@@ -243,7 +250,7 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
 def check_binary(
     binary: Sequence[str], specs: Mapping[str, FeatureSpec]
 ) -> tuple[str, ...]:
-    """Returns the names of features whose texts are bytes.
+    """Returns the names of features whose values are bytes: these, and by their dtype.
 
     Raises
     ------
@@ -255,6 +262,7 @@ def check_binary(
     names = (binary,) if isinstance(binary, str) else tuple(binary)
     for name in names:
         check_name("feature", name, specs)
-        if specs[name].dtype != "string":
+        if not specs[name].is_text:
             raise OptionError("binary", "must name features of texts or bytes", name)
-    return names
+    typed = (name for name, spec in specs.items() if spec.dtype == BYTES)
+    return tuple(dict.fromkeys((*names, *typed)))

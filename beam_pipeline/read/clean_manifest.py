@@ -20,11 +20,11 @@ import numpy as np
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.own_manifest import (
+    FILE_SHA256,
     FINGERPRINT_FIELDS,
     MANIFEST_FIELDS,
     part_in_seconds,
 )
-from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.inputs.tables import is_manifest
 from beam_pipeline.read.audit import (
@@ -39,6 +39,7 @@ from beam_pipeline.read.audit import (
     similar_audio,
 )
 from beam_pipeline.read.findings import Clusters, Integers
+from beam_pipeline.read.input_roots import input_roots
 from beam_pipeline.read.similarity import joined
 from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
@@ -125,7 +126,7 @@ def write_clean_manifest(
         )
     components = components_of(columns)
     made = _clean_table(
-        table, components, target, _roots(input, table, metadata), metadata
+        table, components, target, input_roots(input, table, metadata), metadata
     ).filter(keep)
     _write(made, target)
     groups = len(np.unique(components[keep]))
@@ -171,42 +172,6 @@ def _checked_target(manifest: str | os.PathLike[str]) -> str:
     return target
 
 
-def _roots(input: Any, table: Any, metadata: Metadata) -> list[str]:
-    """Returns the root of each input of the data set.
-
-    Raises
-    ------
-    InputError
-        If there are more or fewer inputs than the data set has, or the first clip of
-        one is not there.
-    """
-    given = [input] if isinstance(input, str | os.PathLike) else list(input)
-    roots = [
-        entry.root for entry in resolve_inputs([os.fspath(each) for each in given])
-    ]
-    numbers = table["input"].to_numpy()
-    several = int(numbers.max(initial=0)) + 1
-    if len(roots) == 1 and metadata.generations:
-        roots *= several  # each append counts its own inputs
-    elif metadata.generations or several > len(roots):
-        raise InputError(
-            f"The clips are from {several} inputs, but `input` names {len(roots)}. "
-            "Give the same as for `record`, in the same order; or, of a data set to "
-            "which files were added, the one folder that has all of them."
-        )
-    for number, root in enumerate(roots[:several]):
-        rows = np.flatnonzero(numbers == number)
-        if not len(rows):
-            continue
-        path = files.join(root, table["path"][int(rows[0])].as_py())
-        if not files.exists(path):
-            raise InputError(
-                f"{path} does not exist, but a clip of the data set has this name. "
-                "Give as `input` what the data set was recorded from."
-            )
-    return roots
-
-
 def _clean_table(
     table: Any,
     components: Integers,
@@ -240,10 +205,28 @@ def _clean_table(
     of_recipe = isinstance(metadata.recipe.audio.channels, int)
     if not of_recipe and table["channel"].null_count < len(table):
         made["channel"] = table["channel"]
+    ours = {*MANIFEST_FIELDS, *FINGERPRINT_FIELDS, *made}
+    if metadata.recipe.audio.hash_files:
+        ours.add(FILE_SHA256)
     for name in table.column_names:
-        if name not in (*MANIFEST_FIELDS, *FINGERPRINT_FIELDS, *made):
+        if name not in ours:
             made[name] = table[name]
+            _check_holds(target, name, table[name].type)
     return pa.table(made)
+
+
+def _check_holds(target: str, name: str, kind: Any) -> None:
+    """Raises OptionError if a manifest cannot hold a column's values as they are."""
+    import pyarrow as pa
+
+    has_types = pa.types.is_list(kind) or pa.types.is_binary(kind)
+    if has_types and target.lower().endswith(".csv"):
+        raise OptionError(
+            "write_manifest",
+            f"must end in .parquet, because the column {name} is of type {kind}, which "
+            "CSV cannot hold",
+            target,
+        )
 
 
 def _group_names(table: Any, components: Integers) -> list[str]:

@@ -20,6 +20,7 @@ from beam_pipeline.examples.encoding import ExampleEncoder, example_bytes
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.inputs.listing import list_sources
+from beam_pipeline.inputs.own_manifest import FILE_SHA256
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.batch import Batch
@@ -246,6 +247,13 @@ class DecodeAgain:
         probed = self._prober.probe(found)
         if isinstance(probed, Reject):
             raise ValueError(f"cannot be read again: {probed.reason}")
+        if self._recipe.audio.hash_files:
+            sha256 = self.planned.manifest[FILE_SHA256][row]
+            if probed.sha256 != sha256:
+                raise ValueError(
+                    f"its file has the SHA-256 {probed.sha256} in the inputs, {sha256} "
+                    f"in {MANIFEST}"
+                )
         for name in ("frames", "sample_rate_hz", "start", "label"):
             old, new = getattr(recorded, name), getattr(probed, name)
             if old != new:

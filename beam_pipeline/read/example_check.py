@@ -234,8 +234,9 @@ class ExampleCheck:
             if name not in columns:
                 continue
             found = columns[name][: len(meant)]
-            if meant.dtype == np.float64:  # the manifest keeps all digits
-                meant = meant.astype(self._metadata.features[name].dtype)
+            dtype = self._metadata.features[name].dtype
+            if dtype == "float32":  # the manifest keeps all digits
+                meant = _as_float32(meant)
             for k in np.flatnonzero(differ(found, meant)).tolist():
                 self._problem(
                     *places[k],
@@ -252,6 +253,12 @@ def _is_stackable(spec: FeatureSpec) -> bool:
 def _keeps_values(spec: FeatureSpec) -> bool:
     """Whether the examples hold the values that were recorded."""
     return spec.encoding not in LOSSY
+
+
+def _as_float32(values: Any) -> Any:
+    if values.dtype != object:
+        return values.astype(np.float32)
+    return [np.asarray(value, np.float32) for value in values]
 
 
 def _is_index(spec: FeatureSpec | None) -> bool:

@@ -185,7 +185,7 @@ def _feature_of(spec: FeatureSpec, classes: Sequence[str], is_binary: bool) -> A
     if spec.name == "target" and spec.shape == () and classes:
         return datasets.ClassLabel(names=list(classes))
     dtype, shape = spec.dtype, spec.shape
-    is_text = dtype == "string"
+    is_text = spec.is_text
     if is_binary:
         dtype = "binary"
     elif dtype in _COMPLEX:

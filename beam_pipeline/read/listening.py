@@ -171,7 +171,7 @@ def _decoded(
         planned = PlannedWindows.of(*tables)
     except ValueError as error:
         raise InputError(str(error)) from error
-    recipe = metadata.recipe.replace(fingerprint=False)
+    recipe = metadata.recipe.replace(fingerprint=False, hash_files=False)
     again = DecodeAgain(recipe, metadata, planned, inputs)
     rows = {number: _row_of(example, planned) for number, example in examples.items()}
     listed = again.listed(rows.values())

@@ -127,7 +127,7 @@ def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> A
 
 def _decode(spec: FeatureSpec, stored: Any) -> Any:
     """Returns the array of a feature that is stored as one text of bytes."""
-    dtype = tf.as_dtype(spec.dtype)
+    dtype = tf.as_dtype(spec.tensor_dtype)
 
     def decode(value: Any) -> Any:
         if spec.encoding == TENSOR:

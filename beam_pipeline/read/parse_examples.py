@@ -40,7 +40,7 @@ def make_parser(parsing: Parsing, scales: Mapping[str, Scale]) -> Callable[[Any]
     """
     for name, spec in parsing.specs.items():
         try:
-            tf.dtypes.as_dtype(spec.dtype)
+            tf.dtypes.as_dtype(spec.tensor_dtype)
         except TypeError as error:
             raise InputError(
                 f"Feature {name} has the dtype {spec.dtype}, but TensorFlow does not "
@@ -80,6 +80,6 @@ def _batch_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
 def _restore(spec: FeatureSpec, stored: Any) -> Any:
     """Returns a batch of one feature with the dtype and shape of its spec."""
     if spec.encoding in LISTS:
-        return tf.cast(stored, spec.dtype)
+        return tf.cast(stored, spec.tensor_dtype)
     values = decode_bytes(spec, stored)
     return tf.reshape(values, tf.concat([tf.shape(stored), spec.sizes], 0))

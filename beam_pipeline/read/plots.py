@@ -161,6 +161,9 @@ def _arrange(
     panels, left_out = [], []
     for spec in specs:
         inner = len(spec.sizes)
+        if inner and spec.is_text:
+            left_out.append(f"{spec.name} (a list of {spec.dtype})")
+            continue
         if spec.axes:
             inner = len(spec.axes)
         elif channels and spec.sizes[:1] == (channels,):

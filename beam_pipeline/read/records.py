@@ -22,10 +22,7 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.record_parser import (
-    BatchMaker,
-    Stored,
-)
+from beam_pipeline.examples.record_parser import BatchMaker, Stored
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.chosen_numbers import chosen_numbers, no_example
 from beam_pipeline.read.conditions import rows_where
@@ -33,6 +30,7 @@ from beam_pipeline.read.example import Example
 from beam_pipeline.read.example_places import Integers
 from beam_pipeline.read.framework_methods import FrameworkMethods
 from beam_pipeline.read.scales import choose_statistics
+from beam_pipeline.read.sources import SourceMethods
 from beam_pipeline.read.split_choice import Split
 from beam_pipeline.read.split_source import SplitSource
 from beam_pipeline.read.window_table import (
@@ -92,7 +90,7 @@ def open_records(
     return Records(source, source.numbers, scaled_by)
 
 
-class Records(FrameworkMethods, Sequence[Example]):
+class Records(FrameworkMethods, SourceMethods, Sequence[Example]):
     """A sequence of examples, which it reads when they are asked for.
 
     ``records[i]`` is a dict of numpy arrays, numpy scalars and texts; features that an

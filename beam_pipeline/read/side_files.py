@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.generations import current_rows, newest_file
+from beam_pipeline.dataset.generations import (
+    current_rows,
+    newest_file,
+    read_rejects,
+)
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.metadata_checks import short
 from beam_pipeline.dataset.output_folder import (
@@ -18,8 +22,9 @@ from beam_pipeline.dataset.output_folder import (
     WINDOWS,
 )
 from beam_pipeline.dataset.planned_windows import PlannedWindows
-from beam_pipeline.dataset.rejects import HEADER_STAGES
+from beam_pipeline.dataset.rejects import HEADER_STAGES, LostAudio
 from beam_pipeline.dataset.schema import schema_problem
+from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.write.window_rows import REJECTED as LOST
@@ -28,6 +33,7 @@ from beam_pipeline.write.window_rows import REJECTED as LOST
 TOLERANCE = 1e-6
 
 _KEYS = {"path", "stage", "error", "reason"}
+_SECONDS = "seconds"  # which earlier versions did not write
 
 
 def schema_problems(root: str, metadata: Metadata) -> Iterator[str]:
@@ -62,7 +68,7 @@ def reject_problems(
             values = parse_json(line)
         except ValueError:
             values = None
-        if not isinstance(values, dict) or {*values} != _KEYS:
+        if not _is_reject(values):
             yield f"{name}: line {number} is not a reject"
             continue
         by_header += values["stage"] in HEADER_STAGES
@@ -88,6 +94,35 @@ def reject_problems(
             f"{METADATA}: rejected is {metadata.rejected}; {MANIFEST} and {WINDOWS} "
             f"show {metadata.clips - clips + failed}"
         )
+
+
+def _is_reject(values: Any) -> bool:
+    if not isinstance(values, dict) or {*values, _SECONDS} != {*_KEYS, _SECONDS}:
+        return False
+    seconds = values.get(_SECONDS)
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return seconds is None or (is_number and seconds >= 0)
+
+
+def lost_audio(folder: str, metadata: Metadata) -> LostAudio:
+    """Returns how much audio a data set's rejects have.
+
+    Raises
+    ------
+    InputError
+        If the list of rejects is missing or damaged.
+    """
+    if metadata.recipe is None or not metadata.rejected:
+        return LostAudio(0.0, 0)
+    path = files.join(folder, newest_file(metadata, REJECTED))
+    try:
+        rejects = read_rejects(folder, metadata)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}. Restore it.") from error
+    for number, values in enumerate(rejects, 1):
+        if not _is_reject(values):
+            raise InputError(f"{path}: line {number} is not a reject. Restore it.")
+    return LostAudio.of(values.get(_SECONDS) for values in rejects)
 
 
 def statistic_problems(

@@ -56,7 +56,7 @@ def most_record_bytes(specs: Iterable[FeatureSpec]) -> int | None:
     """
     total = 0
     for spec in specs:
-        if spec.dtype == "string" or spec.sequence or not spec.has_fixed_shape:
+        if spec.is_text or spec.sequence or not spec.has_fixed_shape:
             return None
         total += 20 * math.prod(spec.sizes) + len(spec.name.encode()) + (4 << 10)
     return total

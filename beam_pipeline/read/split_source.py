@@ -20,7 +20,11 @@ from beam_pipeline.read.example_places import Integers, Wanted, load_places
 from beam_pipeline.read.member_records import MemberReader
 from beam_pipeline.read.sizes import most_record_bytes
 from beam_pipeline.read.split_choice import Split, choose_splits
-from beam_pipeline.read.window_table import open_metadata, read_window_table
+from beam_pipeline.read.window_table import (
+    examples_of,
+    open_metadata,
+    read_window_table,
+)
 from beam_pipeline.storage import files
 
 
@@ -66,6 +70,7 @@ class SplitSource:
         self.maker = ExampleMaker(self.parser, self.features)
         self.new_example = partial(Example.of, self.metadata)
         self._table: Any = None
+        self._sources: Any = None
         sizes = sum(shard.bytes for shard in shards)
         self.example_bytes = max(2 * sizes // max(len(self.places), 1), 1)
 
@@ -76,6 +81,13 @@ class SplitSource:
                 self.folder, self.metadata, self.sha256, self.splits
             )
         return self._table
+
+    def sources(self) -> Any:
+        """Returns the table of the examples, with their sources; read once."""
+        if self._sources is None:
+            place = self.folder, self.metadata, self.sha256, self.splits
+            self._sources = examples_of(read_window_table(*place, sources=True))
+        return self._sources
 
     def walk(self, numbers: Integers, use: Callable[[int, Stored], None]) -> None:
         """Calls ``use(place, stored)`` for each example, in the order on disk."""

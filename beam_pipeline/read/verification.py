@@ -77,8 +77,9 @@ def verify(
             f"Files were added to {name}, so its windows come from the inputs of "
             "several runs, and cannot be decoded again. Leave `input` out."
         )
+    from beam_pipeline.dataset.recorded_columns import with_text_of_lists
     from beam_pipeline.inputs.in_memory import resolved
 
     with resolved(input, metadata.recipe) as inputs:
-        chosen = Sample(inputs, sample, seed)
+        chosen = Sample(with_text_of_lists(inputs, metadata), sample, seed)
         return list(find_deep_problems(name, metadata, chosen))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,8 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.own_manifest import FILE_SHA256
+from beam_pipeline.read.source_columns import source_columns
 from beam_pipeline.read.split_choice import Split, choose_splits
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_parquet
@@ -31,8 +32,6 @@ _NOT_OF_WINDOWS = {
     "format", "subtype", "first_index", "windows", "content", "sketch",
     "path", "input", "index", "class", "split", "group", "channel", "sample_rate_hz",
 }  # fmt: skip
-_CSV_ROWS = 1 << 14
-
 # Columns that the files must have.
 _OF_WINDOWS = ("start", "frames", "copy", "level_db", "left_out")
 _OF_MANIFEST = (
@@ -42,7 +41,11 @@ _OF_MANIFEST = (
 
 
 def read_window_table(
-    folder: str, metadata: Metadata, sha256: str, splits: Sequence[str]
+    folder: str,
+    metadata: Metadata,
+    sha256: str,
+    splits: Sequence[str],
+    sources: bool = False,
 ) -> Any:
     """Returns a row for each planned window of splits, in the order of the examples.
 
@@ -55,6 +58,10 @@ def read_window_table(
         What was opened.
     sha256 : str
         The SHA-256 of the text of these metadata.
+    sources : bool
+        Whether the table has ``native_start``, ``native_frames``,
+        ``native_sample_rate_hz``, ``channels`` and ``file_sha256``: the stretch of the
+        file in its own frames, and the file; see :class:`.Source`.
 
     Returns
     -------
@@ -95,7 +102,7 @@ def read_window_table(
 
     tables, found, first = read_tables(folder, metadata, sha256), [], 0
     for split in splits:
-        table = _table_of_split(folder, metadata, split, tables)
+        table = _table_of_split(folder, metadata, split, tables, sources)
         if first:
             place = table.schema.get_field_index("record")
             moved = pc.add(table["record"], first)
@@ -105,7 +112,9 @@ def read_window_table(
     return found[0] if len(found) == 1 else pa.concat_tables(found).unify_dictionaries()
 
 
-def window_table(folder: files.PathLike, split: Split | None = None) -> Any:
+def window_table(
+    folder: files.PathLike, split: Split | None = None, sources: bool = False
+) -> Any:
     """Returns a row for each planned window of a data set, also for those left out.
 
     This is the index of the data set: path, seconds, level, whether a window is in the
@@ -116,6 +125,8 @@ def window_table(folder: files.PathLike, split: Split | None = None) -> Any:
     split : str or list of str, optional
         One or several, see :mod:`.split_choice`. Default: all, one after the other.
         ``record`` is the number in each of them.
+    sources : bool
+        See :func:`read_window_table`.
 
     Returns
     -------
@@ -139,7 +150,9 @@ def window_table(folder: files.PathLike, split: Split | None = None) -> Any:
             raise OptionError("split", "must name whole splits for a table", split)
         splits = choice.splits
     tables = read_tables(folder, metadata, bytes_sha256(text))
-    found = [_table_of_split(folder, metadata, name, tables) for name in splits]
+    found = [
+        _table_of_split(folder, metadata, name, tables, sources) for name in splits
+    ]
     return pa.concat_tables(found).unify_dictionaries()
 
 
@@ -165,7 +178,11 @@ def open_metadata(folder: str, sha256: str | None = None) -> bytes:
 
 
 def _table_of_split(
-    folder: str, metadata: Metadata, split: str, tables: tuple[Any, Any] | None
+    folder: str,
+    metadata: Metadata,
+    split: str,
+    tables: tuple[Any, Any] | None,
+    sources: bool,
 ) -> Any:
     """Returns the rows of a split; ``tables`` are those of :func:`read_tables`."""
     import pyarrow as pa
@@ -222,30 +239,18 @@ def _table_of_split(
         "sample_rate_hz": rate,
         "channel": of_clip("channel"),
     }
+    recipe = metadata.recipe
+    has_hashes = recipe is not None and recipe.audio.hash_files
+    if sources:
+        rates = hz.astype(np.int64)
+        columns.update(source_columns(start, frames, rates, of_clip, has_hashes))
     for name in manifest.column_names:
+        if name == FILE_SHA256 and has_hashes:
+            continue
         if name not in _NOT_OF_WINDOWS:
             free = name if name not in columns else f"{name}_"
             columns[free] = _without_empty(of_clip(name))
     return pa.table(columns)
-
-
-def table_as_csv(table: Any) -> Iterator[str]:
-    """Yields a table as CSV, some lines at a time, without the last line break.
-
-    Texts are in quotes, and nothing stands for null.
-    """
-    import pyarrow as pa
-    import pyarrow.csv
-
-    for k, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            texts = table.column(k).cast(field.type.value_type)
-            table = table.set_column(k, field.name, texts)
-    for first in range(0, max(len(table), 1), _CSV_ROWS):
-        lines = io.BytesIO()
-        options = pyarrow.csv.WriteOptions(include_header=first == 0)
-        pyarrow.csv.write_csv(table.slice(first, _CSV_ROWS), lines, options)
-        yield lines.getvalue().decode().removesuffix("\n")
 
 
 def examples_of(table: Any) -> Any:
@@ -373,8 +378,8 @@ def _without_empty(column: Any) -> Any:
 
     if pa.types.is_floating(column.type):
         is_empty = pc.is_nan(column)
-    elif pa.types.is_string(column.type):
-        is_empty = pc.equal(column, "")
+    elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        is_empty = pc.equal(pc.binary_length(column), 0)
     else:
         return column
     return pc.if_else(is_empty, pa.scalar(None, column.type), column)

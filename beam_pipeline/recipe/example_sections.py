@@ -54,6 +54,12 @@ class Audio:
         "store a hash and a sketch of each clip's audio, so that audit finds "
         "duplicates; decodes all audio once more",
     )
+    hash_files: bool = option(
+        False,
+        "store the SHA-256 of each clip's file in the manifest; reads all files once "
+        "more",
+        omit_default=True,
+    )
     sample_rate: int | None = option(
         None,
         "resample all audio to this rate; default: each file keeps its own",
@@ -107,8 +113,41 @@ class Audio:
         omit_default=True,
     )
 
+    loader: str = option(
+        "",
+        "your own function, which reads files that no decoder reads: from a path to "
+        "(samples, sample_rate_hz)",
+        "MODULE:NAME",
+        kind=STEPS,
+        omit_default=True,
+    )
+    loader_suffixes: tuple[str, ...] = option(
+        None,
+        "the ends of the names of the files that the loader reads, such as .npy,.h5; "
+        "default: it reads all files",
+        "NAMES",
+        kind=NAMES,
+        value=(),
+        omit_default=True,
+    )
+
+    def is_loaded(self, filepath: str) -> bool:
+        """Whether the loader reads a file."""
+        ends = self.loader_suffixes or ("",)
+        return bool(self.loader) and filepath.lower().endswith(ends)
+
     def __post_init__(self) -> None:
+        check_text("loader", self.loader, may_be_empty=True)
+        if self.loader_suffixes and not self.loader:
+            raise RecipeError(
+                "loader_suffixes", "needs `loader`", ",".join(self.loader_suffixes)
+            )
+        for suffix in self.loader_suffixes:
+            check_text("loader_suffixes", suffix)
+        suffixes = tuple(suffix.lower() for suffix in self.loader_suffixes)
+        object.__setattr__(self, "loader_suffixes", suffixes)
         check_flag("fingerprint", self.fingerprint)
+        check_flag("hash_files", self.hash_files)
         check_flag("whole_clips", self.whole_clips)
         if self.sample_rate is not None:
             check_whole("sample_rate", self.sample_rate)

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from beam_pipeline.storage.files import PathLike
@@ -84,6 +84,9 @@ class RecipeKeywords(TypedDict, total=False):
     allow_nonfinite: bool
     whole_clips: bool
     decoder: Names
+    loader: str | Callable[[str], Any]
+    loader_suffixes: Names | None
+    hash_files: bool
 
 
 class RunKeywords(TypedDict, total=False):

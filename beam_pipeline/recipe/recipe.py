@@ -43,7 +43,10 @@ SECTIONS: Mapping[str, type] = {
     "shards": Shards,
 }
 # Options of the audio that come last in the JSON, whose order is fixed.
-_LAST = ("allow_truncated", "allow_nonfinite", "whole_clips", "decoder")
+_LAST = (
+    "allow_truncated", "allow_nonfinite", "whole_clips", "decoder", "loader",
+    "loader_suffixes", "hash_files",
+)  # fmt: skip
 
 
 @cache

@@ -253,8 +253,8 @@ def _events(values: Mapping[str, Any], metadata: Metadata) -> list[dict[str, Any
     found = []
     for name in metadata.features:
         mask = np.asarray(values.get(name))
-        is_mask = name.endswith("_mask") or name.startswith("mask")
-        if not is_mask or mask.ndim != 2 or mask.shape[1] != len(metadata.classes):
+        shape = (len(mask), len(metadata.classes)) if mask.ndim else ()
+        if not name.endswith("_mask") or mask.shape != shape:
             continue
         for label, column in zip(metadata.classes, mask.T, strict=True):
             edges = np.flatnonzero(np.diff(np.r_[0, column != 0, 0].astype(int)))

@@ -17,6 +17,7 @@ from beam_pipeline.dataset.claim_addition import ADDITION, claim_addition
 from beam_pipeline.dataset.generations import newest_file
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED, SCHEMA, WINDOWS
+from beam_pipeline.dataset.recorded_columns import with_recorded_types
 from beam_pipeline.dataset.warn import warn_of_estimates
 from beam_pipeline.errors import OutputError
 from beam_pipeline.inputs.sources import Input
@@ -62,11 +63,9 @@ def claimed_to_add(
     addition = describe_addition(output, run, inputs, changed)
     check_undamaged(output, addition.before)
     warn_of_estimates(output, addition.before)
-    job = replace(
-        job,
-        inputs=tuple(_with_types(entry, addition.before) for entry in job.inputs),
-        addition=addition,
-    )
+    before = addition.before
+    typed = tuple(with_recorded_types(entry, before) for entry in job.inputs)
+    job = replace(job, inputs=typed, addition=addition)
     stamp = job_stamp(output, job.work_folder, job.recipe, job.inputs)
     stamp[ADDITION] = addition.stamp()
     if not claim_addition(output, job.work_folder, stamp):
@@ -103,14 +102,3 @@ def check_undamaged(output: str, metadata: Metadata) -> None:
                 f"{wanted}. `audio-tfrecords verify --repair` makes it again, if files "
                 "were never added."
             )
-
-
-def _with_types(entry: Input, metadata: Metadata) -> Input:
-    """Returns the input with the types that its columns have in the data set."""
-    assert metadata.recipe is not None
-    extra = len(entry.columns) - len(metadata.recipe.columns.targets)
-    columns = [
-        (name, metadata.features[name].dtype if name in metadata.features else dtype)
-        for name, dtype in entry.columns[:extra]
-    ]
-    return replace(entry, columns=(*columns, *entry.columns[extra:]))

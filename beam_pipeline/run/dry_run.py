@@ -42,7 +42,8 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input], limits: Limits) ->
     check_copies(recipe.augmentation.copies, shares or named)
     rows = (row for row in list_sources(inputs, recipe) if row is not None)
     first = list(islice(rows, FIRST_ROWS))
-    recipe = recipe.replace(fingerprint=False)  # which would decode the whole clip
+    # These would read whole clips.
+    recipe = recipe.replace(fingerprint=False, hash_files=False)
     if not first:
         locations = ", ".join(entry.location for entry in inputs)
         raise InputError(f"There is no audio file in {locations}. Check `input`.")

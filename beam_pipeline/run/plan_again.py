@@ -65,9 +65,7 @@ class PlanAgain:
     def write_manifest(self) -> str:
         """Writes the manifest of the plan; returns its path."""
         path = files.join(self.job.work_folder, MANIFEST)
-        fields = manifest_fields(
-            self.job.recipe.audio.fingerprint, self.job.inputs[0].columns
-        )
+        fields = manifest_fields(self.job.recipe.audio, self.job.inputs[0].columns)
         write_manifest(path, stored(self.phase, "manifest"), fields)
         return path
 
@@ -164,9 +162,10 @@ def reject_difference(rejects: Iterable[Reject], output: str) -> str | None:
         return f"{REJECTED} is missing"
     with files.open_read(path) as recorded:
         # Both are in the order of rows: each search begins where the last one ended.
-        for line in map(reject_line, sort_rejects(rejects)):
-            if line not in recorded:
-                return f"{REJECTED} has no line {line.decode().strip()}"
+        for reject in sort_rejects(rejects):
+            forms = reject_line(reject), reject_line(reject, has_seconds=False)
+            if not any(line in forms for line in recorded):
+                return f"{REJECTED} has no line {forms[0].decode().strip()}"
     return None
 
 

@@ -38,6 +38,7 @@ from beam_pipeline.dataset.output_folder import (
     STATISTICS,
     WINDOWS,
 )
+from beam_pipeline.dataset.recorded_columns import with_text_of_lists
 from beam_pipeline.dataset.rejects import reject_line, sort_rejects, write_rejects
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
@@ -121,7 +122,8 @@ def repair(
         limits = Limits.of(RunOptions())
         check_transforms(metadata.recipe, inputs, limits)
         with _work_folder(root) as work:
-            return _Repair(root, metadata, inputs, work, limits).run(workers, watch)
+            again = with_text_of_lists(inputs, metadata)
+            return _Repair(root, metadata, again, work, limits).run(workers, watch)
 
 
 def _load(root: str) -> Metadata:
@@ -369,7 +371,8 @@ def _other_rejects(text: bytes, by_header: Sequence[Reject], has_late: bool) -> 
     Of those that fail while they are recorded, it is only known that there are some.
     """
     planned = Counter(map(reject_line, by_header))
-    late = Counter(text.splitlines(keepends=True))
+    earlier = {reject_line(r, has_seconds=False): reject_line(r) for r in by_header}
+    late = Counter(earlier.get(line, line) for line in text.splitlines(keepends=True))
     late.subtract(planned)
     return (
         min(late.values(), default=0) < 0

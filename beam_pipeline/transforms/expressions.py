@@ -128,9 +128,20 @@ PLACEMENT = Kind(
     alone=True,
 )
 
+LOADER = Kind(
+    noun="loader",
+    field="loader",
+    table={},
+    example="my_files:load",
+    method="__call__",
+    lacks="cannot be called on a path",
+    own="a function or a frozen dataclass",
+    alone=True,
+)
+
 # The recipe's fields that hold expressions.
 STEP_FIELDS = {
-    kind.field: kind for kind in (STREAM, SELECTION, AUGMENTATION, PLACEMENT)
+    kind.field: kind for kind in (STREAM, SELECTION, AUGMENTATION, PLACEMENT, LOADER)
 }
 
 
@@ -260,6 +271,18 @@ def parse_stream(expression: str) -> tuple[Any, ...]:
         ``on_stream``.
     """
     return parse_steps(expression, STREAM)
+
+
+def parse_loader(expression: str) -> Any:
+    """The loader that an expression describes, see :mod:`beam_pipeline.audio.loaded`.
+
+    Raises
+    ------
+    RecipeError
+        As for ``parse_transform``.
+    """
+    (loader,) = parse_steps(expression, LOADER)
+    return loader
 
 
 @functools.cache
@@ -418,10 +441,11 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
         known = [*kind.words, *kind.table]
         close = did_you_mean(name, known)
         hint = f"did you mean {close}?; " if close else ""
+        available = f"available: {', '.join(known)}; " if known else ""
         raise RecipeError(
             kind.field,
-            f"there is no {kind.noun} {name}; {hint}available: "
-            f"{', '.join(known)}; give your own as package.module:name",
+            f"there is no {kind.noun} {name}; {hint}{available}give your own as "
+            "package.module:name",
             expression,
         )
     if _is_of_python(module_name):

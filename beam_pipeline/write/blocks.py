@@ -252,10 +252,10 @@ def read_windows(
     """
     segment = Segment(clip, 0, clip.examples, 0)
     starts, _ = locate_examples(segment, recipe)
-    source = _begin_read(segment, starts, inputs, recipe.windows)
-    length = WindowPlan.of(recipe.windows, clip.sample_rate_hz, clip.frames).length
-    stretches = _read_stretches(clip, starts, source, recipe.audio, recipe.windows)
-    for block, frames in stretches:
+    windows, audio = recipe.windows, recipe.audio
+    source = _begin_read(segment, starts, inputs, windows)
+    length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
+    for block, frames in _read_stretches(clip, starts, source, audio, windows):
         yield block, slice_windows(frames, int(block[0]), block, length)
 
 
@@ -277,8 +277,9 @@ def lose(slot: Slot, stage: str, error: ClipError, rows: WindowRows) -> Lost:
         slot.shard.split,
         n,
         clip.sample_rate_hz,
+        rows.covered_frames() / clip.sample_rate_hz,
     )
-    return Lost(slot, reject, rows.without(np.zeros(slot.examples, bool), REJECTED))
+    return Lost(slot, reject, rows.without(np.zeros(n, bool), REJECTED))
 
 
 def cut_windows(block: FrameBlock) -> WindowBlock:
@@ -287,8 +288,7 @@ def cut_windows(block: FrameBlock) -> WindowBlock:
     win_len = block.slot.example_format.window_frames(clip.frames)
     windows = slice_windows(block.frames, block.offset, block.starts, win_len)
     frames = np.minimum(win_len, clip.frames - block.starts)
-    levels = window_levels(windows)
-    rows = WindowRows.of(block.starts, frames, block.copies, levels)
+    rows = WindowRows.of(block.starts, frames, block.copies, window_levels(windows))
     return WindowBlock(block.slot, block.starts, block.copies, windows, rows)
 
 

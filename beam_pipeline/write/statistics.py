@@ -96,7 +96,7 @@ class DataStatistics:
         """Returns empty statistics of features with these specs."""
         specs = list(specs)
         shapes = {spec.shape_in for spec in specs}
-        numeric = [s for s in specs if s.dtype != "string" and s.name not in shapes]
+        numeric = [s for s in specs if not (s.is_text or s.name in shapes)]
         features = {spec.name: FeatureStatistics.of(spec) for spec in numeric}
         return cls(SignalStatistics() if has_windows else None, features)
 

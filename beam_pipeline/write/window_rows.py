@@ -71,6 +71,18 @@ class WindowRows(NamedTuple):
         """Which windows are in the data set, shape (n,)."""
         return np.equal(self.left_out, KEPT)
 
+    def covered_frames(self) -> int:
+        """Returns the frames of the clip in windows that no rule has left out.
+
+        Where windows overlap, a frame counts once.
+        """
+        some = self.kept | (self.left_out == REJECTED)
+        starts = self.starts[some]
+        order = np.argsort(starts, kind="stable")
+        starts, stops = starts[order], (starts + self.frames[some])[order]
+        seen = np.maximum.accumulate(np.concatenate([[0], stops]))[:-1]
+        return int(np.maximum(stops - np.maximum(starts, seen), 0).sum())
+
     def pack(self) -> str:
         """Returns the rows as a short text, which a receipt in JSON can hold."""
         steps = np.diff(self.starts, prepend=0)

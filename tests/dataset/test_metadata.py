@@ -37,6 +37,7 @@ from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.images import encode_image
 from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.inputs.column_types import ColumnType
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
@@ -453,9 +454,7 @@ def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=()):
             )
         )
     path = tmp_path / "manifest.parquet"
-    write_manifest(
-        str(path), reversed(parts), manifest_fields(recipe.audio.fingerprint, columns)
-    )
+    write_manifest(str(path), reversed(parts), manifest_fields(recipe.audio, columns))
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.parquet"]
     return pq.read_table(path)
 
@@ -495,7 +494,8 @@ def test_a_row_of_the_manifest_of_a_part(tmp_path):
 
 def test_fingerprints_and_columns_of_the_manifest(tmp_path):
     recipe = Recipe(win_len=80, fingerprint=True)
-    columns = (("age", "int64"), ("path", "string"), ("path_", "float32"))
+    types = ("int64", "string", "float32")
+    columns = tuple(zip(("age", "path", "path_"), map(ColumnType, types), strict=True))
     values = [(3, "p", 0.5), (-1, "", math.nan)]
     known = clip(1, content=bytes(range(16)), sketch=bytes(range(64)))
     table = manifest(
@@ -595,7 +595,7 @@ def test_rejects_are_one_line_each_by_row(tmp_path):
     lines = rejects_text(tmp_path, [later, late, first]).decode().splitlines()
     assert lines[0] == (
         '{"path": "dög/2.wav", "stage": "probe", "error": "EmptyAudio", '
-        '"reason": "holds no frames"}'
+        '"reason": "holds no frames", "seconds": null}'
     )
     assert [json.loads(line)["path"] for line in lines] == [
         "dög/2.wav",

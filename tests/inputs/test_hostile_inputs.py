@@ -12,7 +12,8 @@ import pytest
 
 from beam_pipeline.api import plan
 from beam_pipeline.errors import AudioTFRecordsError, InputError, RecipeError, shown
-from beam_pipeline.inputs.tables import column_types, open_table, read_rows
+from beam_pipeline.inputs.column_types import ColumnType, column_types
+from beam_pipeline.inputs.tables import open_table, read_rows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.transforms.expressions import LONGEST_EXPRESSION, parse_transform
@@ -133,7 +134,7 @@ def test_a_table_of_one_long_text(tmp_path: Path) -> None:
     assert [row for _, row in read_rows(table)] == [
         {"path": "a", "n": 1}, {"path": "b", "n": None},
     ]  # fmt: skip
-    assert column_types(table, ["n"]) == {"n": "float32"}
+    assert column_types(table, ["n"]) == {"n": ColumnType("float32")}
     path.write_bytes(path.read_bytes()[:-9])
     with raises(InputError, naming=path):
         open_table(str(path))

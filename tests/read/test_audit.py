@@ -20,7 +20,7 @@ from beam_pipeline.cli.reports import (
     describe_findings,
     summarise_audit,
 )
-from beam_pipeline.dataset.manifest import manifest_fields
+from beam_pipeline.dataset.manifest import arrow_type, manifest_fields
 from beam_pipeline.errors import InputError, OptionError, TooManyRejected
 from beam_pipeline.plan import clip_audio
 from beam_pipeline.read import findings
@@ -469,14 +469,8 @@ def synthetic(folder, rows, fingerprint=False):
         {**defaults, "path": f"{at}.wav", "file": at, "index": at, **row}
         for at, row in enumerate(rows)
     ]
-    names = manifest_fields(recipe.audio.fingerprint)
-    kinds = {"int64": pa.int64(), "int32": pa.int32(), "string": pa.string()}
-    schema = pa.schema(
-        [
-            (n, pa.binary(k) if isinstance(k, int) else kinds[k])
-            for n, k in names.items()
-        ]
-    )
+    names = manifest_fields(recipe.audio)
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in names.items()])
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(filled, schema), folder / "manifest.parquet")
 

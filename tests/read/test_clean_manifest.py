@@ -18,10 +18,12 @@ from beam_pipeline import Metadata, audit, open_records, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.manifest import manifest_fields
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.inputs.column_types import ColumnType
 from beam_pipeline.inputs.own_manifest import is_own_manifest, part_in_seconds
 from beam_pipeline.inputs.part_columns import PartColumns
 from beam_pipeline.read.audit import Columns
 from beam_pipeline.read.clean_manifest import components_of, write_clean_manifest
+from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.seconds import seconds_to_frames
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
@@ -223,9 +225,9 @@ def test_the_own_manifest_is_an_input(tmp_path: Path) -> None:
     assert max(ends) == 2000
 
 
-@pytest.mark.parametrize("columns", [[], [("index", "int64")]])
+@pytest.mark.parametrize("columns", [[], [("index", ColumnType("int64"))]])
 def test_an_own_manifest_is_known_by_its_columns(columns: Any) -> None:
-    names = [*manifest_fields(True, columns)]
+    names = [*manifest_fields(Audio(fingerprint=True), columns)]
     assert is_own_manifest(names)
     assert not is_own_manifest(names[1:])
     assert PartColumns.of(names, "path", "x").in_frames
@@ -236,7 +238,7 @@ def test_an_own_manifest_is_known_by_its_columns(columns: Any) -> None:
     "wrong", [{"start": None}, {"sample_rate_hz": 0}, {"frames": "x"}]
 )
 def test_a_wrong_row_is_named(wrong: dict[str, Any]) -> None:
-    row = {**dict.fromkeys(manifest_fields(False), 1), "channel": None, **wrong}
+    row = {**dict.fromkeys(manifest_fields(Audio()), 1), "channel": None, **wrong}
     part = PartColumns.of([*row], "path", "x")
     with pytest.raises(ValueError, match=next(iter(wrong))):
         part.read(row)

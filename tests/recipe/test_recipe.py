@@ -338,19 +338,24 @@ LATER = {
     "windows_at": ("grid", "events"),
     "whole_clips": (False, True),
     "decoder": ("soundfile,pyav", "pyav,soundfile"),
+    "loader": ("", "my_files:load"),
+    "loader_suffixes": (None, ".npy"),
+    "hash_files": (False, True),
 }
 
 
 @pytest.mark.parametrize("name", LATER)
 def test_a_recipe_without_a_later_option_is_as_it_was(name):
     default, value = LATER[name]
-    others = {"splits": "a=1", "events": "e.csv"}
+    needed = {"loader": "my_files:load"} if name == "loader_suffixes" else {}
+    others = {"splits": "a=1", "events": "e.csv", **needed}
     recipe = Recipe(win_len=1, **{**others, name: default})
     assert recipe == Recipe(win_len=1, **others)
-    assert list(recipe.to_json()) == [n for n in recipe_options() if n not in LATER]
+    known = [n for n in recipe_options() if n not in LATER or n in needed]
+    assert list(recipe.to_json()) == known
     other = recipe.replace(**{name: value})
     assert list(other.to_json()) == [
-        n for n in recipe_options() if n not in LATER or n == name
+        n for n in recipe_options() if n in known or n == name
     ]
     assert other.replace(**{name: default}) == recipe
 
@@ -595,6 +600,9 @@ CHANGES = {
     "allow_nonfinite": {"allow_nonfinite": True},
     "whole_clips": {"whole_clips": True},
     "decoder": {"decoder": "pyav"},
+    "loader": {"loader": "my_files:load"},
+    "loader_suffixes": {"loader": "my_files:load", "loader_suffixes": ".npy"},
+    "hash_files": {"hash_files": True},
 }
 
 

@@ -55,6 +55,9 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
         windows_at="onsets",
         whole_clips=True,
         decoder=["pyav"],
+        loader="my_files:load",
+        loader_suffixes=".npy",
+        hash_files=True,
         compression="none",
     )
     values = {"format_version": 1, "recipe": recipe.to_json()}

@@ -29,6 +29,8 @@ record("in", "out", win_len=1, num_shards=4, allow_nonfinite=False, whole_clips=
 record("in", "out", win_len=1, member_bytes=1 << 20, compression="none")
 record("in", "out", win_len=1, tail="pad", mark_padding=True)
 record("in", "out", win_len=1, min_seconds=1, max_seconds=20.0, short_clips="skip")
+record("in", "out", win_len=1, loader="my_files:load", loader_suffixes=[".npy"])
+record("in", "out", win_len=1, hash_files=True)
 record("in", "out", win_len=1, decoder="pyav,soundfile", backend="jax")
 record("in", "out", win_len=1, events="e.csv", windows_at="events")
 record("in", "out", win_len=1, max_rejected="5%", overwrite=True, workers=2)

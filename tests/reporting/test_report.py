@@ -194,6 +194,25 @@ def test_spectra_alone_are_drawn_or_decoded_again(tmp_path: Path) -> None:
     assert all(sample["sound"] for sample in contents(path)["samples"])
 
 
+def test_events_are_drawn_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    soundfile.write(tmp_path / "in" / "a.wav", tone(500, 0.3, 0), RATE)
+    (tmp_path / "e.csv").write_text(
+        "path,start_s,end_s,class\na.wav,0.5,1.0,owl\na.wav,0.75,2.0,tit\n"
+    )
+    record(
+        tmp_path / "in", tmp_path / "out", win_seconds=2,
+        events=str(tmp_path / "e.csv"), event_targets="multi_hot,mask:mel",
+        features={"mel": "log_mel(n_fft=64,hop=8,n_mels=8)"},
+    )  # fmt: skip
+    (sample,) = contents(Path(report(tmp_path / "out", tmp_path / "a.html")))["samples"]
+    assert sample["label"] == "owl, tit"
+    owl, tit = sample["events"]
+    assert (owl["label"], tit["label"]) == ("owl", "tit")
+    found = [owl["from"], owl["to"], tit["from"], tit["to"]]
+    assert found == pytest.approx([0.25, 0.5, 0.375, 1.0], abs=0.01)
+
+
 def test_data_sets_of_elements(tmp_path: Path) -> None:
     rows = ({"x": np.full((4, 3), k, np.float32), "word": "a"} for k in range(9))
     record_examples(rows, tmp_path / "out")
@@ -221,7 +240,14 @@ def test_at_the_end_of_a_run(
     write_corpus(tmp_path / "in")
     page = tmp_path / "page.html"
     words = ["record", "--input", tmp_path / "in", "--output", tmp_path / "out"]
-    words += ["--win-len", 500, "--feature", "level=rms()", "--report", page]
+    words += [
+        "--win-len",
+        500,
+        "--feature",
+        "level=rms(frame=100,hop=100)",
+        "--report",
+        page,
+    ]
     assert main([str(word) for word in words]) == 0
     assert f"{page}: shows the data set" in capsys.readouterr().out
     assert all(sample["sound"] for sample in contents(page)["samples"])

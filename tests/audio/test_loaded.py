@@ -1,0 +1,345 @@
+"""Loaders: a user's function reads files that no decoder reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from beam_pipeline import Metadata, open_records, record, repair, verify
+from beam_pipeline.api import plan
+from beam_pipeline.audio.clip_reader import ClipReader
+from beam_pipeline.audio.decoder import AudioInfo
+from beam_pipeline.audio.loaded import Loader
+from beam_pipeline.dataset.code_stamp import code_of
+from beam_pipeline.errors import (
+    ClipError,
+    EmptyAudio,
+    NonFiniteAudio,
+    RecipeError,
+    TooManyRejected,
+    UnreadableAudio,
+)
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
+from tests.raising import assert_names, raises
+from tests.sounds import RATE, write_sound
+
+MODULE = """
+import os
+from dataclasses import dataclass
+import numpy as np
+
+def load(path):
+    calls = path + ".calls"
+    with open(calls if os.path.exists(calls) else os.devnull, "a") as file:
+        file.write("x")
+    return np.load(path), 8000
+
+@dataclass(frozen=True)
+class WithProbe:
+    rate: int = 8000
+
+    def __call__(self, path):
+        return load(path)[0], self.rate
+
+    def probe(self, path):
+        samples = np.load(path, mmap_mode="r")
+        return samples.shape[-1], self.rate, samples.size // samples.shape[-1]
+
+def crash(path):
+    if path.endswith("1.npy"):
+        os.abort()
+    return load(path)
+"""
+SAMPLES = {
+    f"a/{k}.npy": np.random.default_rng(k).uniform(-1, 1, (2, 1000)).astype("f4")
+    for k in range(3)
+}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/loaders_of_mine.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+    monkeypatch.delitem(sys.modules, "loaders_of_mine", raising=False)
+    (tmp_path / "in/a").mkdir(parents=True)
+    for name, samples in SAMPLES.items():
+        np.save(tmp_path / "in" / name, samples)
+    return tmp_path
+
+
+# Without a run
+
+
+def load_as(returned: Any) -> Loader:
+    return Loader(lambda path: returned, "m:f")
+
+
+@pytest.mark.parametrize(
+    ("returned", "facts"),
+    [
+        (1, "int"),
+        ((np.zeros(3, "f4"),), "tuple"),
+        (([0.0], 8000), "list"),
+        ((np.zeros(3), 8000), ["float64", "float32"]),
+        ((np.zeros(3, "i2"), 8000), "int16"),
+        ((np.zeros((1, 3, 1), "f4"), 8000), ["(1, 3, 1)", "channels"]),
+        ((np.zeros((0, 3), "f4"), 8000), "(0, 3)"),
+        ((np.zeros(3, "f4"), 0), "0"),
+        ((np.zeros(3, "f4"), 8000.5), "8000.5"),
+        ((np.zeros(3, "f4"), "8000"), "'8000'"),
+        ((np.zeros(3, "f4"), None), "None"),
+    ],
+)
+def test_what_a_loader_must_not_return(
+    tmp_path: Path, returned: Any, facts: Any
+) -> None:
+    (tmp_path / "x").touch()
+    with raises(UnreadableAudio, path="x.npy", naming="m:f") as caught:
+        load_as(returned).probe(str(tmp_path / "x"), "x.npy")
+    assert_names(caught.value.reason, *([facts] if isinstance(facts, str) else facts))
+
+
+@pytest.mark.parametrize("rate", [8000, 8000.0, np.int32(8000), np.float64(8000)])
+@pytest.mark.parametrize("shape", [(1,), (5,), (1, 5), (2, 5)])
+def test_what_a_loader_may_return(rate: Any, shape: tuple[int, ...]) -> None:
+    info = load_as((np.zeros(shape, "f4"), rate)).probe(io.BytesIO(), "x")
+    channels = 1 if len(shape) == 1 else shape[0]
+    assert info == AudioInfo(shape[-1], 8000, channels, "m:f", "float32")
+
+
+def test_no_frames_and_numbers_that_are_none() -> None:
+    with raises(EmptyAudio, path="x"):
+        load_as((np.zeros((2, 0), "f4"), 1)).probe(io.BytesIO(), "x")
+    samples = np.zeros((2, 5), "f4")
+    samples[1, 3] = np.inf
+    with raises(NonFiniteAudio, path="x", naming="frame 3"):
+        load_as((samples, 1)).probe(io.BytesIO(), "x")
+    allowed = Loader(lambda path: (samples, 1), "m:f", allow_nonfinite=True)
+    assert allowed.probe(io.BytesIO(), "x").frames == 5
+
+
+def test_a_file_that_is_not_local_becomes_a_copy() -> None:
+    seen: list[str] = []
+
+    def load(path: str) -> tuple[Any, int]:
+        seen.append(path)
+        return np.frombuffer(Path(path).read_bytes(), "f4"), 4
+
+    content = io.BytesIO(np.arange(9, dtype="f4").tobytes())
+    content.seek(7)
+    assert Loader(load, "m:f").probe(content, "x/y.h5").frames == 9
+    assert seen[0].endswith(".h5")
+    assert not Path(seen[0]).exists()
+
+
+@pytest.mark.parametrize(
+    "found", [(4, 8000, 1), (5, 8001, 1), (5, 8000, 2), (5,), None, (5, 8000, 0)]
+)
+def test_a_probe_that_does_not_tell_the_truth(found: Any) -> None:
+    class Lying:
+        def __call__(self, path: str) -> Any:
+            return np.zeros(5, "f4"), 8000
+
+        def probe(self, path: str) -> Any:
+            return found
+
+    loader = Loader(Lying(), "m:f")
+    with raises(UnreadableAudio, path="x"):
+        info = loader.probe(io.BytesIO(), "x")
+        ClipReader(io.BytesIO(), info, name="x", loader=loader)
+
+
+@pytest.mark.parametrize("shape", [(300,), (1, 300)])
+@pytest.mark.parametrize("channels", ["mix", "keep", 0])
+@pytest.mark.parametrize("rate", [8000, 4000])
+def test_clips_of_one_channel(shape: Any, channels: Any, rate: int) -> None:
+    samples = np.random.default_rng(0).uniform(-1, 1, shape).astype("f4")
+    loader = load_as((samples, 8000))
+    info = loader.probe(io.BytesIO(), "x")
+    frames = 300 * rate // 8000
+    with ClipReader(
+        io.BytesIO(), info, name="x", channels=channels, loader=loader,
+        sample_rate_hz=rate,
+    ) as reader:  # fmt: skip
+        found = reader.read(0, frames)
+    assert found.shape == ((1, frames) if channels == "keep" else (frames,))
+    if rate == 8000:
+        np.testing.assert_array_equal(found.ravel(), samples.ravel())
+
+
+@pytest.mark.parametrize("channels", ["mix", "keep", 1])
+def test_ranges_of_a_clip(channels: Any) -> None:
+    samples = np.random.default_rng(0).uniform(-1, 1, (2, 300)).astype("f4")
+    loader = load_as((samples, 8000))
+    info = loader.probe(io.BytesIO(), "x")
+    whole = {"mix": samples.sum(axis=0) / 2, "keep": samples, 1: samples[1]}[channels]
+    with ClipReader(
+        io.BytesIO(), info, name="x", channels=channels, loader=loader
+    ) as reader:
+        for start, stop in ((0, 0), (0, 10), (5, 200), (299, 300), (300, 300)):
+            found = reader.read(start, stop)
+            np.testing.assert_array_equal(found, whole[..., start:stop])
+
+
+@pytest.mark.parametrize(
+    ("loader", "facts"),
+    [
+        ("nothing", "package.module:name"),
+        ("loaders_of_mine:nope", "nope"),
+        ("no_such_module:load", "no_such_module"),
+        ("os:getcwd", "Python's own"),
+        ("loaders_of_mine:load|loaders_of_mine:load", "one loader"),
+        ("loaders_of_mine:WithProbe(rat=1)", "rat"),
+        (lambda path: None, "lambda"),
+    ],
+)
+def test_loaders_that_are_refused_at_once(
+    corpus: Path, loader: Any, facts: str
+) -> None:
+    with raises(RecipeError, naming=["loader", facts]):
+        record(corpus / "in", corpus / "out", win_len=500, loader=loader)
+    assert not (corpus / "out").exists()
+
+
+def test_suffixes_need_a_loader() -> None:
+    with raises(RecipeError, "loader_suffixes", ".npy"):
+        Recipe(win_len=1, loader_suffixes=".npy")
+    audio = Recipe(win_len=1, loader="m:f", loader_suffixes=[".NPY", "x.h5"]).audio
+    names = ("a.npy", "a.NpY", "a/x.H5", "y.h5", "npy")
+    assert [audio.is_loaded(n) for n in names] == [True, True, True, False, False]
+
+
+# Whole runs
+
+LOAD = "loaders_of_mine:load"
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("loader", [LOAD, "loaders_of_mine:WithProbe(rate=8000)"])
+def test_from_files_to_examples(corpus: Path, loader: str) -> None:
+    whole = write_sound(corpus / "in/b/x.wav", 1000)
+    (corpus / "in/notes.txt").write_text("no sound")
+    out = corpus / "out"
+    metadata = record(
+        corpus / "in", out, win_len=300, channels=1, loader=loader,
+        loader_suffixes=".npy", max_rejected=1, num_shards=2,
+    )  # fmt: skip
+    assert (metadata.clips, metadata.rejected, metadata.ignored) == (4, 1, 1)
+    assert_names((out / "rejected.jsonl").read_text(), "x.wav", "no channel 1")
+    assert len(whole) == 1000
+    records = open_records(out)
+    assert len(records) == 9
+    for found in records:
+        start = found["win_start_idx"]
+        expected = SAMPLES[found["filepath"]][1, start : start + 300]
+        np.testing.assert_array_equal(found["signal"], expected)
+    manifest = pq.read_table(out / "manifest.parquet").to_pylist()
+    assert {(r["format"], r["subtype"], r["channels"]) for r in manifest} == {
+        (loader, "float32", 2)
+    }
+    assert verify(out, deep=True, input=corpus / "in") == []
+    (shard, _) = sorted(out.glob("*.gz"))
+    content = shard.read_bytes()
+    shard.unlink()
+    repair(out, corpus / "in")
+    assert shard.read_bytes() == content
+    record(corpus / "in", corpus / "again", recipe=Metadata.load(out), max_rejected=1)
+    assert (corpus / "again" / shard.name).read_bytes() == content
+
+
+@pytest.mark.runs
+def test_without_suffixes_it_reads_every_file(corpus: Path) -> None:
+    (corpus / "in/a/notes.txt").write_text("no sound")
+    (corpus / "in/a/.hidden").write_text("no sound")
+    summary, (reject,) = plan(corpus / "in", win_len=300, loader=LOAD)
+    assert summary.listing.clips == 4
+    assert (reject.filepath, reject.stage) == ("a/notes.txt", "probe")
+    assert_names(reject.reason, LOAD, "ValueError", "pickle")
+
+
+@pytest.mark.runs
+def test_a_loader_that_crashes_is_the_clip_that_is_rejected(corpus: Path) -> None:
+    # In a process of its own: the test runner may have threads, and cannot fork then.
+    command = [
+        sys.executable, "-m", "beam_pipeline", "record", "--input", corpus / "in",
+        "--output", corpus / "out", "--win-len", "300", "--max-rejected", "1",
+        "--loader", "loaders_of_mine:crash", "--workers", "1",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=corpus / "code",
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    line = json.loads((corpus / "out/rejected.jsonl").read_text())
+    assert (line["path"], line["error"]) == ("a/1.npy", "ClipCrash")
+    assert line["seconds"] is None
+    assert_names(line["reason"], "SIGABRT")
+    assert "1 rejected (1 of unknown length)" in done.stdout
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("is_known", [False, True])
+def test_how_often_a_file_is_loaded(corpus: Path, is_known: bool) -> None:
+    for name in SAMPLES:
+        (corpus / "in" / f"{name}.calls").touch()
+    rows = [{"path": f"{corpus}/in/{name}", "n": 1} for name in SAMPLES]
+    if is_known:
+        known = {"frames": 1000, "sample_rate_hz": RATE, "channels": 2}
+        rows = [{**row, **known} for row in rows]
+    record(
+        rows, corpus / "out", win_len=300, loader=LOAD, workers=1, order="listed",
+        elements_per_file=3, columns="n",
+    )  # fmt: skip
+    calls = [(corpus / "in" / f"{name}.calls").read_text() for name in SAMPLES]
+    # For its header, unless the table has it, and for its shard. The first file is also
+    # probed before the job.
+    assert list(map(len, calls)) == ([1, 1, 1] if is_known else [3, 2, 2])
+
+
+def test_a_changed_loader_is_another_job(corpus: Path) -> None:
+    recipe = Recipe(win_len=1, loader=LOAD)
+    before = code_of(recipe)
+    path = corpus / "code/loaders_of_mine.py"
+    path.write_text(path.read_text() + "\n")
+    assert before.keys() == code_of(recipe).keys() == {"loaders_of_mine"}
+    assert before != code_of(recipe)
+
+
+@pytest.mark.runs
+def test_a_row_that_lies_of_a_loaded_file(corpus: Path) -> None:
+    row = {"path": f"{corpus}/in/a/0.npy", "frames": 999, "sample_rate_hz": RATE}
+    with raises(TooManyRejected, naming=["a/0.npy", "1000", "999"]):
+        record([{**row, "channels": 2}], corpus / "out", win_len=300, loader=LOAD)
+
+
+@pytest.mark.runs
+def test_loaded_files_in_a_store(corpus: Path, bucket: str) -> None:
+    options: dict[str, Any] = {"win_len": 300, "loader": LOAD, "workers": 1}
+    for name in SAMPLES:
+        content = (corpus / "in" / name).read_bytes()
+        files.write_bytes(f"s3://{bucket}/in/{name}", content)
+    record(f"s3://{bucket}/in", corpus / "remote", **options)
+    record(corpus / "in", corpus / "local", **options)
+    shards = [next((corpus / n).glob("*.gz")) for n in ("remote", "local")]
+    assert shards[0].read_bytes() == shards[1].read_bytes()
+
+
+@pytest.mark.runs
+def test_a_file_that_vanished_or_is_none(corpus: Path) -> None:
+    shutil.rmtree(corpus / "in/a")
+    loader = load_as((np.zeros(3, "f4"), 1))
+    for path in ("in/a/0.npy", "in"):
+        with pytest.raises(ClipError):
+            loader.probe(str(corpus / path), "x")

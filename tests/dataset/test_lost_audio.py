@@ -1,0 +1,155 @@
+"""How much audio is lost with rejected clips."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipeline import record, repair, verify
+from beam_pipeline.api import plan
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.rejects import LostAudio
+from beam_pipeline.read.side_files import lost_audio
+from beam_pipeline.write.window_rows import BY_KEEP, WindowRows
+from tests.sounds import RATE, write_sound
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        ([], ""),
+        ([0.0], ""),
+        ([None], " (1 of unknown length)"),
+        ([1.25, None, None], " (1.2 s, 2 of unknown length)"),
+        ([35.99], " (36.0 s)"),
+        ([36.0], " (0.01 hours)"),
+        ([1800.0, 1800.0], " (1.00 hours)"),
+    ],
+)
+def test_words_for_lost_audio(seconds: list[float | None], words: str) -> None:
+    assert str(LostAudio.of(seconds)) == words
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.integers(0, 9), st.booleans()), max_size=8
+    )
+)
+def test_overlapping_windows_count_once(windows: list[tuple[int, int, bool]]) -> None:
+    starts, frames, kept = (np.array([w[k] for w in windows], int) for k in range(3))
+    rows = WindowRows.lost(starts, frames, starts * 0)
+    rows = rows._replace(left_out=np.where(kept, rows.left_out, BY_KEEP))
+    expected = {
+        frame for start, n, is_kept in windows if is_kept
+        for frame in range(start, start + n)
+    }  # fmt: skip
+    assert rows.covered_frames() == len(expected)
+
+
+FRAMES = 40_000
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "in"
+    for name in ("good", "cut", "cut_in_the_middle"):
+        write_sound(folder / f"a/{name}.flac", FRAMES, seed=1)
+    path = folder / "a/cut_in_the_middle.flac"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    write_sound(folder / "a/short.wav", 100)
+    write_sound(folder / "a/truncated.wav", FRAMES)
+    path = folder / "a/truncated.wav"
+    path.write_bytes(path.read_bytes()[: 44 + 2 * 4000])
+    (folder / "a/none.wav").write_text("no sound")
+    return folder
+
+
+def lines_of(folder: Path) -> dict[str, dict[str, Any]]:
+    lines = (folder / "rejected.jsonl").read_text().splitlines()
+    return {line["path"]: line for line in map(json.loads, lines)}
+
+
+@pytest.mark.runs
+def test_rejects_tell_their_seconds(corpus: Path, tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "out"
+    flags = ["--win-len", "500", "--hop", "250", "--max-rejected", "9"]
+    assert main(["record", "--input", str(corpus), "--output", str(out), *flags]) == 0
+    said = capsys.readouterr().out
+    lines = lines_of(out)
+    assert lines["a/short.wav"]["seconds"] == 100 / RATE
+    assert lines["a/truncated.wav"]["seconds"] == 4000 / RATE
+    assert lines["a/none.wav"]["seconds"] is None
+    late = lines["a/cut_in_the_middle.flac"]
+    lost = int(late["reason"].partition("examples ")[2].split()[0])
+    # From the first window that is missing to the end of the last one.
+    assert late["seconds"] == (FRAMES - 250 * lost) / RATE
+    known = [line["seconds"] for line in lines.values() if line["seconds"]]
+    words = f"4 rejected ({sum(known):.1f} s, 1 of unknown length)"
+    assert words in said
+    assert str(lost_audio(str(out), Metadata.load(out))) in words
+    assert main(["show", str(out), "-n", "1"]) == 0
+    assert words in capsys.readouterr().out
+    assert main(["plan", "--input", str(corpus), *flags]) == 0
+    assert "3 rejected (0.5 s, 1 of unknown length)" in capsys.readouterr().out
+    assert verify(out, deep=True, input=corpus) == []
+
+
+@pytest.mark.runs
+def test_lists_of_an_earlier_version_are_read(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = {"win_len": 500, "max_rejected": 9, "workers": 1}
+    record(corpus, out, **options)
+    path, lines = out / "rejected.jsonl", lines_of(out).values()
+    for line in lines:
+        del line["seconds"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert verify(out, deep=True, input=corpus) == []
+    assert str(lost_audio(str(out), Metadata.load(out))) == " (4 of unknown length)"
+    next(out.glob("*.gz")).unlink()
+    repair(out, corpus)
+    assert [*lines_of(out)["a/short.wav"]] == ["path", "stage", "error", "reason"]
+    assert record(corpus, out, **options).rejected == 4  # is complete
+    write_sound(tmp_path / "more/a/new.wav", 100)
+    write_sound(tmp_path / "more/a/newer.wav", 1000)
+    record(tmp_path / "more", out, append=True, max_rejected=9)
+    kept = (out / "rejected-a001.jsonl").read_text().splitlines()
+    assert sum("seconds" in json.loads(line) for line in kept) == 1
+    assert verify(out, deep=True) == []
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("seconds", ['"1"', "-1", "true", "[1]"])
+def test_seconds_that_are_none(corpus: Path, tmp_path: Path, seconds: str) -> None:
+    shutil.rmtree(corpus / "a")
+    write_sound(corpus / "b/good.wav", 600)
+    write_sound(corpus / "b/short.wav", 100)
+    record(corpus, tmp_path / "out", win_len=500, max_rejected=1)
+    path = tmp_path / "out/rejected.jsonl"
+    path.write_text(path.read_text().replace("0.0125", seconds))
+    (problem,) = [p for p in verify(tmp_path / "out", deep=True) if "line 1" in p]
+    assert "rejected.jsonl" in problem
+
+
+@pytest.mark.runs
+def test_a_part_of_a_file_counts_alone(tmp_path: Path) -> None:
+    write_sound(tmp_path / "a.wav", 8000)
+    (tmp_path / "x.wav").write_text("no sound")
+    rows = [
+        {"path": "a.wav", "offset_s": 0.5, "duration_s": 0.01, "channel": None},
+        {"path": "a.wav", "offset_s": 0.25, "duration_s": None, "channel": 3},
+        {"path": "a.wav", "offset_s": 0.75, "duration_s": 3},
+        {"path": "x.wav", "offset_s": 0.0, "duration_s": 1},
+    ]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    _, rejects = plan(tmp_path / "m.jsonl", win_len=500, label_from="none")
+    assert [reject.seconds for reject in rejects] == [0.01, 0.75, 0.25, None]

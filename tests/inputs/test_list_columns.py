@@ -1,0 +1,437 @@
+"""Columns of lists, of bytes and of large numbers: their types, and in whole runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from beam_pipeline import convert, open_records, record, repair, verify
+from beam_pipeline.api import plan
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import OptionError
+from beam_pipeline.inputs.column_types import (
+    ColumnType,
+    _kind_of,
+    _kinds_of_floats,
+    column_types,
+)
+from beam_pipeline.inputs.column_values import convert as to_type
+from beam_pipeline.inputs.memory_rows import memory_rows, write_rows
+from beam_pipeline.inputs.tables import open_table
+from beam_pipeline.read.clean_manifest import write_clean_manifest
+from beam_pipeline.read.replay import replay
+from beam_pipeline.read.window_table import window_table
+from tests.raising import assert_names, raises
+from tests.sounds import write_sound
+
+TEXT = ColumnType("string")
+
+
+def typed(tmp_path: Path, values: list[Any]) -> ColumnType:
+    """Returns the type of a column of values in memory."""
+    path = write_rows([{"path": "x", "v": value} for value in values], str(tmp_path))
+    return column_types(open_table(path), ["v"])["v"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[1, 2], [3, 4]], ("int64", (2,))),
+        ([[True], [False]], ("int64", (1,))),
+        ([[1, 2], [3]], ("int64", (None,))),
+        ([[1, 2], None], ("int64", (None,))),
+        ([[2**63 - 1]], ("int64", (1,))),
+        ([[2**63]], ("string", (1,))),
+        ([[1, 2.5]], ("float32", (2,))),
+        ([[1, None]], ("float32", (2,))),
+        ([[2**24 + 1, None]], ("float64", (2,))),
+        ([[0.1], [0.1 + 0.2]], ("float64", (1,))),
+        ([[], []], ("float32", (None,))),
+        ([[None, math.nan]], ("float32", (2,))),
+        ([["1", "2"]], ("string", (2,))),
+        ([["a"], []], ("string", (None,))),
+        ([["a", 1]], ("string", (2,))),
+        ([[b"a"], [b"", b"c"]], ("bytes", (None,))),
+        ([b"a", None], ("bytes", ())),
+        ([b"a", "a"], ("string", ())),
+        ([[[1]]], ("string", ())),
+        ([[1], 2], ("string", ())),
+        ([2, [1]], ("string", ())),
+        ([["a"], "a"], ("string", ())),
+        ([{"a": [1]}], ("string", ())),
+        ([[{"a": 1}]], ("string", ())),
+    ],
+)
+def test_types_of_lists_and_bytes(
+    tmp_path: Path, values: list[Any], expected: tuple[Any, ...]
+) -> None:
+    assert typed(tmp_path, values) == ColumnType(*expected)
+
+
+@given(st.lists(st.floats() | st.integers(-(2**60), 2**60).map(float), min_size=1))
+@example([0.1, 0.1 + 0.2, 16777216.0, 16777217.0, 16777218.0, math.nan, math.inf, 1e39])
+def test_kinds_of_many_floats_are_those_of_each(values: list[float]) -> None:
+    kinds = {{"NaN": "missing"}.get(k, k) for k in map(_kind_of, values)}
+    found = _kinds_of_floats(np.array(values), set())
+    # Once a value needs float64, it does not matter how few digits others have.
+    assert found - {"number"} == kinds - {"number"}
+    assert ("number" in found) == ("number" in kinds) or "long" in found
+    assert _kinds_of_floats(np.array(values), {"long"}) | {"long", "number"} == (
+        kinds | {"long", "number"}
+    )
+
+
+def test_what_a_file_declares_of_empty_columns(tmp_path: Path) -> None:
+    kinds = {
+        "number": (pa.float64(), ("float32", ())),
+        "whole": (pa.int16(), ("float32", ())),
+        "text": (pa.string(), ("string", ())),
+        "blob": (pa.binary(), ("bytes", ())),
+        "numbers": (pa.list_(pa.float32()), ("float32", (None,))),
+        "texts": (pa.list_(pa.string()), ("string", (None,))),
+        "blobs": (pa.list_(pa.binary()), ("bytes", (None,))),
+        "other": (pa.struct([("a", pa.int8())]), ("string", ())),
+    }
+    columns = {name: pa.nulls(2, kind) for name, (kind, _) in kinds.items()}
+    table = pa.table({"path": ["x", "y"], **columns})
+    pq.write_table(table, tmp_path / "m.parquet")
+    found = column_types(open_table(str(tmp_path / "m.parquet")), list(kinds))
+    assert found == {name: ColumnType(*kind) for name, (_, kind) in kinds.items()}
+    frames = (
+        (table, ("number", "whole")),
+        (pd.DataFrame({"path": ["x"], "number": [math.nan]}), ("number",)),
+        (
+            pd.DataFrame({"path": ["x"], "number": pd.array([None], "Int64")}),
+            ("number",),
+        ),
+    )
+    for frame, names in frames:
+        path = write_rows(frame, str(tmp_path))
+        for name in names:
+            assert column_types(open_table(path), [name])[name] == ("float32", ())
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text() | st.binary()
+        | st.floats(allow_nan=False, allow_infinity=False),
+        lambda inner: st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    )
+)  # fmt: skip
+@example({"base64": "YQ=="})
+@example({"object": {"base64": b"a"}})
+def test_rows_in_memory_come_back(tmp_path_factory: Any, value: Any) -> None:
+    folder = tmp_path_factory.getbasetemp() / "rows"
+    folder.mkdir(exist_ok=True)
+    path = write_rows([{"path": "x", "v": value}], str(folder))
+    assert list(memory_rows(path)) == [(1, {"path": "x", "v": value})]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "facts"),
+    [
+        ([1.5], ("float32", (2,)), ["1 values", "2"]),
+        (1.5, ("float32", (2,)), ["1.5", "lists"]),
+        (["x"], ("float32", (None,)), ["'x'", "number"]),
+        ([1e39], ("float32", (None,)), "1e+39"),
+        ([math.inf], ("float64", (None,)), "inf"),
+        ("x", ("bytes", ()), ["'x'", "bytes"]),
+        (b"x", ("string", ()), "bytes"),
+        ([2**53 + 1], ("float64", (1,)), [2**53 + 1, 2**53]),
+        (-(2**53) - 1, ("float64", ()), -(2**53) - 1),
+        (str(2**53 + 1), ("float64", ()), [2**53 + 1, "text"]),
+    ],
+)
+def test_values_that_a_type_does_not_hold(
+    value: Any, kind: tuple[Any, ...], facts: Any
+) -> None:
+    with raises(ValueError, naming=facts):
+        to_type("v", value, ColumnType(*kind))
+
+
+@pytest.mark.parametrize("large", [2**53, 2**53 + 1, 2**53 + 2, -(2**53) - 1])
+@pytest.mark.parametrize("is_csv", [False, True])
+def test_no_digit_is_lost_beside_fractions_and_gaps(
+    tmp_path: Path, large: int, is_csv: bool
+) -> None:
+    values = [0.5, None, large]
+    for k in range(3):
+        write_sound(tmp_path / f"{k}.wav", 600)
+    rows = [{"path": f"{k}.wav", "v": value} for k, value in enumerate(values)]
+    path = tmp_path / ("m.csv" if is_csv else "m.jsonl")
+    if is_csv:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["path", "v"])
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        path.write_text("\n".join(map(json.dumps, rows)))
+    summary, rejects = plan(path, win_len=500, label_from="none")
+    if int(float(large)) == large:
+        assert not rejects
+    else:
+        (reject,) = rejects
+        assert reject.filepath == "2.wav"
+        assert_names(reject.reason, "v", large, "row 4" if is_csv else "row 3")
+    assert summary.listing.clips == 3
+
+
+@pytest.mark.parametrize("missing", [None, "", math.nan])
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (ColumnType("bytes"), b""),
+        (ColumnType("string"), ""),
+        (ColumnType("float64"), math.nan),
+        (ColumnType("int64", (None,)), ()),
+        (ColumnType("bytes", (None,)), ()),
+    ],
+)
+def test_missing_values(missing: Any, kind: ColumnType, expected: Any) -> None:
+    assert repr(to_type("v", missing, kind)) == repr(expected)
+
+
+# Whole runs
+
+ROWS = [
+    {
+        "path": f"a/{k}.wav",
+        "embedding": [0.5 + k, math.nan, -1.0],
+        "wide": [0.1 + 0.2, 1e300],
+        "counts": [2**60, 2, 3][:k],
+        "tags": ["x", "y", "z"][: k + 1],
+        "pair": ["1", "\u00e9"],
+        "blob": [b"text", b"\xff\x00", b""][k],
+    }
+    for k in range(3)
+]
+TYPES = {
+    "embedding": ("float32", (3,), "float_list"),
+    "wide": ("float64", (2,), "raw"),
+    "counts": ("int64", (None,), "int64_list"),
+    "tags": ("string", (None,), "bytes_list"),
+    "pair": ("string", (2,), "bytes_list"),
+    "blob": ("bytes", (), "bytes_list"),
+}
+OPTIONS: dict[str, Any] = {
+    "win_len": 500, "order": "listed", "label_from": "none", "workers": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: Any) -> Path:
+    folder: Path = tmp_path_factory.mktemp("lists")
+    for k in range(3):
+        write_sound(folder / f"a/{k}.wav", 1000, seed=k)
+    pq.write_table(pa.Table.from_pylist(ROWS), folder / "m.parquet")
+    record(folder / "m.parquet", folder / "out", **OPTIONS)
+    return folder
+
+
+def data_bytes(folder: Path) -> dict[str, bytes]:
+    names = ("metadata.json", "manifest.parquet", "schema.pbtxt")
+    shards = sorted(path.name for path in folder.glob("*.gz"))
+    return {name: (folder / name).read_bytes() for name in (*names, *shards)}
+
+
+def assert_holds(found: Any, k: int) -> None:
+    for name, (dtype, _, _) in TYPES.items():
+        meant, value = ROWS[k][name], found[name]
+        if dtype == "bytes":
+            assert (type(value), value) == (bytes, meant)
+        else:
+            is_text = dtype == "string"
+            assert value.dtype == (object if is_text else dtype)
+            np.testing.assert_array_equal(value, np.array(meant, value.dtype))
+
+
+def write_avro(path: Path) -> None:
+    kinds = {"embedding": "double", "wide": "double", "counts": "long"}
+    fields: list[Any] = [
+        {"name": name, "type": {"type": "array", "items": kinds.get(name, "string")}}
+        for name in TYPES
+        if name != "blob"
+    ]
+    fields += [{"name": "path", "type": "string"}, {"name": "blob", "type": "bytes"}]
+    order = list(ROWS[0])
+    fields.sort(key=lambda field: order.index(field["name"]))
+    schema = {"type": "record", "name": "Clip", "fields": fields}
+    with path.open("wb") as file:
+        fastavro.writer(file, fastavro.parse_schema(schema), ROWS)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("kind", ["avro", "dicts", "pandas", "numpy", "arrow", "own"])
+def test_all_tables_give_the_same_bytes(
+    corpus: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(corpus)
+    arrays = [
+        {n: np.array(v) if n == "embedding" else v for n, v in r.items()} for r in ROWS
+    ]
+    write_avro(corpus / "m.avro")
+    shutil.copy(corpus / "out/manifest.parquet", corpus / "own.parquet")
+    source = {
+        "avro": corpus / "m.avro", "dicts": ROWS, "pandas": pd.DataFrame(ROWS),
+        "numpy": arrays, "arrow": pa.Table.from_pylist(ROWS),
+        "own": corpus / "own.parquet",
+    }[kind]  # fmt: skip
+    record(source, tmp_path / "out", **OPTIONS)
+    assert data_bytes(tmp_path / "out") == data_bytes(corpus / "out")
+
+
+@pytest.mark.runs
+def test_every_example_holds_the_values_of_its_row(corpus: Path) -> None:
+    records = open_records(corpus / "out")
+    for name, (dtype, shape, encoding) in TYPES.items():
+        spec = records.features[name]
+        assert (spec.dtype, spec.shape, spec.encoding) == (dtype, shape, encoding)
+    for i, found in enumerate(records):
+        assert_holds(found, i // 2)
+    batch = records.read([0, 2, 4])
+    for k in range(3):
+        assert_holds({name: batch[name][k] for name in TYPES}, k)
+    assert verify(corpus / "out", deep=True, input=corpus / "m.parquet") == []
+
+
+@pytest.mark.runs
+def test_replay_gives_ragged_lists(corpus: Path) -> None:
+    (batch,) = replay(corpus / "out", batch_size=6).take(1)
+    for name in ("counts", "tags"):
+        expected = [row[name] for row in ROWS for _ in range(2)]
+        texts = [[t.encode() if isinstance(t, str) else t for t in v] for v in expected]
+        assert batch[name].to_list() == texts
+    assert batch["embedding"].shape == (6, 3)
+    assert batch["blob"].numpy().tolist() == [row["blob"] for row in ROWS for _ in "12"]
+
+
+@pytest.mark.runs
+def test_tables_hold_lists_and_bytes(corpus: Path, capsys: Any) -> None:
+    manifest = pq.read_table(corpus / "out/manifest.parquet")
+    assert manifest.schema.field("embedding").type == pa.list_(pa.float64())
+    assert manifest.schema.field("blob").type == pa.binary()
+    assert manifest["counts"].to_pylist() == [row["counts"] for row in ROWS]
+    table = window_table(corpus / "out")
+    assert table["tags"].to_pylist() == [row["tags"] for row in ROWS for _ in range(2)]
+    assert table["blob"].to_pylist()[-1] is None
+    assert main(["windows", str(corpus / "out"), "--csv"]) == 0
+    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert json.loads(lines[2]["counts"]) == ROWS[1]["counts"]
+    assert (lines[2]["blob"], lines[4]["blob"]) == ("/wA=", "")
+    with raises(OptionError, naming=["embedding", "parquet"]):
+        write_clean_manifest(corpus / "out", corpus / "clean.csv", corpus / "m.parquet")
+    write_clean_manifest(corpus / "out", corpus / "clean.parquet", corpus / "m.parquet")
+    clean = pq.read_table(corpus / "clean.parquet")
+    assert clean["blob"].to_pylist() == [row["blob"] for row in ROWS]
+
+
+@pytest.mark.runs
+def test_an_append_keeps_the_types(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(corpus)
+    record(ROWS[:2], tmp_path / "out", **OPTIONS)
+    # By themselves, these rows would be lists of one length.
+    record(ROWS[2:], tmp_path / "out", append=True)
+    for i, found in enumerate(open_records(tmp_path / "out")):
+        assert_holds(found, i // 2)
+    assert verify(tmp_path / "out", deep=True) == []
+    write_sound(corpus / "a/3.wav", 1000)
+    other = {**ROWS[0], "path": "a/3.wav", "embedding": [1.0]}
+    with raises(Exception, naming=["embedding", "1 values", "3"]):
+        record([other], tmp_path / "out", append=True)
+
+
+@pytest.mark.runs
+def test_a_conversion_keeps_the_types(corpus: Path, tmp_path: Path) -> None:
+    convert(corpus / "out", tmp_path / "out")
+    records = open_records(tmp_path / "out")
+    for i, found in enumerate(records):
+        assert_holds(found, i // 2)
+    assert records.features["blob"].dtype == "bytes"
+    assert verify(tmp_path / "out", deep=True) == []
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("name", ["embedding", "tags", "blob"])
+def test_verify_finds_a_list_that_differs(
+    corpus: Path, tmp_path: Path, name: str
+) -> None:
+    shutil.copytree(corpus / "out", tmp_path / "out")
+    path = tmp_path / "out/manifest.parquet"
+    table = pq.read_table(path)
+    values = table[name].to_pylist()
+    values[1] = b"" if name == "blob" else values[1][::-1]
+    at = table.schema.get_field_index(name)
+    changed = pa.array(values, table.schema.field(name).type)
+    pq.write_table(table.set_column(at, name, changed), path)
+    problems = verify(tmp_path / "out", deep=True)
+    assert len(problems) == 2
+    assert all(f": {name} is " in line for line in problems)
+
+
+@pytest.mark.runs
+def test_parquet_whose_lists_would_take_all_memory(tmp_path: Path) -> None:
+    indices = pa.array([0] * 5000, pa.int32())
+    words = pa.DictionaryArray.from_arrays(indices, ["x" * 10**6])
+    lists = pa.ListArray.from_arrays(pa.array(range(0, 5001, 5), pa.int32()), words)
+    table = pa.table({"path": ["a"] * 1000, "tags": lists})
+    pq.write_table(table, tmp_path / "m.parquet")
+    with raises(Exception, naming=["m.parquet", 5 * 10**9 + 1000]):
+        plan(tmp_path / "m.parquet", win_len=1)
+
+
+@pytest.mark.runs
+def test_lists_of_an_earlier_version_stay_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_sound(tmp_path / "a.wav", 1000)
+    monkeypatch.chdir(tmp_path)
+    rows: list[dict[str, Any]] = [{"path": "a.wav", "tags": ["x", "é"], "n": [1, 2]}]
+    texts = [{n: v if n == "path" else to_type(n, v, TEXT) for n, v in rows[0].items()}]
+    record(texts, tmp_path / "out", **OPTIONS)
+    assert open_records(tmp_path / "out")[0]["tags"] == '["x", "é"]'
+    assert verify(tmp_path / "out", deep=True, input=rows) == []
+    (tmp_path / "out/manifest.parquet").unlink()
+    repair(tmp_path / "out", rows)
+    assert verify(tmp_path / "out", deep=True, input=texts) == []
+
+
+@pytest.mark.runs
+def test_tables_of_arrow_hold_the_same(corpus: Path) -> None:
+    records = open_records(corpus / "out", features=[*TYPES])
+    found = records.to_arrow()
+    assert found.schema.field("blob").type == pa.binary()
+    for name in ("counts", "tags", "pair", "wide", "blob"):
+        expected = [row[name] for row in ROWS for _ in range(2)]
+        assert found[name].to_pylist() == expected
+
+
+@given(
+    st.lists(st.floats() | st.integers(-(2**70), 2**70) | st.text() | st.none()),
+    st.sampled_from(["int64", "float32", "float64", "string"]),
+)
+def test_a_list_is_converted_as_its_entries(values: list[Any], dtype: str) -> None:
+    try:
+        expected = [to_type("v", value, ColumnType(dtype)) for value in values]
+    except ValueError:
+        with pytest.raises(ValueError, match="column v"):
+            to_type("v", values, ColumnType(dtype, (None,)))
+        return
+    found = to_type("v", values, ColumnType(dtype, (None,)))
+    assert str(list(found)) == str(expected)
