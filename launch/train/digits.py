@@ -29,7 +29,7 @@ def record_digits(sounds, out, test):
     """Records the digits, unless they are there; returns the folder of the records.
 
     The speakers of the split ``test`` are in no other. Each clip of ``train`` has four
-    more examples, which other voices, tempos and rooms might have given.
+    augmented copies: of other pitch and tempo, with noise and masks.
     """
     rows = []
     for path in sorted(Path(sounds).glob("?_*_*.wav")):
@@ -54,8 +54,9 @@ def record_digits(sounds, out, test):
             "mel": "peak_gain()|log_mel(n_fft=256,hop=160,n_mels=32,floor=0.001)"
             "|cmvn(norm_vars=False)"
             "|spec_augment(freq_masks=1,max_bins=8,time_masks=1,max_frames=5)",
-            "signal": "identity(dtype='int16')",
+            "signal": "identity()",
         },
+        encodings={"signal": "float16"},
     )
     return records
 

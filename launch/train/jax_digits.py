@@ -11,7 +11,7 @@ from digits import parse_arguments, record_digits, show_results
 
 from beam_pipeline import open_records
 
-RATE, DECAY = 2e-3, 1e-2
+RATE, DECAY, DROPOUT = 2e-3, 1e-2, 0.4
 
 
 def init(key, bins, classes):
@@ -31,11 +31,11 @@ def init(key, bins, classes):
 
 
 def convolve(x, kernel):
-    """Convolves, normalises the channels of each example, and cuts below 0."""
+    """Convolves, normalises each example, and cuts below 0."""
     axes = ("NHWC", "HWIO", "NHWC") if x.ndim == 4 else ("NWC", "WIO", "NWC")
     strides = (1,) * (x.ndim - 2)
     x = jax.lax.conv_general_dilated(x, kernel, strides, "SAME", dimension_numbers=axes)
-    over = tuple(range(1, x.ndim - 1))
+    over = tuple(range(1, x.ndim))
     mean, std = x.mean(over, keepdims=True), x.std(over, keepdims=True)
     return jax.nn.relu((x - mean) / (std + 1e-3))
 
@@ -46,23 +46,27 @@ def pool(x, *size):
     return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")
 
 
-def logits(weights, mel):  # (batch, frames, bins)
+def logits(weights, mel, key=None):  # (batch, frames, bins)
     x = pool(convolve(mel[..., None], weights["conv1"]), 1, 2)
     x = pool(convolve(x, weights["conv2"]), 2, 2)
     x = x.reshape(*x.shape[:2], -1)  # time stays an axis
     x = pool(convolve(x, weights["conv3"]), 2)
-    return convolve(x, weights["conv4"]).max(axis=1) @ weights["dense"]
+    x = convolve(x, weights["conv4"]).max(axis=1)
+    if key is not None:  # dropout, in training
+        x *= jax.random.bernoulli(key, 1 - DROPOUT, x.shape) / (1 - DROPOUT)
+    return x @ weights["dense"]
 
 
-def loss_of(weights, mel, target):
-    chosen = jax.nn.log_softmax(logits(weights, mel))
+def loss_of(weights, mel, target, key):
+    chosen = jax.nn.log_softmax(logits(weights, mel, key))
     return -jnp.take_along_axis(chosen, target[:, None], axis=1).mean()
 
 
 @jax.jit
 def train_step(weights, means, squares, step, rate, mel, target):
     """One step of AdamW (Loshchilov and Hutter, 2019)."""
-    loss, slopes = jax.value_and_grad(loss_of)(weights, mel, target)
+    key = jax.random.key(step)
+    loss, slopes = jax.value_and_grad(loss_of)(weights, mel, target, key)
     means = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, means, slopes)
     squares = jax.tree.map(lambda s, g: 0.99 * s + 0.01 * g**2, squares, slopes)
 
@@ -74,7 +78,7 @@ def train_step(weights, means, squares, step, rate, mel, target):
 
 
 def main():
-    arguments = parse_arguments(__doc__, epochs=12)
+    arguments = parse_arguments(__doc__, epochs=8)
     records = record_digits(arguments.sounds, arguments.out, arguments.test)
     names = ["mel", "target"]
     train = open_records(records, "train", features=names)

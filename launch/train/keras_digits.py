@@ -38,7 +38,7 @@ def make_model(frames, bins, classes):
 
 
 def main():
-    arguments = parse_arguments(__doc__, epochs=12)
+    arguments = parse_arguments(__doc__, epochs=8)
     keras.utils.set_random_seed(0)
     records = record_digits(arguments.sounds, arguments.out, arguments.test)
     names = ("mel", "target")

@@ -43,7 +43,7 @@ class Network(nn.Module):
 
 
 def main():
-    arguments = parse_arguments(__doc__, epochs=12)
+    arguments = parse_arguments(__doc__, epochs=8)
     torch.manual_seed(0)
     records = record_digits(arguments.sounds, arguments.out, arguments.test)
     names = ["mel", "target"]
