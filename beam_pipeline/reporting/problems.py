@@ -11,7 +11,7 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.read.findings import Audit
-from beam_pipeline.reporting.samples import Sample
+from beam_pipeline.reporting.samples import Sample, codes_of
 
 WRONG, LOOK = "wrong", "look"
 FILES_SHOWN = 100
@@ -139,27 +139,22 @@ def _silent(table: Any) -> Iterator[Problem]:
     """Files of which every window is silent."""
     if table is None or not table.num_rows:
         return
-    levels = table["level_db"].to_numpy(zero_copy_only=False).astype(np.float64)
-    loud, silent = set(), Counter[str]()
-    for path, level in zip(table["path"].to_pylist(), levels.tolist(), strict=True):
-        if level == -np.inf:
-            silent[path] += 1
-        else:
-            loud.add(path)
-    windows = sum(silent.values())
-    files = sorted(set(silent) - loud)
+    levels = table["level_db"].to_numpy(zero_copy_only=False)
+    paths, codes = codes_of(table["path"])
+    silent = np.bincount(codes[levels == -np.inf], minlength=len(paths))
+    whole = silent == np.bincount(codes, minlength=len(paths))
+    files = sorted(paths[k] for k in np.flatnonzero(whole))
     if files:
         text = "Every window of these files is digital silence."
         yield Problem(WRONG, f"{_count(len(files), 'file')} without any sound", text,
                       files[:FILES_SHOWN])  # fmt: skip
-    rest = windows - sum(silent[file] for file in files)
-    if rest:
-        some = sorted(set(silent) & loud)
+    partly = np.flatnonzero((silent > 0) & ~whole)
+    if len(partly):
         yield Problem(
             LOOK,
-            f"{_count(rest, 'silent window')} in files with sound",
+            f"{_count(int(silent[partly].sum()), 'silent window')} in files with sound",
             "`--keep 'energy(above_db=-60)'` leaves such windows out.",
-            some[:FILES_SHOWN],
+            sorted(paths[k] for k in partly)[:FILES_SHOWN],
         )
 
 
@@ -269,12 +264,12 @@ def _few(metadata: Metadata, table: Any) -> Iterator[Problem]:
             )
     if table is None or not {"class", "group"} <= set(table.column_names):
         return
-    groups: dict[str, set[Any]] = defaultdict(set)
-    pairs = zip(table["class"].to_pylist(), table["group"].to_pylist(), strict=True)
-    for label, group in set(pairs):
-        if label is not None and group is not None:
-            groups[label].add(group)
-    few = {label: len(of) for label, of in groups.items() if len(of) < _FEW_GROUPS}
+    labels, of_label = codes_of(table["class"])
+    _, of_group = codes_of(table["group"])
+    known = (of_label >= 0) & (of_group >= 0)
+    pairs = np.unique(np.stack([of_label[known], of_group[known]]), axis=1)
+    groups = Counter(labels[k] for k in pairs[0].tolist())
+    few = {label: n for label, n in groups.items() if n < _FEW_GROUPS}
     if few:
         listed = ", ".join(f"{label} ({n})" for label, n in sorted(few.items())[:20])
         yield Problem(

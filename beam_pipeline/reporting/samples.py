@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ _LOWEST_HZ, _HIGHEST_HZ = 8000, 96000
 _LONGEST_S = 20.0
 
 FloatArray = npt.NDArray[np.float64]
+
+# Split, to the number of an example, to what it shows.
+_Chosen = dict[str, dict[int, list[str]]]
 
 
 @dataclass
@@ -88,7 +92,7 @@ def draw_samples(
     """
     chosen = _draw(metadata, table, clips * _MEASURED_FOR_EACH, seed)
     if table is not None and paths:
-        _add_paths(chosen, table, set(paths))
+        _add_paths(chosen, table, paths)
     for split, given in (examples or {}).items():
         for number in given:
             chosen[split].setdefault(number, []).insert(0, ASKED_FOR)
@@ -104,12 +108,10 @@ def draw_samples(
     return samples
 
 
-def _draw(
-    metadata: Metadata, table: Any, count: int, seed: int
-) -> dict[str, dict[int, list[str]]]:
-    """Chooses examples: split to number to what it shows."""
+def _draw(metadata: Metadata, table: Any, count: int, seed: int) -> _Chosen:
+    """Chooses examples of each class, the quietest and the loudest."""
     rng = np.random.default_rng(seed)
-    chosen: dict[str, dict[int, list[str]]] = defaultdict(dict)
+    chosen: _Chosen = defaultdict(dict)
     if table is None or "class" not in table.column_names:
         total = sum(split.examples for split in metadata.splits.values())
         for name, split in metadata.splits.items():
@@ -117,34 +119,47 @@ def _draw(
             some = rng.permutation(split.examples)[:share]
             chosen[name].update((int(number), []) for number in some)
         return chosen
-    splits = table["split"].to_pylist()
-    numbers = table["record"].to_pylist()
-    of_class: dict[Any, list[int]] = defaultdict(list)
-    for row, label in enumerate(table["class"].to_pylist()):
-        of_class[label].append(row)
-    each = max(2, count // max(len(of_class), 1))
-    for label in sorted(of_class, key=str):
-        rows = of_class[label]
-        for k in rng.permutation(len(rows))[:each]:
-            chosen[splits[rows[k]]].setdefault(numbers[rows[k]], [])
+    labels, of_label = codes_of(table["class"])
+    each = max(2, count // max(len(labels), 1))
+    # The rows of a class lie together.
+    order = np.argsort(of_label, kind="stable")
+    bounds = np.searchsorted(of_label[order], np.arange(-1, len(labels) + 1))
+    for first, last in itertools.pairwise(bounds.tolist()):
+        picked = rng.choice(last - first, min(each, last - first), replace=False)
+        _add(chosen, table, order[first + picked])
     levels = table["level_db"].to_numpy(zero_copy_only=False).astype(np.float64)
     order = np.argsort(levels, kind="stable")
     order = order[np.isfinite(levels[order])]
-    extremes = {"quietest": order[:_EXTREMES], "loudest": order[::-1][:_EXTREMES]}
-    for why, rows in extremes.items():
-        for row in rows.tolist():
-            chosen[splits[row]].setdefault(numbers[row], []).append(why)
+    _add(chosen, table, order[:_EXTREMES], "quietest")
+    _add(chosen, table, order[::-1][:_EXTREMES], "loudest")
     return chosen
 
 
-def _add_paths(
-    chosen: dict[str, dict[int, list[str]]], table: Any, paths: set[str]
-) -> None:
-    columns = (table[name].to_pylist() for name in ("path", "split", "record"))
-    for path, split, number in zip(*columns, strict=True):
-        if path in paths:
-            paths.discard(path)
-            chosen[split].setdefault(number, []).append("of a leak")
+def _add(chosen: _Chosen, table: Any, rows: Any, *why: str) -> None:
+    """Adds the examples in some rows of the table of windows."""
+    some = table.select(["split", "record"]).take(np.asarray(rows, np.int64))
+    for split, number in zip(*some.to_pydict().values(), strict=True):
+        chosen[split].setdefault(number, []).extend(why)
+
+
+def _add_paths(chosen: _Chosen, table: Any, paths: Sequence[str]) -> None:
+    """Adds the first example of each of a few files."""
+    names, codes = codes_of(table["path"])
+    known = {name: code for code, name in enumerate(names)}
+    wanted = np.isin(codes, [known[path] for path in paths if path in known])
+    rows = np.flatnonzero(wanted)
+    _, first = np.unique(codes[rows], return_index=True)
+    _add(chosen, table, rows[np.sort(first)], "of a leak")
+
+
+def codes_of(column: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Returns the texts in a column of Arrow, and the number of that of each row.
+
+    Null has the number -1.
+    """
+    encoded = column.combine_chunks().dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return encoded.dictionary.to_pylist(), codes.astype(np.int64)
 
 
 def _label_of(values: Mapping[str, Any], metadata: Metadata) -> str:

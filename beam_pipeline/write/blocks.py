@@ -262,8 +262,9 @@ def read_windows(
 def lose(slot: Slot, stage: str, error: ClipError, rows: WindowRows) -> Lost:
     """Returns the examples of a slot as lost, with a reject of their clip."""
     clip, first, n = slot.clip, slot.first, slot.examples
+    cause = error.reason.rstrip(".")
     reason = (
-        f"{error.reason}; examples {first} to {first + n - 1} of {clip.examples} are "
+        f"{cause}; examples {first} to {first + n - 1} of {clip.examples} are "
         f"missing in {slot.shard.name}"
     )
     reject = Reject(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import numpy as np
 import soundfile
 
 from beam_pipeline import Metadata, open_records, verify
-from tests.faults.cases import case
+from tests.faults.cases import case, kill, kill_all, strike_and_continue
 from tests.faults.world import RATE, Run, World, digests, small_disk
 
 APPEND = ("--append", "--known=skip")
@@ -55,35 +53,22 @@ def write_more_sounds(folder: Path) -> None:
         )
 
 
-def _strike_and_continue(world: World, strike: Callable[[Run], None]) -> str:
-    """Strikes an append up to three times, then gives its command until it is done."""
+def _strike(world: World, strike: Callable[[Run], None]) -> str:
     growing = Growing(world)
-    ended = "ended before"
-    for _ in range(world.random.randint(1, 3)):
-        run = world.start(*APPEND)
-        world.some_moment()
-        if run.is_alive():
-            strike(run)
-            ended = "continued"
-        status, said = run.end()
-        growing.check_readable()
-        if status == 0:
-            break
-    status, said = world.run(*APPEND)
-    assert status == 0, said
-    world.check(growing.wanted)
-    growing.check_readable()
+    look = growing.check_readable
+    ended = strike_and_continue(world, strike, growing.wanted, APPEND, look)
+    look()
     return ended
 
 
 @case("SIGKILL of a run that appends")
 def killed_append(world: World) -> str:
-    return _strike_and_continue(world, lambda run: os.kill(run.pid, signal.SIGKILL))
+    return _strike(world, kill)
 
 
 @case("SIGKILL of all processes of a run that appends")
 def killed_append_group(world: World) -> str:
-    return _strike_and_continue(world, lambda run: run.signal_all(signal.SIGKILL))
+    return _strike(world, kill_all)
 
 
 @case("a full disk under a data set that grows")

@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -42,28 +42,53 @@ def case(title: str) -> Callable[[Callable[[World], str]], Callable[[World], str
 # Processes
 
 
-def _kill_and_continue(world: World, strike: Callable[[Run], None]) -> str:
-    """Strikes a run up to three times, then gives its command until it is done."""
-    wanted = world.reference()
+def strike_and_continue(
+    world: World,
+    strike: Callable[[Run], None],
+    wanted: dict[str, str] | None = None,
+    flags: Sequence[str] = (),
+    look: Callable[[], object] = lambda: None,
+) -> str:
+    """Strikes a run up to three times, then gives its command until it is done.
+
+    Parameters
+    ----------
+    wanted : dict, optional
+        The digests of the output in the end. Default: those of an undisturbed run.
+    flags : sequence of str
+        More flags of the command.
+    look : callable
+        Looks at the output after each strike.
+    """
+    wanted = wanted or world.reference()
     ended = "ended before"
     for _ in range(world.random.randint(1, 3)):
-        run = world.start()
+        run = world.start(*flags)
         world.some_moment()
         if run.is_alive():
             strike(run)
             ended = "continued"
         status, said = run.end()
+        look()
         if status == 0:
             break
-    status, said = world.run()
+    status, said = world.run(*flags)
     assert status == 0, said
     world.check(wanted)
     return ended
 
 
+def kill(run: Run) -> None:
+    os.kill(run.pid, signal.SIGKILL)
+
+
+def kill_all(run: Run) -> None:
+    run.signal_all(signal.SIGKILL)
+
+
 @case("SIGKILL of the run")
 def killed_run(world: World) -> str:
-    return _kill_and_continue(world, lambda run: os.kill(run.pid, signal.SIGKILL))
+    return strike_and_continue(world, kill)
 
 
 @case("SIGKILL of a worker")
@@ -75,18 +100,18 @@ def killed_worker(world: World) -> str:
             with suppress(ProcessLookupError):
                 os.kill(world.random.choice(children), signal.SIGKILL)
 
-    return _kill_and_continue(world, strike)
+    return strike_and_continue(world, strike)
 
 
 @case("SIGKILL of all processes at once")
 def killed_group(world: World) -> str:
-    return _kill_and_continue(world, lambda run: run.signal_all(signal.SIGKILL))
+    return strike_and_continue(world, kill_all)
 
 
 @case("SIGTERM, or Ctrl-C")
 def interrupted(world: World) -> str:
     number = world.random.choice((signal.SIGTERM, signal.SIGINT))
-    return _kill_and_continue(world, lambda run: run.signal_all(number))
+    return strike_and_continue(world, lambda run: run.signal_all(number))
 
 
 # Disks

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable
-
 from beam_pipeline import verify
-from tests.faults.cases import case
-from tests.faults.world import Run, World, digests, small_disk
+from tests.faults.cases import case, kill, strike_and_continue
+from tests.faults.world import World, digests, small_disk
 
 REPLACE = ("--overwrite", "--seed=9")
 
@@ -38,30 +34,14 @@ class Replaced:
         return True
 
 
-def _strike_and_continue(world: World, strike: Callable[[Run], None]) -> str:
-    """Strikes a run up to three times, then gives its command until it is done."""
-    replaced = Replaced(world)
-    ended = "ended before"
-    for _ in range(world.random.randint(1, 3)):
-        run = world.start(*REPLACE)
-        world.some_moment()
-        if run.is_alive():
-            strike(run)
-            ended = "continued"
-        status, said = run.end()
-        if status == 0:
-            break
-        if replaced.is_old():
-            ended = "continued; the old one was whole"
-    status, said = world.run(*REPLACE)
-    assert status == 0, said
-    world.check(replaced.wanted)
-    return ended
-
-
 @case("SIGKILL of a run that replaces a data set")
 def killed_replacement(world: World) -> str:
-    return _strike_and_continue(world, lambda run: os.kill(run.pid, signal.SIGKILL))
+    replaced = Replaced(world)
+    whole: list[bool] = []
+    ended = strike_and_continue(
+        world, kill, replaced.wanted, REPLACE, lambda: whole.append(replaced.is_old())
+    )
+    return f"{ended}; the old one was whole" if any(whole) else ended
 
 
 @case("a full disk under a data set that is replaced")

@@ -70,6 +70,7 @@ def test_clips_that_flac_cannot_hold_exactly_are_rejected(tmp_path: Path) -> Non
     (line,) = (tmp_path / "out/rejected.jsonl").read_text().splitlines()
     assert "cat/odd.wav" in line
     assert "16-bit or 24-bit" in line
+    assert "for example raw; examples 0 to 2 of 3 are missing" in line
     write_sound(tmp_path / "in/cat/fast.wav", 2600, rate=2 * RATE)
     with raises(RecipeError, naming=["one sample rate", "signal=flac"]):
         record(tmp_path / "in", tmp_path / "two", **options)
