@@ -23,5 +23,5 @@ step audio-tfrecords record "$@" --output demo/records --max-rejected 100%
 step audio-tfrecords show demo/records -n 3 --plot demo/examples.png
 "$run" show demo/records -n 3 --plot demo/examples.png
 
-step python launch/train.py demo/records
-"$python" launch/train.py demo/records
+step python launch/train/demo.py demo/records
+"$python" launch/train/demo.py demo/records

@@ -127,6 +127,32 @@ def write_clips(folder, *, clips_per_class=8, seconds=3.0, rate=16000, seed=0):
     return paths
 
 
+def write_scenes(folder, *, scenes=40, seconds=10.0, rate=16000, seed=0):
+    """Writes `FOLDER/scene_000.wav` and so on, each with its events in a CSV file.
+
+    A scene is noise with 3 to 6 events of 0.3 to 2 s, of random classes, which may
+    overlap. The power of an event is that of the noise, and -5 to 20 dB more.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for scene in range(scenes):
+        rng = np.random.default_rng([seed, len(CLASSES), scene])
+        sound = coloured_noise(round(seconds * rate), rate, rng, low=50, high=2000)
+        lines = ["start,end,label"]
+        for _ in range(rng.integers(3, 7)):
+            label = rng.choice(sorted(CLASSES))
+            frames = round(rng.uniform(0.3, 2.0) * rate)
+            start = rng.integers(0, len(sound) - frames)
+            event = CLASSES[label](frames, rate, rng)
+            level_db = rng.uniform(-5, 20)
+            event *= 10 ** (level_db / 20) / max(event.std(), 1e-12)
+            sound[start : start + frames] += event
+            lines.append(f"{start / rate:.4f},{(start + frames) / rate:.4f},{label}")
+        sound *= 0.5 / np.abs(sound).max()
+        path = Path(folder, f"scene_{scene:03d}.wav")
+        soundfile.write(path, sound, rate, subtype="PCM_16")
+        path.with_suffix(".csv").write_text("\n".join(lines) + "\n")
+
+
 def main(argv=None):
     """Parses the arguments, writes the clips and prints their folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

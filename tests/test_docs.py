@@ -50,7 +50,7 @@ COMMANDS = (
 README_LINES = 145
 
 # Its blocks need packages that tests/frameworks have.
-ELSEWHERE = ("frameworks.md",)
+ELSEWHERE = ("frameworks.md", "training.md")
 
 # A wrong name that a page uses to explain an error.
 WRONG = {"win_lenght"}
@@ -135,7 +135,7 @@ def scripts() -> str:
 def keywords(flags) -> dict[str, set[str]]:
     """The keywords of each function that pages call."""
     recording = {flag[2:].replace("-", "_") for flag in flags["record"]}
-    recording |= {"features", "recipe", "beam_args", "watch", "counted"}
+    recording |= {"encodings", "features", "recipe", "beam_args", "watch", "counted"}
     elements = "record_dataset", "record_examples", "encode_example", "write_records"
     return {
         **{n: set(signature(getattr(beam_pipeline, n)).parameters) for n in elements},

@@ -280,6 +280,13 @@ def add_report(commands: Any) -> None:
         help="chooses the examples; default: 0",
     )
     parser.add_argument(
+        "--examples",
+        action="append",
+        default=[],
+        metavar="SPLIT:N,N",
+        help="examples that come first, whatever the seed; repeatable",
+    )
+    parser.add_argument(
         "--input",
         action="append",
         default=None,

@@ -332,13 +332,16 @@ class Card {
   constructor(sample, index) {
     Object.assign(this, { sample, index, view: { from: 0, to: 1 }, position: 0, source: null });
     const start = sample.start_s === null ? "" : ` from ${brief(sample.start_s)} s`;
-    const facts = [`${sample.split}, example ${count(sample.number)}`];
-    if (sample.copy) facts.push(`copy ${sample.copy}`);
-    if (sample.peak !== null) facts.push(`peak ${brief(sample.peak)}`);
-    if (sample.distance !== null) facts.push(`${brief(sample.distance)} standard deviations from the mean`);
-    this.node = element("article", { class: "sample", id: `sample-${index}`, tabindex: "-1" },
+    // Links lead here: report.html#test-12.
+    this.id = `${sample.split}-${sample.number}`;
+    const link = element("a", { href: `#${this.id}` }, `${sample.split}, example ${count(sample.number)}`);
+    const facts = [];
+    if (sample.copy) facts.push(` · copy ${sample.copy}`);
+    if (sample.peak !== null) facts.push(` · peak ${brief(sample.peak)}`);
+    if (sample.distance !== null) facts.push(` · ${brief(sample.distance)} standard deviations from the mean`);
+    this.node = element("article", { class: "sample", id: this.id, "data-index": index, tabindex: "-1" },
       element("h3", {}, sample.label || "example"),
-      element("p", { class: "path" }, `${sample.path}${start}`, element("br"), facts.join(" · ")),
+      element("p", { class: "path" }, `${sample.path}${start}`, element("br"), link, facts),
       element("p", { class: "path" }, sample.why.map((why) => element("span", { class: "tag" }, why))));
     if (sample.sound) this.addSound();
     else if (sample.picture) this.addPicture();
@@ -486,7 +489,7 @@ function showSamples() {
   // Spectrograms are drawn when they come into view.
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) {
-      if (entry.isIntersecting) { seen.unobserve(entry.target); cards[Number(entry.target.id.slice(7))].draw(); }
+      if (entry.isIntersecting) { seen.unobserve(entry.target); cards[Number(entry.target.dataset.index)].draw(); }
     }
   }, { rootMargin: "300px" });
   for (const card of cards) seen.observe(card.node);
@@ -517,6 +520,13 @@ function reveal(index, play) {
   cards[index].node.focus({ preventScroll: true });
   if (play && cards[index].sample.sound) cards[index].play();
 }
+
+// The example that the address names, as in report.html#test-12.
+function revealLinked() {
+  const index = cards.findIndex((card) => `#${card.id}` === location.hash);
+  if (index >= 0) reveal(index, false);
+}
+window.addEventListener("hashchange", revealLinked);
 
 document.addEventListener("keydown", (event) => {
   const inField = event.target.closest("input, select, button, summary, a, textarea, [role=region], ul");
@@ -549,3 +559,4 @@ showSamples();
 showFeatures();
 showRejects();
 showFiles();
+revealLinked();

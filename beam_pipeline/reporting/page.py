@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.resources
 import json
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -24,6 +25,7 @@ from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.reporting.overview import describe_data_set
 from beam_pipeline.reporting.problems import find_problems, paths_to_hear
 from beam_pipeline.reporting.samples import (
+    ASKED_FOR,
     Sample,
     draw_samples,
     encode_sounds,
@@ -45,6 +47,7 @@ def report(
     clips: int = DEFAULT_CLIPS,
     bytes: int = DEFAULT_BYTES,
     seed: int = 0,
+    examples: Mapping[str, Sequence[int]] | None = None,
     input: Source | None = None,
 ) -> str:
     """Writes a page that shows a data set, and returns its path.
@@ -54,7 +57,8 @@ def report(
         report("records/", "report.html")
 
     It shows what the data set is, what may be wrong with it, and lets one hear some of
-    it. The file holds all that it needs: no network, no server.
+    it. The file holds all that it needs: no network, no server. Its example 12 of the
+    split ``test`` has the link ``report.html#test-12``.
 
     Parameters
     ----------
@@ -70,6 +74,10 @@ def report(
         fit.
     seed : int
         Chooses the examples.
+    examples : mapping, optional
+        Examples that come first, whatever the seed: their numbers in each split,
+        ``{"test": [12, 80]}``. They count as ``clips``; if they are more, all are
+        shown.
     input : as in :func:`beam_pipeline.record`, optional
         What the data set was recorded from, to decode windows again. Only data sets
         without a feature of samples need it. The modules of transforms that the recipe
@@ -80,22 +88,42 @@ def report(
     InputError
         If there is no data set, or its files are damaged.
     OptionError
-        If a number is negative.
+        If a number is negative, or there is no such split or example.
     """
     for name, value in (("clips", clips), ("bytes", bytes), ("seed", seed)):
         if value < 0:
             raise OptionError(name, "must not be negative", value)
     name = files.absolute(os.fspath(folder))
     metadata = load_metadata(name)
+    given = _check_examples(examples or {}, metadata)
     if input is None or metadata.recipe is None:
-        page = _make(name, metadata, clips, bytes, seed, ())
+        page = _make(name, metadata, clips, bytes, seed, given, ())
     else:
         with resolved(input, metadata.recipe) as inputs:
-            page = _make(name, metadata, clips, bytes, seed, inputs)
+            page = _make(name, metadata, clips, bytes, seed, given, inputs)
     path = os.path.abspath(os.fspath(output))
     with files.writing(path):
         files.write_bytes(path, page)
     return path
+
+
+def _check_examples(
+    examples: Mapping[str, Sequence[int]], metadata: Metadata
+) -> dict[str, list[int]]:
+    """Returns the numbers of given examples, each once."""
+    for split, numbers in examples.items():
+        if split not in metadata.splits:
+            names = ", ".join(metadata.splits)
+            raise OptionError("examples", f"must name a split: {names}", split)
+        count = metadata.splits[split].examples
+        for number in numbers:
+            if not 0 <= number < count:
+                limits = f"must be 0 to {count - 1} in the split {split}"
+                raise OptionError("examples", limits, number)
+    return {
+        split: list(dict.fromkeys(map(operator.index, numbers)))
+        for split, numbers in examples.items()
+    }
 
 
 def _make(
@@ -104,6 +132,7 @@ def _make(
     clips: int,
     size: int,
     seed: int,
+    examples: Mapping[str, Sequence[int]],
     inputs: Sequence[Input],
 ) -> bytes:
     table = None
@@ -111,7 +140,9 @@ def _make(
         table = window_table(folder)
         table = table.filter(table["left_out"].is_null())
     audited = None if metadata.recipe is None else audit(folder)
-    samples = draw_samples(folder, metadata, table, clips, seed, paths_to_hear(audited))
+    clips = max(clips, sum(map(len, examples.values())))
+    leaks = paths_to_hear(audited)
+    samples = draw_samples(folder, metadata, table, clips, seed, leaks, examples)
     name_unusual(samples)
     problems = find_problems(metadata, audited, table, samples)
     order = _order(samples, [s for problem in problems for s in problem.samples], clips)
@@ -136,8 +167,9 @@ def _make(
 def _order(
     samples: Sequence[Sample], of_problems: Sequence[Sample], clips: int
 ) -> list[Sample]:
-    """Returns what is shown: of problems and extremes first, then of each class."""
-    first = [*of_problems, *(sample for sample in samples if sample.why)]
+    """Returns what is shown: asked for, of problems, extremes, then of each class."""
+    asked = [sample for sample in samples if ASKED_FOR in sample.why]
+    first = [*asked, *of_problems, *(sample for sample in samples if sample.why)]
     order = {id(sample): sample for sample in first}
     by_class: dict[str, list[Sample]] = {}
     for sample in samples:

@@ -22,6 +22,7 @@ from beam_pipeline.read.records import open_records
 # Examples that are measured for each one that is shown.
 _MEASURED_FOR_EACH = 5
 _EXTREMES = 4
+ASKED_FOR = "asked for"
 _FULL_SCALE = 0.999
 
 # Browsers decode FLAC at these rates; faster sounds are slowed down by a whole factor.
@@ -74,6 +75,7 @@ def draw_samples(
     clips: int,
     seed: int,
     paths: Sequence[str] = (),
+    examples: Mapping[str, Sequence[int]] | None = None,
 ) -> list[Sample]:
     """Reads seeded examples of each class, and the loudest and the quietest ones.
 
@@ -85,10 +87,15 @@ def draw_samples(
         The table of windows; None if the data set has none.
     clips : int
         How many examples will be shown; more are read, to be measured.
+    examples : mapping, optional
+        Examples that are read, too: their numbers in each split.
     """
     chosen = _draw(metadata, table, clips * _MEASURED_FOR_EACH, seed)
     if table is not None and paths:
         _add_paths(chosen, table, paths)
+    for split, given in (examples or {}).items():
+        for number in given:
+            chosen[split].setdefault(number, []).insert(0, ASKED_FOR)
     samples = []
     for split, numbers in chosen.items():
         records = open_records(folder, split)

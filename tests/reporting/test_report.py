@@ -18,6 +18,7 @@ import soundfile
 
 from beam_pipeline import open_records, record, record_examples, report
 from beam_pipeline.cli.main import main
+from beam_pipeline.cli.report_command import parse_examples
 from beam_pipeline.errors import InputError, OptionError
 from tests.raising import raises
 from tests.sounds import write_corpus
@@ -149,6 +150,34 @@ def test_fewer_sounds_where_there_is_less_room(mess: Path, tmp_path: Path) -> No
     none = contents(Path(report(mess / "out", tmp_path / "c.html", clips=0)))
     assert none["samples"] == []
     assert none["problems"]
+
+
+def test_given_examples_come_first(mess: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    words = ["report", str(mess / "out"), "--output", str(path), "--clips", "5"]
+    given = ["--examples", "test:12,0", "--examples", "train:3", "--examples", "test:0"]
+    assert main([*words, *given]) == 0
+    shown = contents(path)["samples"]
+    found = [(sample["split"], sample["number"]) for sample in shown]
+    assert len(found) == 5
+    assert set(found[:3]) == {("test", 0), ("test", 12), ("train", 3)}
+    assert all(sample["why"][0] == "asked for" for sample in shown[:3])
+    # More of them than clips: all are shown, and no others.
+    report(mess / "out", path, clips=0, examples={"test": range(4)})
+    assert [sample["number"] for sample in contents(path)["samples"]] == [0, 1, 2, 3]
+
+
+def test_examples_that_do_not_exist(mess: Path, tmp_path: Path) -> None:
+    count = len(open_records(mess / "out", "test"))
+    for given, wrong in (
+        ({"eval": [0]}, "eval"), ({"test": [count]}, count), ({"test": [-1]}, -1),
+    ):  # fmt: skip
+        with raises(OptionError, "examples", naming=wrong):
+            report(mess / "out", tmp_path / "a.html", examples=given)
+    report(mess / "out", tmp_path / "a.html", examples={"test": [count - 1]})
+    for text in ("test", "test:", "test:a", "12"):
+        with raises(OptionError, "examples", naming=text):
+            parse_examples([text])
 
 
 def test_spectra_alone_are_drawn_or_decoded_again(tmp_path: Path) -> None:
@@ -307,12 +336,27 @@ def test_filters_and_keys(opened: Any) -> None:
     opened.evaluate("document.activeElement.blur()")
     for key, number in (("ArrowRight", 0), ("ArrowRight", 1), ("ArrowLeft", 0)):
         opened.keyboard.press(key)
-        assert opened.locator(".found").get_attribute("id") == f"sample-{number}"
+        assert opened.locator(".found").get_attribute("data-index") == str(number)
     opened.evaluate(WATCH)
     opened.keyboard.press("+")
     opened.keyboard.press(" ")
     opened.wait_for_function("seen.pressed[0] == 'true'")
     opened.wait_for_function("cards[0].view.to - cards[0].view.from == 0.5")
+
+
+@needs_browser
+def test_a_link_leads_to_an_example(opened: Any, page: Path) -> None:
+    last, first = contents(page)["samples"][-1], contents(page)["samples"][0]
+    name = f"{last['split']}-{last['number']}"
+    opened.goto(f"{page.as_uri()}#{name}")
+    opened.wait_for_function(f"document.querySelector('.found')?.id == '{name}'")
+    opened.reload()
+    opened.wait_for_function(f"document.querySelector('.found')?.id == '{name}'")
+    assert opened.locator(".found").bounding_box()["y"] < 900
+    # An example links to itself, also if a filter hides others.
+    opened.evaluate("reveal(0, false)")
+    opened.locator(".found a").click()
+    assert opened.url.endswith(f"#{first['split']}-{first['number']}")
 
 
 @needs_browser

@@ -1,4 +1,4 @@
-"""Trains a tiny network on the log-mel spectra of a data set: ``train.py RECORDS``."""
+"""Trains a tiny network on the log-mel spectra of a data set: ``demo.py RECORDS``."""
 
 import sys
 

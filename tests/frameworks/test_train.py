@@ -1,0 +1,128 @@
+"""The scripts of launch/train, in a small form: synthesised sounds, an epoch or two."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.frameworks.conftest import need
+
+SCRIPTS = Path(__file__).parents[2] / "launch" / "train"
+RATE = 8000
+DIGITS, CLIPS = "0369", 4
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tones as a folder of FSDD: a pitch for each digit, a factor for each speaker."""
+    folder = tmp_path_factory.mktemp("digits")
+    for speaker, factor in (("ann", 1.0), ("ben", 1.04), ("eve", 1.02)):
+        for digit in DIGITS:
+            for clip in range(CLIPS):
+                rng = np.random.default_rng([int(digit), clip])
+                time = np.arange(rng.integers(2000, 5000)) / RATE
+                hz = factor * 300 * (1 + int(digit)) / 2 + 200
+                noise = rng.normal(0, 0.01, len(time))
+                sound = 0.3 * np.sin(2 * np.pi * hz * time) + noise
+                soundfile.write(folder / f"{digit}_{speaker}_{clip}.wav", sound, RATE)
+    return folder
+
+
+def run(monkeypatch: pytest.MonkeyPatch, script: str, *words: object) -> None:
+    monkeypatch.setattr(sys, "argv", [script, *map(str, words)])
+    monkeypatch.syspath_prepend(SCRIPTS)
+    try:
+        runpy.run_path(str(SCRIPTS / script), run_name="__main__")
+    finally:
+        for name in ("digits", "synthesise"):
+            sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("script", "package"),
+    [
+        ("keras_digits.py", "keras"),
+        ("torch_digits.py", "torch"),
+        ("jax_digits.py", "jax"),
+    ],
+)
+def test_digits(digits, tmp_path_factory, monkeypatch, capsys, script, package) -> None:
+    need(package)
+    if package == "jax":
+        need("grain")
+    out = tmp_path_factory.getbasetemp() / "train"  # the scripts share the records
+    run(monkeypatch, script, digits, "--out", out, "--test", "eve", "--epochs", 2)
+    said = capsys.readouterr().out
+    share = float(re.search(r"accuracy on unseen speakers: ([\d.]+)%", said)[1])
+    lines = said.splitlines()
+    head = next(k for k, line in enumerate(lines) if line.split() == list(DIGITS))
+    rows = [line.split() for line in lines[head + 1 :][: len(DIGITS)]]
+    assert [row[0] for row in rows] == list(DIGITS)
+    counts = np.array([row[1:] for row in rows], int)
+    assert (counts.sum(axis=1) == CLIPS).all()
+    assert share == pytest.approx(100 * counts.trace() / counts.sum(), abs=0.05)
+    assert share > 100 / len(DIGITS)  # more than by chance
+
+
+def test_errors_lead_to_the_report(digits, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.syspath_prepend(SCRIPTS)
+    from digits import record_digits, show_results
+
+    records = record_digits(digits, tmp_path, "eve")
+    from beam_pipeline import audit, open_records
+
+    assert audit(records, group_by="speaker").leaks == 0
+    test = open_records(records, "test")
+    truth = test.read(slice(None))["target"]
+    assert {example["speaker"] for example in test} == {"eve"}
+    assert {int(example["copy"]) for example in test} == {0}
+    probabilities = np.full((len(truth), len(DIGITS)), 0.1)
+    probabilities[np.arange(len(truth)), truth] = 0.7
+    wrong = [3, 11]  # the second one is more certain
+    for number, certainty in zip(wrong, (0.8, 0.9), strict=True):
+        probabilities[number] = 0.01
+        probabilities[number, (truth[number] + 1) % len(DIGITS)] = certainty
+    capsys.readouterr()
+    show_results(records, probabilities)
+    said = capsys.readouterr().out
+    assert "accuracy on unseen speakers: 87.5%" in said
+    links = re.findall(r"(\d\.\d\d), (\S+)#test-(\d+)$", said, re.MULTILINE)
+    assert [(p, int(n)) for p, _, n in links] == [("0.90", 11), ("0.80", 3)]
+    line = next(line for line in said.splitlines() if line.endswith("#test-11"))
+    file = test.source(11).path
+    assert line.strip().startswith(f"{file}, 0.00 s, {DIGITS[truth[11]]}, ")
+    page = Path(links[0][1]).read_text()
+    shown = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    assert {s["number"] for s in shown["samples"][:2]} == set(wrong)
+    sys.modules.pop("digits", None)
+
+
+def test_events(tmp_path, monkeypatch, capsys) -> None:
+    need("keras")
+    run(monkeypatch, "keras_events.py", tmp_path, "--epochs", 3, "--scenes", 20)
+    said = capsys.readouterr().out
+    found = re.findall(r"^  \w+: ([\d.]+), by chance ([\d.]+)$", said, re.MULTILINE)
+    assert len(found) == 4  # each class is in the test split
+    scores = np.array(found, float)
+    mean = float(re.search(r"^mAP: ([\d.]+)$", said, re.MULTILINE)[1])
+    assert mean == pytest.approx(scores[:, 0].mean(), abs=0.001)
+    assert mean > scores[:, 1].mean()
+
+
+def test_average_precision(monkeypatch) -> None:
+    need("keras")
+    monkeypatch.syspath_prepend(SCRIPTS)
+    from keras_events import average_precision
+
+    truth = np.array([1, 0, 1, 0, 1])
+    assert average_precision(truth, np.array([5, 4, 3, 2, 1.0])) == pytest.approx(
+        (1 + 2 / 3 + 3 / 5) / 3
+    )
+    assert average_precision(truth, np.ones(5)) == pytest.approx(3 / 5)
