@@ -29,14 +29,14 @@ setup(
         ],
         "beam_pipeline.reporting": ["page.html", "page.css", "page.js"],
     },
-    python_requires=">=3.10",
+    python_requires=">=3.11",
     install_requires=[
         "apache-beam>=2.77",  # the pipeline, its runners and file systems
         "fastavro>=1.7",  # manifests in Avro; comes with apache-beam
         "google-crc32c>=1.5",  # the checksum of TFRecord, in C
         "isal>=1.7",  # GZIP, several times as fast as zlib
         "numpy>=1.26",
-        "obstore>=0.11",  # gs:// and s3://, with range reads and retries
+        "obstore>=0.12",  # gs:// and s3://, with range reads and retries
         # Comes with tfx-bsl. Beam imports its dataframe module in IPython and Jupyter,
         # and with pandas 3 that import fails.
         "pandas>=2,<3",
@@ -103,7 +103,6 @@ setup(
     },
     entry_points={"console_scripts": ["audio-tfrecords=beam_pipeline.cli.main:main"]},
     classifiers=[
-        "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
         "Programming Language :: Python :: 3.13",

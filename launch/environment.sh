@@ -1,5 +1,5 @@
 # Sourced by the other scripts: makes .venv with this package and what they need, once.
-# PYTHON chooses the interpreter (3.10 to 3.13); a changed setup.py installs again.
+# PYTHON chooses the interpreter (3.11 to 3.13); a changed setup.py installs again.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 environment=${AUDIO_TFRECORDS_VENV:-$PWD/.venv}
 python=$environment/bin/python

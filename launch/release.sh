@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds wheel and sdist of the last commit into dist/, and tests them: what they hold,
 # their metadata, and a recording in an empty environment of each Python that is here.
-#   bash launch/release.sh            Python 3.10 to 3.13, those that are found
+#   bash launch/release.sh            Python 3.11 to 3.13, those that are found
 #   bash launch/release.sh 3.11       only these
 # Uploads nothing. Its tools are in an environment of their own (AUDIO_TFRECORDS_RELEASE).
 set -euo pipefail
@@ -44,7 +44,7 @@ interpreter() {
 
 "$python" launch/synthesise.py "$work/sounds" --clips-per-class 2 --seconds 1
 tried=0
-[ $# -gt 0 ] || set -- 3.10 3.11 3.12 3.13
+[ $# -gt 0 ] || set -- 3.11 3.12 3.13
 for number in "$@"; do
   if ! found=$(interpreter "$number"); then
     echo "Python $number is not here: not tested."

@@ -25,7 +25,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,7 +178,7 @@ def _to_json(job: Job) -> dict[str, Any]:
 
 def _messages(job: Job) -> dict[str, Any]:
     errors = job.ending.errors if job.state == FAILED else ()
-    now = datetime.now(timezone.utc).isoformat()
+    now = datetime.now(UTC).isoformat()
     return {
         "jobMessages": [
             {
@@ -310,7 +310,7 @@ def run_apart(job: Job, environment: Mapping[str, str] | None = None) -> Ending:
             archive = folder / "workflow.tar.gz"
             archive.write_bytes(read_staged(job, archive.name))
             with tarfile.open(archive) as tar:
-                # Early releases of Python 3.10 and 3.11 have no filters.
+                # Early releases of Python 3.11 have no filters.
                 if hasattr(tarfile, "data_filter"):
                     tar.extraction_filter = tarfile.data_filter
                 tar.extractall(folder / "package")

@@ -23,7 +23,7 @@ from beam_pipeline.errors import UnreadableAudio
 from beam_pipeline.marks import Marks
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 _T = TypeVar("_T")
 
