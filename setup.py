@@ -67,6 +67,15 @@ setup(
         "grain": ["grain>=0.2.12"],  # MapDataset.source
         "jax": ["jax>=0.4.34"],  # Records.to_jax, --backend jax
         "huggingface": ["datasets>=4.3"],  # Records.to_datasets
+        "site": [
+            "mkdocs-material>=9.7,<10",  # docs/ as a site; brings MkDocs
+            "mkdocstrings[python]>=1",  # the reference, from docstrings
+        ],
+        "release": [
+            "build>=1",  # wheel and sdist
+            "check-wheel-contents>=0.6",  # nothing missing in the wheel, nothing else
+            "twine>=6",  # the metadata, as an index checks them
+        ],
         "dev": [
             "apache-beam[gcp]>=2.77",  # the real runner of Dataflow
             "axe-playwright-python>=0.1.4",  # rules of accessible pages
@@ -84,7 +93,7 @@ setup(
             "mypy>=1.10",
             "nbclient>=0.10",  # runs notebooks
             "playwright>=1.40",  # opens reports in Chromium
-            "packaging>=23",  # versions in the image against those here
+            "packaging>=24.2",  # versions in the image against those here; licences
             "pyloudnorm>=0.1",  # the reference of loudness
             "pytest>=8",
             "pytest-xdist>=3.5",  # the tests on two cores

@@ -36,6 +36,7 @@ import soundfile
 import beam_pipeline
 from beam_pipeline.cli import main
 from beam_pipeline.recipe.recipe import SECTIONS
+from launch.site.pages import slug
 from launch.synthesise import write_clips
 from tests.test_layers import FLOOR_OF, FLOORS
 
@@ -342,12 +343,6 @@ def test_scripts_and_modules_exist(page):
         path = ROOT / module.replace(".", "/")
         found = path.with_suffix(".py").exists() or (path / "__main__.py").exists()
         assert found or module.split(".")[0] != "tests", (name_of(page), module)
-
-
-def slug(title: str) -> str:
-    """The anchor of a heading, as GitHub makes it."""
-    plain = re.sub(r"[^\w\- ]", "", title.strip().lower())
-    return plain.replace(" ", "-")
 
 
 def anchors_of(page: Path) -> set[str]:

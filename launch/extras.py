@@ -1,8 +1,10 @@
-"""Prints what the extras of setup.py for frameworks install, one package a line."""
+"""Prints what extras of setup.py install, one package a line.
+
+python launch/extras.py torch grain
+"""
 
 import importlib.metadata
-
-EXTRAS = ("torch", "grain", "jax", "huggingface")
+import sys
 
 
 def main() -> None:
@@ -10,7 +12,7 @@ def main() -> None:
     for text in importlib.metadata.requires("audio-tfrecords") or ():
         requirement, _, marker = text.partition(";")
         extra = marker.partition("==")[2].strip(" \"'")
-        if extra in EXTRAS:
+        if extra in sys.argv[1:]:
             print(requirement.strip())
 
 
