@@ -36,7 +36,7 @@ setup(
         "google-crc32c>=1.5",  # the checksum of TFRecord, in C
         "isal>=1.7",  # GZIP, several times as fast as zlib
         "numpy>=1.26",
-        "obstore>=0.12",  # gs:// and s3://, with range reads and retries
+        "obstore>=0.11",  # gs:// and s3://, with range reads and retries
         # Comes with tfx-bsl. Beam imports its dataframe module in IPython and Jupyter,
         # and with pandas 3 that import fails.
         "pandas>=2,<3",
