@@ -516,7 +516,7 @@ function reveal(index, play) {
   if (cards[index].node.hidden) byId("reset").click();
   for (const card of cards) card.node.classList.toggle("found", card.index === index);
   current = index;
-  cards[index].node.scrollIntoView({ block: "center" });
+  cards[index].node.scrollIntoView({ block: "center", behavior: "instant" });
   cards[index].node.focus({ preventScroll: true });
   if (play && cards[index].sample.sound) cards[index].play();
 }
