@@ -21,6 +21,7 @@ from beam_pipeline.hashing import hash64
 from beam_pipeline.seconds import seconds_to_frames
 from beam_pipeline.transforms.base import FloatArray, as_float32, check_choice, real
 from beam_pipeline.transforms.selection import mean_square
+from beam_pipeline.transforms.signals import rows
 
 Keys = npt.NDArray[np.uint64]
 Drawn = Mapping[str, npt.NDArray[Any]]
@@ -356,11 +357,7 @@ class Speed:
             if step == GRID:
                 played[...] = window
                 continue
-            frames = window.shape[-1]
-            pairs = zip(
-                window.reshape(-1, frames), played.reshape(-1, frames), strict=True
-            )
-            for channel, result in pairs:
+            for channel, result in rows(window, played):
                 _resample(channel, step, result)
         return out
 

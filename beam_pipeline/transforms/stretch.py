@@ -24,6 +24,7 @@ from beam_pipeline.transforms.augment import (
 from beam_pipeline.transforms.base import FloatArray, as_float32
 from beam_pipeline.transforms.mel import exact_hann
 from beam_pipeline.transforms.quiet import quiet
+from beam_pipeline.transforms.signals import rows
 
 # The vocoder's frames overlap by three quarters.
 _OVERLAP = 4
@@ -103,10 +104,7 @@ class Stretch:
             length = -(-frames * GRID // step)
             count = min(frames, length)
             start = (length - count) // 2
-            pairs = zip(
-                window.reshape(-1, frames), played.reshape(-1, frames), strict=True
-            )
-            for channel, result in pairs:
+            for channel, result in rows(window, played):
                 stretched = stretch(channel, step / GRID, length, self.frame)
                 result[:count] = stretched[start : start + count]
         return out
@@ -172,10 +170,7 @@ class PitchShift:
                 shifted[...] = window
                 continue
             length = -(-frames * step // GRID)
-            pairs = zip(
-                window.reshape(-1, frames), shifted.reshape(-1, frames), strict=True
-            )
-            for channel, result in pairs:
+            for channel, result in rows(window, shifted):
                 stretched = stretch(channel, GRID / step, length, self.frame)
                 resample_into(stretched, step, 0, result)
         return out
