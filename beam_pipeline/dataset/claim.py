@@ -16,6 +16,7 @@ from typing import Any
 
 from beam_pipeline.audio.av_library import is_installed
 from beam_pipeline.dataset.code_stamp import code_of
+from beam_pipeline.dataset.generations import metadata_text
 from beam_pipeline.dataset.job_difference import job_differences
 from beam_pipeline.dataset.metadata import to_text
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
@@ -137,7 +138,7 @@ def claim_output(
 def _data_set_to_keep(output: str, work: str, held: Sequence[str]) -> str | None:
     """Returns the SHA-256 of the metadata of a data set that can stay until the end."""
     if METADATA in held and files.is_local(output) and files.is_local(work):
-        return bytes_sha256(files.read_bytes(files.join(output, METADATA)))
+        return bytes_sha256(metadata_text(output))
     return None
 
 

@@ -102,8 +102,7 @@ def report(
         with resolved(input, metadata.recipe) as inputs:
             page = _make(name, metadata, clips, bytes, seed, given, inputs)
     path = os.path.abspath(os.fspath(output))
-    with files.writing(path):
-        files.write_bytes(path, page)
+    files.write_bytes(path, page)
     return path
 
 
