@@ -9,7 +9,7 @@ from beam_pipeline.examples.clip_shapes import check_holds_shape
 from beam_pipeline.examples.spec import FLAC, FeatureSpec, encoding_problem
 from beam_pipeline.examples.trial import the_sample_rate
 from beam_pipeline.recipe.example_sections import Features
-from beam_pipeline.transforms.base import Chain, Transform, rate_after
+from beam_pipeline.transforms.base import Transform, rate_after, steps_of
 from beam_pipeline.transforms.expressions import TRANSFORM
 
 
@@ -34,7 +34,7 @@ def with_encoding(
     encoding = features.encodings.get(spec.name, spec.encoding)
     if encoding == FLAC:
         rate = the_sample_rate(sample_rate_hz, TRANSFORM, f"{spec.name}={FLAC}")
-        for step in transform.steps if isinstance(transform, Chain) else (transform,):
+        for step in steps_of(transform):
             rate = rate_after(step, rate)
         spec = replace(spec, rate_hz=rate)
     problem = encoding_problem(spec, encoding)

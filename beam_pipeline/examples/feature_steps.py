@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,22 +12,10 @@ import numpy.typing as npt
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.random_keys import CopyKeys, Integers, Keys
 from beam_pipeline.recipe.example_sections import Augmentation
-from beam_pipeline.transforms.base import Chain, Identity, Transform
+from beam_pipeline.transforms.base import Transform, chain_of, steps_of
 from beam_pipeline.transforms.expressions import TRANSFORM
 
 Array = npt.NDArray[Any]
-
-
-def steps_of(transform: Transform) -> tuple[Transform, ...]:
-    """Returns the steps of a transform: one, unless it is a chain."""
-    return transform.steps if isinstance(transform, Chain) else (transform,)
-
-
-def chain_of(steps: Sequence[Transform]) -> Transform:
-    """Returns some steps as one transform; the samples themselves if there is none."""
-    if len(steps) > 1:
-        return Chain(tuple(steps))
-    return steps[0] if steps else Identity()
 
 
 def measuring_step(transform: Transform, name: str) -> int | None:

@@ -17,7 +17,7 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.chosen_encoding import with_encoding
 from beam_pipeline.examples.clip_shapes import MORE_FRAMES, fits_shape, of_any_length
 from beam_pipeline.examples.event_targets import EventRule
-from beam_pipeline.examples.feature_steps import Origins, check_copies, steps_of
+from beam_pipeline.examples.feature_steps import Origins, check_copies
 from beam_pipeline.examples.random_keys import Integers
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
@@ -45,6 +45,7 @@ from beam_pipeline.transforms.base import (
     apply_transform,
     needs_sample_rate,
     rate_after,
+    steps_of,
 )
 from beam_pipeline.transforms.expressions import (
     TRANSFORM,

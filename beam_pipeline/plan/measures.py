@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.examples.feature_steps import chain_of, measuring_step, steps_of
+from beam_pipeline.examples.feature_steps import measuring_step
 from beam_pipeline.examples.features import resolve_transforms
 from beam_pipeline.examples.trial import run_on_windows
 from beam_pipeline.examples.windows import WindowPlan, slice_windows, window_blocks
@@ -24,7 +24,12 @@ from beam_pipeline.plan.clip_audio import opened_clip, step_clip
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.segments import Integers, Segment, locate_examples
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.transforms.base import Transform, apply_transform
+from beam_pipeline.transforms.base import (
+    Transform,
+    apply_transform,
+    chain_of,
+    steps_of,
+)
 
 # Frames of the stretch that is measured at once.
 _BLOCK_FRAMES = 1 << 18

@@ -10,12 +10,13 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.feature_steps import changes_copies, steps_of
+from beam_pipeline.examples.feature_steps import changes_copies
 from beam_pipeline.examples.features import resolve_transforms
 from beam_pipeline.examples.random_keys import CopyKeys, copy_numbers
 from beam_pipeline.examples.sound_folders import load_step
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import check_whole
+from beam_pipeline.transforms.base import steps_of
 from beam_pipeline.transforms.expressions import (
     AUGMENTATION,
     TRANSFORM,

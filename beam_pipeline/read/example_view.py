@@ -156,11 +156,10 @@ def rate_of(name: str, example: Mapping[str, Any], recipe: Recipe | None) -> int
             return None
         same = WindowPlan.of(recipe.windows, rate, 0).length == example[name].shape[-1]
         return rate if same else None
-    from beam_pipeline.transforms.base import Chain, rate_after
+    from beam_pipeline.transforms.base import rate_after, steps_of
     from beam_pipeline.transforms.expressions import parse_transform
 
-    transform = parse_transform(expression)
-    steps = transform.steps if isinstance(transform, Chain) else (transform,)
+    steps = steps_of(parse_transform(expression))
     return reduce(lambda hz, step: rate_after(step, hz), steps, rate)
 
 

@@ -11,7 +11,7 @@ import functools
 import inspect
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Protocol
@@ -111,7 +111,7 @@ def apply_counting(
     (array([[16384, 32767]], dtype=int16), 1)
     """
     clipped, features = 0, windows
-    for step in transform.steps if isinstance(transform, Chain) else (transform,):
+    for step in steps_of(transform):
         count = getattr(step, "count_clipped", None)
         if count is not None:
             clipped += int(count(features))
@@ -249,6 +249,18 @@ class Chain:
                 frames = -(-frames * after // sample_rate_hz)
             sample_rate_hz = after
         return found
+
+
+def steps_of(transform: Transform) -> tuple[Transform, ...]:
+    """Returns the steps of a transform: one, unless it is a chain."""
+    return transform.steps if isinstance(transform, Chain) else (transform,)
+
+
+def chain_of(steps: Sequence[Transform]) -> Transform:
+    """Returns some steps as one transform; the samples themselves if there is none."""
+    if len(steps) > 1:
+        return Chain(tuple(steps))
+    return steps[0] if steps else Identity()
 
 
 def rate_after(step: Transform, sample_rate_hz: int) -> int:

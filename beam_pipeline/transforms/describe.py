@@ -17,10 +17,10 @@ from threadpoolctl import threadpool_limits
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.augment import white_noise
 from beam_pipeline.transforms.base import (
-    Chain,
     Transform,
     apply_transform,
     rate_after,
+    steps_of,
 )
 from beam_pipeline.transforms.expressions import (
     AUGMENTATION,
@@ -187,7 +187,7 @@ def apply_to_copies(
     """Applies a transform as to augmented copies, some with each of the first keys."""
     keys = np.arange(len(windows), dtype=np.uint64)
     features: npt.NDArray[Any] = windows
-    for step in transform.steps if isinstance(transform, Chain) else (transform,):
+    for step in steps_of(transform):
         features = apply_transform(step, features, sample_rate_hz)
         sample_rate_hz = rate_after(step, sample_rate_hz)
         if hasattr(step, "on_copies"):

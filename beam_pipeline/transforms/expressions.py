@@ -28,7 +28,12 @@ from typing import Any
 
 from beam_pipeline.errors import RecipeError, did_you_mean
 from beam_pipeline.transforms.augment import Augmentation
-from beam_pipeline.transforms.base import Chain, Identity, Transform
+from beam_pipeline.transforms.base import (
+    Identity,
+    Transform,
+    chain_of,
+    steps_of,
+)
 from beam_pipeline.transforms.catalogue import (
     AUGMENTATIONS,
     BUILT_IN,
@@ -178,7 +183,7 @@ def parse_transform(expression: str, dtype: str = "float32") -> Transform:
     says_dtype = any(argument.arg == "dtype" for argument in arguments or [])
     if BUILT_IN.get(name) is Identity and not says_dtype:
         steps = (*steps[:-1], Identity(dtype))
-    return steps[0] if len(steps) == 1 else Chain(steps)
+    return chain_of(steps)
 
 
 def check_order(steps: Sequence[Transform], expression: str) -> None:
@@ -224,7 +229,7 @@ def format_transform(transform: Transform | str) -> str:
     """
     if isinstance(transform, str):
         transform = parse_transform(transform)
-    steps = transform.steps if isinstance(transform, Chain) else (transform,)
+    steps = steps_of(transform)
     return format_steps(steps, TRANSFORM)
 
 

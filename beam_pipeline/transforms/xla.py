@@ -25,10 +25,11 @@ import numpy as np
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import (
     Array,
-    Chain,
     FloatArray,
     Transform,
     as_float32,
+    chain_of,
+    steps_of,
 )
 from beam_pipeline.transforms.catalogue import BUILT_IN
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, dct_matrix, slope_weights
@@ -55,16 +56,10 @@ def all_on_xla(transforms: Mapping[str, Transform]) -> dict[str, Transform]:
     ------
     RecipeError
         If it runs none of them, or JAX is not installed.
-
-    Examples
-    --------
-    >>> features = {"mel": Chain((LogMel(), Delta(), AsImage()))}
-    >>> [type(step).__name__ for step in all_on_xla(features)["mel"].steps]
-    ['OnXla', 'AsImage']
     """
     load_jax()
     made = {name: _on_xla(transform) for name, transform in transforms.items()}
-    steps = [step for each in made.values() for step in _steps(each)]
+    steps = [step for each in made.values() for step in steps_of(each)]
     if not any(isinstance(step, OnXla) for step in steps):
         names = ", ".join(name for name, kind in BUILT_IN.items() if kind in _TRACED)
         raise RecipeError(
@@ -77,14 +72,10 @@ def all_on_xla(transforms: Mapping[str, Transform]) -> dict[str, Transform]:
 
 def _on_xla(transform: Transform) -> Transform:
     grouped: list[Transform] = []
-    for runs, group in groupby(_steps(transform), lambda step: type(step) in _TRACED):
+    for runs, group in groupby(steps_of(transform), lambda step: type(step) in _TRACED):
         some = tuple(group)
         grouped += [OnXla(some)] if runs else some
-    return grouped[0] if len(grouped) == 1 else Chain(tuple(grouped))
-
-
-def _steps(transform: Transform) -> tuple[Transform, ...]:
-    return transform.steps if isinstance(transform, Chain) else (transform,)
+    return chain_of(grouped)
 
 
 def load_jax() -> ModuleType:
