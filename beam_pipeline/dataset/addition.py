@@ -26,6 +26,7 @@ from beam_pipeline.dataset.generations import (
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.reused_recipe import as_recorded
+from beam_pipeline.dataset.window_table import clips_of, with_clips
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
@@ -293,12 +294,14 @@ def read_recorded(
 
 def lost_rows(folder: str, metadata: Metadata) -> npt.NDArray[np.bool_]:
     """Returns which rows of the manifest have no window that could be recorded."""
-    planned = read_columns(folder, metadata, MANIFEST, ["windows"])["windows"]
-    left_out = read_columns(folder, metadata, WINDOWS, ["left_out"])["left_out"]
-    reasons = left_out.to_numpy(zero_copy_only=False)
-    clip = np.repeat(np.arange(len(planned)), planned.to_numpy())
-    held = np.bincount(clip[reasons != "rejected"], minlength=len(planned))
-    lost: npt.NDArray[np.bool_] = (planned.to_numpy() > 0) & (held == 0)
+    clips = read_columns(folder, metadata, MANIFEST, ["windows", "index"])
+    columns = with_clips(["left_out"], metadata.recipe)
+    windows = read_columns(folder, metadata, WINDOWS, columns)
+    reasons = windows["left_out"].to_numpy(zero_copy_only=False)
+    held = np.bincount(
+        clips_of(windows, clips)[reasons != "rejected"], minlength=len(clips)
+    )
+    lost: npt.NDArray[np.bool_] = (clips["windows"].to_numpy() > 0) & (held == 0)
     return lost
 
 

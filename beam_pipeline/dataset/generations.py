@@ -35,6 +35,7 @@ from beam_pipeline.dataset.output_folder import (
     generation_file,
     generation_of_file,
 )
+from beam_pipeline.dataset.window_table import clips_of
 from beam_pipeline.errors import InputError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.storage import files
@@ -124,7 +125,7 @@ def join_tables(folder: str, output: str) -> None:
     )
     current = current_rows(len(manifest), metadata)
     if current is not None:
-        windows = windows.filter(np.repeat(current, manifest["windows"].to_numpy()))
+        windows = windows.filter(current[clips_of(windows, manifest)])
         manifest = manifest.filter(current)
     for name, table in ((MANIFEST, manifest), (WINDOWS, windows)):
         path = files.join(output, name)

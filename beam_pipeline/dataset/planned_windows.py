@@ -15,6 +15,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from types import NoneType
 from typing import Any
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.problem_lines import differ, name_some
+from beam_pipeline.dataset.window_table import clip_by_clip, clips_of
 from beam_pipeline.examples.event_windows import NO_EVENT, PlacedWindows
 from beam_pipeline.examples.windows import WindowPlan, WindowPlans, count_windows
 from beam_pipeline.inputs.splits import Splitter, group_key
@@ -52,6 +54,12 @@ Integers = npt.NDArray[np.int64]
 # Frames beyond this are in no file; below it, no product of them leaves 64 bits.
 _MOST = 1 << 48
 
+# Columns of the manifest that :class:`Clip` names otherwise, or the same.
+_OF_THE_FILE = {
+    "native_frames": "native_frames", "native_sample_rate_hz": "native_rate_hz",
+    "channels": "channels", "format": "format", "subtype": "subtype",
+}  # fmt: skip
+
 _TEXTS: Mapping[str, Any] = {
     "path": str, "split": str, "class": (str, NoneType), "group": (str, NoneType),
 }  # fmt: skip
@@ -71,6 +79,9 @@ class PlannedWindows:
         See :func:`beam_pipeline.dataset.window_table.write_windows`.
     left_out : numpy.ndarray, shape (windows,)
         Indices of ``LEFT_OUT``.
+    clip_by_clip : numpy.ndarray, shape (windows,)
+        The windows in the order of the clips: those of a clip are together, from its
+        first one on.
     """
 
     manifest: Mapping[str, Any]
@@ -79,6 +90,7 @@ class PlannedWindows:
     frames: Integers
     copy: Integers
     left_out: Integers
+    clip_by_clip: Integers
 
     @classmethod
     def of(cls, windows: Any, manifest: Any) -> PlannedWindows:
@@ -91,11 +103,8 @@ class PlannedWindows:
         """
         columns = {name: _column(manifest, name) for name in manifest.column_names}
         counts = _integers(columns, "windows", MANIFEST)
-        if (counts < 0).any() or counts.sum() != len(windows):
-            raise ValueError(
-                f"{WINDOWS} has {len(windows)} rows, but the clips in {MANIFEST} have "
-                f"{int(counts.sum())} windows"
-            )
+        if (counts < 0).any():
+            raise ValueError(f"{MANIFEST} has a clip with {counts.min()} windows")
         for name in ("input", "index", "start", "frames", "sample_rate_hz",
                      "first_index"):  # fmt: skip
             columns[name] = _integers(columns, name, MANIFEST)
@@ -110,9 +119,22 @@ class PlannedWindows:
         names = ("start", "frames", "copy")
         of_windows = {name: _column(windows, name) for name in names}
         start, frames, copy = (_integers(of_windows, n, WINDOWS) for n in names)
-        clip = np.repeat(np.arange(len(manifest)), counts)
+        clip = clips_of(windows, manifest)
         reasons = windows["left_out"].cast("string").combine_chunks()
-        return cls(columns, clip, start, frames, copy, _reason_numbers(reasons))
+        left_out, ordered = _reason_numbers(reasons), clip_by_clip(windows, clip)
+        return cls(columns, clip, start, frames, copy, left_out, ordered)
+
+    @cached_property
+    def first_windows(self) -> Integers:
+        """Where each clip begins in ``clip_by_clip``, shape (clips,)."""
+        counts = self.manifest["windows"]
+        first: Integers = np.cumsum(counts) - counts
+        return first
+
+    @cached_property
+    def places(self) -> Integers:
+        """Where each window is in ``clip_by_clip``, shape (windows,)."""
+        return np.argsort(self.clip_by_clip)
 
     def of_split(self, split: str) -> Integers:
         """Returns the rows of the windows of a split that are in the data set."""
@@ -132,8 +154,8 @@ class PlannedWindows:
         values = {name: column[row] for name, column in self.manifest.items()}
         placed = None
         if at != AT_GRID:
-            begin, stop = np.searchsorted(self.clip, [row, row + 1]).tolist()
-            starts = np.unique(self.start[begin:stop])
+            begin, count = self.first_windows[row], values["windows"]
+            starts = np.unique(self.start[self.clip_by_clip[begin : begin + count]])
             placed = PlacedWindows(0, tuple(starts.tolist()))
         return Clip(
             int(values["index"]),
@@ -153,6 +175,13 @@ class PlannedWindows:
             group=values["group"] or "",
             placed=placed,
         )
+
+    def whole_clip_at(self, row: int, recipe: Recipe) -> Clip:
+        """Returns the clip of a row with its format, and all windows it would have."""
+        clip = self.clip_at(row, recipe.windows.at)
+        values = {name: self.manifest[name][row] for name in _OF_THE_FILE}
+        clip = clip._replace(**{_OF_THE_FILE[name]: v for name, v in values.items()})
+        return clip._replace(examples=_examples_of(clip, recipe))
 
     def clips_left_out(self, recipe: Recipe) -> dict[str, npt.NDArray[np.bool_]]:
         """Returns which clips a recipe leaves out, by reason.
@@ -304,12 +333,12 @@ def _window_problems(
     for clip in clips:
         begin, end = end, end + clip.examples
         known = min(clip.examples, _examples_of(clip, recipe))
-        wrong[begin + known : end] = True
+        wrong[planned.clip_by_clip[begin + known : end]] = True
         if not known:
             continue
         starts, copies = locate_examples(Segment(clip, 0, known, 0), recipe)
         length = WindowPlan.of(recipe.windows, clip.sample_rate_hz, clip.frames).length
-        some = slice(begin, begin + known)
+        some = planned.clip_by_clip[begin : begin + known]
         wrong[some] = (
             (planned.start[some] != starts)
             | (planned.copy[some] != copies)

@@ -1,19 +1,25 @@
 """``windows.parquet``: one row for each planned window of a data set.
 
-The rows have the order of the examples, and of the clips in the manifest: the first
-``windows`` rows belong to the manifest's first clip, and so on. Windows that were left
-out have a row, too, with the reason.
+The rows have the order of the examples. Windows that were left out have a row, too,
+with the reason. Where a clip's examples are together, the first ``windows`` rows belong
+to the manifest's first clip, and so on. Where examples are mixed, each row names its
+clip.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
 from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.write.members import unpack_columns
 from beam_pipeline.write.window_rows import (
     LEFT_OUT,
     WindowRows,
@@ -21,7 +27,10 @@ from beam_pipeline.write.window_rows import (
     levels_db,
 )
 
+Integers = npt.NDArray[np.int64]
+
 _ROW_GROUP = 1 << 17
+CLIP = "clip"  # the column of mixed examples
 
 
 def write_windows(path: str, infos: Iterable[ShardInfo]) -> None:
@@ -36,10 +45,13 @@ def write_windows(path: str, infos: Iterable[ShardInfo]) -> None:
         left_out   string   null: the window is in the data set; keep: a step of `keep`
                             left it out; no_event: no event overlaps it; rejected: its
                             clip could not be read or transformed there
+        clip       int64    if examples are mixed: ``index`` of the clip in the manifest
     """
     import pyarrow.parquet as pq
 
-    schema = _schema()
+    infos = iter(infos)
+    first = next(infos, None)
+    schema = _schema(are_mixed=first is not None and bool(first.clips))
     draft = files.draft_of(path)
     with pq.ParquetWriter(
         draft,
@@ -51,20 +63,23 @@ def write_windows(path: str, infos: Iterable[ShardInfo]) -> None:
             "frames": "DELTA_BINARY_PACKED",
             "copy": "DELTA_BINARY_PACKED",
             "level_db": "BYTE_STREAM_SPLIT",
+            **({CLIP: "DELTA_BINARY_PACKED"} if CLIP in schema.names else {}),
         },
     ) as writer:
-        waiting: list[WindowRows] = []
-        for info in infos:
-            waiting.append(WindowRows.unpack(info.windows))
-            if sum(len(rows.starts) for rows in waiting) >= _ROW_GROUP:
-                writer.write_table(_table(join_rows(waiting), schema))
-                waiting = []
+        waiting: list[ShardInfo] = []
+        count = 0
+        for info in () if first is None else chain([first], infos):
+            waiting.append(info)
+            count += info.shard.examples
+            if count >= _ROW_GROUP:
+                writer.write_table(_table(waiting, schema))
+                waiting, count = [], 0
         if waiting:
-            writer.write_table(_table(join_rows(waiting), schema))
+            writer.write_table(_table(waiting, schema))
     files.move(draft, path)
 
 
-def _schema() -> Any:
+def _schema(are_mixed: bool) -> Any:
     import pyarrow as pa
 
     return pa.schema(
@@ -74,18 +89,87 @@ def _schema() -> Any:
             "copy": pa.int16(),
             "level_db": pa.float32(),
             "left_out": pa.dictionary(pa.int8(), pa.string()),
+            **({CLIP: pa.int64()} if are_mixed else {}),
         }
     )
 
 
-def _table(rows: WindowRows, schema: Any) -> Any:
+def with_clips(columns: Sequence[str], recipe: Recipe | None) -> list[str]:
+    """Returns columns of a table of windows, and the one that :func:`clips_of` needs.
+
+    Parameters
+    ----------
+    columns : sequence of str
+    recipe : Recipe or None
+        That of the data set.
+    """
+    are_mixed = recipe is not None and recipe.shards.are_mixed
+    return [*columns, *([CLIP] if are_mixed else [])]
+
+
+def clips_of(windows: Any, manifest: Any) -> Integers:
+    """Returns the row of the manifest of each window.
+
+    Parameters
+    ----------
+    windows : pyarrow.Table
+        With ``clip`` if the examples are mixed.
+    manifest : pyarrow.Table
+        With ``windows``, and with ``index`` if the examples are mixed.
+
+    Raises
+    ------
+    ValueError
+        If the tables do not belong together.
+    """
+    counts = manifest["windows"].to_numpy()
+    if counts.sum() != len(windows):
+        raise ValueError(
+            f"{WINDOWS} has {len(windows)} rows, but the clips in {MANIFEST} have "
+            f"{int(counts.sum())} windows"
+        )
+    if CLIP not in windows.column_names or not len(windows):
+        return np.repeat(np.arange(len(manifest)), counts)
+    numbers, found = manifest["index"].to_numpy(), windows[CLIP].to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    at = np.searchsorted(numbers, found, sorter=order)
+    clips: Integers = order[np.minimum(at, len(order) - 1)]
+    if (numbers[clips] != found).any() or (
+        np.bincount(clips, minlength=len(counts)) != counts
+    ).any():
+        raise ValueError(f"{WINDOWS} has windows of other clips than {MANIFEST}")
+    return clips
+
+
+def clip_by_clip(windows: Any, clips: Integers) -> Integers:
+    """Returns the rows of windows in the order of the clips, and of their windows.
+
+    Parameters
+    ----------
+    windows : pyarrow.Table
+    clips : numpy.ndarray, shape (windows,), int64
+        What :func:`clips_of` returns.
+    """
+    if CLIP not in windows.column_names:
+        return np.arange(len(windows))
+    columns = (windows[name].to_numpy() for name in ("copy", "start"))
+    return np.lexsort((*columns, clips))
+
+
+def _table(infos: Sequence[ShardInfo], schema: Any) -> Any:
     import pyarrow as pa
+
+    rows = join_rows(WindowRows.unpack(info.windows) for info in infos)
 
     level_db = levels_db(rows.levels)
     reasons = pa.DictionaryArray.from_arrays(
         pa.array(rows.left_out - 1, pa.int8(), mask=np.equal(rows.left_out, 0)),
         pa.array(LEFT_OUT[1:], pa.string()),
     )
+    clips = []
+    if CLIP in schema.names:
+        found = [unpack_columns(info.clips, 1)[0] for info in infos]
+        clips = [pa.array(np.concatenate(found), pa.int64())]
     return pa.Table.from_arrays(
         [
             pa.array(rows.starts, pa.int64()),
@@ -93,6 +177,7 @@ def _table(rows: WindowRows, schema: Any) -> Any:
             pa.array(rows.copies, pa.int16()),
             pa.array(level_db, pa.float32(), mask=np.isnan(level_db)),
             reasons,
+            *clips,
         ],
         schema=schema,
     )

@@ -36,6 +36,8 @@ class ExampleFormat:
         None if clips have different sample rates; None if windows are mono.
     rates_hz : mapping
         The number of clips at each output sample rate.
+    longest_walk : int
+        See :func:`beam_pipeline.plan.mixing.longest_walk`.
     """
 
     features: FeatureSet
@@ -46,6 +48,7 @@ class ExampleFormat:
     sample_rate_hz: int | None
     channels: int | None
     rates_hz: Mapping[int, int]
+    longest_walk: int = 0
 
     @classmethod
     def of(
@@ -122,6 +125,7 @@ class ExampleFormat:
             rate,
             channels,
             dict(sorted(corpus.rates_hz.items())),
+            corpus.longest_walk,
         )
 
     def window_frames(self, clip_frames: int) -> int:
@@ -185,6 +189,9 @@ class Corpus:
         shorter than a window, and the first of them by name. Nothing else counts them.
     frames : int
         The length of all clips together, in frames.
+    longest_walk : int
+        See :func:`beam_pipeline.plan.mixing.longest_walk`; 0 if examples keep the order
+        of the clips.
     """
 
     labels: tuple[str, ...] = ()
@@ -193,6 +200,7 @@ class Corpus:
     named: Mapping[tuple[str, int | str], str] = field(default_factory=dict)
     short_hz: Mapping[int, tuple[int, str]] = field(default_factory=dict)
     frames: int = 0
+    longest_walk: int = 0
 
     def typical_frames(self) -> int:
         """Returns the mean length of the clips, in frames; a guess if it is unknown."""

@@ -80,7 +80,7 @@ def find_clips(pipeline: beam.Pipeline, job: Job) -> Found:
 def place_clips(found: Found, job: Job) -> Placed:
     """Gives every example its number in its split, and every split its shards."""
     recipe = job.recipe
-    describe = beam.Map(describe_clips, recipe.labels, recipe.events)
+    describe = beam.Map(describe_clips, recipe)
     placed, counts = (
         found.clips
         | "IndexClips" >> IndexClips(recipe.shards)
@@ -96,8 +96,8 @@ def place_clips(found: Found, job: Job) -> Placed:
         resolve_job_format, AsIter(corpora), job, AsSingleton(found.listing),
     )                                               # ExampleFormat
     layouts = found.once | "LayOutShards" >> beam.Map(
-        lay_out, AsDict(counts), AsSingleton(example_format), recipe.shards,
-        recipe.augmentation.copies, job.generation(),
+        lay_out, AsDict(counts), AsSingleton(example_format), recipe,
+        job.generation(),
     )                                               # {split: ShardLayout}
     return Placed(placed, layouts, example_format)
 

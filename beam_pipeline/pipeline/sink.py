@@ -27,6 +27,7 @@ from beam_pipeline.write.stretches import (
     PlacedRecords,
     Stretch,
     StretchFile,
+    clips_text,
     join_stretches,
     members_text,
     rows_text,
@@ -227,6 +228,7 @@ def _commit(
         members_text(shard),
         rows_text(shard),
         shard.crc32c,
+        clips_text(shard),
     )
     files.move(shard.path, prefix + info.file)
     Metrics.counter(COUNTERS, "shards").inc()

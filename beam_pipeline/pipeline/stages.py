@@ -253,6 +253,7 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
             seen,
             offsets,
             block.rows,
+            slot.clip.row,
         )
 
     def finish_bundle(self) -> Iterator[Any]:

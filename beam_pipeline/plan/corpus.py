@@ -11,11 +11,12 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.mixing import longest_walk
 from beam_pipeline.recipe.clip_sections import Events, Labels
 from beam_pipeline.recipe.recipe import Recipe
 
 
-def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Corpus:
+def describe_clips(clips: Sequence[Clip], recipe: Recipe) -> Corpus:
     """Returns the labels, sample rates and numbers of channels of some clips.
 
     Clips that are left out do not count: a class that only they have is no class.
@@ -23,7 +24,7 @@ def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Cor
     clips = [clip for clip in clips if clip.examples]
     labels: dict[str, str] = {}
     for clip in clips:
-        for label in _labels_of(clip, naming, events):
+        for label in _labels_of(clip, recipe.labels, recipe.events):
             labels[label] = min(labels.get(label, clip.filepath), clip.filepath)
     rates = Counter(clip.sample_rate_hz for clip in clips)
     channels = Counter(clip.channels for clip in clips)
@@ -35,7 +36,10 @@ def describe_clips(clips: Sequence[Clip], naming: Labels, events: Events) -> Cor
     for n in channels:
         named["channels", n] = min(c.filepath for c in clips if c.channels == n)
     frames = sum(clip.frames for clip in clips)
-    return Corpus(tuple(sorted(labels)), rates, channels, named, frames=frames)
+    walk = longest_walk(clips, recipe) if recipe.shards.are_mixed else 0
+    return Corpus(
+        tuple(sorted(labels)), rates, channels, named, frames=frames, longest_walk=walk
+    )
 
 
 def describe_rejects(rejects: Iterable[Reject]) -> Corpus:
@@ -79,8 +83,9 @@ def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
     channels: Counter[int] = Counter()
     named: dict[tuple[str, int | str], str] = {}
     short: dict[int, tuple[int, str]] = {}
-    frames = 0
+    frames = walk = 0
     for corpus in corpora:
+        walk = max(walk, corpus.longest_walk)
         frames += corpus.frames
         labels.update(corpus.labels)
         rates.update(corpus.rates_hz)
@@ -89,7 +94,7 @@ def merge_corpora(corpora: Iterable[Corpus]) -> Corpus:
             named[key] = min(name, named.get(key, name))
         for rate, (count, name) in corpus.short_hz.items():
             _count_short(short, rate, count, name)
-    return Corpus(tuple(sorted(labels)), rates, channels, named, short, frames)
+    return Corpus(tuple(sorted(labels)), rates, channels, named, short, frames, walk)
 
 
 def format_of(

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.recipe.example_sections import Shards
+from beam_pipeline.recipe.example_sections import LISTED, Shards
 
 # Ten million clips in 256 buckets give about 40 000 clips, or 20 MB, in each.
 BUCKET_BITS = 8
@@ -45,14 +45,14 @@ class PlacedClips(NamedTuple):
 
 def order_key(clip: Clip, shards: Shards) -> int:
     """Returns the key by which clips are sorted; clips with equal keys go by row."""
-    if shards.order == "listed":
+    if shards.order == LISTED:
         return clip.row
     return clip_key(shards.seed, clip.filepath, clip.source)
 
 
 def bucket_of(clip: Clip, shards: Shards) -> int:
     """Returns the clip's bucket: a prefix of its order key."""
-    if shards.order == "listed":
+    if shards.order == LISTED:
         return clip.row // ROWS_PER_LISTED_BUCKET
     return order_key(clip, shards) >> (64 - BUCKET_BITS)
 

@@ -5,6 +5,9 @@
     examples of a split    | clip 7   | clip 2        | clip 9  | ...   in order
     shards                 |  shard 0      |  shard 1     |  shard 2 ...
     segments               | 7, all   | 2, 0..k | 2, k.. | 9, all ...
+
+If examples are mixed, strips of them change places before (see :mod:`.mixing`). The
+positions of segments are then those before the examples of the shard change places.
 """
 
 from __future__ import annotations
@@ -49,15 +52,18 @@ class Segment(NamedTuple):
 # version began.
 _NAMES_IN_DIGEST = {"examples": "windows"}
 # With these values, the digest does not have them.
-_LATER_FIELDS: dict[str, Any] = {"placed": None, "sha256": "", "measured": ()}
+_LATER_FIELDS: dict[str, Any] = {
+    "placed": None, "sha256": "", "measured": (), "mix_seed": None,
+}  # fmt: skip
 
 
 def _digested(value: Any) -> str:
-    """Returns the text of a segment or a clip for the digest of a shard."""
-    if not isinstance(value, Segment | Clip):
+    """Returns the text of a shard, a segment or a clip for the digest of a shard."""
+    if not isinstance(value, Shard | Segment | Clip):
         return repr(value)
+    names = {} if isinstance(value, Shard) else _NAMES_IN_DIGEST
     fields = (
-        f"{_NAMES_IN_DIGEST.get(name, name)}={_digested(field)}"
+        f"{names.get(name, name)}={_digested(field)}"
         for name, field in value._asdict().items()
         if name not in _LATER_FIELDS or field != _LATER_FIELDS[name]
     )
@@ -74,7 +80,7 @@ class ShardTask(NamedTuple):
     def of(cls, shard: Shard, segments: Iterable[Segment], salt: str) -> ShardTask:
         """Sorts the segments and digests them; ``salt`` is a hash of the recipe."""
         ordered = Batch(sorted(segments, key=lambda segment: segment.position))
-        text = "\n".join([salt, repr(shard), *map(_digested, ordered)])
+        text = "\n".join([salt, *map(_digested, (shard, *ordered))])
         digest = hashlib.sha256(text.encode()).hexdigest()
         return cls(shard._replace(digest=digest), ordered)
 
@@ -84,16 +90,19 @@ def cut_segments(
 ) -> Iterator[tuple[Shard, Segment]]:
     """Cuts clips at the bounds of the shards, and drops examples beyond the total."""
     index = placed.first_window
-    high = 0  # no shard yet
+    stop = index + sum(clip.examples for clip in placed.clips)
+    places = layout.places(index, min(stop, layout.total))
+    low = high = 0  # no shard yet
     for clip in placed.clips:
         end = min(index + clip.examples, layout.total)
         first, at = 0, index
         while at < end:
-            if at >= high:
-                k = layout.shard_at(at)
+            position, _, until = places.of(at)
+            if not low <= position < high:
+                k = layout.shard_at(position)
                 shard, low, high = layout.shard(k), layout.bound(k), layout.bound(k + 1)
-            count = min(end, high) - at
-            yield shard, Segment(clip, first, count, at - low)
+            count = min(end - at, until - at, high - position)
+            yield shard, Segment(clip, first, count, position - low)
             first, at = first + count, at + count
         index += clip.examples
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.plan.copies import check_copies
+from beam_pipeline.plan.mixing import StripPlaces, Strips, strip_examples
 from beam_pipeline.plan.order import BucketKey
-from beam_pipeline.plan.shard_names import shard_name
-from beam_pipeline.recipe.example_sections import Shards
+from beam_pipeline.plan.shard_names import generation_mark, shard_name
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import GZIP
 
 DEFAULT_SHARD_BYTES = 128 << 20
@@ -26,6 +27,8 @@ class Shard(NamedTuple):
 
     Its member ``m`` holds the positions ``m * per_member .. (m + 1) * per_member - 1``.
     ``digest`` identifies its exact content, so that a run recognises finished shards.
+    With ``mix_seed``, its examples are written in a random order; see
+    :mod:`beam_pipeline.plan.mixing`.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Shard(NamedTuple):
     examples: int
     digest: str = ""
     per_member: int = 1
+    mix_seed: int | None = None
 
 
 class ShardInfo(NamedTuple):
@@ -45,6 +49,8 @@ class ShardInfo(NamedTuple):
     :class:`beam_pipeline.write.members.Members` and
     :class:`beam_pipeline.write.window_rows.WindowRows`. ``crc32c`` is the checksum of
     the file, which a run that is continued compares; it takes less time than SHA-256.
+    ``clips`` is the row of the clip of each window, packed; it is empty where a clip's
+    windows are together.
     """
 
     shard: Shard
@@ -57,6 +63,7 @@ class ShardInfo(NamedTuple):
     members: str = ""
     windows: str = ""
     crc32c: int | None = None
+    clips: str = ""
 
     def is_whole(self) -> bool:
         """Returns whether every planned example was written or left out on purpose."""
@@ -68,7 +75,9 @@ class ShardLayout:
     """How ``total`` examples of a split are cut into ``shards`` files.
 
     Shard ``k`` holds the examples ``bound(k) .. bound(k + 1) - 1``. A member of a shard
-    holds ``per_member`` positions. ``generation`` is that of the data set.
+    holds ``per_member`` positions. ``generation`` is that of the data set. ``strip`` is
+    the number of examples in a strip if examples are mixed, and ``seed`` what their
+    order depends on; see :mod:`beam_pipeline.plan.mixing`.
     """
 
     split: str
@@ -77,6 +86,8 @@ class ShardLayout:
     per_shard: int | None  # None: as even as possible
     per_member: int = 1
     generation: int = 0
+    strip: int | None = None
+    seed: int = 0
 
     @classmethod
     def of(
@@ -84,8 +95,9 @@ class ShardLayout:
         split: str,
         examples: int,
         example_bytes: int,
-        asked: Shards,
+        recipe: Recipe,
         generation: int = 0,
+        longest_walk: int = 0,
     ) -> ShardLayout:
         """Returns the layout of a split under a recipe.
 
@@ -96,19 +108,27 @@ class ShardLayout:
         example_bytes : int
             The length of a typical serialised example. ``shard_bytes`` divided by it is
             the number of examples in a shard.
+        longest_walk : int
+            See :func:`beam_pipeline.plan.mixing.longest_walk`.
         """
+        asked = recipe.shards
         total = min(examples, asked.num_elems or examples)
         per_member = 1
         if asked.compression == GZIP:
             per_member = max(1, (asked.member_bytes or MEMBER_BYTES) // example_bytes)
+        per_shard = None
         if asked.num_shards is not None:
             shards = min(asked.num_shards, total)
-            return cls(split, total, shards, None, per_member, generation)
-        per_shard = asked.elements_per_file or max(
-            1, (asked.shard_bytes or DEFAULT_SHARD_BYTES) // example_bytes
-        )
-        shards = -(-total // per_shard)
-        return cls(split, total, shards, per_shard, per_member, generation)
+        else:
+            per_shard = asked.elements_per_file or max(
+                1, (asked.shard_bytes or DEFAULT_SHARD_BYTES) // example_bytes
+            )
+            shards = -(-total // per_shard)
+        layout = cls(split, total, shards, per_shard, per_member, generation)
+        if not asked.are_mixed or not total:
+            return layout
+        size = strip_examples(recipe, split, layout.bound(1), longest_walk)
+        return replace(layout, strip=size, seed=asked.seed)
 
     def bound(self, k: int) -> int:
         """Returns the index of shard k's first example."""
@@ -127,15 +147,49 @@ class ShardLayout:
         """Returns shard k, for example ``train/train-00000-of-00012``."""
         name = shard_name(self.split, k, self.shards, self.generation)
         examples = self.bound(k + 1) - self.bound(k)
-        return Shard(name, self.split, k, examples, per_member=self.per_member)
+        mix_seed = self.seed if self.strip else None
+        return Shard(
+            name,
+            self.split,
+            k,
+            examples,
+            per_member=self.per_member,
+            mix_seed=mix_seed,
+        )
+
+    def places(self, first: int, stop: int) -> Places:
+        """Returns where the examples ``first .. stop - 1`` of the clips' order go."""
+        if not self.strip:
+            return InOrder(self.total)
+        name = f"{self.split}{generation_mark(self.generation)}"
+        strips = Strips(self.total, self.strip, self.seed, name)
+        return strips.places(first, stop)
+
+    def begin_of_segment(self, index: int) -> int:
+        """Returns the first of the examples that go together with one, to its shard."""
+        position, begin, _ = self.places(index, index + 1).of(index)
+        in_shard = position - self.bound(self.shard_at(position))
+        return max(begin, index - in_shard)
+
+
+class InOrder(NamedTuple):
+    """The places of examples that keep the order of the clips."""
+
+    total: int
+
+    def of(self, index: int) -> tuple[int, int, int]:
+        """Returns the position of an example, and those of all."""
+        return index, 0, self.total
+
+
+Places = InOrder | StripPlaces
 
 
 def lay_out(
     _: Any,
     counts: Mapping[BucketKey, int],
     example_format: ExampleFormat | None,
-    asked: Shards,
-    copies: int,
+    recipe: Recipe,
     generation: int = 0,
 ) -> dict[str, ShardLayout]:
     """Returns how each split of a generation is cut into shards.
@@ -145,12 +199,12 @@ def lay_out(
     totals: Counter[str] = Counter()
     for (split, _bucket), count in counts.items():
         totals[split] += count
-    size = 1  # without a clip that is not left out, all totals are 0
+    size, walk = 1, 0  # without a clip that is not left out, all totals are 0
     if example_format is not None:
-        size = example_bytes(example_format.features)
+        size, walk = example_bytes(example_format.features), example_format.longest_walk
         if not generation:  # later ones may lack the split that has copies
-            check_copies(copies, totals)
+            check_copies(recipe.augmentation.copies, totals)
     return {
-        split: ShardLayout.of(split, total, size, asked, generation)
+        split: ShardLayout.of(split, total, size, recipe, generation, walk)
         for split, total in sorted(totals.items())
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.mixing import longest_walk
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import (
     Segment,
@@ -194,16 +196,26 @@ class DecodeAgain:
         specs = self._format.features.specs
         self._encoder = ExampleEncoder(specs.values())
         self._targets = {label: k for k, label in enumerate(self._format.classes)}
-        counts = planned.manifest["windows"]
-        self._first_rows = np.cumsum(counts) - counts
-        size = example_bytes(self._format.features)
-        self._layouts = {
-            split: ShardLayout.of(
-                split, int(planned.is_in(split).sum()), size, recipe.shards
-            )
-            for split in metadata.splits
-        }
         self._last: tuple[int, Clip] | None = None
+
+    @cached_property
+    def _layouts(self) -> dict[str, ShardLayout]:
+        planned, recipe, walk = self.planned, self._recipe, 0
+        if recipe.shards.are_mixed:
+            rows = range(len(planned.manifest["path"]))
+            clips = (planned.whole_clip_at(row, recipe) for row in rows)
+            walk = longest_walk(clips, recipe)
+        size = example_bytes(self._format.features)
+        return {
+            split: ShardLayout.of(
+                split,
+                int(planned.is_in(split).sum()),
+                size,
+                recipe,
+                longest_walk=walk,
+            )
+            for split in self._metadata.splits
+        }
 
     def listed(self, rows: Iterable[int]) -> dict[int, SourceRow]:
         """Returns what the inputs list for the clips of some windows, by number."""
@@ -295,16 +307,17 @@ class DecodeAgain:
 
     def _block(self, clip: Clip, row: int) -> WindowBlock:
         """Returns some windows, the last of them the one of a row."""
-        clip_row = int(self._first_rows[self.planned.clip[row]])
-        number = row - clip_row
-        first = number
+        planned = self.planned
+        place = int(planned.places[row])
+        of_clip = int(planned.first_windows[planned.clip[row]])
+        first = number = place - of_clip
         if clip.native_rate_hz != clip.sample_rate_hz:
-            # Resampling began with the clip's first window in the shard, and the last
-            # bits depend on where it begins.
-            layout = self._layouts[clip.split]
-            split_row = int(np.argmax(self.planned.is_in(clip.split)))
-            shard = layout.shard_at(row - split_row)
-            first = max(0, split_row + layout.bound(shard) - clip_row)
+            # Resampling began with the segment's first window, and the last bits
+            # depend on where it begins.
+            in_split = planned.is_in(clip.split)[planned.clip_by_clip]
+            of_split = int(np.argmax(in_split))
+            begin = self._layouts[clip.split].begin_of_segment(place - of_split)
+            first = max(0, of_split + begin - of_clip)
         count = number - first + 1
         segment = narrow_events(Segment(clip, first, count, 0), self._recipe)
         task = ShardTask(Shard("", clip.split, 0, count), Batch([segment]))

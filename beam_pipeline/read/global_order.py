@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from beam_pipeline.permutation import Permutation
 from beam_pipeline.read.choices import Parsing
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.parse_examples import PARSED_TOGETHER
-from beam_pipeline.read.permutation import Permutation
 from beam_pipeline.read.records import Records
 
 # Batches that are read at the same time.

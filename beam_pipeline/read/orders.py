@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import OptionError
 from beam_pipeline.hashing import text_key
-from beam_pipeline.read.permutation import Permutation
+from beam_pipeline.permutation import Permutation
 from beam_pipeline.read.sizes import SHUFFLE_BYTES
 
 Shuffle = Literal["global", "shards", False]

@@ -21,6 +21,7 @@ from beam_pipeline.dataset.generations import (
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.dataset.window_table import clip_by_clip, clips_of, with_clips
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_row_groups
@@ -88,7 +89,7 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
     """
     if metadata.recipe is None or not files.exists(files.join(folder, WINDOWS)):
         return {}
-    columns = ["split", "windows", "sample_rate_hz"]
+    columns = ["split", "windows", "sample_rate_hz", "index"]
     clips = read_columns(folder, metadata, MANIFEST, columns)
     planned = clips["windows"].to_numpy()
     ends = np.cumsum(planned)
@@ -99,7 +100,7 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
     counts = {name: _Counts() for name in metadata.splits}
     held = np.zeros(len(clips), np.bool_)
     first, last = 0, (-1, 0)
-    for rows in _read_windows(folder, metadata):
+    for rows in _read_windows(folder, metadata, clips):
         clip = np.searchsorted(ends, np.arange(first, first + len(rows)), "right")
         first += len(rows)
         if first > (ends[-1] if len(ends) else 0):
@@ -137,9 +138,23 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
     }
 
 
-def _read_windows(folder: str, metadata: Metadata) -> Iterator[Any]:
-    """Yields the table of windows of all generations, one group of rows at a time."""
+def _read_windows(folder: str, metadata: Metadata, clips: Any) -> Iterator[Any]:
+    """Yields the windows of all generations, clip by clip, some rows at a time.
+
+    Those of mixed examples are sorted first, all of them at once.
+    """
     columns = ["start", "frames", "copy", "level_db", "left_out"]
+    if metadata.recipe is not None and metadata.recipe.shards.are_mixed:
+        columns = with_clips(columns, metadata.recipe)
+        windows = read_columns(folder, metadata, WINDOWS, columns)
+        try:
+            rows = clip_by_clip(windows, clips_of(windows, clips))
+        except ValueError as error:
+            raise InputError(
+                f"{folder}: {error}. Restore both files, or record the data set again."
+            ) from error
+        yield windows.take(rows).combine_chunks()
+        return
     for name in generation_files(metadata, WINDOWS):
         path = files.join(folder, name)
         try:

@@ -18,6 +18,7 @@ from beam_pipeline.dataset.generations import (
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
+from beam_pipeline.dataset.window_table import clips_of
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.own_manifest import FILE_SHA256
@@ -194,19 +195,18 @@ def _table_of_split(
     if tables is None:
         return pa.table(_places(np.arange(total), np.zeros(total, bool), split, shards))
     windows, manifest = tables
-    planned = manifest["windows"].to_numpy()
-    if planned.sum() != len(windows):
+    try:
+        clips = clips_of(windows, manifest)
+    except ValueError as error:
         raise InputError(
-            f"{path} has {len(windows)} rows, but the clips in {MANIFEST} have "
-            f"{planned.sum()} windows. Restore both files, or record the data set "
-            "again."
-        )
+            f"{folder}: {error}. Restore both files, or record the data set again."
+        ) from error
     of_split = manifest["split"].to_numpy(zero_copy_only=False) == split
     current = current_rows(len(manifest), metadata)
     if current is not None:
         of_split &= current
-    rows = np.flatnonzero(np.repeat(of_split, planned))
-    clip = pa.array(np.repeat(np.arange(len(manifest)), planned)[rows])
+    rows = np.flatnonzero(of_split[clips])
+    clip = pa.array(clips[rows])
     windows = windows.take(pa.array(rows)).combine_chunks()
     left_out = windows["left_out"].is_valid().to_numpy()
     if len(rows) - left_out.sum() != total:

@@ -37,7 +37,7 @@ from beam_pipeline.recipe.values import (
 
 # Bat detectors sample at half a million Hz, ADCs for ultrasound at ten million.
 MAX_RATE_HZ = 100_000_000
-ORDERS = ("shuffled", "listed")
+ORDERS = (SHUFFLED, LISTED, MIXED) = ("shuffled", "listed", "mixed")
 DTYPES = ("float32", "int16")
 BACKENDS = (NUMPY, JAX) = ("numpy", "jax")
 
@@ -315,8 +315,9 @@ class Shards:
         None, "number of examples, in each split; default: all", "N", parse=int
     )
     order: str = option(
-        "shuffled",
-        "order of the clips: shuffled, by the seed, or listed, as the inputs list them",
+        SHUFFLED,
+        "shuffled: clips by the seed, a clip's examples together; mixed: by the seed, "
+        "neighbours from different clips; listed: clips as the inputs list them",
         choices=ORDERS,
     )
     seed: int = option(0, "seed of everything that is random", "N", parse=int)
@@ -330,3 +331,8 @@ class Shards:
         check_choice("compression", self.compression, COMPRESSIONS)
         check_choice("order", self.order, ORDERS)
         check_whole("seed", self.seed, least=None)
+
+    @property
+    def are_mixed(self) -> bool:
+        """Whether neighbours in a shard come from different clips."""
+        return self.order == MIXED

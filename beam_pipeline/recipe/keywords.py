@@ -78,7 +78,7 @@ class RecipeKeywords(TypedDict, total=False):
     member_bytes: int | None
     compression: Literal["gzip", "none"]
     num_elems: int | None
-    order: Literal["shuffled", "listed"]
+    order: Literal["shuffled", "listed", "mixed"]
     seed: int
     allow_truncated: bool
     allow_nonfinite: bool

@@ -25,7 +25,7 @@ from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from tempfile import TemporaryDirectory
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from beam_pipeline.dataset.addition import resolve_format
 from beam_pipeline.dataset.manifest import make_manifest_part
@@ -197,7 +197,7 @@ def find_clips(job: Job, scratch: str, rejects: ElementFile) -> Found:
         for rows in list_rows(listing, job, scratch):
             clips, bad = prober.probe(rows, listing.summary().alike)
             rejects.extend(bad)
-            corpus.add(describe_clips(clips, recipe.labels, recipe.events))
+            corpus.add(describe_clips(clips, recipe))
             corpus.add(describe_rejects(bad))
             if stratifies:
                 groups.add(clips)
@@ -253,13 +253,11 @@ def list_rows(
 
 def lay_out_shards(found: Found, job: Job) -> Mapping[str, ShardLayout]:
     """Returns how each split is cut into shards."""
-    recipe = job.recipe
     return lay_out(
         None,
         found.buckets.counts,
         found.example_format,
-        recipe.shards,
-        recipe.augmentation.copies,
+        job.recipe,
         job.generation(),
     )
 
@@ -269,13 +267,20 @@ def plan_shards(
     layouts: Mapping[str, ShardLayout],
     example_format: ExampleFormat | None,
     job: Job,
+    scratch: str,
 ) -> Iterator[ShardWork]:
     """Yields the work of each shard.
 
-    The clips are in order, so the segments of a shard follow each other.
+    The clips are in order, so the segments of a shard follow each other. If examples
+    are mixed, the segments of all shards go to a file in the folder ``scratch``.
     """
     salt = job.recipe.sha256()
-    cut = chain.from_iterable(cut_shards(p, layouts, job.recipe) for p in placed)
+    cut: Iterable[tuple[str, Any]] = chain.from_iterable(
+        cut_shards(p, layouts, job.recipe) for p in placed
+    )
+    if job.recipe.shards.are_mixed:
+        path = os.path.join(scratch, "segments.db")
+        cut = SortedValues(lambda part: (part[0],), cut, path)
     for name, parts in groupby(cut, key=itemgetter(0)):
         assert example_format is not None  # without clips there are no shards
         some = (part for _, part in parts)
@@ -319,7 +324,7 @@ def plan_phase(job: Job, folder: str) -> PlanSummary:
                 yield placed
 
         work = new_work(folder)
-        work.extend(plan_shards(noted(), layouts, found.example_format, job))
+        work.extend(plan_shards(noted(), layouts, found.example_format, job, scratch))
         work.keep()
         return sum_up(tallies.total(), found, layouts, job)
 

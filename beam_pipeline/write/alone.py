@@ -71,6 +71,7 @@ class ShardWriter:
                 None,
                 offsets,
                 rows,
+                slot.clip.row,
             )
         )
 

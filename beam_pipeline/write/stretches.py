@@ -3,7 +3,8 @@
 A worker that gets all records of a shard in order writes one stretch, which is the
 whole shard. If a runner breaks this up, stretches are joined. A member that continues
 from one stretch into the next is compressed again as a whole, so that a shard has the
-same bytes however it was written.
+same bytes however it was written. Stretches of a mixed shard are always joined: its
+examples change places then.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.storage import files
@@ -25,7 +28,12 @@ from beam_pipeline.storage.gzip_members import (
     inflate_member,
 )
 from beam_pipeline.storage.tfrecord import frame_parts, is_compressed
-from beam_pipeline.write.members import Members
+from beam_pipeline.write.members import Integers, Members, pack_columns
+from beam_pipeline.write.mixed_shards import (
+    PlannedRecords,
+    mixed_members,
+    mixed_order,
+)
 from beam_pipeline.write.observations import merge_observations
 from beam_pipeline.write.window_rows import WindowRows, join_rows
 
@@ -46,6 +54,8 @@ class PlacedRecords:
         have none.
     rows : WindowRows, optional
         A row for each position.
+    clip : int
+        The row of the clip of these positions.
     """
 
     shard: Shard
@@ -56,6 +66,7 @@ class PlacedRecords:
     seen: Mapping[str, Any] | None = None
     offsets: Sequence[int] | None = None
     rows: WindowRows | None = None
+    clip: int = 0
 
 
 class _Member(NamedTuple):
@@ -68,7 +79,11 @@ class _Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StretchFile:
-    """A finished file with the records of some positions of a shard."""
+    """A finished file with the records of some positions of a shard.
+
+    ``clips`` has the row of the clip of each position, if the shard is mixed. With
+    ``is_mixed``, the examples have changed their places already.
+    """
 
     shard: Shard
     position: int
@@ -82,30 +97,44 @@ class StretchFile:
     crc32c: int
     members: Sequence[_Member]
     rows: Sequence[WindowRows]
+    clips: Integers
+    is_mixed: bool = False
 
 
 @dataclass(slots=True)
 class Stretch:
-    """An open file for consecutive positions of one shard."""
+    """An open file for consecutive positions of one shard.
+
+    If the shard is mixed, that file is beside ``path``, and has the records as they
+    come, each of them as a member; see :mod:`.mixed_shards`.
+    """
 
     shard: Shard
     position: int
     path: str
+    _file: str = field(init=False)
+    _per_member: int = field(init=False)
     _writer: MemberWriter = field(init=False)
     _span: int = 0
     _examples: int = 0
     _left_out: int = 0
     _seen: Mapping[str, Any] | None = None
     _rows: list[WindowRows] = field(default_factory=list)
+    _clips: list[tuple[int, int]] = field(default_factory=list)  # clip, positions
     _members: list[_Member] = field(default_factory=list)
     # Of the member that is not complete: its number, and its records.
     _number: int = -1
     _records: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        with files.writing(self.path):
-            file = open(self.path, "wb")  # noqa: SIM115
-        self._writer = MemberWriter(file, is_compressed(self.path))
+        self._file, compressed = self.path, is_compressed(self.path)
+        self._per_member = self.shard.per_member
+        if self.shard.mix_seed is not None:
+            self._file, compressed = f"{self.path}.planned", False
+            self._per_member = 1
+        with files.writing(self._file):
+            file = open(self._file, "wb")  # noqa: SIM115
+        self._writer = MemberWriter(file, compressed)
 
     def continued_by(self, element: PlacedRecords) -> bool:
         """Whether these records follow those that were written."""
@@ -133,7 +162,7 @@ class Stretch:
             )
         offsets = element.offsets or range(element.span)
         for offset, record in zip(offsets, element.records, strict=False):
-            number = (element.position + offset) // self.shard.per_member
+            number = (element.position + offset) // self._per_member
             if number != self._number:
                 self._end_member()
                 self._number = number
@@ -144,41 +173,51 @@ class Stretch:
         self._seen = merge_observations(self._seen, element.seen)
         if element.rows is not None:
             self._rows.append(element.rows)
+        if self.shard.mix_seed is not None:
+            self._clips.append((element.clip, element.span))
 
     def _end_member(self) -> None:
         if self._records:
-            with files.writing(self.path):
+            with files.writing(self._file):
                 size = self._writer.write_member(b"".join(self._records))
             records = len(self._records) // _PARTS_OF_RECORD
             self._members.append(_Member(self._number, size, records))
             self._records = []
 
     def close(self) -> StretchFile:
-        """Ends the file."""
+        """Ends the file; mixes the examples of a shard that is whole."""
         self._end_member()
-        with files.writing(self.path):
+        with files.writing(self._file):
             self._writer.close()
-        return StretchFile(
+        clips, spans = np.array(self._clips, np.int64).reshape(-1, 2).T
+        written = StretchFile(
             self.shard,
             self.position,
             self._span,
             self._examples,
             self._left_out,
             self._seen,
-            self.path,
+            self._file,
             self._writer.bytes_written,
             self._writer.sha256(),
             self._writer.crc32c,
             self._members,
             self._rows,
+            np.repeat(clips, spans),
         )
+        if self._file == self.path or not self.is_whole():
+            return written
+        mixed = join_stretches([written], self.path)
+        os.remove(self._file)
+        return mixed
 
     def abandon(self) -> None:
         """Closes and deletes the file."""
         with suppress(OSError, ValueError):  # the disk is full; the file is closed
             self._writer.close()
-        with suppress(FileNotFoundError):
-            os.remove(self.path)
+        for path in {self._file, self.path}:
+            with suppress(FileNotFoundError):
+                os.remove(path)
 
 
 def join_stretches(stretches: Iterable[StretchFile], draft: str) -> StretchFile:
@@ -209,7 +248,17 @@ def join_stretches(stretches: Iterable[StretchFile], draft: str) -> StretchFile:
             f"Shard {shard.name} got {end} of {shard.examples} records. The runner "
             "lost records. Run the job again."
         )
-    writer, members = _join_members(ordered, draft)
+    rows = [rows for some in ordered for rows in some.rows]
+    clips = np.concatenate([some.clips for some in ordered])
+    mixes = shard.mix_seed is not None and not ordered[0].is_mixed
+    if not mixes:
+        writer, members = _join_members(ordered, draft)
+    else:
+        writer, members = _mix_members(ordered, draft)
+        order = mixed_order(shard)
+        clips = clips[order]
+        if rows:
+            rows = [WindowRows(*(column[order] for column in join_rows(rows)))]
     return StretchFile(
         shard,
         0,
@@ -222,7 +271,9 @@ def join_stretches(stretches: Iterable[StretchFile], draft: str) -> StretchFile:
         writer.sha256(),
         writer.crc32c,
         members,
-        [rows for some in ordered for rows in some.rows],
+        rows,
+        clips,
+        mixes,
     )
 
 
@@ -250,6 +301,24 @@ def _join_members(
     return writer, joined
 
 
+def _mix_members(
+    ordered: Sequence[StretchFile], draft: str
+) -> tuple[MemberWriter, list[_Member]]:
+    """Writes the members of a mixed shard; returns their writer, and them."""
+    found = []
+    for some in ordered:
+        members = np.array([(m.number, m.size) for m in some.members], np.int64)
+        found.append(PlannedRecords(some.path, *members.reshape(-1, 2).T))
+    mixed: list[_Member] = []
+    with files.writing(draft), open(draft, "wb") as file:
+        writer = MemberWriter(file, is_compressed(draft))
+        for number, records in mixed_members(ordered[0].shard, found):
+            size = writer.write_member(b"".join(records))
+            mixed.append(_Member(number, size, len(records)))
+        writer.close()
+    return writer, mixed
+
+
 def _read_members(ordered: Sequence[StretchFile]) -> Iterator[tuple[_Member, bytes]]:
     for some in ordered:
         with files.open_read(some.path) as file:
@@ -265,3 +334,11 @@ def members_text(some: StretchFile) -> str:
 def rows_text(some: StretchFile) -> str:
     """Returns the rows of a whole shard as a receipt holds them; empty without rows."""
     return join_rows(some.rows).pack() if some.rows else ""
+
+
+def clips_text(some: StretchFile) -> str:
+    """Returns the clips of a whole shard as a receipt holds them; empty if not mixed.
+
+    Receipts have them where the windows of a clip are not together.
+    """
+    return pack_columns([some.clips]) if some.shard.mix_seed is not None else ""

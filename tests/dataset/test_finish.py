@@ -92,7 +92,7 @@ def test_what_is_no_share_of_rejects_is_refused_after_too(text):
 
 def layouts_of(**sizes):
     return {
-        split: ShardLayout.of(split, total, 1000, RECIPE.shards)
+        split: ShardLayout.of(split, total, 1000, RECIPE)
         for split, total in sizes.items()
     }
 

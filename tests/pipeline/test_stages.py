@@ -311,7 +311,7 @@ def test_tasks_hold_every_window_once_in_order(per_file):
     counts = Counter()
     for c in clips:
         counts[c.split] += c.examples
-    layouts = {s: ShardLayout.of(s, n, 1000, recipe.shards) for s, n in counts.items()}
+    layouts = {s: ShardLayout.of(s, n, 1000, recipe) for s, n in counts.items()}
     wanted = []
     for split in layouts:
         windows = [
@@ -386,10 +386,7 @@ def test_tallies_count_what_segments_hold(sizes, first, total):
 def test_the_corpus_is_what_all_buckets_hold():
     recipe = Recipe(win_len=100)
     clips = [clip(0, label="b"), clip(1, label="a"), clip(2, label="b")]
-    corpora = [
-        corpus.describe_clips(some, recipe.labels, recipe.events)
-        for some in (clips[:2], clips[2:])
-    ]
+    corpora = [corpus.describe_clips(some, recipe) for some in (clips[:2], clips[2:])]
     job = a_job([Input("folder", "", "")], recipe)
     example_format = stages.resolve_job_format(None, corpora, job, ListingSummary(3, 0))
     assert example_format.classes == ("a", "b")
@@ -404,7 +401,7 @@ def test_layouts_add_up_the_buckets_of_each_split(splits):
         ExampleFormat.of(Corpus((), {RATE: 1}, {1: 1}), recipe) if splits else None
     )
     counts = {(split, bucket): 5 for split in splits for bucket in range(3)}
-    found = plan_shards.lay_out(None, counts, example_format, recipe.shards, 0)
+    found = plan_shards.lay_out(None, counts, example_format, recipe)
     per_member = example_format and found[splits[0]].per_member
     assert found == {
         split: ShardLayout(split, 15, 4, 4, per_member) for split in splits
@@ -656,7 +653,7 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
     def build(blocks):
         _, counts = blocks | IndexClips(recipe.shards)
         once = blocks.pipeline | "Once" >> beam.Create([None], reshuffle=False)
-        corpora = blocks | beam.Map(corpus.describe_clips, recipe.labels, recipe.events)
+        corpora = blocks | beam.Map(corpus.describe_clips, recipe)
         example_format = once | beam.Map(
             stages.resolve_job_format, beam.pvalue.AsIter(corpora),
             a_job([Input("folder", "", "")], recipe), ListingSummary(2, 0),
@@ -665,13 +662,10 @@ def test_side_inputs_reach_the_steps_as_in_the_pipeline(tmp_path):
             plan_shards.lay_out,
             AsDict(counts),
             AsSingleton(example_format),
-            recipe.shards,
-            0,
+            recipe,
         )
         size = ExampleFormat.of(Corpus(("a",), {RATE: 2}, {1: 2}), recipe)
-        wanted = ShardLayout.of(
-            "records", 7, example_bytes(size.features), recipe.shards
-        )
+        wanted = ShardLayout.of("records", 7, example_bytes(size.features), recipe)
         return [(layouts, [{"records": wanted}])]
 
     run([Batch(clips)], build)

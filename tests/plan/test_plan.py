@@ -35,7 +35,7 @@ def clip(row, examples=1, filepath=None, source=0, split="train"):
 
 def layout_of(examples, split="train", example_bytes=1000, **options):
     recipe = Recipe(win_len=100, **options)
-    return ShardLayout.of(split, examples, example_bytes, recipe.shards)
+    return ShardLayout.of(split, examples, example_bytes, recipe)
 
 
 def sizes_of(layout):
@@ -154,8 +154,8 @@ def test_names_of_shards(split, name):
     ],
 )
 def test_members_hold_as_many_examples_as_fit(example_bytes, options, expected):
-    asked = Recipe(win_len=1, **options).shards
-    layout = ShardLayout.of("train", 500, example_bytes, asked)
+    recipe = Recipe(win_len=1, **options)
+    layout = ShardLayout.of("train", 500, example_bytes, recipe)
     assert layout.per_member == layout.shard(0).per_member == expected
 
 

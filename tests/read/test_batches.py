@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.permutation import Permutation
 from beam_pipeline.read import batch_iteration, orders, source_reader
 from beam_pipeline.read.batches import Batches
-from beam_pipeline.read.permutation import Permutation
 from tests.raising import raises
 from tests.read.fake_records import FakeRecords
 

@@ -123,6 +123,8 @@ KINDS = {
     },
     "a column": {"split_column": "kind"},
     "listed": {"order": "listed", "splits": SPLITS},
+    "mixed": {"order": "mixed", "splits": SPLITS, "elements_per_file": 20},
+    "mixed after a filter": {"order": "mixed", "stream": "gain(gain_db=1)"},
     "cut off": {"num_elems": 17, "splits": SPLITS},
     "one shard": {"elements_per_file": None, "num_shards": 1},
     "more shards": {"elements_per_file": None, "num_shards": 9, "splits": SPLITS},

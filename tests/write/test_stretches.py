@@ -17,10 +17,12 @@ from beam_pipeline.storage.tfrecord import (
     read_any_records,
     scan_members,
 )
-from beam_pipeline.write.members import Members
+from beam_pipeline.write.members import Members, unpack_columns
+from beam_pipeline.write.mixed_shards import mixed_order
 from beam_pipeline.write.stretches import (
     PlacedRecords,
     Stretch,
+    clips_text,
     join_stretches,
     members_text,
     rows_text,
@@ -33,7 +35,7 @@ def records_at(positions):
 
 
 def elements_of(shard, kept, cuts):
-    """The records of a shard as elements that end at the cuts."""
+    """The records of a shard as elements that end at the cuts; each is a clip's."""
     records = records_at(kept)
     bounds = sorted({0, shard.examples, *cuts})
     elements = []
@@ -45,10 +47,10 @@ def elements_of(shard, kept, cuts):
         n = stop - start
         at = np.arange(start, stop)
         rows = WindowRows.of(at, np.ones(n), np.zeros(n), -at)
+        found = [records[p] for p in positions]
+        clip = start
         elements.append(
-            PlacedRecords(
-                shard, start, n, [records[p] for p in positions], 0, None, offsets, rows
-            )
+            PlacedRecords(shard, start, n, found, 0, None, offsets, rows, clip)
         )
     return elements
 
@@ -84,7 +86,10 @@ def test_bytes_do_not_depend_on_stretches(tmp_path_factory, data):
         kept = set(range(examples))
     cuts = data.draw(st.sets(st.integers(0, examples)))
     ends = data.draw(st.sets(st.integers(0, examples)))
-    shard = Shard("shard", "records", 0, examples, per_member=per_member)
+    seed = data.draw(st.sampled_from([None, 0, 5]))
+    shard = Shard("shard", "records", 0, examples, "", per_member, seed)
+    order = range(examples) if seed is None else mixed_order(shard).tolist()
+    assert sorted(order) == list(range(examples))
 
     whole = write(elements_of(shard, kept, ()), str(folder / f"whole{suffix}"))
     joined = write_in_stretches(
@@ -97,10 +102,16 @@ def test_bytes_do_not_depend_on_stretches(tmp_path_factory, data):
     assert whole.examples == joined.examples == len(kept)
     assert members_text(whole) == members_text(joined)
     assert rows_text(whole) == rows_text(joined)
+    assert WindowRows.unpack(rows_text(whole)).starts.tolist() == list(order)
+    if seed is None:
+        assert clips_text(whole) == ""
+    else:
+        clips = unpack_columns(clips_text(joined), 1)[0].tolist()
+        assert clips == [max(c for c in {0, *cuts} if c <= p) for p in order]
 
     with open(whole.path, "rb") as file:
         records = records_at(kept)
-        assert list(read_any_records(file)) == [records[p] for p in sorted(kept)]
+        assert list(read_any_records(file)) == [records[p] for p in order if p in kept]
     members = Members.unpack(members_text(whole))
     with open(whole.path, "rb") as file:
         found = list(scan_members(file, compressed=is_compressed(suffix)))
@@ -109,7 +120,10 @@ def test_bytes_do_not_depend_on_stretches(tmp_path_factory, data):
     assert [m.offset for m in found if m.records] == (
         np.cumsum(members.sizes) - members.sizes
     ).tolist()
-    expected = [len([p for p in kept if p // per_member == m]) for m in range(examples)]
+    written = [k for k, position in enumerate(order) if position in kept]
+    expected = [
+        len([k for k in written if k // per_member == m]) for m in range(examples)
+    ]
     assert members.counts.tolist() == [n for n in expected if n]
 
 

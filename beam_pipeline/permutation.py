@@ -1,6 +1,6 @@
 """A seeded permutation of any number of examples, in constant memory.
 
-The order of an epoch is the swap-or-not shuffle. In round ``r``, with the round's key
+It is the swap-or-not shuffle. In round ``r``, with the round's key
 ``K``, the number ``x`` has the partner ``(K - x) mod n``, which has ``x`` as its own
 partner. One pseudo-random bit of the round and of the larger number of the pair decides
 whether the two change places. So each number can be followed through all rounds
@@ -50,6 +50,8 @@ class Permutation:
         Less than 2**62.
     seed, epoch : int
         Any integers; another pair gives another permutation.
+    name : str
+        What is in this order; another name gives another permutation.
 
     References
     ----------
@@ -57,12 +59,14 @@ class Permutation:
        CRYPTO 2012, for attacks that do not adapt.
     """
 
-    def __init__(self, n: int, seed: int = 0, epoch: int = 0):
+    def __init__(
+        self, n: int, seed: int = 0, epoch: int = 0, name: str = "order of epoch"
+    ):
         if not 0 <= n < 1 << 62:
             raise ValueError(f"a permutation needs 0 <= n < 2**62; got {n}")
         self.n = n
         rounds = 40 + 4 * max(n - 1, 0).bit_length()
-        key = text_key(str(seed), f"order of epoch {epoch}")
+        key = text_key(str(seed), f"{name} {epoch}")
         drawn = hash64(key, np.arange(2 * rounds)).reshape(rounds, 2)
         # Each round: K, and what makes its bits.
         self._rounds = [(np.uint64(k % max(n, 1)), bits) for k, bits in drawn]

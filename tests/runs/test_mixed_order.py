@@ -1,0 +1,267 @@
+"""``--order mixed``: the same examples, and neighbours from different clips."""
+
+from __future__ import annotations
+
+import filecmp
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from beam_pipeline import Metadata, audit, open_records, record, verify, window_table
+from beam_pipeline.errors import InputError
+from beam_pipeline.read.window_summary import summarise_windows
+from beam_pipeline.run.repair import repair
+from tests.pipelines import exact
+from tests.raising import raises
+from tests.sounds import RATE, write_sound
+
+pytestmark = pytest.mark.runs
+
+SHARES = {"train": 0.7, "eval": 0.3}
+OPTIONS: Any = {
+    "win_len": 400, "hop": 300, "splits": SHARES, "elements_per_file": 50,
+    "member_bytes": 4000, "keep": "energy(above_db=-30)", "augment": "noise",
+    "copies": 1, "mark_padding": True, "tail": "pad", "order": "mixed",
+}  # fmt: skip
+CLIPS = 14
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Clips of 1 to 2.4 s, of which a stretch is too quiet to be kept."""
+    folder = tmp_path_factory.mktemp("sounds")
+    for k in range(CLIPS):
+        path = folder / "ab"[k % 2] / f"{k}.wav"
+        sound = write_sound(path, RATE + 800 * k, seed=k)
+        sound[3000:4500] = 0
+        soundfile.write(path, sound, RATE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mixed(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("mixed") / "out"
+    record(sounds, out, **OPTIONS)
+    return out
+
+
+def folders_differ(one: Path, other: Path) -> list[str]:
+    """The names of files that are not the same in two folders."""
+    names = {
+        str(path.relative_to(folder))
+        for folder in (one, other)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    _, wrong, missing = filecmp.cmpfiles(one, other, names, shallow=False)
+    return wrong + missing
+
+
+def examples(folder: Path, split: str) -> Iterator[Any]:
+    return (exact(dict(example)) for example in open_records(folder, split))
+
+
+ENGINES: Any = [{"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_gives_the_same_bytes(sounds, mixed, tmp_path, engine):
+    record(sounds, tmp_path / "out", **OPTIONS, **engine)
+    assert folders_differ(mixed, tmp_path / "out") == []
+
+
+def test_the_examples_are_those_of_shuffled_clips(sounds, mixed, tmp_path):
+    record(sounds, tmp_path / "out", **{**OPTIONS, "order": "shuffled"})
+    one, other = (Metadata.load(folder) for folder in (mixed, tmp_path / "out"))
+    assert one.recipe.shards.are_mixed
+    for split, entry in one.splits.items():
+        wanted = list(examples(tmp_path / "out", split))
+        found = list(examples(mixed, split))
+        assert found != wanted
+        assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+        theirs = other.splits[split]
+        assert entry.examples_per_class == theirs.examples_per_class
+        assert (entry.clips, entry.left_out) == (theirs.clips, theirs.left_out)
+        assert entry.seconds == theirs.seconds
+    assert summarise_windows(str(mixed), one) == summarise_windows(
+        str(tmp_path / "out"), other
+    )
+
+
+def test_neighbours_come_from_different_clips(mixed, sounds, tmp_path):
+    names = [example["filepath"] for example in open_records(mixed, "train")]
+    clips = len(set(names))
+    same = np.mean([a == b for a, b in itertools.pairwise(names)])
+    assert same < 2.5 / clips  # by chance, 1 / clips of them
+    record(sounds, tmp_path / "out", **{**OPTIONS, "order": "shuffled"})
+    names = [example["filepath"] for example in open_records(tmp_path / "out", "train")]
+    assert np.mean([a == b for a, b in itertools.pairwise(names)]) > 0.9
+
+
+def test_tables_and_lookups_name_the_right_examples(mixed, sounds):
+    table = window_table(mixed, "train").to_pylist()
+    records = open_records(mixed, "train")
+    held = [row for row in table if row["left_out"] is None]
+    assert [row["record"] for row in held] == list(range(len(records)))
+    assert {row["left_out"] for row in table} == {None, "keep"}
+    for row, example in zip(held, records, strict=True):
+        assert row["path"] == example["filepath"]
+        assert row["clip"] == example["index"]
+        assert row["copy"] == example["copy"]
+        assert row["start_s"] == example["win_start_idx"] / RATE
+        assert row["valid_frames"] == example["valid_frames"]
+    shard = [row["shard"] for row in held]
+    assert shard == sorted(shard)
+    name = held[0]["path"]
+    some = records.of_clip(name)
+    assert {e["filepath"] for e in some} == {name}
+    assert len(some) == sum(row["path"] == name for row in held)
+    assert {e["filepath"] for e in records.where("class == 'a'")} == {
+        row["path"] for row in held if row["class"] == "a"
+    }
+    for number in (0, 7, len(records) - 1):
+        source = records.source(number)
+        samples, _ = soundfile.read(
+            sounds / source.path, source.frames, source.first_frame
+        )
+        if not records[number]["copy"]:
+            padded = np.zeros(400, np.float32)
+            padded[: len(samples)] = samples
+            np.testing.assert_array_equal(records[number]["signal"], padded)
+
+
+def test_verify_and_repair(mixed, sounds, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(mixed, out)
+    assert verify(out, deep=True, input=sounds, sample=60) == []
+    assert audit(out).leaks == 0
+    shard = next(out.glob("train/*00001-of*"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    assert repair(out, sounds) == [f"train/{shard.name}"]
+    for name in ("windows.parquet", "manifest.parquet"):
+        (out / name).unlink()
+        assert repair(out, sounds) == [name]
+    assert folders_differ(mixed, out) == []
+    one, other = sorted(out.glob("train/*"))[:2]
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    assert any(one.name in line for line in verify(out, deep=True))
+
+
+def test_tables_of_different_data_sets_are_told_apart(mixed, tmp_path):
+    import pyarrow.parquet as pq
+
+    out = tmp_path / "out"
+    shutil.copytree(mixed, out)
+    path = out / "windows.parquet"
+    table = pq.read_table(path)
+    clip = table["clip"].to_numpy().copy()
+    clip[:2] = clip[1::-1] if clip[0] != clip[1] else clip[:2] + 1
+    place = table.schema.get_field_index("clip")
+    pq.write_table(table.set_column(place, "clip", [clip + 100]), path)
+    with raises(InputError, naming=["windows.parquet", "manifest.parquet"]):
+        window_table(out)
+    assert any("windows.parquet" in line for line in verify(out, deep=True))
+    pq.write_table(table.set_column(place, "clip", [clip]), path)
+    assert verify(out, deep=True) != []
+
+
+def test_files_are_added(sounds, mixed, tmp_path):
+    out, more = tmp_path / "out", tmp_path / "more"
+    shutil.copytree(mixed, out)
+    for k in range(6):
+        write_sound(more / "ab"[k % 2] / f"new{k}.wav", RATE + 700 * k, seed=50 + k)
+    before = {split: list(examples(out, split)) for split in SHARES}
+    metadata = record(more, out, append=True)
+    for split, old in before.items():
+        now = list(examples(out, split))
+        assert now[: len(old)] == old
+        table = window_table(out, split).to_pylist()
+        held = [row for row in table if row["left_out"] is None]
+        records = open_records(out, split)
+        assert [row["clip"] for row in held] == [int(e["index"]) for e in records]
+    assert verify(out, deep=True) == []
+    summary = summarise_windows(str(out), metadata)
+    assert {s: summary[s].windows for s in SHARES} == {
+        s: len(window_table(out, s)) for s in SHARES
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_elems": 41},
+        {"sample_rate": 6000, "keep": "", "win_len": 300, "hop": 300},
+        {"windows_at": "peaks(above_db=-40,min_gap_s=0.1)", "hop": None, "tail": "drop",
+         "mark_padding": False},
+        {"stream": "high_pass(cutoff_hz=50)", "num_shards": 3,
+         "elements_per_file": None},
+        {"win_len": "clip", "hop": None, "tail": "drop", "mark_padding": False,
+         "copies": 0, "augment": ""},
+        {"compression": "none", "member_bytes": None},
+    ],
+)  # fmt: skip
+def test_windows_of_every_kind(sounds, tmp_path, changes):
+    options = {**OPTIONS, **changes}
+    record(sounds, tmp_path / "out", **options)
+    assert verify(tmp_path / "out", deep=True, input=sounds, sample=100) == []
+    record(sounds, tmp_path / "other", **{**options, "order": "shuffled"})
+    for split in SHARES:
+        if not changes.keys() & {"sample_rate"}:  # its last bits depend on segments
+            found = sorted(map(repr, examples(tmp_path / "out", split)))
+            assert found == sorted(map(repr, examples(tmp_path / "other", split)))
+
+
+def test_compressed_files_and_a_clip_that_breaks(tmp_path):
+    folder = tmp_path / "in"
+    for k in range(6):
+        sound = write_sound(folder / f"{k}.wav", 9000 + 900 * k, seed=k)
+        if k % 2:
+            (folder / f"{k}.wav").unlink()
+            soundfile.write(folder / f"{k}.ogg", sound, RATE)
+    flac = folder / "broken.flac"
+    soundfile.write(flac, np.random.default_rng(1).uniform(-0.5, 0.5, 60_000), RATE)
+    content = bytearray(flac.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 100] = bytes(100)
+    flac.write_bytes(content)
+    options: Any = {**OPTIONS, "label_from": "none", "max_rejected": 1, "splits": None}
+    metadata = record(folder, tmp_path / "out", **options)
+    assert metadata.rejected == 1
+    assert verify(tmp_path / "out", deep=True, input=folder, sample=100) == []
+    table = window_table(tmp_path / "out").to_pandas()
+    lost = table[table.left_out == "rejected"]
+    assert set(lost.path) == {"broken.flac"}
+    record(folder, tmp_path / "two", **options, workers=2)
+    assert folders_differ(tmp_path / "out", tmp_path / "two") == []
+
+
+def test_a_run_is_continued(sounds, mixed, tmp_path, monkeypatch):
+    from beam_pipeline.write import mixed_shards
+
+    calls = []
+
+    def fail(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise OSError("no more shards")
+        return members(*arguments)
+
+    members = mixed_shards.mixed_members
+    monkeypatch.setattr("beam_pipeline.write.stretches.mixed_members", fail)
+    options = {**OPTIONS, "workers": 1, "limits": None}
+    options.pop("limits")
+    out = tmp_path / "out"
+    with pytest.raises(Exception, match="no more shards"):
+        record(sounds, out, **options)
+    assert len(list(out.rglob("*.tfrecord.gz"))) >= 1
+    monkeypatch.undo()
+    record(sounds, out, **OPTIONS)
+    assert folders_differ(mixed, out) == []
