@@ -20,7 +20,8 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 FLOORS = [
     "secrets_in_text",
     "errors",
-    "freed_memory hashing html_tables marks permutation progress seconds",
+    "freed_memory hashing html_tables marks progress seconds",
+    "permutation",
     "storage audio transforms",
     "recipe",
     "inputs",

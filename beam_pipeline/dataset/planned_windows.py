@@ -54,12 +54,6 @@ Integers = npt.NDArray[np.int64]
 # Frames beyond this are in no file; below it, no product of them leaves 64 bits.
 _MOST = 1 << 48
 
-# Columns of the manifest that :class:`Clip` names otherwise, or the same.
-_OF_THE_FILE = {
-    "native_frames": "native_frames", "native_sample_rate_hz": "native_rate_hz",
-    "channels": "channels", "format": "format", "subtype": "subtype",
-}  # fmt: skip
-
 _TEXTS: Mapping[str, Any] = {
     "path": str, "split": str, "class": (str, NoneType), "group": (str, NoneType),
 }  # fmt: skip
@@ -176,13 +170,6 @@ class PlannedWindows:
             placed=placed,
         )
 
-    def whole_clip_at(self, row: int, recipe: Recipe) -> Clip:
-        """Returns the clip of a row with its format, and all windows it would have."""
-        clip = self.clip_at(row, recipe.windows.at)
-        values = {name: self.manifest[name][row] for name in _OF_THE_FILE}
-        clip = clip._replace(**{_OF_THE_FILE[name]: v for name, v in values.items()})
-        return clip._replace(examples=_examples_of(clip, recipe))
-
     def clips_left_out(self, recipe: Recipe) -> dict[str, npt.NDArray[np.bool_]]:
         """Returns which clips a recipe leaves out, by reason.
 
@@ -260,7 +247,7 @@ def _clip_problems(
     def line(row: int, problem: str) -> str:
         return f"{MANIFEST}: row {row}, {clips[row].filepath!r}: {problem}"
 
-    counts = np.array([_examples_of(clip, recipe) for clip in clips], np.int64)
+    counts = np.array([planned_examples(clip, recipe) for clip in clips], np.int64)
     splits = planned.manifest["split"]
     first = np.zeros(len(clips), np.int64)
     for split in set(splits.tolist()):
@@ -315,7 +302,8 @@ def _clip_problems(
     )
 
 
-def _examples_of(clip: Clip, recipe: Recipe) -> int:
+def planned_examples(clip: Clip, recipe: Recipe) -> int:
+    """Returns how many examples a clip has, if `num_elems` leaves none out."""
     copies = recipe.augmentation.copies
     if clip.placed is not None:
         return examples_of(len(clip.placed.starts), clip.split, copies)
@@ -332,7 +320,7 @@ def _window_problems(
     end = 0
     for clip in clips:
         begin, end = end, end + clip.examples
-        known = min(clip.examples, _examples_of(clip, recipe))
+        known = min(clip.examples, planned_examples(clip, recipe))
         wrong[planned.clip_by_clip[begin + known : end]] = True
         if not known:
             continue

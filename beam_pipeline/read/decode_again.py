@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA
-from beam_pipeline.dataset.planned_windows import PlannedWindows
+from beam_pipeline.dataset.planned_windows import PlannedWindows, planned_examples
 from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.examples.encoding import ExampleEncoder, example_bytes
 from beam_pipeline.examples.format import Corpus, ExampleFormat
@@ -203,8 +203,7 @@ class DecodeAgain:
         planned, recipe, walk = self.planned, self._recipe, 0
         if recipe.shards.are_mixed:
             rows = range(len(planned.manifest["path"]))
-            clips = (planned.whole_clip_at(row, recipe) for row in rows)
-            walk = longest_walk(clips, recipe)
+            walk = longest_walk((self._whole_clip(row) for row in rows), recipe)
         size = example_bytes(self._format.features)
         return {
             split: ShardLayout.of(
@@ -216,6 +215,19 @@ class DecodeAgain:
             )
             for split in self._metadata.splits
         }
+
+    def _whole_clip(self, row: int) -> Clip:
+        """Returns the clip of a row with its format, and all examples it would have."""
+        recorded = self.planned.clip_at(row, self._recipe.windows.at)
+        values = {name: column[row] for name, column in self.planned.manifest.items()}
+        clip = recorded._replace(
+            native_frames=values["native_frames"],
+            native_rate_hz=values["native_sample_rate_hz"],
+            channels=values["channels"],
+            format=values["format"],
+            subtype=values["subtype"],
+        )
+        return clip._replace(examples=planned_examples(clip, self._recipe))
 
     def listed(self, rows: Iterable[int]) -> dict[int, SourceRow]:
         """Returns what the inputs list for the clips of some windows, by number."""

@@ -6,6 +6,7 @@ import json
 import random
 
 import apache_beam as beam
+import numpy as np
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
@@ -330,7 +331,10 @@ def test_a_block_beyond_the_end_of_its_shard_is_an_error(tmp_path):
 
 
 def part(shard, position, span, path="nowhere"):
-    return StretchFile(shard, position, span, span, 0, None, path, 0, "", 0, [], [])
+    nothing = np.zeros(0, np.int64)
+    return StretchFile(
+        shard, position, span, span, 0, None, path, 0, "", 0, [], [], nothing
+    )
 
 
 @pytest.mark.parametrize(
