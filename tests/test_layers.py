@@ -20,7 +20,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 FLOORS = [
     "secrets_in_text",
     "errors",
-    "freed_memory hashing html_tables marks progress seconds",
+    "exact_numbers freed_memory hashing html_tables marks progress seconds",
     "storage audio transforms",
     "recipe",
     "inputs",
