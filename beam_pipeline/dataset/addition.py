@@ -36,6 +36,7 @@ from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.corpus import format_of, merge_corpora
+from beam_pipeline.plan.group_measures import group_steps
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -288,6 +289,7 @@ def read_recorded(
         dict(zip(groups, splits, strict=False)),
         dict(zip(numbers[:, -1].tolist(), groups, strict=False)),
         dict(zip(names, splits, strict=True)) if inputs[0].split else {},
+        bool(group_steps(recipe)),
     )
 
 

@@ -54,13 +54,12 @@ def clip_measures(
     steps, index = group_steps(recipe), placed.first_window
     for clip in placed.clips:
         if clip.examples and index < layouts[placed.split].total:
-            yield from _of_groups(clip, steps)
+            yield from of_groups(clip, steps)
         index += clip.examples
 
 
-def _of_groups(
-    clip: Clip, steps: Mapping[str, Any]
-) -> Iterator[tuple[GroupKey, bytes]]:
+def of_groups(clip: Clip, steps: Mapping[str, Any]) -> Iterator[tuple[GroupKey, bytes]]:
+    """Yields those measures of a clip that are parts of its group's."""
     for name, measured in clip.measured:
         if name in steps:
             yield (clip.group, name, len(measured)), measured
@@ -92,6 +91,6 @@ def with_group(
 
     A clip that is left out keeps its own, which nothing reads.
     """
-    of_groups = {key[1]: measured.get(key, own) for key, own in _of_groups(clip, steps)}
-    both = tuple((name, of_groups.get(name, own)) for name, own in clip.measured)
+    group = {key[1]: measured.get(key, own) for key, own in of_groups(clip, steps)}
+    both = tuple((name, group.get(name, own)) for name, own in clip.measured)
     return clip._replace(measured=both)

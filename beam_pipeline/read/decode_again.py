@@ -25,6 +25,13 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.group_measures import (
+    GroupKey,
+    group_steps,
+    measure_group,
+    of_groups,
+    with_group,
+)
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import (
     Segment,
@@ -107,7 +114,7 @@ def sample_problems(
     except InputError as error:
         yield str(error)
         return
-    listed = again.listed(each.row for each in chosen)
+    listed = again.listed((each.row for each in chosen), whole_groups=True)
     OneThread.begin()
     try:
         for each in chosen:
@@ -129,7 +136,7 @@ def _compare(
         f"{path}: the window at frame {start} (example {each.number} of {each.split})"
     )
     try:
-        clip = again.clip(clip_row, listed)
+        clip = again.measured(again.clip(clip_row, listed), listed)
         made = again.record(clip, each.row)
     except ValueError as error:
         yield f"{where}: {error}"
@@ -204,16 +211,31 @@ class DecodeAgain:
             for split in metadata.splits
         }
         self._last: tuple[int, Clip] | None = None
+        self._groups: dict[str, dict[GroupKey, bytes]] = {}
 
-    def listed(self, rows: Iterable[int]) -> dict[int, SourceRow]:
-        """Returns what the inputs list for the clips of some windows, by number."""
+    def listed(
+        self, rows: Iterable[int], *, whole_groups: bool = False
+    ) -> dict[int, SourceRow]:
+        """Returns what the inputs list for the clips of some windows, by number.
+
+        With ``whole_groups``, all clips that :meth:`measured` needs are among them.
+        """
         manifest, clips = self.planned.manifest, self.planned.clip
         numbers = {int(manifest["index"][clips[row]]) for row in rows}
+        found = {row.row: row for row in self._sources() if row.row in numbers}
+        if not (whole_groups and group_steps(self._recipe)):
+            return found
+        groups = {row.group for row in found.values()}
+        planned = set(manifest["index"][manifest["windows"] > 0].tolist())
         return {
             row.row: row
-            for row in list_sources(self._inputs, self._recipe)
-            if row is not None and row.row in numbers
+            for row in self._sources()
+            if row.row in planned and row.group in groups
         }
+
+    def _sources(self) -> Iterator[SourceRow]:
+        listed = list_sources(self._inputs, self._recipe)
+        return (row for row in listed if row is not None)
 
     def feature_problems(self) -> Iterator[str]:
         """Yields a line for each feature whose spec is not the recorded one."""
@@ -266,6 +288,37 @@ class DecodeAgain:
         clip = probed._replace(split=recorded.split, examples=recorded.examples)
         self._last = row, clip
         return clip
+
+    def measured(self, clip: Clip, listed: Mapping[int, SourceRow]) -> Clip:
+        """Returns a clip with the measures of its group, which :meth:`record` needs.
+
+        If the recipe measures groups, all clips of the group are decoded. They must be
+        in ``listed``.
+
+        Raises
+        ------
+        ValueError
+            If one of them cannot be decoded.
+        """
+        steps = group_steps(self._recipe)
+        if not steps:
+            return clip
+        if clip.group not in self._groups:
+            mates = [row for row in listed.values() if row.group == clip.group]
+            self._groups[clip.group] = self._measure(mates)
+        return with_group(clip, self._groups[clip.group], steps)
+
+    def _measure(self, rows: Sequence[SourceRow]) -> dict[GroupKey, bytes]:
+        parts: dict[GroupKey, list[bytes]] = {}
+        for row in rows:
+            probed = self._prober.probe(row)
+            if isinstance(probed, Reject):
+                raise ValueError(
+                    f"{row.filepath} of its group cannot be read again: {probed.reason}"
+                )
+            for key, measured in of_groups(probed, group_steps(self._recipe)):
+                parts.setdefault(key, []).append(measured)
+        return dict(measure_group(part, self._recipe) for part in parts.items())
 
     def record(self, clip: Clip, row: int) -> bytes:
         """Returns the example of a planned window, made from the sources.

@@ -307,7 +307,8 @@ def _as_bytes(*arrays: DoubleArray) -> bytes:
 
 
 def _mean(x: DoubleArray) -> DoubleArray:
-    mean: DoubleArray = x.mean(axis=-2, keepdims=True)
+    # Unlike ``x.mean``, this gives NaN without a warning if there are no frames.
+    mean: DoubleArray = x.sum(axis=-2, keepdims=True) / x.shape[-2]
     return mean
 
 
