@@ -16,14 +16,17 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.measures import FeatureMeasures
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
 
-# A group, a feature, and the length of the measures of its clips: a clip whose feature
-# has another shape is rejected when its shard is written, and must not end the plan.
+# The split and the name of a group, a feature, and the length of the measures of its
+# clips. A column may put parts of a file into several splits, and nothing may leak from
+# one to another. A clip whose feature has another shape is rejected when its shard is
+# written, and must not end the plan.
 GroupKey = tuple[str, str, int]
 
 
@@ -60,9 +63,10 @@ def clip_measures(
 
 def of_groups(clip: Clip, steps: Mapping[str, Any]) -> Iterator[tuple[GroupKey, bytes]]:
     """Yields those measures of a clip that are parts of its group's."""
+    group = f"{clip.split}{GROUP_SEPARATOR}{clip.group}"
     for name, measured in clip.measured:
         if name in steps:
-            yield (clip.group, name, len(measured)), measured
+            yield (group, name, len(measured)), measured
 
 
 def measure_group(

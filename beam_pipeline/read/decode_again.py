@@ -211,7 +211,7 @@ class DecodeAgain:
             for split in metadata.splits
         }
         self._last: tuple[int, Clip] | None = None
-        self._groups: dict[str, dict[GroupKey, bytes]] = {}
+        self._groups: dict[tuple[str, str], dict[GroupKey, bytes]] = {}
 
     def listed(
         self, rows: Iterable[int], *, whole_groups: bool = False
@@ -226,12 +226,7 @@ class DecodeAgain:
         if not (whole_groups and group_steps(self._recipe)):
             return found
         groups = {row.group for row in found.values()}
-        planned = set(manifest["index"][manifest["windows"] > 0].tolist())
-        return {
-            row.row: row
-            for row in self._sources()
-            if row.row in planned and row.group in groups
-        }
+        return {row.row: row for row in self._sources() if row.group in groups}
 
     def _sources(self) -> Iterator[SourceRow]:
         listed = list_sources(self._inputs, self._recipe)
@@ -303,12 +298,19 @@ class DecodeAgain:
         steps = group_steps(self._recipe)
         if not steps:
             return clip
-        if clip.group not in self._groups:
-            mates = [row for row in listed.values() if row.group == clip.group]
-            self._groups[clip.group] = self._measure(mates)
-        return with_group(clip, self._groups[clip.group], steps)
+        group = clip.split, clip.group
+        if group not in self._groups:
+            manifest = self.planned.manifest
+            some = (manifest["windows"] > 0) & (manifest["split"] == clip.split)
+            numbers = set(manifest["index"][some].tolist())
+            mates = (row for row in listed.values() if row.group == clip.group)
+            self._groups[group] = self._measure(
+                [row for row in mates if row.row in numbers], clip.split
+            )
+        return with_group(clip, self._groups[group], steps)
 
-    def _measure(self, rows: Sequence[SourceRow]) -> dict[GroupKey, bytes]:
+    def _measure(self, rows: Iterable[SourceRow], split: str) -> dict[GroupKey, bytes]:
+        """Returns the measures of a group of this split, from all its clips."""
         parts: dict[GroupKey, list[bytes]] = {}
         for row in rows:
             probed = self._prober.probe(row)
@@ -316,7 +318,8 @@ class DecodeAgain:
                 raise ValueError(
                     f"{row.filepath} of its group cannot be read again: {probed.reason}"
                 )
-            for key, measured in of_groups(probed, group_steps(self._recipe)):
+            clip = probed._replace(split=split)
+            for key, measured in of_groups(clip, group_steps(self._recipe)):
                 parts.setdefault(key, []).append(measured)
         return dict(measure_group(part, self._recipe) for part in parts.items())
 

@@ -13,7 +13,7 @@ import soundfile
 
 from beam_pipeline import Metadata, open_records, record
 from beam_pipeline.api import plan
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, TooManyRejected
 from beam_pipeline.read.verification import verify
 from tests.raising import raises
 
@@ -194,6 +194,27 @@ def test_without_groups_the_clips_of_a_file_are_one(tmp_path: Path) -> None:
         check(examples, *moments_of(examples))
 
 
+def test_splits_of_one_file_are_measured_by_themselves(tmp_path: Path) -> None:
+    """A column may divide a file; what is in test must not change what is in train."""
+    write_noise(tmp_path / "a.wav", 1600, 0.1)
+    write_noise(tmp_path / "b.wav", 1600, 0.5, seed=1)
+    both = np.concatenate([soundfile.read(tmp_path / f"{n}.wav")[0] for n in "ab"])
+    soundfile.write(tmp_path / "ab.wav", both, RATE)
+    table = tmp_path / "in.csv"
+    table.write_text(
+        "path,offset_s,duration_s,split\n"
+        "ab.wav,0,0.1,train\nab.wav,0.1,0.1,train\nab.wav,0.2,0.2,test\n"
+    )
+    options = {**OPTIONS, "label_from": "none", "splits": None, "group_by": None}
+    record(table, tmp_path / "out", split_column="split", **options)
+    for split, count in (("train", 6), ("test", 8)):
+        records = open_records(tmp_path / "out", split)
+        examples = [records[i] for i in range(len(records))]
+        assert len(examples) == count
+        check(examples, *moments_of(examples))
+    assert verify(str(tmp_path / "out"), deep=True, input=str(table), sample=20) == []
+
+
 def test_a_group_with_channels_and_all_clips(tmp_path: Path) -> None:
     """One group; each channel is measured by itself."""
     noise = np.random.default_rng(0).normal(size=(3, 900, 2)) * [0.01, 0.1]
@@ -213,6 +234,27 @@ def test_a_group_with_channels_and_all_clips(tmp_path: Path) -> None:
 
 
 # What comes after a recording
+
+
+def test_a_run_that_continues_measures_groups_again(
+    corpus: Path, tmp_path: Path
+) -> None:
+    """Shards without the changed clip, but with others of its group, are made anew."""
+    sounds = shutil.copytree(corpus, tmp_path / "in")
+    (sounds / "cy_bad.wav").write_text("no sound")
+    options = {**OPTIONS, "elements_per_file": 7}
+    with pytest.raises(TooManyRejected):
+        record(sounds, tmp_path / "out", **options)
+    before = bytes_of(tmp_path / "out")
+    write_noise(sounds / "ada_1.wav", SPEAKERS["ada"][1], 0.9, seed=99)
+    for name in ("out", "anew"):
+        record(sounds, tmp_path / name, max_rejected=1, **options)
+    after = bytes_of(tmp_path / "out")
+    assert after == bytes_of(tmp_path / "anew")
+    shards = [name for name in after if name.endswith(".gz")]
+    changed = [name for name in shards if after[name] != before[name]]
+    # Of 47 windows of ada's, 3 are of the clip that changed.
+    assert 6 <= len(changed) < len(shards)
 
 
 def test_more_clips_of_a_group_are_refused(
