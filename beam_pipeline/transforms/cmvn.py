@@ -56,7 +56,8 @@ class Cmvn:
       to measure it, like ``clip_gain``;
     - of all spectrum frames of all clips of the group, counted likewise, as in Kaldi's
       ``compute-cmvn-stats`` for each speaker: ``over="group"``, where ``group_by`` says
-      what a group is. Without it, the clips of one file are a group.
+      what a group is. Without it, the clips of one file are a group. What is in one
+      split does not count in another.
 
     Where clips are not known, each window counts as one: in ``as_tf`` and
     ``dofns.Transform``.
