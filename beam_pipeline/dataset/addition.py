@@ -297,7 +297,8 @@ def lost_rows(folder: str, metadata: Metadata) -> npt.NDArray[np.bool_]:
     """Returns which rows of the manifest have no window that could be recorded."""
     planned = read_columns(folder, metadata, MANIFEST, ["windows"])["windows"]
     left_out = read_columns(folder, metadata, WINDOWS, ["left_out"])["left_out"]
-    reasons = left_out.to_numpy(zero_copy_only=False)
+    # Of a dictionary, `to_numpy` gives the last value in place of a null.
+    reasons = left_out.cast("string").to_numpy(zero_copy_only=False)
     clip = np.repeat(np.arange(len(planned)), planned.to_numpy())
     held = np.bincount(clip[reasons != "rejected"], minlength=len(planned))
     lost: npt.NDArray[np.bool_] = (planned.to_numpy() > 0) & (held == 0)

@@ -273,6 +273,24 @@ def test_more_clips_of_a_group_are_refused(
     assert verify(str(out)) == []
 
 
+def test_a_retry_of_a_known_group_is_refused(corpus: Path, tmp_path: Path) -> None:
+    sounds = shutil.copytree(corpus, tmp_path / "in")
+    out = tmp_path / "out"
+    for name in ("bob_1.wav", "cy_0.wav"):
+        (sounds / name).write_text("no sound")
+    record(sounds, out, max_rejected=2, **OPTIONS)
+    before = bytes_of(out)
+    for name in ("bob_1.wav", "cy_0.wav"):
+        shutil.copy(corpus / name, sounds / name)
+    with raises(InputError, naming=["bob_1.wav", "group bob"]):
+        record(sounds, out, retry=True)
+    assert bytes_of(out) == before
+    (sounds / "bob_1.wav").unlink()
+    record(sounds, out, retry=True)
+    cy = groups_of(out)["cy"]
+    check(cy, *moments_of(cy))
+
+
 def test_more_parts_of_a_file_are_refused_without_groups(tmp_path: Path) -> None:
     write_noise(tmp_path / "a.wav", 4000, 0.1)
     table = tmp_path / "in.csv"
