@@ -20,7 +20,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 FLOORS = [
     "secrets_in_text",
     "errors",
-    "freed_memory hashing html_tables marks progress seconds",
+    "exact_numbers freed_memory hashing html_tables marks progress seconds",
     "permutation",
     "storage audio transforms",
     "recipe",
@@ -46,7 +46,7 @@ HOMES = {
     "[run.preflight]",
     "tensorflow": "read.replay read.global_order read.mixed_replay "
     "read.shard_streams read.parse_examples read.parse_elements "
-    "read.original_records elements.tensors elements.record_dataset "
+    "read.original_records read.replay_mixup elements.tensors elements.record_dataset "
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
     "[examples.feature_description] [read.mixing] [read.show]",
     "fastavro": "[inputs.avro]",

@@ -37,6 +37,7 @@ from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.corpus import format_of, merge_corpora
+from beam_pipeline.plan.group_measures import group_steps
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -289,6 +290,7 @@ def read_recorded(
         dict(zip(groups, splits, strict=False)),
         dict(zip(numbers[:, -1].tolist(), groups, strict=False)),
         dict(zip(names, splits, strict=True)) if inputs[0].split else {},
+        bool(group_steps(recipe)),
     )
 
 
@@ -297,7 +299,8 @@ def lost_rows(folder: str, metadata: Metadata) -> npt.NDArray[np.bool_]:
     clips = read_columns(folder, metadata, MANIFEST, ["windows", "index"])
     columns = with_clips(["left_out"], metadata.recipe)
     windows = read_columns(folder, metadata, WINDOWS, columns)
-    reasons = windows["left_out"].to_numpy(zero_copy_only=False)
+    # Of a dictionary, `to_numpy` gives the last value in place of a null.
+    reasons = windows["left_out"].cast("string").to_numpy(zero_copy_only=False)
     held = np.bincount(
         clips_of(windows, clips)[reasons != "rejected"], minlength=len(clips)
     )

@@ -84,6 +84,8 @@ class RecordedClips:
         Group to split, and number of a file to group, if the recipe has groups.
     file_splits : mapping
         Name of a file to split, if the inputs give the splits.
+    groups_are_whole : bool
+        Whether a feature depends on all clips of a group, so that none can be added.
     """
 
     names: Sequence[str]
@@ -94,6 +96,7 @@ class RecordedClips:
     group_splits: Mapping[str, str] = field(default_factory=dict)
     file_groups: Mapping[int, str] = field(default_factory=dict)
     file_splits: Mapping[str, str] = field(default_factory=dict)
+    groups_are_whole: bool = False
 
     def __post_init__(self) -> None:
         keys = np.array([_key(plain_name(n)) for n in self.names], np.uint64)
@@ -120,6 +123,11 @@ class RecordedClips:
 
         A row that the data set has gets the header that its file had, and becomes no
         clip. Another part of a known file gets the number of its file.
+
+        Raises
+        ------
+        InputError
+            If the row is new, and its group must have no other clips.
         """
         name = plain_name(row.filepath, root)
         parts = self.parts_of(name)
@@ -138,11 +146,28 @@ class RecordedClips:
                 self._named.append(row.filepath)
             return row._replace(recorded=same[0].header) if same else None
         self.new += 1
+        if self.groups_are_whole and row.problem is None:
+            self._check_group(row, has_parts=bool(parts))
         if not parts:
             return row
         row = row._replace(file=parts[0].file)
         problem = row.problem or self._file_problem(row, name)
         return row._replace(problem=problem)
+
+    def _check_group(self, row: SourceRow, *, has_parts: bool) -> None:
+        """Raises InputError if the data set has clips of a row's group."""
+        if row.group in self.group_splits:
+            whose = f"of the group {row.group.replace(GROUP_SEPARATOR, ', ')}"
+        elif has_parts and not self.file_groups:
+            whose = "a part of a file"
+        else:
+            return
+        raise InputError(
+            f"{row.filepath} is {whose}, of which the data set has other clips. Its "
+            "recipe measures all clips of a group together, as cmvn(over='group') "
+            "does, so that more clips would change the examples of the others. Add "
+            "clips of new groups alone, or record all clips again."
+        )
 
     def _file_problem(self, row: SourceRow, name: str) -> str | None:
         """The problem if another part of the file has another split or group."""

@@ -17,7 +17,7 @@ from beam_pipeline.dataset.work_folder import announce_plan
 from beam_pipeline.pipeline.finishing import finish_job
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.outputs import Found, Placed, Planned, Written
-from beam_pipeline.pipeline.placing import AssignSplits, IndexClips
+from beam_pipeline.pipeline.placing import AssignSplits, IndexClips, MeasureGroups
 from beam_pipeline.pipeline.sink import WriteToTFRecord
 from beam_pipeline.pipeline.stages import (
     FINISHED,
@@ -99,7 +99,11 @@ def place_clips(found: Found, job: Job) -> Placed:
         lay_out, AsDict(counts), AsSingleton(example_format), recipe,
         job.generation(),
     )                                               # {split: ShardLayout}
-    return Placed(placed, layouts, example_format)
+    measured = (
+        placed
+        | "MeasureGroups" >> MeasureGroups(layouts, recipe)
+    )                                               # PlacedClips
+    return Placed(measured, layouts, example_format)
 
 
 def plan_shards(found: Found, placed: Placed, job: Job) -> Planned:

@@ -13,6 +13,12 @@ from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.sink import at_the_end
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.group_counts import CountedParts
+from beam_pipeline.plan.group_measures import (
+    clip_measures,
+    group_steps,
+    measure_group,
+    with_groups,
+)
 from beam_pipeline.plan.order import (
     BucketBatches,
     BucketKey,
@@ -150,3 +156,28 @@ def place_counted(
     """Calls :func:`place_bucket`: (bucket, [[Clip]]) -> PlacedClips."""
     key, parts = keyed
     return place_bucket(key, parts, count_before(key, counts), shards)
+
+
+@dataclass(eq=False)
+class MeasureGroups(beam.PTransform):  # type: ignore[misc]
+    """PlacedClips -> PlacedClips, with the measures of their groups.
+
+    A worker keeps the measures of all groups in memory, if the recipe has any.
+    """
+
+    layouts: beam.PCollection
+    recipe: Recipe
+
+    def expand(self, placed: beam.PCollection) -> beam.PCollection:
+        if not group_steps(self.recipe):
+            return placed
+        layouts = AsSingleton(self.layouts)
+        measured = (
+            placed
+            | "ClipMeasures" >> beam.FlatMap(clip_measures, layouts, self.recipe)
+            | "GroupMeasures" >> beam.GroupByKey()
+            | "MeasureGroup" >> beam.Map(measure_group, self.recipe)
+        )
+        return placed | "WithGroups" >> beam.Map(
+            with_groups, AsDict(measured), self.recipe
+        )

@@ -26,6 +26,13 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.group_measures import (
+    GroupKey,
+    group_steps,
+    measure_group,
+    of_groups,
+    with_group,
+)
 from beam_pipeline.plan.mixing import longest_walk
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import (
@@ -109,7 +116,7 @@ def sample_problems(
     except InputError as error:
         yield str(error)
         return
-    listed = again.listed(each.row for each in chosen)
+    listed = again.listed((each.row for each in chosen), whole_groups=True)
     OneThread.begin()
     try:
         for each in chosen:
@@ -131,7 +138,7 @@ def _compare(
         f"{path}: the window at frame {start} (example {each.number} of {each.split})"
     )
     try:
-        clip = again.clip(clip_row, listed)
+        clip = again.measured(again.clip(clip_row, listed), listed)
         made = again.record(clip, each.row)
     except ValueError as error:
         yield f"{where}: {error}"
@@ -197,6 +204,7 @@ class DecodeAgain:
         self._encoder = ExampleEncoder(specs.values())
         self._targets = {label: k for k, label in enumerate(self._format.classes)}
         self._last: tuple[int, Clip] | None = None
+        self._groups: dict[tuple[str, str], dict[GroupKey, bytes]] = {}
 
     @cached_property
     def _layouts(self) -> dict[str, ShardLayout]:
@@ -229,15 +237,24 @@ class DecodeAgain:
         )
         return clip._replace(examples=planned_examples(clip, self._recipe))
 
-    def listed(self, rows: Iterable[int]) -> dict[int, SourceRow]:
-        """Returns what the inputs list for the clips of some windows, by number."""
+    def listed(
+        self, rows: Iterable[int], *, whole_groups: bool = False
+    ) -> dict[int, SourceRow]:
+        """Returns what the inputs list for the clips of some windows, by number.
+
+        With ``whole_groups``, all clips that :meth:`measured` needs are among them.
+        """
         manifest, clips = self.planned.manifest, self.planned.clip
         numbers = {int(manifest["index"][clips[row]]) for row in rows}
-        return {
-            row.row: row
-            for row in list_sources(self._inputs, self._recipe)
-            if row is not None and row.row in numbers
-        }
+        found = {row.row: row for row in self._sources() if row.row in numbers}
+        if not (whole_groups and group_steps(self._recipe)):
+            return found
+        groups = {row.group for row in found.values()}
+        return {row.row: row for row in self._sources() if row.group in groups}
+
+    def _sources(self) -> Iterator[SourceRow]:
+        listed = list_sources(self._inputs, self._recipe)
+        return (row for row in listed if row is not None)
 
     def feature_problems(self) -> Iterator[str]:
         """Yields a line for each feature whose spec is not the recorded one."""
@@ -290,6 +307,45 @@ class DecodeAgain:
         clip = probed._replace(split=recorded.split, examples=recorded.examples)
         self._last = row, clip
         return clip
+
+    def measured(self, clip: Clip, listed: Mapping[int, SourceRow]) -> Clip:
+        """Returns a clip with the measures of its group, which :meth:`record` needs.
+
+        If the recipe measures groups, all clips of the group are decoded. They must be
+        in ``listed``.
+
+        Raises
+        ------
+        ValueError
+            If one of them cannot be decoded.
+        """
+        steps = group_steps(self._recipe)
+        if not steps:
+            return clip
+        group = clip.split, clip.group
+        if group not in self._groups:
+            manifest = self.planned.manifest
+            some = (manifest["windows"] > 0) & (manifest["split"] == clip.split)
+            numbers = set(manifest["index"][some].tolist())
+            mates = (row for row in listed.values() if row.group == clip.group)
+            self._groups[group] = self._measure(
+                [row for row in mates if row.row in numbers], clip.split
+            )
+        return with_group(clip, self._groups[group], steps)
+
+    def _measure(self, rows: Iterable[SourceRow], split: str) -> dict[GroupKey, bytes]:
+        """Returns the measures of a group of this split, from all its clips."""
+        parts: dict[GroupKey, list[bytes]] = {}
+        for row in rows:
+            probed = self._prober.probe(row)
+            if isinstance(probed, Reject):
+                raise ValueError(
+                    f"{row.filepath} of its group cannot be read again: {probed.reason}"
+                )
+            clip = probed._replace(split=split)
+            for key, measured in of_groups(clip, group_steps(self._recipe)):
+                parts.setdefault(key, []).append(measured)
+        return dict(measure_group(part, self._recipe) for part in parts.items())
 
     def record(self, clip: Clip, row: int) -> bytes:
         """Returns the example of a planned window, made from the sources.

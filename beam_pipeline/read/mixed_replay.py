@@ -33,6 +33,10 @@ def replay_mixed(
         if name in options:
             value = options[name]
             raise OptionError(name, "is that of the mix; give it to `mix`", value)
+    if options.get("mixup") is not None:
+        raise OptionError(
+            "mixup", "is for one data set, not for a mix of several", options["mixup"]
+        )
     if drop_remainder and batch_size is None:
         raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
     is_endless = draws.ends == "repeat"

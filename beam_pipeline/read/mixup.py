@@ -12,7 +12,15 @@ from beam_pipeline.hashing import hash64
 from beam_pipeline.read.read_ahead import Batch, Task
 from beam_pipeline.recipe.values import is_real
 
-_TARGETS = ("target", "labels")
+TARGETS = ("target", "labels")
+NOTHING_TO_MIX = (
+    "mixup: no feature can be mixed. It needs floating-point features of one shape; "
+    "read some of them, or leave `mixup` out."
+)
+NOTHING_TO_WEIGH = (
+    "mixup: the target is a whole number, but the data set has no classes, so there is "
+    "nothing between two targets. Leave `mixup` out."
+)
 
 
 class Mixup(NamedTuple):
@@ -55,15 +63,12 @@ class Mixup(NamedTuple):
             If nothing can be mixed, or the target has no classes.
         """
         names = [name for name, values in batch.items() if _is_float(values)]
-        if not [name for name in names if name not in _TARGETS]:
-            raise InputError(
-                "mixup: no feature can be mixed. It needs floating-point features of "
-                "one shape; read some of them, or leave `mixup` out."
-            )
+        if not [name for name in names if name not in TARGETS]:
+            raise InputError(NOTHING_TO_MIX)
         made = dict(batch)
         size = len(batch[names[0]])
         weights, partners = draw_pairs(size, self.alpha, self.seed, epoch, position)
-        for name in _TARGETS:
+        for name in TARGETS:
             if name in batch and not _is_float(batch[name]):
                 made[name] = self._weighted_classes(name, batch[name])
                 names.append(name)
@@ -80,10 +85,7 @@ class Mixup(NamedTuple):
         if name == "labels":
             return np.asarray(values, np.float32)
         if values.ndim != 1 or not self.classes:
-            raise InputError(
-                "mixup: the target is a whole number, but the data set has no classes, "
-                "so there is nothing between two targets. Leave `mixup` out."
-            )
+            raise InputError(NOTHING_TO_WEIGH)
         # A target of -1 has no class.
         hot = values[:, np.newaxis] == np.arange(self.classes)
         return np.asarray(hot, np.float32)

@@ -25,6 +25,7 @@ from beam_pipeline.read.choices import (
 )
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.global_order import replay_permuted
+from beam_pipeline.read.mixup import check_mixup
 from beam_pipeline.read.original_records import read_original
 from beam_pipeline.read.parse_examples import (
     PARSED_TOGETHER,
@@ -32,6 +33,7 @@ from beam_pipeline.read.parse_examples import (
     make_parser,
 )
 from beam_pipeline.read.records import open_records
+from beam_pipeline.read.replay_mixup import mix_batches
 from beam_pipeline.read.scales import choose_scales, choose_statistics
 from beam_pipeline.read.shard_streams import (
     read_in_order,
@@ -62,6 +64,7 @@ def replay(
     statistics: Split | None = None,
     encoded: Sequence[str] = (),
     missing: Mapping[str, Any] | None = None,
+    mixup: float | None = None,
 ) -> tf.data.Dataset:
     """Reads a recorded data set as ``tf.data``.
 
@@ -133,6 +136,11 @@ def replay(
     missing : mapping, optional
         The value of a single number or text in the examples that lack it. Without it,
         such a feature is a list of one value, or of none.
+    mixup : float, optional
+        Mixes each example with another of its batch, and their targets, as
+        :class:`.Batches` does, with weights of the distribution Beta(mixup, mixup). The
+        draws depend on ``seed`` and on the pass over the data, and are not those of
+        :class:`.Batches`. Needs ``batch_size``.
 
     Returns
     -------
@@ -143,14 +151,16 @@ def replay(
     Raises
     ------
     InputError
-        If there is no data set, no split or feature of this name, or a shard is missing
-        or has another size than in the metadata. A shard of the right size with damaged
-        content raises ``tf.errors.DataLossError`` when it is read; TensorFlow does not
-        name the file there, but ``audio-tfrecords verify`` does.
+        If there is no data set, no split or feature of this name, or nothing to mix; or
+        if a shard is missing or has another size than in the metadata. A shard of the
+        right size with damaged content raises ``tf.errors.DataLossError`` when it is
+        read; TensorFlow does not name the file there, but ``audio-tfrecords verify``
+        does.
     OptionError
         If another argument has a wrong value.
     """
     folder = files.absolute(os.fspath(records))
+    alpha = check_mixup(mixup)
     if find_original(folder) and not files.exists(files.join(folder, METADATA)):
         check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
         if isinstance(shuffle, str):
@@ -160,7 +170,7 @@ def replay(
         dataset = read_original(folder, shuffle=shuffle, seed=seed)
         if batch_size is not None and original_batch_size(folder) is not None:
             dataset = dataset.unbatch()
-        given = (split, shard, normalize, statistics, encoded, missing)
+        given = (split, shard, normalize, statistics, encoded, missing, alpha)
         return _choose_original(
             dataset, features, as_supervised, batch_size, drop_remainder, repeat, given
         )
@@ -169,6 +179,8 @@ def replay(
         batch_size = metadata.elements.batch_size
         drop_remainder = drop_remainder or metadata.elements.drop_remainder
     check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
+    if alpha is not None and batch_size is None:
+        raise OptionError("mixup", "needs `batch_size`", mixup)
     choice = choose_splits(metadata, split)
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
     scaled_by = choose_statistics(metadata, choice.splits, statistics)
@@ -178,6 +190,14 @@ def replay(
     check_files(folder, [piece.shard for piece in pieces])
 
     parse = make_parser(parsing, scales)
+
+    def finished(elements: tf.data.Dataset) -> tf.data.Dataset:
+        if alpha is not None:
+            elements = mix_batches(elements, parsing, alpha, seed)
+        dataset = elements.prefetch(ahead).with_options(options)
+        dataset.class_names = list(metadata.classes)
+        return dataset
+
     options = _options(deterministic, shard)
     ahead = 2 if batch_size else 4 * PARSED_TOGETHER
     if shuffle == "global":
@@ -194,7 +214,7 @@ def replay(
             shard=shard,
             deterministic=deterministic,
         )
-        return _finished(elements, ahead, options, metadata)
+        return finished(elements)
 
     total = sum(piece.take for piece in pieces)
     size = memory_bytes(metadata, metadata.features.values())
@@ -223,15 +243,7 @@ def replay(
             batches = batches.ragged_batch(batch_size, drop_remainder)
     if repeat:
         batches = batches.repeat(None if repeat is True else repeat)
-    return _finished(batches, ahead, options, metadata)
-
-
-def _finished(
-    elements: tf.data.Dataset, ahead: int, options: tf.data.Options, metadata: Metadata
-) -> tf.data.Dataset:
-    dataset = elements.prefetch(ahead).with_options(options)
-    dataset.class_names = list(metadata.classes)
-    return dataset
+    return finished(batches)
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -316,7 +328,7 @@ def _choose_original(
     """Returns what is asked for of a folder that tf_dataset wrote."""
     if any(value not in (None, False, ()) for value in not_for_it):
         raise OptionError(
-            "split, shard, normalize, statistics, encoded, missing",
+            "split, shard, normalize, statistics, encoded, missing, mixup",
             "do not apply to a folder that tf_dataset wrote; rewrite it with "
             "`audio-tfrecords convert` first",
         )

@@ -44,7 +44,7 @@ from beam_pipeline.plan.corpus import (
     describe_rejects,
     merge_corpora,
 )
-from beam_pipeline.plan.group_counts import CountedParts, GroupCounts, GroupTally
+from beam_pipeline.plan.group_measures import with_groups
 from beam_pipeline.plan.order import (
     BucketBatches,
     BucketKey,
@@ -61,7 +61,6 @@ from beam_pipeline.plan.stratify import (
     assign_splits,
     choose_moves,
     tally_clips,
-    tally_part,
 )
 from beam_pipeline.plan.summary import (
     BucketTally,
@@ -76,6 +75,7 @@ from beam_pipeline.run.forecast import (
     SampledBlock,
     forecast,
 )
+from beam_pipeline.run.groups_on_disk import CountedGroups, measure_groups
 from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.plan_result import Plan
 from beam_pipeline.run.stored import ElementFile, new_work, phase_folder, stored
@@ -143,30 +143,6 @@ class Buckets:
             parts = (clips for _, clips in batches)
             yield place_bucket(key, parts, before[key[0]], self._shards)
             before[key[0]] += self.counts[key]
-
-    def close(self) -> None:
-        self._kept.close()
-
-
-class CountedGroups:
-    """The examples of each group and class, on disk."""
-
-    def __init__(self, recipe: Recipe, path: str):
-        self._recipe = recipe
-        self._parts = CountedParts(recipe)
-        self._kept = SortedValues[tuple[int, GroupCounts]](
-            lambda part: (part[0],), path=path
-        )
-
-    def add(self, clips: Sequence[Clip]) -> None:
-        self._kept.extend(self._parts.add(clips))
-
-    def tallies(self) -> Iterator[GroupTally]:
-        """Yields the tally of each part of the groups."""
-        self._kept.extend(self._parts.flush())
-        for number, parts in groupby(self._kept, key=itemgetter(0)):
-            counts = (counts for _, counts in parts)
-            yield tally_part((number, counts), self._recipe)
 
     def close(self) -> None:
         self._kept.close()
@@ -262,6 +238,14 @@ def lay_out_shards(found: Found, job: Job) -> Mapping[str, ShardLayout]:
     )
 
 
+def placed_clips(
+    buckets: Buckets, layouts: Mapping[str, ShardLayout], recipe: Recipe, scratch: str
+) -> Iterator[PlacedClips]:
+    """Yields the clips of each bucket in order, with the measures of their groups."""
+    measured = measure_groups(buckets.placed(), layouts, recipe, scratch)
+    return (with_groups(placed, measured, recipe) for placed in buckets.placed())
+
+
 def plan_shards(
     placed: Iterable[PlacedClips],
     layouts: Mapping[str, ShardLayout],
@@ -315,7 +299,7 @@ def plan_phase(job: Job, folder: str) -> PlanSummary:
         tallies = Merged(merge_tallies)
 
         def noted() -> Iterator[PlacedClips]:
-            for placed in found.buckets.placed():
+            for placed in placed_clips(found.buckets, layouts, job.recipe, scratch):
                 tally = tally_bucket(placed, layouts, found.example_format, job.recipe)
                 tallies.add(tally)
                 first = job.first_index()
@@ -378,7 +362,7 @@ def _summary_phase(
             tallies = Merged(merge_tallies)
             sampler = BlockSampler(layouts, found.example_format, job.recipe, sample)
             blocks: list[SampledBlock] = []
-            for placed in buckets.placed():
+            for placed in placed_clips(buckets, layouts, job.recipe, scratch):
                 tally = tally_bucket(placed, layouts, found.example_format, job.recipe)
                 tallies.add(tally)
                 blocks += sampler.find(placed)

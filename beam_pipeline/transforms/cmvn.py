@@ -6,11 +6,14 @@ import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.exact_numbers import moments, sums_of_distances
 from beam_pipeline.transforms.base import (
     FloatArray,
     as_float32,
@@ -23,7 +26,7 @@ from beam_pipeline.transforms.quiet import quiet
 
 DoubleArray = npt.NDArray[np.float64]
 
-WINDOW, CLIP = "window", "clip"
+WINDOW, CLIP, GROUP = "window", "clip", "group"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +53,14 @@ class Cmvn:
     - of all spectrum frames of all windows of the clip: ``over="clip"``. Each window of
       the recipe counts once, also one that ``keep`` leaves out; so frames count twice
       where windows overlap, and padding counts. The probe decodes the clip once more
-      to measure it, like ``clip_gain``. Where a clip is not known, each window counts
-      as one: in ``as_tf`` and ``dofns.Transform``.
+      to measure it, like ``clip_gain``;
+    - of all spectrum frames of all clips of the group, counted likewise, as in Kaldi's
+      ``compute-cmvn-stats`` for each speaker: ``over="group"``, where ``group_by`` says
+      what a group is. Without it, the clips of one file are a group. What is in one
+      split does not count in another.
+
+    Where clips are not known, each window counts as one: in ``as_tf`` and
+    ``dofns.Transform``.
 
     The largest difference found to Kaldi's loop in float64 is 6e-8 of the largest
     value, in windows of 10 frames and more. In shorter ones, frames may be almost
@@ -63,7 +72,7 @@ class Cmvn:
     norm_vars : bool
         Whether to divide by the deviation.
     over : str
-        ``window`` or ``clip``.
+        ``window``, ``clip`` or ``group``.
     window : int or None
         Number of spectrum frames; None: all.
     min_window : int
@@ -76,8 +85,8 @@ class Cmvn:
     Raises
     ------
     RecipeError
-        If a value is out of its range, or ``window`` is given for clips; in a call, if
-        the features lack the axes (time_frames, bins).
+        If a value is out of its range, or ``window`` is given for clips or groups; in a
+        call, if the features lack the axes (time_frames, bins).
 
     References
     ----------
@@ -105,12 +114,12 @@ class Cmvn:
         for name in ("norm_vars", "center"):
             if not isinstance(getattr(self, name), bool):
                 raise RecipeError(name, "must be True or False", getattr(self, name))
-        check_choice("over", self.over, (WINDOW, CLIP))
+        check_choice("over", self.over, (WINDOW, CLIP, GROUP))
         if self.window is not None:
             object.__setattr__(self, "window", whole("window", self.window))
-            if self.over == CLIP:
+            if self.over != WINDOW:
                 raise RecipeError(
-                    "window", "must not be given with over='clip'", self.window
+                    "window", f"must not be given with over={self.over!r}", self.window
                 )
         object.__setattr__(self, "min_window", whole("min_window", self.min_window))
         object.__setattr__(self, "floor", real("floor", self.floor))
@@ -120,7 +129,12 @@ class Cmvn:
     @property
     def measures_clips(self) -> bool:
         """Whether a clip must be measured first; see :meth:`measure`."""
-        return self.over == CLIP
+        return self.over != WINDOW
+
+    @property
+    def measures_groups(self) -> bool:
+        """Whether clips are measured together; see :meth:`measure_group`."""
+        return self.over == GROUP
 
     @quiet
     def __call__(self, features: FloatArray) -> FloatArray:
@@ -157,7 +171,7 @@ class Cmvn:
 
     @quiet
     def measure(self, blocks: Iterable[FloatArray]) -> bytes:
-        """Measures a clip, for :meth:`of_measured`.
+        """Measures a clip, for :meth:`of_measured` or :meth:`measure_group`.
 
         Parameters
         ----------
@@ -169,7 +183,9 @@ class Cmvn:
         -------
         bytes
             The mean, then the standard deviation of each bin (of each channel):
-            float64, little-endian.
+            float64, little-endian. For groups: the number of spectrum frames, then of
+            each bin a value near its mean, the sum of the distances from it, and that
+            of their squares.
         """
         count = 0
         for block in blocks:
@@ -185,14 +201,36 @@ class Cmvn:
                 total += window.sum(axis=-2, keepdims=True)
                 squares += np.square(window).sum(axis=-2, keepdims=True)
             count += len(features) * features.shape[-2]
+        if self.over == GROUP:
+            return _as_bytes(np.array(count), centre, total, squares)
         mean = total / count
-        std = np.sqrt(np.maximum(squares / count - np.square(mean), self.floor))
-        if not self.norm_vars:
-            std = np.ones_like(mean)
-        return np.concatenate([mean + centre, std]).astype("<f8").tobytes()
+        variance = squares / count - np.square(mean)
+        return self._measured(mean + centre, np.sqrt(np.maximum(variance, self.floor)))
+
+    def measure_group(self, clips: Iterable[bytes]) -> bytes:
+        """Measures a group, for :meth:`of_measured`.
+
+        Parameters
+        ----------
+        clips : iterable of bytes
+            What :meth:`measure` has returned for its clips, in any order: the sums over
+            the clips are exact.
+
+        Returns
+        -------
+        bytes
+            The mean, then the standard deviation of each bin: float64, little-endian.
+            Both are NaN in a bin that is not finite in one of the clips.
+        """
+        total = functools.reduce(_Sums.plus, map(_Sums.of, clips))
+        mean, std = total.moments()
+        return self._measured(mean, np.maximum(std, math.sqrt(self.floor)))
+
+    def _measured(self, mean: DoubleArray, std: DoubleArray) -> bytes:
+        return _as_bytes(mean, std if self.norm_vars else np.ones_like(mean))
 
     def of_measured(self, measured: bytes) -> MeasuredCmvn:
-        """The step for a clip that :meth:`measure` has measured."""
+        """The step for a clip that was measured, by itself or with its group."""
         return MeasuredCmvn(measured)
 
 
@@ -211,6 +249,48 @@ class MeasuredCmvn:
         return made
 
 
+class _Sums(NamedTuple):
+    """Exact sums of the values of each bin, and of their squares, over some clips.
+
+    They are in units of ``2**-1074``, and without meaning in bins that are not finite.
+    """
+
+    frames: int
+    values: list[int]
+    squares: list[int]
+    is_finite: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, measured: bytes) -> _Sums:
+        """Returns those of a clip, from what :meth:`Cmvn.measure` has returned."""
+        numbers = np.frombuffer(measured, "<f8")
+        frames, of_bins = int(numbers[0]), numbers[1:].reshape(3, -1)
+        finite = np.isfinite(of_bins).all(axis=0)
+        counts = [frames] * len(finite)
+        sums = sums_of_distances(counts, *np.where(finite, of_bins, 0))
+        # Without spectrum frames there is no mean, and nothing that is not finite.
+        return cls(frames, *sums, finite | (frames == 0))
+
+    def plus(self, other: _Sums) -> _Sums:
+        return _Sums(
+            self.frames + other.frames,
+            list(map(add, self.values, other.values)),
+            list(map(add, self.squares, other.squares)),
+            self.is_finite & other.is_finite,
+        )
+
+    def moments(self) -> tuple[DoubleArray, DoubleArray]:
+        """Returns the mean and the deviation of each bin; NaN if it is not finite."""
+        sums = zip(self.values, self.squares, strict=True)
+        found = [moments(self.frames, *of_bin) for of_bin in sums]
+        mean, std = (
+            np.array([of_bin[name] for of_bin in found], np.float64)
+            for name in ("mean", "std")
+        )
+        nan = np.where(self.is_finite, 0, np.nan)
+        return mean + nan, std + nan
+
+
 def _spectra(features: FloatArray) -> FloatArray:
     features = as_float32(features)
     if features.ndim < 3:
@@ -222,8 +302,14 @@ def _spectra(features: FloatArray) -> FloatArray:
     return features
 
 
+def _as_bytes(*arrays: DoubleArray) -> bytes:
+    """Returns the values of some arrays: float64, little-endian."""
+    return b"".join(values.astype("<f8").tobytes() for values in arrays)
+
+
 def _mean(x: DoubleArray) -> DoubleArray:
-    mean: DoubleArray = x.mean(axis=-2, keepdims=True)
+    # Unlike ``x.mean``, this gives NaN without a warning if there are no frames.
+    mean: DoubleArray = x.sum(axis=-2, keepdims=True) / x.shape[-2]
     return mean
 
 

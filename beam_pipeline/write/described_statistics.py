@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.write.exact_sums import exact_units, packed
+from beam_pipeline.exact_numbers import exact_units
+from beam_pipeline.write.exact_sums import packed
 from beam_pipeline.write.histogram import Histogram
 
 # Where the values between two quantiles are taken to be.

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 
+from beam_pipeline.exact_numbers import LEAST_EXPONENT
+
 Array = npt.NDArray[Any]
 
 # The columns of a reduction, because narrow arrays are much slower to reduce; and its
@@ -23,8 +25,8 @@ PIECE = 1 << 16
 _LEAST_SPREAD = 2.0**-20
 _EXACT_ROWS = 32
 
-# The exponent of the least float64, and the number of significant bits of a float64.
-LEAST_EXPONENT, _DIGITS = -1074, 53
+# The number of significant bits of a float64.
+_DIGITS = 53
 _CHUNK_BITS = 32
 _CHUNKS = 2 + (1024 - LEAST_EXPONENT + _DIGITS) // _CHUNK_BITS
 _WAITING = 64
@@ -133,25 +135,6 @@ def lose_digits(rows: Array, sums: Array, squares: Array, counts: Array) -> Arra
         whole = counts * squares
         lost: Array = whole - sums**2 < _LEAST_SPREAD * whole
     return lost & (counts > _EXACT_ROWS) if rows.dtype == np.float32 else lost
-
-
-def exact_units(values: npt.NDArray[np.float64]) -> list[int]:
-    """Returns numbers in units of the least float64, ``2**-1074``."""
-    ratios = (value.as_integer_ratio() for value in values.tolist())
-    return [n << (1 - LEAST_EXPONENT - d.bit_length()) for n, d in ratios]
-
-
-def moments(count: int, total: int, squares: int) -> dict[str, float | None]:
-    """Returns the mean and the standard deviation of a column, from its exact sums.
-
-    The sums are in units of ``2**-1074``. The divisions of integers round once.
-    """
-    if count == 0:
-        return {"mean": None, "std": None}
-    one = 1 << -LEAST_EXPONENT
-    spread = max(squares * count * one - total * total, 0)
-    std = math.sqrt(spread / (count * one) ** 2)
-    return {"mean": total / (count * one), "std": std}
 
 
 def packed(values: Array) -> str:

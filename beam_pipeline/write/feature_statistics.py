@@ -16,16 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.exact_numbers import moments, sums_of_distances
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.write.exact_sums import (
-    LEAST_EXPONENT,
     Array,
     ExactSums,
     column_ranges,
     column_sums,
-    exact_units,
     lose_digits,
-    moments,
     packed,
     unpacked,
 )
@@ -163,12 +161,7 @@ class FeatureStatistics:
             self._sums.add(total)
 
     def _add_distances(self, rows: Array, finite: Array | None = None) -> None:
-        """Adds the sums of values that are near each other, and far from zero.
-
-        ``sum x = n m + sum (x - m)``, ``sum x**2 = sum (x - m)**2 + 2 m sum (x - m) +
-        n m**2``, with ``m`` close to the mean. Only ``sum (x - m)`` and
-        ``sum (x - m)**2`` are rounded.
-        """
+        """Adds the sums of values that are near each other, and far from zero."""
         exact = rows.astype(np.float64)
         counts = np.full(rows.shape[1], len(rows))
         if finite is not None:
@@ -179,11 +172,7 @@ class FeatureStatistics:
             exact[~finite] = 0
         first = exact.sum(axis=0)
         second = np.square(exact, out=exact).sum(axis=0)
-        sums, squares = [], []
-        parts = map(exact_units, (middle, first, second))
-        for n, m, a, b in zip(counts.tolist(), *parts, strict=True):
-            sums.append(n * m + a)
-            squares.append(b + ((2 * m * a + n * m * m) >> -LEAST_EXPONENT))
+        sums, squares = sums_of_distances(counts.tolist(), middle, first, second)
         self._sums.merge([*sums, *squares])
 
     def _add_one_by_one(self, rows: Array) -> None:

@@ -757,3 +757,19 @@ def test_nothing_is_added_to_what_is_damaged(work: Path, name: str, how: str) ->
     with raises(OutputError, naming=[name, "damaged", "verify"]):
         record(work / "more", work / "out", append=True)
     assert state(work / "out") == found
+
+
+def test_a_retry_knows_the_other_parts_of_a_file(tmp_path: Path) -> None:
+    """Only the part that was rejected is tried again; no clip is recorded twice."""
+    write_sound(tmp_path / "a.wav", 4000, seed=1)
+    table = tmp_path / "in.csv"
+    table.write_text("path,offset_s,duration_s\na.wav,0,0.2\na.wav,0.4,0.2\n")
+    options = {"win_len": 800, "label_from": "none", "max_rejected": 1}
+    record(table, tmp_path / "out", **options)
+    assert len(open_records(tmp_path / "out")) == 2
+    write_sound(tmp_path / "a.wav", 8000, seed=1)
+    record(table, tmp_path / "out", retry=True)
+    records = open_records(tmp_path / "out")
+    starts = [int(records[i]["win_start_idx"]) for i in range(len(records))]
+    assert len(records) == 4, starts
+    assert verify(str(tmp_path / "out")) == []
