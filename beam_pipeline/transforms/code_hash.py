@@ -127,10 +127,10 @@ class _Described:
             return ["definition", self._numbers[id(code)]]
         number = self._numbers[id(code)] = len(self.definitions)
         self.definitions.append(None)
-        is_class = isinstance(code, type)
-        self.definitions[number] = (
-            self._class(code) if is_class else self._function(code)
-        )
+        if isinstance(code, type):
+            self.definitions[number] = self._class(code)
+        else:
+            self.definitions[number] = self._function(code)
         return ["definition", number]
 
     def _function(self, function: FunctionType) -> Any:

@@ -139,6 +139,17 @@ PLACEMENT = Kind(
     alone=True,
 )
 
+# Steps of any kind, given for a recipe that names them.
+GIVEN = Kind(
+    noun="function or class",
+    field="functions",
+    table={},
+    example="my_function",
+    method="__call__",
+    lacks="cannot be called",
+    own="a function or a class",
+)
+
 LOADER = Kind(
     noun="loader",
     field="loader",
@@ -335,6 +346,23 @@ def format_steps(steps: Iterable[Any] | str, kind: Kind) -> str:
     return "|".join(_format_step(step, kind) for step in steps)
 
 
+def give_steps(code: Iterable[Any]) -> None:
+    """Lets recipes find functions and classes of the script that runs.
+
+    Raises
+    ------
+    RecipeError
+        If one has no hash, see :mod:`.code_hash`; or if it is not of the script.
+    """
+    for each in code:
+        if getattr(each, "__module__", None) != MAIN:
+            raise RecipeError(
+                "functions", "must be functions and classes of the script", each
+            )
+        target = each if isinstance(each, type | FunctionType) else type(each)
+        _name_of(target, each, GIVEN)
+
+
 @contextlib.contextmanager
 def naming_step(step: Any, kind: Kind) -> Iterator[None]:
     """Adds a step's field and name to a RecipeError from the ``with`` block."""
@@ -463,7 +491,7 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
         try:
             return main_code.find(name)
         except LookupError as error:
-            raise RecipeError(kind.field, error.args[0], expression) from error
+            raise RecipeError(kind.field, error.args[0], expression) from None
     if _is_of_python(module_name):
         raise RecipeError(
             kind.field,
@@ -583,7 +611,7 @@ def _name_of(target: Any, step: Any, kind: Kind) -> str:
         try:
             return main_code.name_of(target)
         except UnknownCode as error:
-            raise RecipeError(kind.field, str(error), step) from error
+            raise RecipeError(kind.field, str(error), step) from None
     if _find(name, name, kind) is not target:
         raise RecipeError(
             kind.field, f"another object now has the name {name}; {kind.advice}", step

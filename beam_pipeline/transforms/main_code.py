@@ -93,18 +93,6 @@ def find(name: str) -> Any:
     )
 
 
-def give(functions: Iterable[Any]) -> None:
-    """Lets recipes find functions and classes of the script in this process.
-
-    Raises
-    ------
-    UnknownCode
-        As :func:`name_of`.
-    """
-    for each in functions:
-        name_of(each if isinstance(each, FunctionType | type) else type(each))
-
-
 def code_in(texts: Iterable[str]) -> dict[str, Any]:
     """Returns the functions and classes that texts name, as far as they were given."""
     names = (name for text in texts for name in _NAME.findall(text))
