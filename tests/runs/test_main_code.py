@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 import beam_pipeline
 from beam_pipeline import Metadata, open_records, record
-from beam_pipeline.cli import main
+from beam_pipeline.cli.main import main
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.read.verification import verify
 from beam_pipeline.run.repair import repair
@@ -69,7 +70,7 @@ def features():
 
 def recorded(output, steps=None, loud=None, **options):
     return record(
-        "in", output, win_len=1000, order="listed", num_shards=6, workers=2,
+        "in", output, win_len=1000, order="listed", num_shards=3, workers=2,
         features=steps or features(), keep=loud or Loud(0.05), **options
     )
 """
@@ -93,7 +94,7 @@ if __name__ == "__main__":
 """
 
 SECOND = """
-from beam_pipeline import repair, verify
+from beam_pipeline import verify
 from beam_pipeline.errors import AudioTFRecordsError
 
 def refused(function, *args, **options):
@@ -110,16 +111,8 @@ if __name__ == "__main__":
     refused(verify, "own", deep=True, input="in", functions=changed)
     GAIN = np.float32(3)
     recorded("killed")
-    found = []
-    recorded("own", found=found.append)
-    assert len(found) == 1
     given = [scaled, first, Level(), Loud(0.0)]
     assert verify("own", deep=True, input="in", functions=given) == []
-    name = sorted(n for n in os.listdir("module") if n.endswith(".gz"))[2]
-    with open("killed/" + name, "r+b") as file:
-        file.truncate(9)
-    assert repair("killed", "in", functions=given) == [name]
-    record("more", "beam", append=True, features=features(), keep=Loud(0.05))
 """
 
 
@@ -142,12 +135,9 @@ def ran(tmp_path_factory):
     """A folder in which two scripts ran, what they printed, and the shards between."""
     folder = tmp_path_factory.mktemp("main")
     write_corpus(folder / "in", clips=2)
-    write_sound(folder / "more" / "cat" / "5.wav", 2000)
-    loud = write_sound(folder / "in" / "zoo" / "1.wav", 2000) * 0
-    loud[:] = 0.95
-    import soundfile
-
-    soundfile.write(folder / "in" / "zoo" / "1.wav", loud, RATE)
+    loud = folder / "in" / "zoo" / "1.wav"  # the last one
+    write_sound(loud, 2000)
+    soundfile.write(loud, np.full(2000, 0.95), RATE)
     (folder / "steps_module.py").write_text(STEPS)
     first = run_script(folder, STEPS + FIRST, DIE="1")
     between = {p.name: p.stat().st_mtime_ns for p in shards(folder / "killed")}
@@ -184,20 +174,17 @@ def test_the_bytes_are_those_of_functions_in_a_module(ran):
 
 def test_an_engine_writes_the_same(ran):
     folder, *_ = ran
-    metadata = Metadata.load(folder / "beam")
-    assert metadata.generations  # the second script has added files
-    names = [path.name for path in shards(folder / "own")]
-    same, *_ = filecmp.cmpfiles(folder / "own", folder / "beam", names, shallow=False)
-    assert same == names
+    assert_same_shards(folder / "own", folder / "beam")
+    texts = [(folder / name / "metadata.json").read_text() for name in ("own", "beam")]
+    assert texts[0] == texts[1]
 
 
 def test_a_run_continues_with_the_same_code_alone(ran):
     folder, first, between, second = ran
     assert first == "died\n"
-    assert 0 < len(between) < 6
+    assert 0 < len(between) < 3
     now = {p.name: p.stat().st_mtime_ns for p in shards(folder / "killed")}
-    repaired = shards(folder / "module")[2].name
-    assert all(now[n] == between[n] for n in between if n != repaired)
+    assert between.items() <= now.items()
     assert_same_shards(folder / "module", folder / "killed")
     unfinished, finished, verified = second.splitlines()
     assert_names(unfinished, "OutputError", "killed", "features", "first")
@@ -212,7 +199,7 @@ def test_another_process_has_no_code(ran, monkeypatch, capsys):
     assert verify(own, deep=True) == []
     for function in (verify, repair):
         options = {"deep": True} if function is verify else {}
-        with raises(RecipeError, naming=["Loud", "functions=[Loud]", "module"]):
+        with raises(RecipeError, naming=["first", "functions=[first]", "module"]):
             function(own, input=sounds, **options)
     for options in ({"append": True}, {"recipe": Metadata.load(own)}):
         with raises(RecipeError, naming=["Loud", "record", "module"]):
@@ -239,8 +226,8 @@ def test_a_pickled_recipe_brings_the_code(ran, monkeypatch):
     assert level.by == 2.0
     windows = np.full((2, 5), 0.5, np.float32)
     assert level(windows, 10).tolist() == [10.0, 10.0]
-    again = pickle.loads(pickle.dumps(level_format := main_code.ByValue((level,))))
-    assert again == level_format.value
+    again = pickle.loads(pickle.dumps(main_code.ByValue((level,))))
+    assert again == (level,)
     assert type(again[0]) is type(level)  # not another class of the same name
 
 
