@@ -13,13 +13,17 @@ in the script. A change of a comment within it changes the hash.
 """
 
 from __future__ import annotations
+import __future__
 
+import ast
+import contextlib
 import dataclasses
 import dis
 import functools
 import hashlib
 import inspect
 import json
+import linecache
 import operator
 import re
 import sys
@@ -32,6 +36,11 @@ from typing import Any
 import numpy as np
 
 MAIN = "__main__"
+
+_FUTURE = functools.reduce(
+    operator.or_,
+    (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names),
+)
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range)
 # Where functions come from that the decorator of a dataclass adds: its fields say all
@@ -232,13 +241,33 @@ def _name_in_module(value: Any) -> str | None:
 
 
 def _source_of(code: CodeType, name: str) -> str:
-    try:
-        return textwrap.dedent(inspect.getsource(code))
-    except (OSError, TypeError) as error:
+    lines = linecache.getlines(code.co_filename)
+    if not lines:
         raise UnknownCode(
             f"the source text of {name} is not known, so no later run could tell "
             "whether it has changed; define it in a script, a notebook cell or a module"
-        ) from error
+        )
+    # A script may be edited while it runs.
+    if code not in _codes_in("".join(lines), code.co_flags & _FUTURE):
+        raise UnknownCode(
+            f"{code.co_filename} is no longer the text that {name} was made from; "
+            "start the script again, or run the cell again"
+        )
+    return textwrap.dedent("".join(inspect.getblock(lines[code.co_firstlineno - 1 :])))
+
+
+@functools.lru_cache(4)
+def _codes_in(text: str, flags: int) -> frozenset[CodeType]:
+    """The code of all functions in a text, compiled as the caller's."""
+    flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # as in notebooks
+    found, left = set[CodeType](), list[CodeType]()
+    with contextlib.suppress(SyntaxError, ValueError):
+        left.append(compile(text, "", "exec", flags, dont_inherit=True))
+    while left:
+        code = left.pop()
+        found.add(code)
+        left += (each for each in code.co_consts if isinstance(each, CodeType))
+    return frozenset(found)
 
 
 def _used_globals(code: CodeType, name: str) -> Iterator[str]:

@@ -490,7 +490,7 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
     if module_name == MAIN:
         try:
             return main_code.find(name)
-        except LookupError as error:
+        except (LookupError, UnknownCode) as error:
             raise RecipeError(kind.field, error.args[0], expression) from None
     if _is_of_python(module_name):
         raise RecipeError(

@@ -14,6 +14,7 @@ data set.
 from __future__ import annotations
 
 import operator
+import os
 import pickle
 import re
 import sys
@@ -21,14 +22,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from io import BytesIO
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from beam_pipeline.by_value import by_value
 from beam_pipeline.transforms.code_hash import MAIN, UnknownCode, code_sha256
 
 _NAME = re.compile(rf"\b{MAIN}:[\w.]+@[0-9a-f]{{64}}")
 
-_given: dict[str, Any] = {}
+
+class _Given(NamedTuple):
+    """A function or class, and the process in which it may change; None: in none."""
+
+    code: Any
+    process: int | None
+
+
+_given: dict[str, _Given] = {}
 
 
 def name_of(code: Any) -> str:
@@ -60,7 +69,7 @@ def name_of(code: Any) -> str:
             "pass the new one"
         )
     name = f"{MAIN}:{qualified}@{code_sha256(code)}"
-    _given[name] = code
+    _given[name] = _Given(code, os.getpid())
     return name
 
 
@@ -70,20 +79,23 @@ def find(name: str) -> Any:
     Raises
     ------
     LookupError
-        If it was not given to this process. Says what to do.
+        If it was not given to this process, or has changed since. Says what to do.
+    UnknownCode
+        If it has changed so that it has no hash.
     """
-    if name in _given:
-        return _given[name]
     qualified, _, sha256 = name.removeprefix(f"{MAIN}:").partition("@")
     if not sha256:
         raise LookupError(
             f"{name} is a name in a script or a notebook, and text cannot say which "
             f"code that is; in Python, pass {qualified} itself"
         )
+    code, process = _given.get(name, (None, None))
+    if code is not None and (process != os.getpid() or code_sha256(code) == sha256):
+        return code
     if any(known.startswith(f"{MAIN}:{qualified}@") for known in _given):
         raise LookupError(
             f"the code of {qualified}, or a value that it uses, has changed since it "
-            "was recorded; pass what was recorded"
+            "was recorded or given; pass what was recorded"
         )
     raise LookupError(
         f"{qualified} was defined in a script or a notebook, and the recipe has its "
@@ -96,7 +108,7 @@ def find(name: str) -> Any:
 def code_in(texts: Iterable[str]) -> dict[str, Any]:
     """Returns the functions and classes that texts name, as far as they were given."""
     names = (name for text in texts for name in _NAME.findall(text))
-    return {name: _given[name] for name in names if name in _given}
+    return {name: _given[name].code for name in names if name in _given}
 
 
 @dataclass(frozen=True)
@@ -119,12 +131,12 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, FunctionType | type) and value.__module__ == MAIN:
             for name in reversed(_given):
-                if _given[name] is value:
+                if _given[name].code is value:
                     return _receive, (name, by_value(value))
         return NotImplemented
 
 
 def _receive(name: str, pickled: bytes) -> Any:
     if name not in _given:
-        _given[name] = pickle.loads(pickled)
-    return _given[name]
+        _given[name] = _Given(pickle.loads(pickled), None)
+    return _given[name].code

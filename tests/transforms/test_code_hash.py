@@ -1,5 +1,7 @@
 """The hash of code of a script or a notebook: what changes it, and what has none."""
 
+import ast
+import asyncio
 import itertools
 import linecache
 import re
@@ -197,6 +199,34 @@ def test_code_whose_source_is_not_known():
         with pytest.raises(UnknownCode) as caught:
             code_sha256(run_cell(CELL, known=False)[name])
         assert_names(str(caught.value), "source")
+
+
+@pytest.mark.parametrize("new", ["* GAIN", "/ GAIN", "syntax error"])
+def test_a_script_that_was_edited_while_it_runs(new):
+    cell = run_cell(CELL)
+    file = cell["helper"].__code__.co_filename
+    size, time, lines, _ = linecache.cache[file]
+    edited = [line.replace("windows * GAIN", f"windows {new}") for line in lines]
+    linecache.cache[file] = (size, time, edited, file)
+    if new == "* GAIN":
+        assert code_sha256(cell["helper"]) == hashes(CELL)["helper"]
+        return
+    with pytest.raises(UnknownCode) as caught:
+        code_sha256(cell["helper"])
+    assert_names(str(caught.value), "helper", file)
+
+
+def test_cells_with_await_and_with_what_is_in_the_future():
+    import __future__
+
+    text = "import asyncio\nawait asyncio.sleep(0)\ndef mine(x: X) -> Y: return x\n"
+    lines = text.splitlines(keepends=True)
+    linecache.cache["<future>"] = (len(text), None, lines, "<future>")
+    flags = __future__.annotations.compiler_flag | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    main = sys.modules["__main__"]
+    code = compile(text, "<future>", "exec", flags)
+    asyncio.run(eval(code, vars(main)))
+    assert len(code_sha256(main.mine)) == 64
 
 
 def test_a_value_that_holds_itself():

@@ -340,6 +340,9 @@ def test_what_the_script_defines_is_found_by_name_and_hash(own, monkeypatch):
     for other in (text[:-1], text[:-1] + "z", text.rpartition("@")[0]):
         with raises(RecipeError, "feature", naming="double"):
             parse_transform(other)
+    monkeypatch.setattr(own.double, "__defaults__", (1,))
+    with raises(RecipeError, "feature", text, naming=["double", "changed"]):
+        parse_transform(text)
     monkeypatch.setattr(main, "double", lambda windows: windows)
     with raises(RecipeError, "feature", naming="double"):
         format_transform(own.double)
