@@ -42,13 +42,16 @@ _FUTURE = functools.reduce(
     (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names),
 )
 
+# The last one is of Python 3.12.
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range)
 # Where functions come from that the decorator of a dataclass adds: its fields say all
 # about them, and other versions of Python add others.
 _GENERATED_FILE, _GENERATED_IN = "<string>", ("dataclasses", "reprlib")
 
 
-class UnknownCode(ValueError):
+class UnknownCode(Exception):
     """Code or a value that no hash can tell apart from another; says why."""
 
 
@@ -93,7 +96,13 @@ class _Described:
             ]
             return [cls.__name__, pairs]
         if cls in (set, frozenset):
+            known = len(self.definitions)
             items = [json.dumps(self.value(each, where)) for each in value]
+            if len(self.definitions) > known:  # numbered in the order of the set
+                raise UnknownCode(
+                    f"{self._name} uses {where}, a set of functions or classes, whose "
+                    "order differs between runs; use a list"
+                )
             return [cls.__name__, sorted(items)]
         if isinstance(value, ModuleType):
             return ["module", value.__name__]
@@ -172,11 +181,10 @@ class _Described:
 
     def _cell(self, cell: Any, where: str) -> Any:
         try:
-            return self.value(cell.cell_contents, where)
-        except ValueError as error:
-            if isinstance(error, UnknownCode):
-                raise
+            value = cell.cell_contents
+        except ValueError:
             return ["empty"]
+        return self.value(value, where)
 
     def _class(self, cls: type) -> Any:
         bases = [
@@ -273,7 +281,7 @@ def _codes_in(text: str, flags: int) -> frozenset[CodeType]:
 def _used_globals(code: CodeType, name: str) -> Iterator[str]:
     """Yields the names of globals that code loads, also in the functions within it."""
     for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        if instruction.opname in _LOADS:
             yield str(instruction.argval)
         elif instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             raise UnknownCode(

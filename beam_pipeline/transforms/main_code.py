@@ -92,7 +92,7 @@ def find(name: str) -> Any:
     code, process = _given.get(name, (None, None))
     if code is not None and (process != os.getpid() or code_sha256(code) == sha256):
         return code
-    if any(known.startswith(f"{MAIN}:{qualified}@") for known in _given):
+    if any(known.startswith(f"{MAIN}:{qualified}@") for known in list(_given)):
         raise LookupError(
             f"the code of {qualified}, or a value that it uses, has changed since it "
             "was recorded or given; pass what was recorded"
@@ -130,8 +130,8 @@ class ByValue:
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, FunctionType | type) and value.__module__ == MAIN:
-            for name in reversed(_given):
-                if _given[name].code is value:
+            for name, given in list(_given.items())[::-1]:
+                if given.code is value:
                     return _receive, (name, by_value(value))
         return NotImplemented
 

@@ -78,6 +78,8 @@ def recorded(output, steps=None, loud=None, **options):
 FIRST = """
 import pickle
 import steps_module
+from beam_pipeline.examples.augmentation import WindowSteps
+from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.errors import WorkerDied
 
 if __name__ == "__main__":
@@ -87,8 +89,12 @@ if __name__ == "__main__":
         print("died")
     del os.environ["DIE"]
     recipe = recorded("own").recipe
-    with open("recipe.pickle", "wb") as file:
-        pickle.dump(recipe, file)
+    level = Level(2.0)
+    for number, value in enumerate(
+        (recipe, FeatureSet({"level": level}), WindowSteps((Loud(0.25),), (Loud(0.5),)))
+    ):
+        with open(f"{number}.pickle", "wb") as file:
+            pickle.dump(value, file)
     recorded("module", steps_module.features(), steps_module.Loud(0.05))
     recorded("beam", beam_args=["--runner=FnApiRunner"])
 """
@@ -217,14 +223,23 @@ def test_another_process_has_no_code(ran, monkeypatch, capsys):
         parse_transform("__main__:first")
 
 
-def test_a_pickled_recipe_brings_the_code(ran, monkeypatch):
+def test_what_is_pickled_brings_the_code(ran, monkeypatch):
     folder, *_ = ran
-    monkeypatch.setattr(main_code, "_given", {})
-    recipe = pickle.loads((folder / "recipe.pickle").read_bytes())
+
+    def loaded(number):
+        monkeypatch.setattr(main_code, "_given", {})
+        return pickle.loads((folder / f"{number}.pickle").read_bytes())
+
+    windows = np.full((2, 5), 0.5, np.float32)
+    steps = loaded(2)
+    (selection,), (augmentation,) = steps.selections, steps.augmentations
+    assert (selection.above, augmentation.above) == (0.25, 0.5)
+    assert selection.keep(windows, 10).tolist() == [True, True]
+    level = loaded(1).transforms["level"]
+    assert level(windows, 10).tolist() == [10.0, 10.0]
+    recipe = loaded(0)
     assert recipe == Metadata.load(folder / "own").recipe
     level = parse_transform(recipe.features.expressions["level"])
-    assert level.by == 2.0
-    windows = np.full((2, 5), 0.5, np.float32)
     assert level(windows, 10).tolist() == [10.0, 10.0]
     again = pickle.loads(pickle.dumps(main_code.ByValue((level,))))
     assert again == (level,)

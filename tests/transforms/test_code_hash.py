@@ -90,6 +90,11 @@ def opaque(windows):
 
 def defaulted(windows, by=UNUSED):
     return by
+
+HELPERS = {helper, forever}
+
+def unordered(windows):
+    return [each(windows) for each in HELPERS]
 '''
 NAMES = (
     "helper", "direct", "forever", "decorated", "twice", "Band", "Slotted", "by_band",
@@ -186,6 +191,7 @@ def test_what_changes_a_hash(old, new, changed):
         ("counting", ["counting", "GAIN"]),
         ("opaque", ["opaque", "the global UNUSED", "object"]),
         ("defaulted", ["defaulted", "default", "object"]),
+        ("unordered", ["unordered", "the global HELPERS", "set"]),
     ],
 )
 def test_code_without_a_hash(name, facts):
