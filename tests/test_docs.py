@@ -19,6 +19,7 @@ import contextlib
 import gc
 import importlib
 import io
+import linecache
 import os
 import re
 import shlex
@@ -27,6 +28,7 @@ import sys
 from collections.abc import Iterator
 from inspect import signature
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -216,7 +218,7 @@ class Page:
 
     def __init__(self, page: Path):
         self.name = name_of(page)
-        self.variables: dict[str, Any] = {"__name__": "page"}
+        self.module = ModuleType("__main__")
 
     def run(self, block: Block) -> None:
         where = f"{self.name}:{block.line}"
@@ -242,8 +244,10 @@ class Page:
 
     def execute(self, text: str, where: str) -> None:
         said = io.StringIO()
+        # As a notebook keeps the source of its cells.
+        linecache.cache[where] = (len(text), None, text.splitlines(True), where)
         with contextlib.redirect_stdout(said):
-            exec(compile(text, where, "exec"), self.variables)
+            exec(compile(text, where, "exec"), vars(self.module))
         wanted = re.findall(r"print\(.*\)  # (.+)$", text, re.MULTILINE)
         assert said.getvalue().splitlines()[: len(wanted)] == wanted, where
 
@@ -277,6 +281,7 @@ def test_blocks_run(page, sounds, tmp_path, monkeypatch):
 
     monkeypatch.setattr(beam_pipeline, "record", record)
     running = Page(page)
+    monkeypatch.setitem(sys.modules, "__main__", running.module)
     for block in blocks:
         running.run(block)
 

@@ -20,7 +20,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 FLOORS = [
     "secrets_in_text",
     "errors",
-    "exact_numbers freed_memory hashing html_tables marks progress seconds",
+    "by_value exact_numbers freed_memory hashing html_tables marks progress seconds",
     "permutation",
     "storage audio transforms",
     "recipe",
@@ -43,7 +43,7 @@ NEVER = {("run", "read")}
 # functions, because what imports those modules must start fast.
 HOMES = {
     "apache_beam": "pipeline run dofns [storage.beam_filesystem] [run.engine] "
-    "[run.preflight]",
+    "[run.preflight] [by_value]",
     "tensorflow": "read.replay read.global_order read.mixed_replay "
     "read.shard_streams read.parse_examples read.parse_elements "
     "read.original_records read.replay_mixup elements.tensors elements.record_dataset "

@@ -6,6 +6,7 @@ import hashlib
 import sys
 
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.transforms.code_hash import MAIN
 from beam_pipeline.transforms.expressions import TRANSFORM, given_steps, parse_steps
 
 
@@ -22,7 +23,10 @@ def code_of(recipe: Recipe) -> dict[str, str]:
 
 
 def sources_of_code(recipe: Recipe) -> dict[str, str]:
-    """Returns the file of each module that user-defined transforms come from."""
+    """Returns the file of each module that user-defined transforms come from.
+
+    The recipe itself has the hash of what is defined in a script or a notebook.
+    """
     sources, values = {}, recipe.to_json()
     expressions = [(text, TRANSFORM) for text in values["features"].values()]
     expressions += given_steps(values)
@@ -30,6 +34,7 @@ def sources_of_code(recipe: Recipe) -> dict[str, str]:
         for step in parse_steps(expression, kind):
             name = getattr(step, "__module__", None) or type(step).__module__
             source = getattr(sys.modules.get(name), "__file__", None)
-            if source is not None and name.partition(".")[0] != "beam_pipeline":
-                sources[name] = source
+            if source is None or name.partition(".")[0] in (MAIN, "beam_pipeline"):
+                continue
+            sources[name] = source
     return sources

@@ -12,11 +12,22 @@ _NOT_GIVEN = "not given"
 
 def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Returns a text for each option of a recipe whose JSON value differs, by name."""
-    return [
-        f"`{name}` was {_value(old.get(name))}, here it is {_value(new.get(name))}"
-        for name in sorted({*old, *new})
-        if old.get(name) != new.get(name)
-    ]
+    found = []
+    for name in sorted({*old, *new}):
+        before, now = _without_equal(old.get(name), new.get(name))
+        if before != now:
+            found.append(f"`{name}` was {_value(before)}, here it is {_value(now)}")
+    return found
+
+
+def _without_equal(before: Any, now: Any) -> tuple[Any, Any]:
+    """Returns two values; of two mappings with equal keys, what differs in them."""
+    if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
+        return before, now
+    if before.keys() != now.keys():
+        return before, now
+    others = [key for key in before if before[key] != now[key]]
+    return {key: before[key] for key in others}, {key: now[key] for key in others}
 
 
 def _value(json: Any) -> str:

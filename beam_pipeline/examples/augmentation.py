@@ -35,6 +35,7 @@ from beam_pipeline.transforms.expressions import (
     parse_augment,
     parse_selection,
 )
+from beam_pipeline.transforms.main_code import ByValue
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -47,6 +48,10 @@ class WindowSteps:
     augmentations: tuple[Any, ...] = ()
     seed: int = 0
     copies: int = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        steps = ("selections", "augmentations")
+        return vars(self) | {name: ByValue(getattr(self, name)) for name in steps}
 
     @classmethod
     def of(

@@ -52,6 +52,7 @@ from beam_pipeline.transforms.expressions import (
     naming_feature,
     parse_transform,
 )
+from beam_pipeline.transforms.main_code import ByValue
 from beam_pipeline.transforms.xla import all_on_xla
 
 FloatArray = npt.NDArray[np.float32]
@@ -84,6 +85,9 @@ class FeatureSet:
     events: EventRule | None = None
     marks_padding: bool = False
     typical: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "transforms": ByValue(self.transforms)}
 
     @classmethod
     def of(

@@ -6,7 +6,8 @@ Imports what the deep comparison needs only for that: the quick one starts at on
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.verify import find_problems, load_metadata
@@ -22,6 +23,7 @@ def verify(
     input: Source | None = None,
     sample: int = 100,
     seed: int = 0,
+    functions: Iterable[Any] = (),
 ) -> list[str]:
     """Compares a data set with its metadata; returns a line for each difference.
 
@@ -44,13 +46,16 @@ def verify(
         How many windows; more than there are means all.
     seed : int
         Chooses these windows.
+    functions : iterable, optional
+        Functions and classes of this script or notebook that the recipe names.
 
     Raises
     ------
     InputError
         If there is no data set, or an input cannot be used.
     OptionError
-        If ``sample`` or ``seed`` is negative, or there is an input without ``deep``.
+        If ``sample`` or ``seed`` is negative, there is an input without ``deep``, or
+        a function has no hash.
     VerificationError
         If the metadata are damaged.
     """
@@ -79,7 +84,9 @@ def verify(
         )
     from beam_pipeline.dataset.recorded_columns import with_text_of_lists
     from beam_pipeline.inputs.in_memory import resolved
+    from beam_pipeline.transforms.expressions import give_steps
 
+    give_steps(functions)
     with resolved(input, metadata.recipe) as inputs:
         chosen = Sample(with_text_of_lists(inputs, metadata), sample, seed)
         return list(find_deep_problems(name, metadata, chosen))

@@ -106,6 +106,7 @@ class Recipe:
     features: Features
     shards: Shards
     _json: Mapping[str, Any]
+    _code: Mapping[str, Any]  # only of a recipe from another process
 
     def __init__(self, **options: Unpack[RecipeKeywords]):
         declared = recipe_options()
@@ -148,6 +149,14 @@ class Recipe:
 
     def __hash__(self) -> int:
         return hash(self.sha256())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state; with it goes the code of a script or a notebook that it names."""
+        from beam_pipeline.transforms.main_code import ByValue, code_in
+
+        texts = [*self.features.expressions.values(), *self._json.values()]
+        code = code_in(text for text in texts if isinstance(text, str))
+        return {**vars(self), "_code": ByValue(code)}
 
     def __repr__(self) -> str:
         changed = (

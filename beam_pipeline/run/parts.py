@@ -6,10 +6,10 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from beam_pipeline.by_value import by_value
 from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, finished_sources
 from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.marks import Marks, WorkerState, new_states
@@ -98,13 +98,6 @@ def _in_processes(
     work = partial(_write_share, given, len(states))
     with Workers() as workers:
         return workers.run(work, states, look=look, advice=_NOTHING_KEPT)
-
-
-def by_value(value: Any) -> bytes:
-    """Pickles a value with the classes of the caller's script in it."""
-    from apache_beam.internal.cloudpickle import cloudpickle
-
-    return bytes(cloudpickle.dumps(value))
 
 
 def _write_share(given: PartsJob | bytes, writers: int, writer: int) -> BlockResult:

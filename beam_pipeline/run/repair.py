@@ -68,6 +68,7 @@ from beam_pipeline.run.writers import totals_of, writers_for
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.tfrecord import suffix_for
+from beam_pipeline.transforms.expressions import give_steps
 
 _NAMED = 5
 _AGAIN = "again"  # the folder of a phase, for what is written again
@@ -79,6 +80,7 @@ def repair(
     *,
     workers: int | None = None,
     watch: Callable[[Totals], Watch] | None = None,
+    functions: Iterable[Any] = (),
 ) -> list[str]:
     """Makes the damaged and missing files of a data set again, byte for byte.
 
@@ -91,12 +93,13 @@ def repair(
     folder : path
         A data set of :func:`beam_pipeline.record`.
     input : as in :func:`beam_pipeline.record`
-        What it was recorded from. The recipe is that in the metadata; the modules of
-        transforms that it names are imported.
+        What it was recorded from. The modules that its recipe names are imported.
     workers : int, optional
         The number of processes that write, as in :func:`beam_pipeline.record`.
     watch : callable, optional
         See :func:`beam_pipeline.run.watching.reporting`.
+    functions : iterable, optional
+        Functions and classes of this script or notebook that the recipe names.
 
     Returns
     -------
@@ -115,6 +118,7 @@ def repair(
     root = files.absolute(os.fspath(folder))
     metadata = _load(root)
     assert metadata.recipe is not None
+    give_steps(functions)
     with (
         locked(files.join(root, WORK_FOLDER)),
         resolved(input, metadata.recipe) as inputs,

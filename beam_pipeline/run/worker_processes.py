@@ -200,7 +200,7 @@ def _frozen_memory() -> Iterator[None]:
 def _hidden_main() -> Iterator[None]:
     """Keeps a new interpreter from running the caller's script a second time.
 
-    Workers need nothing from it: transforms are in modules.
+    Workers need nothing from it: transforms are in modules, or come by value.
     """
     main = vars(sys.modules["__main__"])
     hidden = {name: main.get(name) for name in ("__file__", "__spec__")}

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from beam_pipeline.by_value import by_value
 from beam_pipeline.dataset.element_set import ElementOutput, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.output_folder import LOG
@@ -20,7 +21,7 @@ from beam_pipeline.dataset.work_folder import ROWS, Totals
 from beam_pipeline.elements.writing import progress_bar
 from beam_pipeline.errors import OptionError
 from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.run.parts import by_value, run_parts
+from beam_pipeline.run.parts import run_parts
 from beam_pipeline.run.preflight import check_engine
 from beam_pipeline.run.watching import Watch
 from beam_pipeline.run.worker_processes import can_fork

@@ -5,7 +5,8 @@
     expression = step ("|" step)*
     step       = name ["(" [argument ("," argument)*] ")"]
     argument   = parameter "=" literal
-    name       = a built-in step, or package.module:qualified.name for your own
+    name       = a built-in step, or package.module:qualified.name for your own,
+                 or __main__:qualified.name@SHA-256 for one of a script or a notebook
 
 Text is never evaluated. Arguments are Python literals. A name without a module is
 looked up in the table of its kind: transforms, augmentations, selections, stream steps,
@@ -27,6 +28,7 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from beam_pipeline.errors import RecipeError, did_you_mean
+from beam_pipeline.transforms import main_code
 from beam_pipeline.transforms.augment import Augmentation
 from beam_pipeline.transforms.base import (
     Identity,
@@ -40,6 +42,7 @@ from beam_pipeline.transforms.catalogue import (
     ON_FEATURES,
     SIGNAL_TO_SIGNAL,
 )
+from beam_pipeline.transforms.code_hash import MAIN, UnknownCode
 from beam_pipeline.transforms.own_modules import import_own
 from beam_pipeline.transforms.placement import PLACEMENTS, Placement
 from beam_pipeline.transforms.selection import SELECTIONS, Selection
@@ -48,7 +51,7 @@ from beam_pipeline.transforms.streams import STREAM_STEPS
 # Reading takes time that grows with the square of the length.
 LONGEST_EXPRESSION = 10_000
 
-_NAME = re.compile(r"\s*([^\W\d][\w.]*(?::[^\W\d][\w.]*)?)\s*")
+_NAME = re.compile(r"\s*([^\W\d][\w.]*(?::[^\W\d][\w.]*(?:@[0-9a-f]{64})?)?)\s*")
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,10 @@ class Kind:
 
     @property
     def advice(self) -> str:
-        return f"use {self.own} at the top level of a module that can be imported"
+        return (
+            f"use {self.own} at the top level of a module that can be imported, or of "
+            "the script or notebook that runs"
+        )
 
 
 TRANSFORM = Kind(
@@ -131,6 +137,17 @@ PLACEMENT = Kind(
     lacks="has no method passages(blocks, sample_rate_hz)",
     words=("grid", "events", "onsets"),
     alone=True,
+)
+
+# Steps of any kind, given for a recipe that names them.
+GIVEN = Kind(
+    noun="function or class",
+    field="functions",
+    table={},
+    example="my_function",
+    method="__call__",
+    lacks="cannot be called",
+    own="a function or a class",
 )
 
 LOADER = Kind(
@@ -329,6 +346,23 @@ def format_steps(steps: Iterable[Any] | str, kind: Kind) -> str:
     return "|".join(_format_step(step, kind) for step in steps)
 
 
+def give_steps(code: Iterable[Any]) -> None:
+    """Lets recipes find functions and classes of the script that runs.
+
+    Raises
+    ------
+    RecipeError
+        If one has no hash, see :mod:`.code_hash`; or if it is not of the script.
+    """
+    for each in code:
+        if getattr(each, "__module__", None) != MAIN:
+            raise RecipeError(
+                "functions", "must be functions and classes of the script", each
+            )
+        target = each if isinstance(each, type | FunctionType) else type(each)
+        _name_of(target, each, GIVEN)
+
+
 @contextlib.contextmanager
 def naming_step(step: Any, kind: Kind) -> Iterator[None]:
     """Adds a step's field and name to a RecipeError from the ``with`` block."""
@@ -453,6 +487,11 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
             "package.module:name",
             expression,
         )
+    if module_name == MAIN:
+        try:
+            return main_code.find(name)
+        except (LookupError, UnknownCode) as error:
+            raise RecipeError(kind.field, error.args[0], expression) from None
     if _is_of_python(module_name):
         raise RecipeError(
             kind.field,
@@ -558,24 +597,21 @@ def _check_step(step: Any, name: str, expression: str, kind: Kind) -> Any:
 
 
 def _name_of(target: Any, step: Any, kind: Kind) -> str:
-    """``module:qualname``, checked to name the same object."""
+    """``module:qualname``, checked to name the same object; see also main_code."""
     module = getattr(target, "__module__", None)
     qualified = getattr(target, "__qualname__", None)
     if module is None or qualified is None:
         raise RecipeError(kind.field, f"has no name; {kind.advice}", step)
-    if module == "__main__":
-        raise RecipeError(
-            kind.field,
-            f"{qualified} is defined in the script or notebook that runs, but a recipe "
-            f"holds names that workers can import; {kind.advice}; in a notebook, a "
-            "cell that begins with %%writefile makes such a module",
-            step,
-        )
     name = f"{module}:{qualified}"
     if "<" in qualified:
         raise RecipeError(
             kind.field, f"{name} is a lambda or a local object; {kind.advice}", step
         )
+    if module == MAIN:
+        try:
+            return main_code.name_of(target)
+        except UnknownCode as error:
+            raise RecipeError(kind.field, str(error), step) from None
     if _find(name, name, kind) is not target:
         raise RecipeError(
             kind.field, f"another object now has the name {name}; {kind.advice}", step

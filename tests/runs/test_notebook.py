@@ -7,11 +7,12 @@ from pathlib import Path
 
 import apache_beam as beam
 import nbformat
+import numpy as np
 import pytest
 from nbclient import NotebookClient
 
 import beam_pipeline
-from beam_pipeline import Metadata, audit, record
+from beam_pipeline import Metadata, audit, open_records, record
 from beam_pipeline.api import plan
 from beam_pipeline.errors import InputError
 from beam_pipeline.html_tables import MOST_ROWS, html_table
@@ -31,8 +32,15 @@ CELLS = (
     "plan({input!r}, win_seconds=0.5)",
     "open_records({output!r})[0]",
     "silent = record({input!r}, {output!r} + '2', win_seconds=0.5, watch=False)",
-    "def mine(windows): return windows\n"
-    "record({input!r}, {output!r} + '3', win_len=9, features={{'mine': mine}})",
+    "from dataclasses import dataclass\n"
+    "GAIN = 2\n"
+    "def mine(windows): return windows * GAIN\n"
+    "@dataclass(frozen=True)\n"
+    "class Mine:\n"
+    "    def __call__(self, windows): return mine(windows)",
+    "%time both = {{'mine': mine, 'of_class': Mine()}}\n"
+    "mine = record({input!r}, {output!r} + '3', win_len=9, features=both, watch=False)",
+    "record({input!r}, {output!r} + '4', win_len=9, features={{'x': lambda w: w}})",
 )
 
 
@@ -61,7 +69,7 @@ def test_record_in_a_notebook(tmp_path, monkeypatch):
         allow_errors=True,
         resources={"metadata": {"path": str(REPOSITORY)}},
     ).execute()
-    _, recorded, printed, *shown, silent, failed = cells
+    _, recorded, printed, *shown, silent, _, own, failed = cells
     assert text_of(printed, "stdout") == "8\n"
     # The private folder of the user stays, empty.
     assert [path for path in temporary.rglob("*") if not path.is_dir()] == []
@@ -74,10 +82,13 @@ def test_record_in_a_notebook(tmp_path, monkeypatch):
     assert silent.outputs == []
     for cell in shown:
         assert_names(html_of(cell), "signal")
-    # The error of a function in a notebook has one traceback, and says what to do.
+    assert [o for o in own.outputs if o.output_type == "error"] == []
+    example = open_records(tmp_path / "out3")[0]
+    assert np.array_equal(example["mine"], example["of_class"])
+    # The error of a lambda in a notebook has one traceback, and says what to do.
     (error,) = failed.outputs
     assert error.ename == "RecipeError"
-    assert_names(error.evalue, "mine", "%%writefile")
+    assert_names(error.evalue, "feature x", "lambda", "notebook")
     assert "direct cause" not in "".join(error.traceback)
 
 

@@ -1,11 +1,15 @@
 """Transforms as text, and back."""
 
+import re
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms import main_code
 from beam_pipeline.transforms.base import Chain, Identity, apply_transform
 from beam_pipeline.transforms.catalogue import SIGNAL_TO_SIGNAL
 from beam_pipeline.transforms.describe import EXAMPLES
@@ -322,8 +326,24 @@ def test_transforms_that_have_no_text(own, make, facts):
         format_transform(make(own))
 
 
-def test_what_the_script_defines_has_no_text(own, monkeypatch):
+def test_what_the_script_defines_is_found_by_name_and_hash(own, monkeypatch):
     monkeypatch.setattr(own.double, "__module__", "__main__")
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "double", own.double, raising=False)
+    monkeypatch.setattr(main_code, "_given", {})
+    text = format_transform(Chain((PeakGain(), own.double)))
+    assert re.fullmatch(
+        r"peak_gain\(level_db=0.0\)\|__main__:double@[0-9a-f]{64}", text
+    )
+    assert parse_transform(text) == Chain((PeakGain(), own.double))
+    assert format_transform(text) == text
+    for other in (text[:-1], text[:-1] + "z", text.rpartition("@")[0]):
+        with raises(RecipeError, "feature", naming="double"):
+            parse_transform(other)
+    monkeypatch.setattr(own.double, "__defaults__", (1,))
+    with raises(RecipeError, "feature", text, naming=["double", "changed"]):
+        parse_transform(text)
+    monkeypatch.setattr(main, "double", lambda windows: windows)
     with raises(RecipeError, "feature", naming="double"):
         format_transform(own.double)
 

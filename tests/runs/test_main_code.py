@@ -1,0 +1,256 @@
+"""Steps that a script defines: from ``python script.py`` to the data set and back."""
+
+import filecmp
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+import beam_pipeline
+from beam_pipeline import Metadata, open_records, record
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.read.verification import verify
+from beam_pipeline.run.repair import repair
+from beam_pipeline.storage.tfrecord import SUFFIX
+from beam_pipeline.transforms import main_code
+from beam_pipeline.transforms.expressions import parse_transform
+from tests.raising import assert_names, raises
+from tests.sounds import RATE, write_corpus, write_sound
+
+pytestmark = pytest.mark.runs
+
+REPOSITORY = Path(beam_pipeline.__file__).parents[1]
+
+STEPS = """
+import os
+import signal
+from dataclasses import dataclass
+
+import numpy as np
+from beam_pipeline import per_window, record
+
+GAIN = np.float32(3)
+
+def helper(windows):
+    return np.abs(windows).max(axis=-1)
+
+def scaled(windows):
+    if "DIE" in os.environ and windows.max() > 0.9:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return helper(windows) * GAIN
+
+@per_window
+def first(window):
+    return window[:3] * GAIN
+
+@dataclass(frozen=True)
+class Level:
+    by: float = 1.0
+
+    def __call__(self, windows, sample_rate_hz):
+        return (self.by * helper(windows) * sample_rate_hz).astype(np.float32)
+
+@dataclass(frozen=True)
+class Loud:
+    above: float
+
+    def keep(self, windows, sample_rate_hz):
+        return helper(windows) > self.above
+
+def features():
+    return {"scaled": scaled, "first": first, "level": Level(2.0)}
+
+def recorded(output, steps=None, loud=None, **options):
+    return record(
+        "in", output, win_len=1000, order="listed", num_shards=3, workers=2,
+        features=steps or features(), keep=loud or Loud(0.05), **options
+    )
+"""
+
+FIRST = """
+import pickle
+import steps_module
+from beam_pipeline.examples.augmentation import WindowSteps
+from beam_pipeline.examples.features import FeatureSet
+from beam_pipeline.errors import WorkerDied
+
+if __name__ == "__main__":
+    try:
+        recorded("killed")
+    except WorkerDied:
+        print("died")
+    del os.environ["DIE"]
+    recipe = recorded("own").recipe
+    level = Level(2.0)
+    for number, value in enumerate(
+        (recipe, FeatureSet({"level": level}), WindowSteps((Loud(0.25),), (Loud(0.5),)))
+    ):
+        with open(f"{number}.pickle", "wb") as file:
+            pickle.dump(value, file)
+    recorded("module", steps_module.features(), steps_module.Loud(0.05))
+    recorded("beam", beam_args=["--runner=FnApiRunner"])
+"""
+
+SECOND = """
+from beam_pipeline import verify
+from beam_pipeline.errors import AudioTFRecordsError
+
+def refused(function, *args, **options):
+    try:
+        function(*args, **options)
+    except AudioTFRecordsError as error:
+        print(type(error).__name__, error)
+
+if __name__ == "__main__":
+    GAIN = np.float32(4)
+    refused(recorded, "killed")
+    refused(recorded, "own")
+    changed = [scaled, first, Level, Loud]
+    refused(verify, "own", deep=True, input="in", functions=changed)
+    GAIN = np.float32(3)
+    recorded("killed")
+    given = [scaled, first, Level(), Loud(0.0)]
+    assert verify("own", deep=True, input="in", functions=given) == []
+"""
+
+
+def run_script(folder, text, **environment):
+    (folder / "script.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """A folder in which two scripts ran, what they printed, and the shards between."""
+    folder = tmp_path_factory.mktemp("main")
+    write_corpus(folder / "in", clips=2)
+    loud = folder / "in" / "zoo" / "1.wav"  # the last one
+    write_sound(loud, 2000)
+    soundfile.write(loud, np.full(2000, 0.95), RATE)
+    (folder / "steps_module.py").write_text(STEPS)
+    first = run_script(folder, STEPS + FIRST, DIE="1")
+    between = {p.name: p.stat().st_mtime_ns for p in shards(folder / "killed")}
+    # Other lines above, and other functions around.
+    second = run_script(folder, "# A script\n\n" + STEPS + SECOND)
+    return folder, first, between, second
+
+
+def shards(folder):
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def assert_same_shards(one, other):
+    names = [path.name for path in shards(one)]
+    assert names
+    assert filecmp.cmpfiles(one, other, names, shallow=False) == (names, [], [])
+
+
+def test_the_bytes_are_those_of_functions_in_a_module(ran):
+    folder, *_ = ran
+    assert_same_shards(folder / "module", folder / "own")
+    texts = [
+        re.sub(
+            r'__main__:(\w+)@[0-9a-f]{64}|"(recipe_)?sha256": "[0-9a-f]{64}"',
+            r"steps_module:\1",
+            (folder / name / "metadata.json").read_text(),
+        )
+        for name in ("own", "module")
+    ]
+    assert texts[0] == re.sub('"(recipe_)?sha256": "[0-9a-f]{64}"', "", texts[1])
+    example = open_records(folder / "own")[0]
+    assert example["scaled"] == np.float32(3) * example["level"] / (2 * RATE)
+
+
+def test_an_engine_writes_the_same(ran):
+    folder, *_ = ran
+    assert_same_shards(folder / "own", folder / "beam")
+    texts = [(folder / name / "metadata.json").read_text() for name in ("own", "beam")]
+    assert texts[0] == texts[1]
+
+
+def test_a_run_continues_with_the_same_code_alone(ran):
+    folder, first, between, second = ran
+    assert first == "died\n"
+    assert 0 < len(between) < 3
+    now = {p.name: p.stat().st_mtime_ns for p in shards(folder / "killed")}
+    assert between.items() <= now.items()
+    assert_same_shards(folder / "module", folder / "killed")
+    unfinished, finished, verified = second.splitlines()
+    assert_names(unfinished, "OutputError", "killed", "features", "first")
+    assert_names(finished, "OutputError", "own", "features", "first")
+    assert_names(verified, "RecipeError", "first", "changed")
+
+
+def test_another_process_has_no_code(ran, monkeypatch, capsys):
+    folder, *_ = ran
+    monkeypatch.setattr(main_code, "_given", {})
+    own, sounds = str(folder / "own"), str(folder / "in")
+    assert verify(own, deep=True) == []
+    for function in (verify, repair):
+        options = {"deep": True} if function is verify else {}
+        with raises(RecipeError, naming=["first", "functions=[first]", "module"]):
+            function(own, input=sounds, **options)
+    for options in ({"append": True}, {"recipe": Metadata.load(own)}):
+        with raises(RecipeError, naming=["Loud", "record", "module"]):
+            record(sounds, own, **options)
+    assert main(["record", "--input", sounds, "--output", own, "--append"]) == 2
+    assert_names(capsys.readouterr().err, "Loud", "--keep")
+    (text,) = {
+        value
+        for name, value in Metadata.load(own).recipe.features.expressions.items()
+        if name == "first"
+    }
+    with raises(RecipeError, "feature", text, naming="first"):
+        parse_transform(text)
+    with raises(RecipeError, "feature", naming=["first", "Python"]):
+        parse_transform("__main__:first")
+
+
+def test_what_is_pickled_brings_the_code(ran, monkeypatch):
+    folder, *_ = ran
+
+    def loaded(number):
+        monkeypatch.setattr(main_code, "_given", {})
+        return pickle.loads((folder / f"{number}.pickle").read_bytes())
+
+    windows = np.full((2, 5), 0.5, np.float32)
+    steps = loaded(2)
+    (selection,), (augmentation,) = steps.selections, steps.augmentations
+    assert (selection.above, augmentation.above) == (0.25, 0.5)
+    assert selection.keep(windows, 10).tolist() == [True, True]
+    level = loaded(1).transforms["level"]
+    assert level(windows, 10).tolist() == [10.0, 10.0]
+    recipe = loaded(0)
+    assert recipe == Metadata.load(folder / "own").recipe
+    level = parse_transform(recipe.features.expressions["level"])
+    assert level(windows, 10).tolist() == [10.0, 10.0]
+    again = pickle.loads(pickle.dumps(main_code.ByValue((level,))))
+    assert again == (level,)
+    assert type(again[0]) is type(level)  # not another class of the same name
+
+
+def test_nothing_in_a_data_set_is_code(ran):
+    folder, *_ = ran
+    names = {p.name for p in (folder / "own").rglob("*")}
+    assert not {n for n in names if "work" in n or "pickle" in n}
+    for path in (folder / "own").iterdir():
+        assert b"cloudpickle" not in path.read_bytes()
+    recipe = json.loads((folder / "own" / "metadata.json").read_text())["recipe"]
+    assert re.fullmatch(r"__main__:scaled@[0-9a-f]{64}", recipe["features"]["scaled"])

@@ -1,0 +1,258 @@
+"""The hash of code of a script or a notebook: what changes it, and what has none."""
+
+import ast
+import asyncio
+import itertools
+import linecache
+import re
+import subprocess
+import sys
+
+import pytest
+
+from beam_pipeline.transforms.code_hash import UnknownCode, code_sha256
+from tests.raising import assert_names
+
+CELL = '''
+import dataclasses, functools, re
+import numpy as np
+from beam_pipeline import per_window
+
+GAIN = 2.0
+EDGES = [1, (2.5, "a"), {"b": {3, 4}}]
+KERNEL = np.arange(4, dtype=np.float32)
+UNUSED = object()
+PATTERN = re.compile("x+")
+
+def helper(windows):
+    return windows * GAIN
+
+def direct(windows, by=1.5, *, more=None):
+    """Doc."""
+    return [helper(windows) for _ in EDGES], KERNEL, np.abs, PATTERN
+
+def forever(windows):
+    return forever(windows)
+
+@per_window
+def decorated(window):
+    return window * GAIN
+
+def wrap(function):
+    @functools.wraps(function)
+    def wrapped(windows):
+        return function(windows) + GAIN
+    return wrapped
+
+@wrap
+def twice(windows):
+    return windows
+
+class Base:
+    LEVEL = GAIN
+
+    def level(self):
+        return self.LEVEL
+
+@dataclasses.dataclass(frozen=True)
+class Band(Base):
+    low: float = 1.0
+    high: float = 2.0
+
+    def __call__(self, windows):
+        return helper(windows) + self.level() + super().level()
+
+    @property
+    def width(self):
+        return self.high - self.low
+
+    @staticmethod
+    def of(windows):
+        return KERNEL
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    low: float = 1.0
+
+    def __call__(self, windows):
+        return BAND
+BAND = Band(3.0)
+
+def by_band(windows):
+    return BAND(windows)
+
+def counting(windows):
+    global GAIN
+    GAIN += 1
+
+def opaque(windows):
+    return UNUSED
+
+def defaulted(windows, by=UNUSED):
+    return by
+
+HELPERS = {helper, forever}
+
+def unordered(windows):
+    return [each(windows) for each in HELPERS]
+'''
+NAMES = (
+    "helper", "direct", "forever", "decorated", "twice", "Band", "Slotted", "by_band",
+)  # fmt: skip
+_number = itertools.count()
+
+
+def run_cell(text, known=True, name="__main__"):
+    """Runs a cell as a notebook does; returns its names."""
+    file = f"<cell {next(_number)}>"
+    if known:
+        lines = text.splitlines(keepends=True)
+        linecache.cache[file] = (len(text), None, lines, file)
+    module = type(sys)(name)
+    exec(compile(text, file, "exec"), vars(module))
+    return vars(module)
+
+
+@pytest.fixture(autouse=True)
+def main(monkeypatch):
+    """``dataclass`` looks its class's module up."""
+    monkeypatch.setitem(sys.modules, "__main__", type(sys)("__main__"))
+
+
+def hashes(text):
+    cell = run_cell(text)
+    return {name: code_sha256(cell[name]) for name in NAMES}
+
+
+def test_hashes_are_equal_in_every_process():
+    here = hashes(CELL)
+    assert len(set(here.values())) == len(NAMES)
+    assert all(re.fullmatch("[0-9a-f]{64}", each) for each in here.values())
+    # Sets have another order there, and the script begins with other lines.
+    script = (
+        "import sys\n\n" + CELL + "from beam_pipeline.transforms.code_hash "
+        "import code_sha256\n"
+        f"print(*(code_sha256(globals()[n]) for n in {NAMES}))\n"
+    )
+    code = (
+        "import sys, linecache, types; text = sys.stdin.read()\n"
+        "linecache.cache['s'] = (len(text), None, text.splitlines(True), 's')\n"
+        "exec(compile(text, 's', 'exec'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=script, text=True, capture_output=True
+    )
+    assert done.stdout.split() == list(here.values()), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("UNUSED = object()", "UNUSED = 1", ""),
+        ("def counting", "# more\n\ndef counting", ""),
+        ("GAIN = 2.0", "GAIN = 2", "helper direct decorated twice Band Slotted "
+         "by_band"),
+        ("{3, 4}", "{3, 5}", "direct"),
+        ("2.5", "2.25", "direct"),
+        ("np.arange(4,", "np.arange(5,", "direct Band Slotted by_band"),
+        ("dtype=np.float32", "dtype=np.float64", "direct Band Slotted by_band"),
+        ('"x+"', '"x*"', "direct"),
+        ("by=1.5", "by=1.6", "direct"),
+        ("np.abs", "np.sin", "direct"),
+        ("more=None", "more=0", "direct"),
+        ('"""Doc."""', '"""Other."""', "direct"),
+        ("return function(windows) + GAIN", "return function(windows) - GAIN",
+         "twice"),
+        ("@per_window", "@wrap", "decorated"),
+        ("return self.LEVEL", "return -self.LEVEL", "Band Slotted by_band"),
+        ("LEVEL = GAIN", "LEVEL = 7", "Band Slotted by_band"),
+        ("class Band(Base)", "class Band(Base, Generic[T])", "Band Slotted by_band"),
+        ("high: float = 2.0", "high: float = 2.5", "Band Slotted by_band"),
+        ("self.high - self.low", "self.high", "Band Slotted by_band"),
+        ("BAND = Band(3.0)", "BAND = Band(4.0)", "Slotted by_band"),
+    ],
+)  # fmt: skip
+def test_what_changes_a_hash(old, new, changed):
+    assert old in CELL
+    first = "from typing import Generic, TypeVar\nT = TypeVar('T')\n"
+    text = first + CELL.replace("@per_window", "@wrap" if new == "wrap" else old)
+    text = first + CELL.replace(old, new)
+    if new == "@wrap":  # defined before it is used
+        wrap = text[text.index("def wrap") : text.index("@wrap\ndef twice")]
+        text = text.replace("@wrap\ndef decorated", wrap + "@wrap\ndef decorated")
+    before, after = hashes(CELL), hashes(text)
+    others = {name for name in NAMES if before[name] != after[name]}
+    assert others == set(changed.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("counting", ["counting", "GAIN"]),
+        ("opaque", ["opaque", "the global UNUSED", "object"]),
+        ("defaulted", ["defaulted", "default", "object"]),
+        ("unordered", ["unordered", "the global HELPERS", "set"]),
+    ],
+)
+def test_code_without_a_hash(name, facts):
+    with pytest.raises(UnknownCode) as caught:
+        code_sha256(run_cell(CELL)[name])
+    assert_names(str(caught.value), *facts)
+
+
+def test_code_whose_source_is_not_known():
+    for name in NAMES:
+        with pytest.raises(UnknownCode) as caught:
+            code_sha256(run_cell(CELL, known=False)[name])
+        assert_names(str(caught.value), "source")
+
+
+@pytest.mark.parametrize("new", ["* GAIN", "/ GAIN", "syntax error"])
+def test_a_script_that_was_edited_while_it_runs(new):
+    cell = run_cell(CELL)
+    file = cell["helper"].__code__.co_filename
+    size, time, lines, _ = linecache.cache[file]
+    edited = [line.replace("windows * GAIN", f"windows {new}") for line in lines]
+    linecache.cache[file] = (size, time, edited, file)
+    if new == "* GAIN":
+        assert code_sha256(cell["helper"]) == hashes(CELL)["helper"]
+        return
+    with pytest.raises(UnknownCode) as caught:
+        code_sha256(cell["helper"])
+    assert_names(str(caught.value), "helper", file)
+
+
+def test_cells_with_await_and_with_what_is_in_the_future():
+    import __future__
+
+    text = "import asyncio\nawait asyncio.sleep(0)\ndef mine(x: X) -> Y: return x\n"
+    lines = text.splitlines(keepends=True)
+    linecache.cache["<future>"] = (len(text), None, lines, "<future>")
+    flags = __future__.annotations.compiler_flag | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    main = sys.modules["__main__"]
+    code = compile(text, "<future>", "exec", flags)
+    asyncio.run(eval(code, vars(main)))
+    assert len(code_sha256(main.mine)) == 64
+
+
+def test_a_value_that_holds_itself():
+    cell = run_cell(CELL)
+    cell["EDGES"].append(cell["EDGES"])
+    with pytest.raises(UnknownCode) as caught:
+        code_sha256(cell["direct"])
+    assert_names(str(caught.value), "direct")
+
+
+def test_a_function_of_a_module_is_its_name():
+    module = run_cell("def other(x): return x", name="a_module")
+    sys.modules["a_module"] = type(sys)("a_module")
+    sys.modules["a_module"].other = module["other"]
+    try:
+        cell = run_cell("from a_module import other\ndef mine(x): return other(x)")
+        before = code_sha256(cell["mine"])
+        module = run_cell("def other(x): return -x", name="a_module")
+        sys.modules["a_module"].other = module["other"]
+        cell = run_cell("from a_module import other\ndef mine(x): return other(x)")
+        assert code_sha256(cell["mine"]) == before
+    finally:
+        del sys.modules["a_module"]
