@@ -19,8 +19,8 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 # one floor do not know each other.
 FLOORS = [
     "secrets_in_text",
-    "errors",
-    "freed_memory hashing html_tables marks progress seconds",
+    "errors seconds",
+    "freed_memory hashing html_tables marks progress",
     "storage audio transforms",
     "recipe",
     "inputs",
