@@ -22,13 +22,14 @@ fill_beside() {
 # if they are not available. The installation empties the folder first, so one that
 # others filled is refused; those of this repository, such as .site, are made again.
 install_beside() {
-  local folder=$1 log=$1.log wanted packages
+  local folder=$1 log=$1.log wanted listed packages
   shift
   if [[ $folder != "$PWD"/.* && -e $folder && ! -e $folder/installed ]]; then
     echo "$folder was not created by these scripts, or not completed. Delete it, or name a new folder." >&2
     exit 1
   fi
-  mapfile -t packages < <("$python" launch/extras.py "$@")
+  listed=$("$python" launch/extras.py "$@") || exit 1
+  mapfile -t packages <<<"$listed"
   wanted=$( (printf '%s\n' "${packages[@]}" && cat launch/beside.sh && readlink -f "$python") | cksum)
   if [ "$(cat "$folder/installed" 2>/dev/null)" = "$wanted" ]; then
     return

@@ -15,10 +15,10 @@ def members(path):
     data = path.read_bytes()
     starts, contents, pieces = [], [], []
     with path.open("rb") as file:
-        for start, piece, ended in inflate_by_member(file):
-            pieces.append(piece)
-            if ended:
-                starts.append(start)
+        for piece in inflate_by_member(file):
+            pieces.append(piece.content)
+            if piece.ended:
+                starts.append(piece.start)
                 contents.append(b"".join(pieces))
                 pieces = []
     packed = [data[start:stop] for start, stop in pairwise([*starts, len(data)])]
