@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from beam_pipeline.seconds import time_text
+
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -52,7 +54,7 @@ def watch_bar(stack: contextlib.ExitStack, totals: Any) -> Callable[[int, float]
     stack.callback(bar.close)
 
     def update(examples: int, seconds: float) -> None:
-        bar.set_postfix_str(f"{seconds / 3600:.2f} hours of examples", refresh=False)
+        bar.set_postfix_str(_audio(seconds, totals), refresh=False)
         bar.update(examples - bar.n)
 
     return update
@@ -72,7 +74,7 @@ def watch_lines(totals: Any) -> Callable[[int, float], None]:
         words = [
             f"{examples:,} of {totals.examples:,} examples "
             f"({100 * examples // max(1, totals.examples)}%)",
-            f"{seconds / 3600:.2f} hours of examples",
+            _audio(seconds, totals),
             f"{rate:.0f} examples/s",
         ]
         if rate:
@@ -80,3 +82,7 @@ def watch_lines(totals: Any) -> Callable[[int, float], None]:
         print(", ".join(words), file=sys.stderr)
 
     return update
+
+
+def _audio(seconds: float, totals: Any) -> str:
+    return f"{time_text(seconds, totals.seconds)} of examples"

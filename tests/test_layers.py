@@ -19,8 +19,8 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 # one floor do not know each other.
 FLOORS = [
     "secrets_in_text",
-    "errors",
-    "by_value exact_numbers freed_memory hashing html_tables marks progress seconds",
+    "errors seconds",
+    "by_value exact_numbers freed_memory hashing html_tables marks progress",
     "permutation",
     "storage audio transforms",
     "recipe",

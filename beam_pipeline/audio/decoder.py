@@ -332,6 +332,8 @@ class Decoder(ForwardDecoder):
             self._sound.close()
 
     def _open(self, file: BinaryIO) -> Any:
+        if not file.seek(0, os.SEEK_END):
+            raise UnreadableAudio(self.name, "not readable as audio: it has 0 bytes")
         self._flac = flac.read_stream_info(file)
         endless = self._mpeg is not None and self._mpeg.declared is None
         if isinstance(file, io.FileIO) and self._flac is None and not endless:

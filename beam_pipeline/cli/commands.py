@@ -58,11 +58,8 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             **given_options(args),
         )
     seconds = time.monotonic() - started
-    from beam_pipeline.cli.reports import (
-        describe_addition,
-        describe_findings,
-        describe_metadata,
-    )
+    from beam_pipeline.cli.audit_report import describe_findings
+    from beam_pipeline.cli.reports import describe_addition, describe_metadata
     from beam_pipeline.read.audit import find_overlaps
     from beam_pipeline.read.side_files import lost_audio
     from beam_pipeline.read.window_summary import summarise_windows
@@ -187,6 +184,7 @@ def run_windows(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 
 def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.cli.reports import counted
     from beam_pipeline.dataset.metadata import Metadata
     from beam_pipeline.errors import VerificationError
     from beam_pipeline.read.verification import verify
@@ -206,14 +204,10 @@ def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     if problems:
         raise VerificationError(problems)
     metadata = Metadata.load(args.records)
-    shards = sum(len(split.shards) for split in metadata.splits.values())
-    examples = sum(split.examples for split in metadata.splits.values())
-    what = (
-        "the metadata, clip by clip and window by window"
-        if args.deep
-        else ("the metadata")
-    )
-    say(f"{args.records}: {examples:,} examples in {shards:,} shards match {what}")
+    shards = counted(sum(len(s.shards) for s in metadata.splits.values()), "shard")
+    examples = counted(sum(s.examples for s in metadata.splits.values()), "example")
+    deep = ", clip by clip and window by window" if args.deep else ""
+    say(f"{args.records}: {examples} in {shards} match the metadata{deep}")
     return 0
 
 
@@ -251,7 +245,7 @@ def run_index(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 
 def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
-    from beam_pipeline.cli.reports import describe_audit, summarise_audit
+    from beam_pipeline.cli.audit_report import describe_audit, summarise_audit
     from beam_pipeline.errors import VerificationError
     from beam_pipeline.read.audit import audit
 
@@ -272,7 +266,7 @@ def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 
 def _write_clean_manifest(args: argparse.Namespace) -> None:
-    from beam_pipeline.cli.reports import describe_written
+    from beam_pipeline.cli.audit_report import describe_written
     from beam_pipeline.read.clean_manifest import write_clean_manifest
 
     if args.input is None:

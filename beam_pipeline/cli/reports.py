@@ -1,12 +1,10 @@
-"""Data sets, plans, findings and progress as text."""
+"""Data sets, plans and progress as text."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 
 from beam_pipeline.dataset.generations import RETRY, shards_by_generation
 from beam_pipeline.dataset.metadata import Metadata
@@ -24,43 +22,17 @@ from beam_pipeline.plan.summary import (
     seconds_of,
     split_by_class,
 )
-from beam_pipeline.read.clean_manifest import Written
-from beam_pipeline.read.findings import (
-    AUDIO,
-    FILE,
-    GROUP,
-    PARTS,
-    SIMILAR,
-    Audit,
-    Finding,
-    Findings,
-)
 from beam_pipeline.read.window_summary import QUANTILES, WindowSummary
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.seconds import time_unit
 
 REJECTS_SHOWN = 20
 CLASSES_SHOWN = 50
-FINDINGS_SHOWN = 20  # of each kind
-CLIPS_SHOWN = 3  # of each split
 
 # Padding counts, and audio counts in each of the windows and copies that it is in.
-HOURS = "hours of examples"
+OF_EXAMPLES = "of examples"
 # Audio in several windows counts once; padding and copies do not count.
-AUDIO_HOURS = "hours of audio"
-
-# Kind of finding -> what its clips have in common.
-TITLES = {
-    FILE: "same path",
-    GROUP: "same group",
-    AUDIO: "same audio",
-    PARTS: "overlapping parts",
-    SIMILAR: "near-identical audio",
-}
-# Option that the data set was recorded without -> what to do.
-_NOT_RECORDED = {
-    "group_by": "not recorded; name columns of the manifest with --group-by",
-    "fingerprint": "not recorded; record with --fingerprint",
-}
+OF_AUDIO = "of audio"
 
 
 def describe_metadata(
@@ -78,6 +50,7 @@ def describe_metadata(
     shares = _shares(seconds, metadata.recipe)
     any_left_out = any(split.left_out for split in metadata.splits.values())
     windows = windows or {}
+    unit, unit_s = time_unit(seconds.values())
     any_without = any(found.clips_without for found in windows.values())
     rows = [
         (
@@ -85,8 +58,8 @@ def describe_metadata(
             f"{split.examples:,}",
             f"{split.clips:,}",
             *([f"{windows[name].clips_without:,}"] if any_without else []),
-            *([f"{windows[name].audio_s / 3600:.2f}"] if windows else []),
-            f"{split.seconds / 3600:.2f}",
+            *([f"{windows[name].audio_s / unit_s:.2f}"] if windows else []),
+            f"{split.seconds / unit_s:.2f}",
             *shares.get(name, ()),
             f"{len(split.shards):,}",
             bytes_text(sum(shard.bytes for shard in split.shards)),
@@ -96,7 +69,8 @@ def describe_metadata(
     ]
     header = (
         "split", "examples", "clips", *(["clips without one"] if any_without else []),
-        *([AUDIO_HOURS] if windows else []), HOURS, *shares[""], "shards", "size",
+        *([f"{unit} {OF_AUDIO}"] if windows else []), f"{unit} {OF_EXAMPLES}",
+        *shares[""], "shards", "size",
         *(["windows left out"] if any_left_out else []),
     )  # fmt: skip
     counts = metadata.clips, f"{metadata.rejected:,} rejected{lost}", metadata.ignored
@@ -110,6 +84,7 @@ def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -
     reasons = sorted(
         {reason for found in windows.values() for reason in found.left_out}
     )
+    unit, unit_s = time_unit(found.audio_s for found in windows.values())
     rows = [
         (
             name,
@@ -117,14 +92,14 @@ def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -
             *(f"{found.left_out.get(reason, 0):,}" for reason in reasons),
             f"{metadata.splits[name].examples:,}",
             f"{found.clips_without:,}",
-            f"{found.audio_s / 3600:.2f}",
-            f"{metadata.splits[name].seconds / 3600:.2f}",
+            f"{found.audio_s / unit_s:.2f}",
+            f"{metadata.splits[name].seconds / unit_s:.2f}",
         )
         for name, found in windows.items()
     ]
     header = (
         "split", "windows", *(f"left out: {reason}" for reason in reasons), "examples",
-        "clips without one", AUDIO_HOURS, HOURS,
+        "clips without one", f"{unit} {OF_AUDIO}", f"{unit} {OF_EXAMPLES}",
     )  # fmt: skip
     levels = [
         (name, *(f"{level:.1f}" for level in found.levels.values()))
@@ -144,7 +119,7 @@ def describe_addition(metadata: Metadata) -> str:
     examples = sum(shard.examples for shard in shards)
     how = "tried again" if newest.added_by == RETRY else "new"
     parts = [
-        f"added {examples:,} examples in {len(shards):,} shards",
+        f"added {counted(examples, 'example')} in {counted(len(shards), 'shard')}",
         f"{newest.clips:,} clips {how}",
     ]
     if newest.known:
@@ -181,6 +156,7 @@ def describe_plan(
     planned = {name: summary.kept(name) for name in summary.layouts}
     seconds = {name: some for name, (_, some) in planned.items()}
     shares = _shares(seconds, recipe)
+    unit, unit_s = time_unit(seconds.values())
     rows = []
     for name, layout in summary.layouts.items():
         clips = sum(n for key, (n, _) in summary.tally.items() if key[0] == name)
@@ -190,8 +166,8 @@ def describe_plan(
                 name,
                 f"{examples:,}",
                 f"{clips:,}",
-                f"{summary.audio_seconds(name) / 3600:.2f}",
-                f"{seconds[name] / 3600:.2f}",
+                f"{summary.audio_seconds(name) / unit_s:.2f}",
+                f"{seconds[name] / unit_s:.2f}",
                 *shares.get(name, ()),
                 f"{layout.shards:,}",
                 bytes_text(examples * size),
@@ -199,8 +175,9 @@ def describe_plan(
         )
     at_most = _at_most(example_format)
     header = (
-        "split", f"examples{at_most}", "clips", f"{AUDIO_HOURS}{at_most}",
-        f"{HOURS}{at_most}", *shares[""], "shards", f"before GZIP{at_most}",
+        "split", f"examples{at_most}", "clips", f"{unit} {OF_AUDIO}{at_most}",
+        f"{unit} {OF_EXAMPLES}{at_most}", *shares[""], "shards",
+        f"before GZIP{at_most}",
     )  # fmt: skip
     parts = [_table(header, rows)]
     if example_format.classes:
@@ -244,11 +221,17 @@ def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> st
     clips = split_by_class(example_format, [(k, n) for k, (n, _) in tally.items()])
     frames = split_by_class(example_format, summary.lengths(tally))
 
+    seconds = {
+        (label, split): seconds_of(frames[label], split)
+        for label in example_format.classes
+        for split in splits
+    }
+    unit, unit_s = time_unit(seconds.values())
+
     def cell(label: str, split: str) -> str:
-        hours = seconds_of(frames[label], split) / 3600
         return (
             f"{_in_split(split, examples[label]):,} / "
-            f"{_in_split(split, clips[label]):,} / {hours:.2f}"
+            f"{_in_split(split, clips[label]):,} / {seconds[label, split] / unit_s:.2f}"
         )
 
     rows = []
@@ -258,7 +241,9 @@ def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> st
         more = f"... and {len(example_format.classes) - CLASSES_SHOWN} more"
         rows.append((more, *[""] * len(splits)))
     at_most = _at_most(example_format)
-    titles = (f"{split} examples / clips / {HOURS}{at_most}" for split in splits)
+    titles = (
+        f"{split} examples / clips / {unit} {OF_EXAMPLES}{at_most}" for split in splits
+    )
     return _table(("class", *titles), rows)
 
 
@@ -311,6 +296,11 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) 
     )
 
 
+def counted(count: int, noun: str) -> str:
+    """Returns ``1 shard``, ``2 shards``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def bytes_text(count: float) -> str:
     """Returns a number of bytes with three digits or so."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
@@ -320,81 +310,16 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def summarise_audit(audit: Audit) -> str:
-    """Returns a line for each kind of finding."""
-    lines = [f"{audit.clips:,} clips in {', '.join(audit.splits)}"]
-    return "\n".join([*lines, *map(describe_findings, audit.kinds.values())])
-
-
-def describe_audit(audit: Audit) -> str:
-    """Returns the summary, then some findings of each kind with some of their clips."""
-    lines = [summarise_audit(audit)]
-    for findings in audit.kinds.values():
-        for finding in islice(findings, FINDINGS_SHOWN):
-            lines += ["", *_describe_finding(finding)]
-        if len(findings) > FINDINGS_SHOWN:
-            more = len(findings) - FINDINGS_SHOWN
-            title = TITLES[findings.kind]
-            lines += ["", f"... and {more:,} more of {title}; --json prints all"]
-    return "\n".join(lines)
-
-
-def describe_findings(findings: Findings) -> str:
-    """Returns the numbers of findings of one kind, on one line."""
-    title = TITLES[findings.kind]
-    if findings.missing:
-        return f"{title}: {_NOT_RECORDED[findings.missing]}"
-    counts = [
-        f"{count:,} {where}"
-        for count, where in (
-            (findings.leaks, "across splits"),
-            (len(findings) - findings.leaks, "within one split"),
-            (int(findings.mixed.sum()), "with several classes"),
-        )
-        if count
-    ]
-    more = "" if findings.complete else "; too many clips are alike to compare all"
-    return f"{title}: {', '.join(counts) or 'none'}{more}"
-
-
-def describe_written(written: Written) -> str:
-    """Returns what a clean manifest holds, and what a person has to decide."""
-    text = (
-        f"{written.clips:,} clips in {written.groups:,} groups, "
-        f"{written.dropped:,} doubles left out"
-    )
-    if written.mixed:
-        text += (
-            f"; {written.mixed:,} clips have the same samples as a clip of another "
-            "class: correct their classes, or delete them"
-        )
-    return text
-
-
-def _describe_finding(finding: Finding) -> Iterator[str]:
-    where = "across splits" if finding.across else f"within {finding.clips[0].split}"
-    detail = f": {finding.detail}" if finding.detail else ""
-    yield f"{TITLES[finding.kind]} {where}{detail}"
-    counts: Counter[str] = Counter()
-    for clip in finding.clips:
-        counts[clip.split] += 1
-        if counts[clip.split] <= CLIPS_SHOWN:
-            start, end = clip.interval
-            label = "" if clip.label is None else f"  {clip.label}"
-            yield f"  {clip.split}  {clip.filepath}  {start:g} to {end:g} s{label}"
-    for split, count in counts.items():
-        if count > CLIPS_SHOWN:
-            yield f"  {split}  ... and {count - CLIPS_SHOWN:,} more"
-
-
 def describe_progress(progress: RunProgress) -> str:
     """Returns the progress of a run on one line."""
     totals = progress.totals
     if not totals.examples:
         return "planning: reading headers"
     percent = 100 * progress.examples // totals.examples
+    unit, unit_s = time_unit([totals.seconds])
     return (
         f"writing: {progress.shards_done:,} of {progress.shards:,} shards, "
         f"{progress.examples:,} of {totals.examples:,} examples ({percent}%), "
-        f"{progress.seconds / 3600:.2f} of {totals.seconds / 3600:.2f} {HOURS}"
+        f"{progress.seconds / unit_s:.2f} of {totals.seconds / unit_s:.2f} {unit} "
+        f"{OF_EXAMPLES}"
     )

@@ -134,7 +134,7 @@ def add_generation(
         if not addition.retry:
             check_any_accepted(summary, rejects)
             check_any_selected(shards, recipe)
-            check_rejects(summary.listing, rejects, max_rejected)
+            check_rejects(summary.listing, rejects, max_rejected, work_folder)
 
     def own(name: str) -> str:
         return files.join(output, generation_file(name, addition.generation))

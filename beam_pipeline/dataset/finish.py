@@ -280,7 +280,8 @@ def finish_data_set(
         check_any_accepted(summary, rejects)
         check_any_selected(shards, recipe)
         check_complete(summary, shards, rejects)
-        check_rejects(summary.listing, rejects, max_rejected)
+        drafts = work_folder if replaces else ""
+        check_rejects(summary.listing, rejects, max_rejected, drafts)
         if is_claimed(work_folder):
             if replaces:
                 make_room(output, work_folder)

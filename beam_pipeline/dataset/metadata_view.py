@@ -7,6 +7,7 @@ from typing import Any
 
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.html_tables import html_line, html_table
+from beam_pipeline.seconds import time_unit
 
 CLASSES_SHOWN = 20
 
@@ -26,13 +27,14 @@ def view_metadata(
     clips : int or None
         The number of accepted clips; None for a data set of elements.
     """
-    header = ("split", "examples", "shards", *(("clips", "hours") if clips else ()))
+    unit, unit_s = time_unit(entry.seconds for entry in splits.values())
+    header = ("split", "examples", "shards", *(("clips", unit) if clips else ()))
     rows = [
         (
             name,
             entry.examples,
             len(entry.shards),
-            *((entry.clips, f"{entry.seconds / 3600:.2f}") if clips else ()),
+            *((entry.clips, f"{entry.seconds / unit_s:.2f}") if clips else ()),
         )
         for name, entry in splits.items()
     ]

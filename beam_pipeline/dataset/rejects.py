@@ -16,29 +16,38 @@ from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary, left_out_words
 from beam_pipeline.recipe.values import allowed_rejects
+from beam_pipeline.seconds import time_text
 from beam_pipeline.secrets_in_text import hidden
 from beam_pipeline.storage import files
 from beam_pipeline.storage.spilled import SortedValues
 
 NAMED_IN_ERRORS = 5
-# Less than this is no hundredth of an hour.
-_FEW_SECONDS = 36
 
 # Where clips are rejected before the plan; those that fail later are in the manifest.
 HEADER_STAGES = ("sources", "probe")
 
 
 def check_rejects(
-    listing: ListingSummary, rejects: Collection[Reject], max_rejected: str
+    listing: ListingSummary,
+    rejects: Collection[Reject],
+    max_rejected: str,
+    drafts: str = "",
 ) -> None:
-    """Raises TooManyRejected if there are more rejected clips than allowed."""
+    """Raises TooManyRejected if there are more rejected clips than allowed.
+
+    ``drafts`` is the work folder if the output folder has a data set, which the run
+    replaces or adds to: until the run is complete, the list of its rejects is there.
+    """
+    file = files.join(drafts, REJECTED) if drafts else REJECTED
+    before = " Until then, the data set stays as it was before." if drafts else ""
     rejected = count_clips(rejects)
     if rejected > allowed_rejects(max_rejected, listing.clips):
         raise TooManyRejected(
             f"The run rejected {rejected} of {listing.clips} clips, but `max_rejected` "
-            f"is {max_rejected}:\n{name_some(rejects)}\nAll other clips are written. "
+            f"is {max_rejected}:\n{name_some(rejects, f' in {file}')}\n"
+            "All other clips are written. "
             "To accept the data set without the rejected clips, give the same command "
-            f"again with `max_rejected` {rejected}."
+            f"again with `max_rejected` {rejected}.{before}"
         )
 
 
@@ -115,12 +124,10 @@ class LostAudio(NamedTuple):
         return cls(math.fsum(known), len(found) - len(known))
 
     def __str__(self) -> str:
-        """Returns `` (0.50 hours, 3 of unknown length)``; empty if there is none."""
+        """Returns `` (1.50 hours, 3 of unknown length)``; empty if there is none."""
         words = []
         if self.seconds:
-            short = self.seconds < _FEW_SECONDS
-            hours = f"{self.seconds / 3600:.2f} hours"
-            words.append(f"{self.seconds:.1f} s" if short else hours)
+            words.append(time_text(self.seconds))
         if self.unknown:
             words.append(f"{self.unknown:,} of unknown length")
         return f" ({', '.join(words)})" if words else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -18,6 +18,8 @@ from beam_pipeline.storage import files
 
 CLASSES_NAMED = 5
 RATES_NAMED = 5
+# Columns that hold the class in most manifests.
+CLASS_COLUMNS = ("label", "labels", "category", "species")
 
 # The type of a clipped feature -> what to do.
 _UNCLIPPED = {
@@ -47,6 +49,9 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
             _lacking(counts),
             _few(examples, recipe),
             _mixed_rates({rate for _, _, rate in summary.tally}, recipe),
+            _unused_labels(
+                example_format.classes, example_format.features.specs, recipe
+            ),
         )
     )
 
@@ -75,6 +80,7 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
             _lacking({name: s.examples_per_class for name, s in filled.items()}),
             _few({name: s.examples for name, s in filled.items()}, recipe),
             _mixed_rates(rates, recipe),
+            _unused_labels(metadata.classes, metadata.features, recipe),
             _nonfinite(metadata),
             _clipped(metadata),
         )
@@ -136,6 +142,18 @@ def _few(examples: Mapping[str, int], recipe: Recipe) -> Iterator[str]:
             yield (
                 f"split {split} has {n:,} examples, but `num_elems` asks for {asked:,}"
             )
+
+
+def _unused_labels(
+    classes: Sequence[str], features: Iterable[str], recipe: Recipe
+) -> Iterator[str]:
+    columns = [name for name in features if name.lower() in CLASS_COLUMNS]
+    if recipe.labels.label_from == "folder" and len(classes) == 1 and columns:
+        yield (
+            f"all clips have the class {classes[0]}, the name of their folder. The "
+            f"manifest has a column {columns[0]}: give `label_from` = {columns[0]}, if "
+            "the classes are there"
+        )
 
 
 def _mixed_rates(rates: Iterable[int], recipe: Recipe) -> Iterator[str]:

@@ -293,7 +293,10 @@ def play(paths: Iterable[str]) -> None:
 def _play_with(player: str, path: str) -> None:
     name = os.path.splitext(os.path.basename(player))[0]
     done = subprocess.run(
-        [player, *PLAYERS[name], path], stderr=subprocess.PIPE, check=False
+        [player, *PLAYERS[name], path],
+        stdout=subprocess.DEVNULL,  # ffplay ends with an empty line
+        stderr=subprocess.PIPE,
+        check=False,
     )
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()

@@ -105,7 +105,7 @@ class Audio:
     decoders: tuple[str, ...] = option(
         ",".join(DECODERS),
         "which libraries decode, the preferred one first; the next one decodes what it "
-        "does not open; default: soundfile,pyav",
+        "does not open",
         "NAMES",
         name="decoder",
         kind=NAMES,

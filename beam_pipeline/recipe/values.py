@@ -172,10 +172,10 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 def check_one_of(given: Mapping[str, Any], needed: str | None = None) -> None:
     """Refuses more than one of these options; with ``needed``, none of them, too.
 
-    ``needed`` is the question that one of them has to answer.
+    ``needed`` is what one of them has to give.
     """
     present = {name: value for name, value in given.items() if value is not None}
     if len(present) > 1:
         raise RecipeError(" and ".join(present), "give only one of them", present)
     if needed is not None and not present:
-        raise RecipeError(" or ".join(given), f"give one: {needed}", None)
+        raise RecipeError(" or ".join(given), f"give one of them: {needed}", None)

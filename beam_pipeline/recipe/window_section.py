@@ -149,7 +149,7 @@ class Windows:
         check_text("keep", self.keep, may_be_empty=True)
         check_one_of(
             {"win_len": self.win_len, "win_seconds": self.win_seconds},
-            needed="how long is a window?",
+            needed="the length of a window",
         )
         check_one_of({"hop": self.hop, "hop_seconds": self.hop_seconds})
         if self.are_clips:

@@ -28,6 +28,7 @@ function shape(name, options, ...children) {
 }
 
 const count = (n) => Number(n).toLocaleString("en");
+const counted = (n, noun) => `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 const percent = (x) => (100 * x).toFixed(1) + " %";
 function brief(x) {
   if (typeof x !== "number") return String(x);
@@ -94,11 +95,11 @@ function spread(label, mean, std) {
 
 function showHead() {
   byId("name").textContent = data.name;
-  const t = data.totals, parts = [`${count(t.examples)} examples`];
-  if (data.audio.clips) parts.unshift(`${hours(data.audio.hours)} of audio in ${count(data.audio.clips)} clips`);
+  const t = data.totals, parts = [counted(t.examples, "example")];
+  if (data.audio.clips) parts.unshift(`${hours(data.audio.hours)} of audio in ${counted(data.audio.clips, "clip")}`);
   if (data.classes.length) parts.push(`${count(data.classes.length)} classes`);
-  parts.push(`${count(t.shards)} shards, ${size(t.bytes)}`);
-  if (t.rejected) parts.push(`${count(t.rejected)} clips rejected`);
+  parts.push(`${counted(t.shards, "shard")}, ${size(t.bytes)}`);
+  if (t.rejected) parts.push(`${counted(t.rejected, "clip")} rejected`);
   byId("summary").textContent = parts.join(" · ");
 }
 
@@ -108,6 +109,8 @@ const marked = (text) => text.split("`").map((part, k) => k % 2 ? element("code"
 function listOf(files) {
   return element("ul", { tabindex: "0" }, files.map((file) => element("li", {}, file)));
 }
+
+const ENTRIES_SHOWN = 3;
 
 function showProblems() {
   const place = byId("problem-cards");
@@ -119,16 +122,17 @@ function showProblems() {
       card.append(element("p", {}, problem.samples.map((k) => [
         element("button", { type: "button", onclick: () => reveal(k, true) }, `Hear ${nameOf(data.samples[k])}`), " "])));
     }
-    if (problem.files.length) {
-      card.append(element("details", {},
-        element("summary", {}, problem.files.length === 1 ? "1 entry" : `${count(problem.files.length)} entries`),
-        listOf(problem.files)));
+    const first = problem.files.slice(0, ENTRIES_SHOWN), rest = problem.files.slice(ENTRIES_SHOWN);
+    if (first.length) card.append(listOf(first));
+    if (rest.length) {
+      card.append(element("details", {}, element("summary", {}, `and ${count(rest.length)} more`), listOf(rest)));
     }
     place.append(card);
   }
   if (!data.problems.length) {
     place.append(element("article", { class: "problem fine" }, element("span", { class: "mark" }, "Nothing found"),
-      element("p", {}, "No leak, no silent or clipped audio, no constant or non-finite feature, no reject.")));
+      element("p", {}, "No leak, no silent or clipped audio, no constant or non-finite feature, no reject."),
+      data.unchecked.map((text) => element("p", {}, marked(text)))));
   }
 }
 

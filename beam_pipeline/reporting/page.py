@@ -23,7 +23,11 @@ from beam_pipeline.read.verify import load_metadata
 from beam_pipeline.read.window_table import window_table
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.reporting.overview import describe_data_set
-from beam_pipeline.reporting.problems import find_problems, paths_to_hear
+from beam_pipeline.reporting.problems import (
+    find_problems,
+    name_unchecked,
+    paths_to_hear,
+)
 from beam_pipeline.reporting.samples import (
     ASKED_FOR,
     Sample,
@@ -143,7 +147,9 @@ def _make(
     leaks = paths_to_hear(audited)
     samples = draw_samples(folder, metadata, table, clips, seed, leaks, examples)
     name_unusual(samples)
-    problems = find_problems(metadata, audited, table, samples)
+    described = describe_data_set(folder, metadata)
+    rejects = described["rejects"]
+    problems = find_problems(metadata, audited, table, samples, rejects)
     order = _order(samples, [s for problem in problems for s in problem.samples], clips)
     shown: list[dict[str, Any]] = []
     ids: dict[int, int] = {}
@@ -154,7 +160,8 @@ def _make(
     contents = {
         "name": os.path.basename(folder.rstrip("/")) or folder,
         "folder": folder,
-        **describe_data_set(folder, metadata),
+        **described,
+        "unchecked": name_unchecked(audited),
         "problems": [problem.to_json(ids) for problem in problems],
         "samples": shown,
         "measured": len(samples),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,13 @@ _KINDS = {
     "audio": "the same samples",
     "parts": "overlapping parts of one file",
     "similar": "nearly the same audio",
+}
+
+# Option that the data set was recorded without -> what nobody has looked for.
+_UNCHECKED = {
+    "group_by": "Not looked for: groups in several splits. `--group-by` names them.",
+    "fingerprint": "Not looked for: the same audio in several files. `--fingerprint` "
+    "finds it.",
 }
 
 
@@ -63,7 +70,11 @@ class Problem(NamedTuple):
 
 
 def find_problems(
-    metadata: Metadata, audited: Audit | None, table: Any, samples: Sequence[Sample]
+    metadata: Metadata,
+    audited: Audit | None,
+    table: Any,
+    samples: Sequence[Sample],
+    rejects: Sequence[Mapping[str, Any]],
 ) -> list[Problem]:
     """Returns what may be wrong, what is certainly wrong first.
 
@@ -75,14 +86,16 @@ def find_problems(
         The table of windows.
     samples : sequence of Sample
         Examples that were measured.
+    rejects : sequence of mapping
+        Those of :func:`.overview.describe_data_set`.
     """
     found = [
+        *_rejects(metadata, rejects),
         *_leaks(audited, samples),
         *_silent(table),
         *_clipped(samples),
         *_features(metadata),
         *_offsets(samples),
-        *_rejects(metadata),
         *_few(metadata, table),
         *_shares(metadata),
     ]
@@ -108,6 +121,12 @@ def paths_to_hear(audited: Audit | None, most: int = 12) -> list[str]:
             if finding.across:
                 found.update((clip.filepath, None) for clip in finding.clips[:2])
     return list(found)[:most]
+
+
+def name_unchecked(audited: Audit | None) -> list[str]:
+    """Returns what the audit cannot find, because it was not recorded."""
+    kinds = audited.kinds.values() if audited else ()
+    return [_UNCHECKED[option] for option in {f.missing: 0 for f in kinds if f.missing}]
 
 
 def _leaks(audited: Audit | None, samples: Sequence[Sample]) -> Iterator[Problem]:
@@ -241,14 +260,20 @@ def _far_out(where: str, statistics: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
-def _rejects(metadata: Metadata) -> Iterator[Problem]:
+def _rejects(
+    metadata: Metadata, rejects: Sequence[Mapping[str, Any]]
+) -> Iterator[Problem]:
+    """The rejects, beginning with one of each kind of error."""
     if metadata.rejected:
+        by_kind = zip_longest(*(kind["files"] for kind in rejects))
+        files = [file for one_of_each in by_kind for file in one_of_each if file]
         share = metadata.rejected / max(metadata.clips, 1)
         yield Problem(
             LOOK,
             f"{_count(metadata.rejected, 'clip')} rejected",
-            f"{share:.1%} of {metadata.clips:,}. The section Rejects lists them with "
+            f"{share:.1%} of {metadata.clips:,}. The section Rejects lists them by "
             "their reasons; `record --retry` tries them again.",
+            [f"{each['path']}: {each['reason']}" for each in files][:FILES_SHOWN],
         )
 
 

@@ -11,6 +11,7 @@ from beam_pipeline.html_tables import html_line, html_table
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary, left_out_words
 from beam_pipeline.run.forecast import Forecast
+from beam_pipeline.seconds import time_unit
 
 REJECTS_SHOWN = 10
 
@@ -58,7 +59,7 @@ class Plan(_SummaryAndRejects):
     def _repr_html_(self) -> str:
         parts = []
         if self.summary.example_format is not None:
-            header = ("split", "examples", "hours", "shards")
+            header = ("split", "examples", self._unit()[0], "shards")
             parts += [
                 html_table(header, self._splits()),
                 view_features(self.summary.example_format.features.specs),
@@ -86,8 +87,12 @@ class Plan(_SummaryAndRejects):
         return "".join(parts)
 
     def _splits(self) -> list[tuple[str, int, str, int]]:
+        _, unit_s = self._unit()
         rows = []
         for name, layout in self.summary.layouts.items():
             examples, seconds = self.summary.kept(name)
-            rows.append((name, examples, f"{seconds / 3600:.2f}", layout.shards))
+            rows.append((name, examples, f"{seconds / unit_s:.2f}", layout.shards))
         return rows
+
+    def _unit(self) -> tuple[str, int]:
+        return time_unit(self.summary.kept(name)[1] for name in self.summary.layouts)

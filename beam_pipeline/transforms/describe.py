@@ -258,7 +258,7 @@ def describe_steps(entries: Sequence[tuple[Kind, Entry]]) -> str:
     before = TRANSFORM
     for kind, entry in entries:
         if kind is not before:
-            lines += ["", f"--{kind.field}:"]
+            lines += ["", f"--{kind.field.replace('_', '-')}:"]
             before = kind
         bare = f"{entry.call.partition('(')[0]}()"
         if entry.tried not in (entry.call, bare):

@@ -479,11 +479,11 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
     if not colon:
         known = [*kind.words, *kind.table]
         close = did_you_mean(name, known)
-        hint = f"did you mean {close}?; " if close else ""
-        available = f"available: {', '.join(known)}; " if known else ""
+        hint = f"Did you mean {close}? " if close else ""
+        available = f"Available: {', '.join(known)}. " if known else ""
         raise RecipeError(
             kind.field,
-            f"there is no {kind.noun} {name}; {hint}{available}give your own as "
+            f"there is no {kind.noun} {name}. {hint}{available}Give your own as "
             "package.module:name",
             expression,
         )

@@ -17,16 +17,16 @@ def make_model(frames, bins, classes):
             keras.Input((frames, bins)),
             layers.Reshape((frames, bins, 1)),
             layers.Conv2D(16, 3, padding="same", use_bias=False),
-            layers.BatchNormalization(),
+            layers.BatchNormalization(momentum=0.9),
             layers.ReLU(),
             layers.MaxPool2D((1, 2)),
             layers.Conv2D(32, 3, padding="same", use_bias=False),
-            layers.BatchNormalization(),
+            layers.BatchNormalization(momentum=0.9),
             layers.ReLU(),
             layers.MaxPool2D(2),
             layers.Reshape((frames // 2, bins // 4 * 32)),
             layers.Conv1D(96, 5, padding="same", use_bias=False),
-            layers.BatchNormalization(),
+            layers.BatchNormalization(momentum=0.9),
             layers.ReLU(),
             layers.MaxPool1D(2),
             layers.Conv1D(96, 3, padding="same", activation="relu"),
@@ -37,8 +37,16 @@ def make_model(frames, bins, classes):
     )
 
 
+def smoothed_loss(target, probabilities):
+    """The cross-entropy, where a tenth of each target is spread over all classes."""
+    wanted = keras.ops.one_hot(target, probabilities.shape[1])
+    return keras.losses.categorical_crossentropy(
+        wanted, probabilities, label_smoothing=0.1
+    )
+
+
 def main():
-    arguments = parse_arguments(__doc__, epochs=8)
+    arguments = parse_arguments(__doc__, epochs=20)
     keras.utils.set_random_seed(0)
     records = record_digits(arguments.sounds, arguments.out, arguments.test)
     names = ("mel", "target")
@@ -49,11 +57,11 @@ def main():
 
     model = make_model(*train.element_spec[0].shape[1:], len(train.class_names))
     steps = arguments.epochs * len(train)
-    model.compile(
-        keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(3e-3, steps)),
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
+    rate = keras.optimizers.schedules.CosineDecay(
+        1e-4, steps * 7 // 10, warmup_target=4e-3, warmup_steps=steps * 3 // 10
     )
+    optimizer = keras.optimizers.AdamW(rate, weight_decay=0.01)
+    model.compile(optimizer, loss=smoothed_loss, metrics=["accuracy"])
     model.fit(train, epochs=arguments.epochs, shuffle=False, verbose=2)
     show_results(records, model.predict(test, verbose=0))
 

@@ -251,7 +251,7 @@ def test_unreadable_files_are_errors(tmp_path):
     os.mkfifo(tmp_path / "pipe.wav")
     cases = {
         "text.wav": soundfile.LibsndfileError,
-        "empty.wav": soundfile.LibsndfileError,
+        "empty.wav": type(None),
         "headless.raw": (soundfile.LibsndfileError, TypeError),
         "missing.wav": FileNotFoundError,
         ".": type(None),
@@ -262,6 +262,14 @@ def test_unreadable_files_are_errors(tmp_path):
         with raises(UnreadableAudio, path=file_name) as caught:
             probe_audio(str(tmp_path / file_name), name=file_name)
         assert isinstance(caught.value.__cause__, cause), file_name
+
+
+def test_an_empty_file_is_said_to_be_empty():
+    with raises(UnreadableAudio, naming="0 bytes"):
+        probe(b"")
+    with raises(UnreadableAudio, naming="not readable") as caught:
+        probe(b"R")
+    assert "0 bytes" not in str(caught.value)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -77,8 +77,8 @@ def test_plan_counts_as_record_does_and_writes_nothing(
     assert line.split()[1:6] == [
         str(split.examples),
         "12",
-        f"{split.seconds / 3600:.2f}",  # of audio: windows neither overlap nor pad
-        f"{split.seconds / 3600:.2f}",
+        f"{split.seconds:.2f}",  # of audio: windows neither overlap nor pad
+        f"{split.seconds:.2f}",
         str(len(split.shards)),
     ]
     assert sorted(recorded.parent.rglob("*")) == before
@@ -553,7 +553,7 @@ def test_windows_sums_up_and_lists_them(
     assert main(["record", *arguments, *more.split()]) == 0
     header, line, *_ = capsys.readouterr().out.splitlines()
     assert "clips without one" in header
-    assert "hours of audio" in header
+    assert "seconds of audio" in header
     assert line.split()[1:4] == ["51", "14", "1"]
 
     assert main(["windows", str(out)]) == 0

@@ -28,9 +28,9 @@ from tests.sounds import RATE, write_sound
         ([], ""),
         ([0.0], ""),
         ([None], " (1 of unknown length)"),
-        ([1.25, None, None], " (1.2 s, 2 of unknown length)"),
-        ([35.99], " (36.0 s)"),
-        ([36.0], " (0.01 hours)"),
+        ([1.25, None, None], " (1.25 seconds, 2 of unknown length)"),
+        ([59.99], " (59.99 seconds)"),
+        ([60.0], " (1.00 minutes)"),
         ([1800.0, 1800.0], " (1.00 hours)"),
     ],
 )
@@ -94,13 +94,13 @@ def test_rejects_tell_their_seconds(corpus: Path, tmp_path: Path, capsys: Any) -
     # From the first window that is missing to the end of the last one.
     assert late["seconds"] == (FRAMES - 250 * lost) / RATE
     known = [line["seconds"] for line in lines.values() if line["seconds"]]
-    words = f"4 rejected ({sum(known):.1f} s, 1 of unknown length)"
+    words = f"4 rejected ({sum(known):.2f} seconds, 1 of unknown length)"
     assert words in said
     assert str(lost_audio(str(out), Metadata.load(out))) in words
     assert main(["show", str(out), "-n", "1"]) == 0
     assert words in capsys.readouterr().out
     assert main(["plan", "--input", str(corpus), *flags]) == 0
-    assert "3 rejected (0.5 s, 1 of unknown length)" in capsys.readouterr().out
+    assert "3 rejected (0.51 seconds, 1 of unknown length)" in capsys.readouterr().out
     assert verify(out, deep=True, input=corpus) == []
 
 

@@ -649,9 +649,9 @@ def test_selections_make_the_plan_an_upper_bound(sounds):
     options = {"win_len": 2000, "no_event": "drop", **write_raven(sounds)}
     summary, _ = plan(sounds, keep="energy(above_db=-50)", **options)
     said = describe_plan(summary, [], Recipe(win_len=2000)).splitlines()
-    hours = "hours of audio, at most  hours of examples, at most"
-    assert f"examples, at most  clips  {hours}  shards" in said[0]
-    assert any("/ clips / hours of examples, at most" in line for line in said)
+    times = "seconds of audio, at most  seconds of examples, at most"
+    assert f"examples, at most  clips  {times}  shards" in said[0]
+    assert any("/ clips / seconds of examples, at most" in line for line in said)
 
 
 @given(events, starts, st.sampled_from([0.25, 1.0, 3.5]), st.sampled_from([0, 0.5, 1]))

@@ -20,7 +20,7 @@ from beam_pipeline.examples.windows import (
     window_starts,
 )
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.seconds import seconds_to_frames
+from beam_pipeline.seconds import seconds_to_frames, time_text
 from tests.raising import raises
 from tests.sounds import write_sound
 
@@ -42,6 +42,22 @@ from tests.sounds import write_sound
 )
 def test_seconds_to_frames_rounds_halves_up(seconds, rate, frames):
     assert seconds_to_frames(seconds, rate) == frames
+
+
+@pytest.mark.parametrize(
+    ("seconds", "of_s", "text"),
+    [
+        (0.0, 0.0, "0.00 seconds"),
+        (59.99, 0.0, "59.99 seconds"),
+        (60.0, 0.0, "1.00 minutes"),
+        (3599.4, 0.0, "59.99 minutes"),
+        (3600.0, 0.0, "1.00 hours"),
+        (90.0, 3600.0, "0.03 hours"),
+        (1.5, 60.0, "0.03 minutes"),
+    ],
+)
+def test_printed_times(seconds: float, of_s: float, text: str) -> None:
+    assert time_text(seconds, of_s) == text
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import beam_pipeline
 from beam_pipeline import record
 from beam_pipeline.api import plan
 from beam_pipeline.cli import main
-from beam_pipeline.cli.reports import (
+from beam_pipeline.cli.audit_report import (
     describe_audit,
     describe_findings,
     summarise_audit,

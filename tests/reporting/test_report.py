@@ -21,7 +21,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.cli.report_command import parse_examples
 from beam_pipeline.errors import InputError, OptionError
 from tests.raising import raises
-from tests.sounds import write_corpus
+from tests.sounds import write_corpus, write_sound
 
 RATE = 8000
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -114,7 +114,23 @@ def test_each_planted_problem_is_found(page: Path) -> None:
     }  # fmt: skip
     look = [p["title"] for p in shown["problems"] if p["level"] == "look"]
     assert "1 clip rejected" in look
+    (rejected,) = (p for p in shown["problems"] if p["title"] == "1 clip rejected")
+    (line,) = rejected["files"]
+    assert line.startswith("owl/broken.wav: not readable as audio")
     assert shown["rejects"][0]["files"][0]["path"] == "owl/broken.wav"
+
+
+def test_what_was_not_looked_for(page: Path, tmp_path: Path) -> None:
+    assert contents(page)["unchecked"] == [
+        "Not looked for: groups in several splits. `--group-by` names them."
+    ]
+    write_sound(tmp_path / "in" / "a.wav", RATE)
+    rows = [{"path": str(tmp_path / "in" / "a.wav"), "day": "1", "part": "x"}]
+    options = {"group_by": "day", "split_column": "part", "label_from": "none"}
+    record(rows, tmp_path / "out", win_seconds=1, **options)
+    made = Path(report(tmp_path / "out", tmp_path / "report.html"))
+    (text,) = contents(made)["unchecked"]
+    assert "`--fingerprint`" in text
 
 
 def test_counts_are_those_of_the_data_set(page: Path, mess: Path) -> None:
@@ -292,6 +308,27 @@ def test_what_is_wrong_is_on_the_first_screen(opened: Any) -> None:
         box = opened.get_by_role("heading", name=title).first.bounding_box()
         assert box["y"] + box["height"] < 900, title
     assert BAD_NAME.replace("/", "-") in opened.inner_text("#sample-cards")
+
+
+@needs_browser
+def test_the_reasons_of_rejects_are_on_the_first_screen(
+    chromium: Any, tmp_path: Path
+) -> None:
+    for k in range(3):
+        write_sound(tmp_path / "in" / f"{k}.wav", 2 * RATE, seed=k)
+    whole = tmp_path / "in" / "0.wav"
+    (tmp_path / "in" / "cut.wav").write_bytes(whole.read_bytes()[:RATE])
+    for k in range(5):
+        (tmp_path / "in" / f"empty{k}.wav").touch()
+    options = {"win_seconds": 1, "label_from": "none", "max_rejected": 6}
+    record(tmp_path / "in", tmp_path / "out", **options)
+    tab = chromium.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto(Path(report(tmp_path / "out", tmp_path / "report.html")).as_uri())
+    # One of each kind comes first.
+    for line in ("empty0.wav: not readable", "cut.wav: ends early", "and 3 more"):
+        box = tab.get_by_text(line).first.bounding_box()
+        assert box["y"] + box["height"] < 900, line
+    tab.close()
 
 
 # Without loudspeakers, the clock of sound jumps: what happens is written down.

@@ -94,7 +94,7 @@ def test_too_many_rejects_replace_nothing(
 ) -> None:
     sounds = Path(shutil.copytree(before / "in", tmp_path / "in"))
     (sounds / "cat" / "bad.wav").write_bytes(b"RIFF")
-    with raises(TooManyRejected, naming="bad.wav"):
+    with raises(TooManyRejected, naming=["bad.wav", "stays as it was before"]):
         record(sounds, out, overwrite=True, **NEW)
     assert content(out) == content(before / "old")
     record(sounds, out, overwrite=True, max_rejected=1, **NEW)
