@@ -262,13 +262,15 @@ def plan_shards(
     cut: Iterable[tuple[str, Any]] = chain.from_iterable(
         cut_shards(p, layouts, job.recipe) for p in placed
     )
-    if job.recipe.shards.are_mixed:
-        path = os.path.join(scratch, "segments.db")
-        cut = SortedValues(lambda part: (part[0],), cut, path)
-    for name, parts in groupby(cut, key=itemgetter(0)):
-        assert example_format is not None  # without clips there are no shards
-        some = (part for _, part in parts)
-        yield make_task((name, some), example_format, salt)
+    with ExitStack() as stack:
+        if job.recipe.shards.are_mixed:
+            path = os.path.join(scratch, "segments.db")
+            by_shard = SortedValues(lambda part: (part[0],), cut, path)
+            cut = stack.enter_context(closing(by_shard))
+        for name, parts in groupby(cut, key=itemgetter(0)):
+            assert example_format is not None  # without clips there are no shards
+            some = (part for _, part in parts)
+            yield make_task((name, some), example_format, salt)
 
 
 def sum_up(
