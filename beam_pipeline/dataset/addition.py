@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset.clip_windows import clips_of, with_clips
 from beam_pipeline.dataset.generations import (
     APPEND,
     RETRY,
@@ -26,7 +27,6 @@ from beam_pipeline.dataset.generations import (
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.reused_recipe import as_recorded
-from beam_pipeline.dataset.window_table import clips_of, with_clips
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset.clip_windows import clips_of
 from beam_pipeline.dataset.member_index import MemberIndex
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import (
@@ -35,7 +36,6 @@ from beam_pipeline.dataset.output_folder import (
     generation_file,
     generation_of_file,
 )
-from beam_pipeline.dataset.window_table import clips_of
 from beam_pipeline.errors import InputError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.storage import files

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset.clip_windows import clip_by_clip, clips_of
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.problem_lines import differ, name_some
-from beam_pipeline.dataset.window_table import clip_by_clip, clips_of
 from beam_pipeline.examples.event_windows import NO_EVENT, PlacedWindows
 from beam_pipeline.examples.windows import WindowPlan, WindowPlans, count_windows
 from beam_pipeline.inputs.splits import Splitter, group_key

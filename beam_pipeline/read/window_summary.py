@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset.clip_windows import clip_by_clip, clips_of, with_clips
 from beam_pipeline.dataset.generations import (
     current_rows,
     generation_files,
@@ -21,7 +22,6 @@ from beam_pipeline.dataset.generations import (
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
-from beam_pipeline.dataset.window_table import clip_by_clip, clips_of, with_clips
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_row_groups

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.dataset.clip_windows import clips_of
 from beam_pipeline.dataset.generations import (
     current_rows,
     extends,
@@ -18,7 +19,6 @@ from beam_pipeline.dataset.generations import (
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
-from beam_pipeline.dataset.window_table import clips_of
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.own_manifest import FILE_SHA256

@@ -867,7 +867,7 @@ def test_a_split_without_a_class_is_told(corpus, capsys):
     assert_names(said.err, "warning", "dev", "dog")
     assert_names(said.out, "class", "dev", "train")
     (cats,) = (line for line in said.out.splitlines() if line.startswith("cat"))
-    assert cats.split()[1:] == ["4", "/", "1", "/", "0.00", "2", "/", "1", "/", "0.00"]
+    assert cats.split()[1:] == ["4", "/", "1", "/", "0.25", "2", "/", "1", "/", "0.12"]
     assert main.main(["record", *flags, "--output", str(corpus / "o")]) == 0
     assert_names(capsys.readouterr().err, "warning", "dev", "dog")
 
