@@ -48,7 +48,11 @@ def allowed_rejects(max_rejected: str, clips: int) -> int:
             "max_rejected", "must be a number of clips or a percentage", max_rejected
         ) from error
     if not 0 <= value <= (100 if text.endswith("%") else math.inf):
-        raise OptionError("max_rejected", "must be from 0 to 100%", max_rejected)
+        raise OptionError(
+            "max_rejected",
+            "must be a number of clips from 0 on, or from 0% to 100%",
+            max_rejected,
+        )
     # Rounding may leave a share of whole clips a little below their number.
     return int(value / 100 * clips + 1e-9) if isinstance(value, float) else value
 

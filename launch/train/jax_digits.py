@@ -36,7 +36,7 @@ def convolve(x, kernel):
     strides = (1,) * (x.ndim - 2)
     x = jax.lax.conv_general_dilated(x, kernel, strides, "SAME", dimension_numbers=axes)
     over = tuple(range(1, x.ndim))
-    return jax.nn.relu(jax.nn.standardize(x, over))
+    return jax.nn.relu(jax.nn.standardize(x, over, epsilon=1e-3))
 
 
 def pool(x, *size):
@@ -61,8 +61,10 @@ def logits(weights, mel, key=None):  # (batch, frames, bins)
 
 
 def loss_of(weights, mel, target, key):
-    chosen = jax.nn.log_softmax(logits(weights, mel, key))
-    return -jnp.take_along_axis(chosen, target[:, None], axis=1).mean()
+    found = jax.nn.log_softmax(logits(weights, mel, key))
+    wanted = jax.nn.one_hot(target, found.shape[1])
+    smooth = 0.9 * wanted + 0.1 / found.shape[1]  # six and eight may sound alike
+    return -(smooth * found).sum(axis=1).mean()
 
 
 @jax.jit
@@ -81,7 +83,7 @@ def train_step(weights, means, squares, step, rate, mel, target):
 
 
 def main():
-    arguments = parse_arguments(__doc__, epochs=8)
+    arguments = parse_arguments(__doc__, epochs=12)
     records = record_digits(arguments.sounds, arguments.out, arguments.test)
     names = ["mel", "target"]
     train = open_records(records, "train", features=names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,11 @@ from tests.frameworks.conftest import need, need_installed
 SCRIPTS = Path(__file__).parents[2] / "launch" / "train"
 RATE = 8000
 DIGITS, CLIPS = "0369", 4
+# Each starts a process that loads a framework: too long for a test of every change.
+trains = pytest.mark.skipif(
+    not os.environ.get("AUDIO_TFRECORDS_FRAMEWORKS_MUST"),
+    reason="launch/frameworks/test.sh runs the scripts",
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +52,7 @@ def run(script: str, *words: object) -> str:
     return done.stdout
 
 
+@trains
 @pytest.mark.parametrize(
     ("script", "package"),
     [
@@ -102,6 +109,7 @@ def test_errors_lead_to_the_report(digits, tmp_path, monkeypatch, capsys) -> Non
     sys.modules.pop("digits", None)
 
 
+@trains
 def test_events(tmp_path) -> None:
     need_installed("keras")
     said = run("keras_events.py", tmp_path, "--epochs", 3, "--scenes", 20)

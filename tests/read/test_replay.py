@@ -247,7 +247,7 @@ class TestRecorded:
     @pytest.mark.runs
     def test_never_imports_beam(self, recorded):
         code = (
-            "import sys; from beam_pipeline import replay; "
+            "import sys; from beam_pipeline import replay, tf_dataset; "
             f"print(len(list(replay({recorded!r}, batch_size=1000)))); "
             "print([m for m in sys.modules if m.split('.')[0] == 'apache_beam'])"
         )

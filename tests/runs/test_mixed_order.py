@@ -29,12 +29,12 @@ OPTIONS: Any = {
     "member_bytes": 4000, "keep": "energy(above_db=-30)", "augment": "noise",
     "copies": 1, "mark_padding": True, "tail": "pad", "order": "mixed",
 }  # fmt: skip
-CLIPS = 14
+CLIPS = 9
 
 
 @pytest.fixture(scope="module")
 def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Clips of 1 to 2.4 s, of which a stretch is too quiet to be kept."""
+    """Clips of 1 to 1.8 s, of which a stretch is too quiet to be kept."""
     folder = tmp_path_factory.mktemp("sounds")
     for k in range(CLIPS):
         path = folder / "ab"[k % 2] / f"{k}.wav"
@@ -157,7 +157,7 @@ def test_tables_and_lookups_name_the_right_examples(mixed, sounds):
 def test_verify_and_repair(mixed, sounds, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(mixed, out)
-    assert verify(out, deep=True, input=sounds, sample=60) == []
+    assert verify(out, deep=True, input=sounds, sample=40) == []
     assert audit(out).leaks == 0
     shard = next(out.glob("train/*00001-of*"))
     shard.write_bytes(shard.read_bytes()[:-1])
@@ -223,13 +223,12 @@ def test_files_are_added(sounds, mixed, tmp_path):
          "elements_per_file": None},
         {"win_len": "clip", "hop": None, "tail": "drop", "mark_padding": False,
          "copies": 0, "augment": ""},
-        {"compression": "none", "member_bytes": None},
     ],
 )  # fmt: skip
 def test_windows_of_every_kind(sounds, tmp_path, changes):
     options = {**OPTIONS, **changes}
     record(sounds, tmp_path / "out", **options)
-    assert verify(tmp_path / "out", deep=True, input=sounds, sample=100) == []
+    assert verify(tmp_path / "out", deep=True, input=sounds, sample=60) == []
     record(sounds, tmp_path / "other", **{**options, "order": "shuffled"})
     for split in SHARES:
         if not changes.keys() & {"sample_rate"}:  # its last bits depend on segments
@@ -253,12 +252,10 @@ def test_compressed_files_and_a_clip_that_breaks(tmp_path):
     options: Any = {**OPTIONS, "label_from": "none", "max_rejected": 1, "splits": None}
     metadata = record(folder, tmp_path / "out", **options)
     assert metadata.rejected == 1
-    assert verify(tmp_path / "out", deep=True, input=folder, sample=100) == []
+    assert verify(tmp_path / "out", deep=True, input=folder, sample=60) == []
     table = window_table(tmp_path / "out").to_pandas()
     lost = table[table.left_out == "rejected"]
     assert set(lost.path) == {"broken.flac"}
-    record(folder, tmp_path / "two", **options, workers=2)
-    assert folders_differ(tmp_path / "out", tmp_path / "two") == []
 
 
 def test_a_run_is_continued(sounds, mixed, tmp_path, monkeypatch):
