@@ -115,6 +115,14 @@ def delete_drafts_of(process: int, work_folder: str) -> None:
     files.delete_drafts(files.join(work_folder, PARTS), f"*.{process}.*")
 
 
+def delete_all_drafts(work_folder: str) -> None:
+    """Deletes the unfinished shards that a run left in its local work folder.
+
+    A run that goes on uses none of them.
+    """
+    files.delete_drafts(files.join(work_folder, PARTS), "*.tfrecord*")
+
+
 def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
     """Calls :func:`write_totals`; returns the plan unchanged."""
     seconds = {split: summary.seconds(split) for split in summary.layouts}

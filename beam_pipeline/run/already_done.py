@@ -35,6 +35,7 @@ from functools import partial
 from itertools import islice
 
 import apache_beam as beam
+import numpy as np
 
 from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.job_difference import option_differences
@@ -52,6 +53,7 @@ from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.segments import ShardTask, ShardWork
+from beam_pipeline.plan.shards import Shard
 from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.phases import in_memory_pipeline
@@ -64,6 +66,7 @@ from beam_pipeline.run.plan_again import (
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records, suffix_for
+from beam_pipeline.write.mixed_shards import mixed_order
 
 # How a data set differs; the text continues "... holds a data set, and".
 OTHER_RECIPE = "it has another recipe"
@@ -75,6 +78,8 @@ OTHER_EXAMPLES = "these inputs do not give the examples of shard {}"
 # The first examples of the first shards are made again.
 SHARDS_AGAIN = 8
 EXAMPLES_AGAIN = 8
+# Of a mixed shard, fewer: each is in another strip, from whose begin one decodes.
+MIXED_AGAIN = 2
 
 
 def difference_to_finished(job: Job, limits: Limits) -> str | None:
@@ -154,17 +159,22 @@ def _difference_by_plan(job: Job, metadata: Metadata, limits: Limits) -> str | N
         newer = _find_newer(plan, job)
         if newer is not None:
             return NEWER_FILE.format(newer)
-        some = list(islice(plan.work(), SHARDS_AGAIN))
-        write = partial(_write_first, some, plan.job)
+        works = list(islice(plan.work(), SHARDS_AGAIN))
+        cut = {work.task.shard: _first_examples(work.task) for work in works}
+        again = [work._replace(task=cut[work.task.shard]) for work in works]
         with Workers(limits) as processes:
-            processes.call(write, plan.job, "writer")
+            processes.call(partial(_write, again, plan.job), plan.job, "writer")
         recorded = {entry.file: entry for entry in metadata.shards()}
         suffix = suffix_for(job.recipe.shards.compression)
-        for shard in (each.task.shard for each in some):
-            whole = recorded[shard.name + suffix].examples == shard.examples
-            if not _equal_examples(
-                shard.name + suffix, job.output, plan.job.output, whole
-            ):
+        for shard, task in cut.items():
+            file = shard.name + suffix
+            old = _first_records(files.join(job.output, file), _again(shard))
+            new = _first_records(files.join(plan.job.output, file), task.shard.examples)
+            lost = task.shard.examples - len(new)
+            whole = recorded[file].examples == shard.examples
+            # Lost windows leave no gap: so many of the first records are surely made.
+            sure = max(0, _again(shard) - lost)
+            if (whole and lost) or len(old) < sure or not set(old[:sure]) <= set(new):
                 return OTHER_EXAMPLES.format(shard.name)
     return None
 
@@ -180,37 +190,44 @@ def _find_newer(plan: PlanAgain, job: Job) -> str | None:
     return None
 
 
-def _write_first(shards: Sequence[ShardWork], job: Job, _: int) -> None:
-    """Writes the first examples of some shards, each as if it ended after them."""
-    cut = [shard._replace(task=_first_positions(shard.task)) for shard in shards]
+def _write(shards: Sequence[ShardWork], job: Job, _: int) -> None:
     with in_memory_pipeline() as pipeline:
-        write_shards(pipeline | "Again" >> beam.Create(cut, reshuffle=False), job)
+        write_shards(pipeline | "Again" >> beam.Create(shards, reshuffle=False), job)
 
 
-def _first_positions(task: ShardTask) -> ShardTask:
-    end = min(EXAMPLES_AGAIN, task.shard.examples)
-    segments = Batch(
-        segment._replace(examples=min(segment.examples, end - segment.position))
-        for segment in task.segments
-        if segment.position < end
-    )
-    return ShardTask(task.shard._replace(examples=end), segments)
+def _again(shard: Shard) -> int:
+    """How many of the first examples of a shard are made again."""
+    some = EXAMPLES_AGAIN if shard.mix_seed is None else MIXED_AGAIN
+    return min(some, shard.examples)
 
 
-def _equal_examples(file: str, recorded: str, made: str, whole: bool) -> bool:
-    """Whether the first examples of a shard, made again, are those recorded.
+def _first_examples(task: ShardTask) -> ShardTask:
+    """Returns a shard with what gives the first examples of a shard, in planned order.
 
-    If windows were lost or left out, the recorded shard is not whole, and the first
-    positions give fewer examples than there are in it.
+    Each segment begins where it did, because the last bits of a resampled window depend
+    on that, and ends behind the last example that is needed.
     """
-    old, new = (_first_records(files.join(folder, file)) for folder in (recorded, made))
-    return old[: len(new)] == new and (not whole or len(new) >= len(old))
+    shard, end = task.shard, _again(task.shard)
+    if shard.mix_seed is None:
+        needed = np.arange(end)
+    else:
+        needed = np.sort(mixed_order(shard)[:end])
+    segments, examples = [], 0
+    for segment in task.segments:
+        stop = np.searchsorted(needed, segment.position + segment.examples)
+        if not stop or (last := int(needed[stop - 1])) < segment.position:
+            continue
+        count = last + 1 - segment.position
+        segments.append(segment._replace(examples=count, position=examples))
+        examples += count
+    first = shard._replace(examples=examples, mix_seed=None)
+    return ShardTask(first, Batch(segments))
 
 
-def _first_records(path: str) -> list[bytes]:
+def _first_records(path: str, count: int) -> list[bytes]:
     """The first records of a shard; none if it is missing or damaged."""
     try:
         with files.open_read(path) as file:
-            return list(islice(read_any_records(file), EXAMPLES_AGAIN))
+            return list(islice(read_any_records(file), count))
     except (FileNotFoundError, ValueError):
         return []

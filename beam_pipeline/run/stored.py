@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from beam_pipeline.dataset.work_folder import PHASES
+from beam_pipeline.dataset.work_folder import PHASES, delete_all_drafts
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.segments import ShardWork
@@ -40,6 +40,7 @@ def phase_folder(job: Job) -> Iterator[str]:
             # mark goes first.
             files.delete(glob.glob(os.path.join(glob.escape(phases), f"*{_MARK}")))
             files.delete_below(phases)
+            delete_all_drafts(job.work_folder)  # the disk may be full
         else:
             temporary = tempfile.TemporaryDirectory(prefix="audio-tfrecords-")
             phases = stack.enter_context(temporary)

@@ -55,6 +55,17 @@ def plan_here(job):
         return summary, in_order(folder, stored_work(0, folder, 1))
 
 
+def test_unfinished_shards_of_an_interrupted_run_give_their_room_back(tmp_path):
+    job = Job((), "unused", str(tmp_path / "work"), Recipe(win_len=9))
+    parts = Path(job.work_folder, "parts")
+    parts.mkdir(parents=True)
+    drafts = "a-0.7.tfrecord.gz", "a-0.7.tfrecord.gz.planned", "a-0.7.tfrecord"
+    for name in (*drafts, "room-made"):
+        (parts / name).touch()
+    with phase_folder(job):
+        assert [path.name for path in parts.iterdir()] == ["room-made"]
+
+
 def in_order(folder, work):
     """What the other phases get, as text, which shows types and every field."""
     return {

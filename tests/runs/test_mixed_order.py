@@ -14,7 +14,7 @@ import pytest
 import soundfile
 
 from beam_pipeline import Metadata, audit, open_records, record, verify, window_table
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, OutputError
 from beam_pipeline.read.window_summary import summarise_windows
 from beam_pipeline.run.repair import repair
 from tests.pipelines import exact
@@ -74,6 +74,24 @@ ENGINES: Any = [{"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
 def test_every_engine_gives_the_same_bytes(sounds, mixed, tmp_path, engine):
     record(sounds, tmp_path / "out", **OPTIONS, **engine)
     assert folders_differ(mixed, tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("rate", [None, 6000])
+def test_the_same_command_finds_a_finished_data_set(sounds, tmp_path, rate):
+    """Windows that were left out and resampled ones do not look like other inputs."""
+    out, others = tmp_path / "out", tmp_path / "others"
+    for path in sounds.rglob("*.wav"):
+        samples, _ = soundfile.read(path)
+        other = others / path.relative_to(sounds)
+        other.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(other, samples * 0.9, RATE)
+    options = {**OPTIONS, "sample_rate": rate}
+    first = record(sounds, out, **options)
+    before = {path: path.stat().st_ino for path in out.rglob("*")}
+    assert record(sounds, out, **options) == first
+    assert {path: path.stat().st_ino for path in out.rglob("*")} == before
+    with raises(OutputError, naming=["do not give the examples of shard"]):
+        record(others, out, **options)
 
 
 def test_the_examples_are_those_of_shuffled_clips(sounds, mixed, tmp_path):

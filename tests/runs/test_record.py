@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import multiprocessing
 import os
@@ -239,18 +238,20 @@ def test_the_same_examples_where_steps_are_not_fused(
     assert 0 < fused.splits["records"].left_out < 100
 
     expand = beam.ParDo.expand
-    breaks = itertools.count()
+    breaks = multiprocessing.Value("i", 0)  # the writer may be a process of its own
 
     broken = (stages.SelectAndAugment, stages.EncodeExamples, sink._WriteShards)
 
     def broken_up(step: beam.ParDo, collection: Any) -> Any:
         if isinstance(step.fn, broken):
-            collection = collection | f"break {next(breaks)}" >> beam.Reshuffle()
+            with breaks.get_lock():
+                breaks.value += 1
+            collection = collection | f"break {breaks.value}" >> beam.Reshuffle()
         return expand(step, collection)
 
     monkeypatch.setattr(beam.ParDo, "expand", broken_up)
     apart = record(source, str(tmp_path / "out"), recipe=recipe, workers=1)
-    assert next(breaks) == 3
+    assert breaks.value == 3
 
     (a,), (b,) = fused.splits.values(), apart.splits.values()
     assert replace(a, shards=()) == replace(b, shards=())
