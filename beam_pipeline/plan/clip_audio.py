@@ -42,18 +42,22 @@ from beam_pipeline.transforms.streams import (
 _AROUND_FRAMES = 1 << 17
 
 
-def open_clip(source: str | BinaryIO, clip: Clip, audio: Audio) -> ClipReader:
-    """Returns a reader of a clip's file at the output rate."""
-    info = AudioInfo(
+def header_of(clip: Clip) -> AudioInfo:
+    """Returns the properties of a clip's file, as the probe found them."""
+    return AudioInfo(
         clip.native_frames,
         clip.native_rate_hz,
         clip.channels,
         clip.format,
         clip.subtype,
     )
+
+
+def open_clip(source: str | BinaryIO, clip: Clip, audio: Audio) -> ClipReader:
+    """Returns a reader of a clip's file at the output rate."""
     return ClipReader(
         source,
-        info,
+        header_of(clip),
         name=clip.filepath,
         sample_rate_hz=audio.sample_rate,
         channels=audio.channels if clip.channel is None else clip.channel,

@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_pipeline.audio.decoder import AudioInfo, finds_frames
+from beam_pipeline.audio.decoder import finds_frames
 from beam_pipeline.permutation import Permutation
+from beam_pipeline.plan.clip_audio import header_of
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import copies_in
 from beam_pipeline.recipe.example_sections import Audio
@@ -140,13 +141,8 @@ def longest_walk(clips: Iterable[Clip], recipe: Recipe) -> int:
 
 def walks(clip: Clip, audio: Audio) -> bool:
     """Whether reading in the middle of a clip takes what is before, too."""
-    header = AudioInfo(
-        clip.native_frames,
-        clip.native_rate_hz,
-        clip.channels,
-        clip.format,
-        clip.subtype,
-    )
     return (
-        bool(audio.stream) or audio.is_loaded(clip.filepath) or not finds_frames(header)
+        bool(audio.stream)
+        or audio.is_loaded(clip.filepath)
+        or not finds_frames(header_of(clip))
     )

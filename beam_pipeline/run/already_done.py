@@ -33,9 +33,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 import apache_beam as beam
-import numpy as np
 
 from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.job_difference import option_differences
@@ -160,21 +160,20 @@ def _difference_by_plan(job: Job, metadata: Metadata, limits: Limits) -> str | N
         if newer is not None:
             return NEWER_FILE.format(newer)
         works = list(islice(plan.work(), SHARDS_AGAIN))
-        cut = {work.task.shard: _first_examples(work.task) for work in works}
-        again = [work._replace(task=cut[work.task.shard]) for work in works]
+        first = {work.task.shard: _first_examples(work.task) for work in works}
+        again = [work._replace(task=first[work.task.shard].task) for work in works]
         with Workers(limits) as processes:
             processes.call(partial(_write, again, plan.job), plan.job, "writer")
         recorded = {entry.file: entry for entry in metadata.shards()}
         suffix = suffix_for(job.recipe.shards.compression)
-        for shard, task in cut.items():
+        for shard, each in first.items():
             file = shard.name + suffix
-            old = _first_records(files.join(job.output, file), _again(shard))
-            new = _first_records(files.join(plan.job.output, file), task.shard.examples)
-            lost = task.shard.examples - len(new)
+            old = _first_records(files.join(job.output, file), len(each.places))
+            new = _first_records(
+                files.join(plan.job.output, file), each.task.shard.examples
+            )
             whole = recorded[file].examples == shard.examples
-            # Lost windows leave no gap: so many of the first records are surely made.
-            sure = max(0, _again(shard) - lost)
-            if (whole and lost) or len(old) < sure or not set(old[:sure]) <= set(new):
+            if not _equal_examples(old, new, shard, each, whole):
                 return OTHER_EXAMPLES.format(shard.name)
     return None
 
@@ -195,33 +194,63 @@ def _write(shards: Sequence[ShardWork], job: Job, _: int) -> None:
         write_shards(pipeline | "Again" >> beam.Create(shards, reshuffle=False), job)
 
 
-def _again(shard: Shard) -> int:
-    """How many of the first examples of a shard are made again."""
-    some = EXAMPLES_AGAIN if shard.mix_seed is None else MIXED_AGAIN
-    return min(some, shard.examples)
+class FirstExamples(NamedTuple):
+    """What gives the first examples of a shard.
+
+    Attributes
+    ----------
+    task : ShardTask
+        Makes them in planned order; those of a mixed shard, and others before them.
+    places : list of int
+        Which examples of the task are the first ones of the shard, in order.
+    """
+
+    task: ShardTask
+    places: list[int]
 
 
-def _first_examples(task: ShardTask) -> ShardTask:
-    """Returns a shard with what gives the first examples of a shard, in planned order.
+def _first_examples(task: ShardTask) -> FirstExamples:
+    """Returns the task of the first examples of a shard.
 
     Each segment begins where it did, because the last bits of a resampled window depend
     on that, and ends behind the last example that is needed.
     """
-    shard, end = task.shard, _again(task.shard)
+    shard = task.shard
     if shard.mix_seed is None:
-        needed = np.arange(end)
+        first = range(min(EXAMPLES_AGAIN, shard.examples))
     else:
-        needed = np.sort(mixed_order(shard)[:end])
-    segments, examples = [], 0
+        first = mixed_order(shard)[:MIXED_AGAIN].tolist()
+    segments, made = [], list[int]()
     for segment in task.segments:
-        stop = np.searchsorted(needed, segment.position + segment.examples)
-        if not stop or (last := int(needed[stop - 1])) < segment.position:
-            continue
-        count = last + 1 - segment.position
-        segments.append(segment._replace(examples=count, position=examples))
-        examples += count
-    first = shard._replace(examples=examples, mix_seed=None)
-    return ShardTask(first, Batch(segments))
+        positions = range(segment.position, segment.position + segment.examples)
+        needed = [position for position in first if position in positions]
+        if needed:
+            count = max(needed) + 1 - segment.position
+            segments.append(segment._replace(examples=count, position=len(made)))
+            made += positions[:count]
+    cut = shard._replace(examples=len(made), mix_seed=None)
+    places = [made.index(position) for position in first]
+    return FirstExamples(ShardTask(cut, Batch(segments)), places)
+
+
+def _equal_examples(
+    old: list[bytes], new: list[bytes], shard: Shard, again: FirstExamples, whole: bool
+) -> bool:
+    """Whether the first examples of a shard, made again, are those recorded.
+
+    If windows were lost or left out, the recorded shard is not whole, and its first
+    positions give fewer examples than there are in it. Of a mixed shard it is not known
+    which of them are missing, only how many.
+    """
+    lost = again.task.shard.examples - len(new)
+    if not lost:
+        return old == [new[place] for place in again.places]
+    if whole:
+        return False
+    if shard.mix_seed is None:
+        return old[: len(new)] == new
+    sure = max(0, len(again.places) - lost)
+    return len(old) >= sure and set(old[:sure]) <= set(new)
 
 
 def _first_records(path: str, count: int) -> list[bytes]:

@@ -52,9 +52,11 @@ def mixed_order(shard: Shard) -> Integers:
 
 
 def mixed_members(
-    shard: Shard, several: Sequence[PlannedRecords]
+    shard: Shard, order: Integers, several: Sequence[PlannedRecords]
 ) -> Iterator[tuple[int, list[bytes]]]:
     """Yields (number, framed records) of each member of a mixed shard.
+
+    ``order`` is what :func:`mixed_order` returns.
 
     Records that were lost, or left out, leave no gap in their member. A member without
     any is left out.
@@ -68,13 +70,12 @@ def mixed_members(
             starts[some.positions] = np.cumsum(some.sizes) - some.sizes
             sizes[some.positions] = some.sizes
             contents.append(_content(some.path, stack))
-        order = mixed_order(shard)
         for begin in range(0, shard.examples, shard.per_member):
             planned = order[begin : begin + shard.per_member]
             planned = planned[file_of[planned] >= 0]
             columns = (some[planned].tolist() for some in (file_of, starts, sizes))
             records = [
-                bytes(contents[file][start : start + size])
+                contents[file][start : start + size]
                 for file, start, size in zip(*columns, strict=True)
             ]
             if records:

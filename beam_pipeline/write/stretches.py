@@ -254,8 +254,8 @@ def join_stretches(stretches: Iterable[StretchFile], draft: str) -> StretchFile:
     if not mixes:
         writer, members = _join_members(ordered, draft)
     else:
-        writer, members = _mix_members(ordered, draft)
         order = mixed_order(shard)
+        writer, members = _mix_members(ordered, order, draft)
         clips = clips[order]
         if rows:
             rows = [WindowRows(*(column[order] for column in join_rows(rows)))]
@@ -302,7 +302,7 @@ def _join_members(
 
 
 def _mix_members(
-    ordered: Sequence[StretchFile], draft: str
+    ordered: Sequence[StretchFile], order: Integers, draft: str
 ) -> tuple[MemberWriter, list[_Member]]:
     """Writes the members of a mixed shard; returns their writer, and them."""
     found = []
@@ -312,7 +312,7 @@ def _mix_members(
     mixed: list[_Member] = []
     with files.writing(draft), open(draft, "wb") as file:
         writer = MemberWriter(file, is_compressed(draft))
-        for number, records in mixed_members(ordered[0].shard, found):
+        for number, records in mixed_members(ordered[0].shard, order, found):
             size = writer.write_member(b"".join(records))
             mixed.append(_Member(number, size, len(records)))
         writer.close()
