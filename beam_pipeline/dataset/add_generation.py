@@ -26,7 +26,9 @@ from beam_pipeline.dataset.exact_statistics import (
 from beam_pipeline.dataset.finish import (
     assemble_metadata,
     check_any_selected,
+    check_clips,
     check_complete,
+    check_observed,
     merge_observed,
     publish,
     sort_shards,
@@ -40,8 +42,10 @@ from beam_pipeline.dataset.generations import (
     shards_by_generation,
 )
 from beam_pipeline.dataset.manifest import (
+    ManifestPart,
     manifest_fields,
     recorded_formats,
+    sort_manifest,
     write_manifest,
 )
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
@@ -87,7 +91,7 @@ def add_generation(
     summary: PlanSummary,
     infos: Iterable[ShardInfo],
     rejects: Iterable[Reject],
-    manifest: Iterable[tuple[str, int, bytes]],
+    manifest: Iterable[ManifestPart],
     observed: Iterable[tuple[str, Seen]],
     *,
     addition: Addition,
@@ -123,14 +127,18 @@ def add_generation(
     """
     written, shards = sort_shards(infos)
     rejects = sort_rejects(rejects)
+    parts, seen = sort_manifest(manifest), merge_observed(observed)
     path = files.join(output, METADATA)
+    with keeping_verdict(work_folder):
+        check_complete(summary, shards, rejects)
+        check_clips(summary, rejects, parts, work_folder)
+        check_observed(seen, shards, work_folder)
     has_new = summary.listing.clips and not _adds_nothing(addition, shards)
     if not has_new or _is_added(output, addition, shards):
         clear_work(work_folder)
         return path
     write_rejects(files.join(work_folder, REJECTED), rejects)
     with keeping_verdict(work_folder):
-        check_complete(summary, shards, rejects)
         if not addition.retry:
             check_any_accepted(summary, rejects)
             check_any_selected(shards, recipe)
@@ -148,10 +156,9 @@ def add_generation(
     )
     write_windows(own(WINDOWS), written)
     fields = manifest_fields(recipe.audio, columns)
-    write_manifest(own(MANIFEST), manifest, fields)
+    write_manifest(own(MANIFEST), parts, fields)
     retried = summary.listing.retried
     write_rejects(own(REJECTED), rejects, _still_rejected(output, addition, retried))
-    seen = merge_observed(observed)
     formats = recorded_formats(own(MANIFEST))
     added = assemble_metadata(summary, shards, rejects, seen, recipe, formats)
     merged = _merged_statistics(output, addition, added, seen)

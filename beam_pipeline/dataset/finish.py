@@ -11,8 +11,10 @@ from beam_pipeline.audio.av_containers import DEMUXERS
 from beam_pipeline.dataset.claim import make_room
 from beam_pipeline.dataset.exact_statistics import statistics_text
 from beam_pipeline.dataset.manifest import (
+    ManifestPart,
     manifest_fields,
     recorded_formats,
+    sort_manifest,
     write_manifest,
 )
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
@@ -130,6 +132,47 @@ def check_complete(
         )
 
 
+def check_clips(
+    summary: PlanSummary,
+    rejects: Iterable[Reject],
+    manifest: Iterable[ManifestPart],
+    work_folder: str,
+) -> None:
+    """Checks that the manifest and the rejects have every clip and every window.
+
+    Raises
+    ------
+    IncompleteRun
+        If some of them did not reach the end of the run.
+    """
+    clips = count_clips(reject for reject in rejects if reject.shard is None)
+    windows = 0
+    for part in manifest:
+        clips += part.clips
+        windows += part.windows
+    planned = sum(layout.total for layout in summary.layouts.values())
+    _check_equal("clips", clips, summary.listing.clips, work_folder)
+    _check_equal("windows of clips", windows, planned, work_folder)
+
+
+def check_observed(
+    observed: Mapping[str, Observations], infos: Iterable[ShardInfo], work_folder: str
+) -> None:
+    """Checks that the statistics are of every example; raises IncompleteRun if not."""
+    seen = sum(each.examples for each in observed.values())
+    written = sum(info.examples for info in infos)
+    _check_equal("examples in the statistics", seen, written, work_folder)
+
+
+def _check_equal(what: str, found: int, expected: int, work_folder: str) -> None:
+    if found != expected:
+        raise IncompleteRun(
+            f"At the end of the run there are {found} {what} instead of {expected}. "
+            f"Files of {work_folder} were deleted during the run, or the runner lost "
+            "or repeated work. Give the same command again to continue."
+        )
+
+
 def assemble_metadata(
     summary: PlanSummary,
     infos: Sequence[ShardInfo],
@@ -237,7 +280,7 @@ def finish_data_set(
     summary: PlanSummary,
     infos: Iterable[ShardInfo],
     rejects: Iterable[Reject],
-    manifest: Iterable[tuple[str, int, bytes]],
+    manifest: Iterable[ManifestPart],
     observed: Iterable[tuple[str, Seen]],
     *,
     output: str,
@@ -274,12 +317,15 @@ def finish_data_set(
     written, shards = sort_shards(infos)
     rejects = sort_rejects(rejects)
     seen = merge_observed(observed)
+    parts = sort_manifest(manifest)
     replaces = shards_folder != output
     write_rejects(files.join(work_folder if replaces else output, REJECTED), rejects)
     with keeping_verdict(work_folder):
         check_any_accepted(summary, rejects)
         check_any_selected(shards, recipe)
         check_complete(summary, shards, rejects)
+        check_clips(summary, rejects, parts, work_folder)
+        check_observed(seen, shards, work_folder)
         drafts = work_folder if replaces else ""
         check_rejects(summary.listing, rejects, max_rejected, drafts)
         if is_claimed(work_folder):
@@ -291,7 +337,7 @@ def finish_data_set(
     # With these moves in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_moves=summary.moves)
     fields = manifest_fields(recipe.audio, columns)
-    write_manifest(files.join(output, MANIFEST), manifest, fields)
+    write_manifest(files.join(output, MANIFEST), parts, fields)
     formats = recorded_formats(files.join(output, MANIFEST))
     described = assemble_metadata(summary, shards, rejects, seen, recipe, formats)
     schema = schema_text(described.features, described.classes)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from isal import isal_zlib
 
@@ -42,6 +42,26 @@ _RESERVED_FIELDS = {*MANIFEST_FIELDS, *FINGERPRINT_FIELDS}
 _ROW_GROUP = 1 << 16
 
 
+class ManifestPart(NamedTuple):
+    """The rows of one bucket of clips, packed to some 30 bytes for each clip.
+
+    Attributes
+    ----------
+    split, bucket : str, int
+        They order the parts.
+    clips, windows : int
+        Number of rows, and the sum of their planned windows.
+    rows : bytes
+        JSON, compressed.
+    """
+
+    split: str
+    bucket: int
+    clips: int
+    windows: int
+    rows: bytes
+
+
 def manifest_fields(
     audio: Audio, columns: Sequence[Column] = ()
 ) -> dict[str, ColumnType | int]:
@@ -69,31 +89,36 @@ def manifest_fields(
     return fields
 
 
-def manifest_part(
+def make_manifest_part(
     placed: PlacedClips,
-    layout: ShardLayout,
-    audio: Audio,
-    has_groups: bool,
-    first_index: int = 0,
-) -> bytes:
-    """Returns the rows of one bucket, packed to some 30 bytes for each clip.
+    layouts: Mapping[str, ShardLayout],
+    recipe: Recipe,
+    first_index: Mapping[str, int] | None = None,
+) -> ManifestPart:
+    """Returns the rows of one bucket.
+
+    ``first_index`` is that of each split that has examples already. Some columns:
 
     file : the index of the first clip that was listed of the same file
     start, frames : the part of the file that the clip is, at the output rate
     channel : the channel that is taken; null if all are
     group : the values of the ``group_by`` columns, separated by U+001F
     first_index : the number of the clip's first window among the planned windows of
-        its split, whose clips of this run begin at the parameter of this name
+        its split
     windows : its number of planned windows, copies included; less than the clip has if
         ``num_elems`` cuts them off
 
     Both are those of the plan: the audio decides later which windows are left out.
     """
-    rows, index = [], placed.first_window
+    audio, total = recipe.audio, layouts[placed.split].total
+    has_groups = bool(recipe.splits.group_by)
+    before = (first_index or {}).get(placed.split, 0)
+    rows, index, planned = [], placed.first_window, 0
     for clip in placed.clips:
         channel = audio.channels if clip.channel is None else clip.channel
         prints = (clip.content.hex(), clip.sketch.hex()) if audio.fingerprint else ()
         hashes = (clip.sha256 or None,) if audio.hash_files else ()
+        windows = max(0, min(clip.examples, total - index))
         rows.append(
             (
                 clip.filepath,
@@ -112,48 +137,35 @@ def manifest_part(
                 clip.native_rate_hz,
                 clip.format,
                 clip.subtype,
-                first_index + index,
-                max(0, min(clip.examples, layout.total - index)),
+                before + index,
+                windows,
                 *prints,
                 *hashes,
                 *clip.columns,
             )
         )
         index += clip.examples
-    return isal_zlib.compress(json.dumps(rows, default=bytes.hex).encode())
+        planned += windows
+    packed = isal_zlib.compress(json.dumps(rows, default=bytes.hex).encode())
+    return ManifestPart(placed.split, placed.bucket, len(rows), planned, packed)
 
 
-def make_manifest_part(
-    placed: PlacedClips,
-    layouts: Mapping[str, ShardLayout],
-    recipe: Recipe,
-    first_index: Mapping[str, int] | None = None,
-) -> tuple[str, int, bytes]:
-    """Calls :func:`manifest_part`; adds the keys that order the parts.
-
-    ``first_index`` is that of each split that has examples already.
-    """
-    part = manifest_part(
-        placed,
-        layouts[placed.split],
-        recipe.audio,
-        has_groups=bool(recipe.splits.group_by),
-        first_index=(first_index or {}).get(placed.split, 0),
-    )
-    return placed.split, placed.bucket, part
+def sort_manifest(parts: Iterable[ManifestPart]) -> SortedValues[ManifestPart]:
+    """Returns the parts of a manifest in the order of the examples."""
+    return SortedValues(itemgetter(0, 1), parts)
 
 
 def write_manifest(
     path: str,
-    parts: Iterable[tuple[str, int, bytes]],
+    parts: SortedValues[ManifestPart],
     fields: Mapping[str, ColumnType | int],
 ) -> None:
     """Writes ``manifest.parquet``: one row for each clip, in the order of the examples.
 
     Parameters
     ----------
-    parts : iterable of (split, bucket, bytes)
-        See :func:`manifest_part`; in any order.
+    parts : SortedValues
+        See :func:`sort_manifest`.
     fields : mapping
         See :func:`manifest_fields`.
     """
@@ -169,8 +181,8 @@ def write_manifest(
     draft = files.draft_of(path)
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         rows: list[Sequence[Any]] = []
-        for _, _, part in SortedValues(itemgetter(0, 1), parts):
-            rows += json.loads(isal_zlib.decompress(part))
+        for part in parts:
+            rows += json.loads(isal_zlib.decompress(part.rows))
             if len(rows) >= _ROW_GROUP:
                 writer.write_table(_table(rows, schema))
                 rows = []

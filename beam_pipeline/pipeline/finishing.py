@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from beam_pipeline.dataset.add_generation import add_generation
 from beam_pipeline.dataset.finish import finish_data_set
+from beam_pipeline.dataset.manifest import ManifestPart
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.shards import ShardInfo
@@ -17,7 +18,7 @@ def finish_job(
     summary: PlanSummary,
     infos: Iterable[ShardInfo],
     rejects: Iterable[Reject],
-    manifest: Iterable[tuple[str, int, bytes]],
+    manifest: Iterable[ManifestPart],
     observed: Iterable[tuple[str, Seen]],
     job: Job,
 ) -> str:

@@ -122,7 +122,7 @@ def plan_shards(found: Found, placed: Placed, job: Job) -> Planned:
         | "MakeManifest" >> beam.Map(
             make_manifest_part, layouts, recipe, job.first_index()
         )
-    )                                               # (split, bucket, bytes)
+    )                                               # ManifestPart
     return Planned(work, found.rejects, manifest, sum_up(found, placed, job))
 
 

@@ -16,6 +16,7 @@ from beam_pipeline.dataset.code_stamp import sources_of_code
 from beam_pipeline.dataset.manifest import (
     manifest_difference,
     manifest_fields,
+    sort_manifest,
     write_manifest,
 )
 from beam_pipeline.dataset.metadata import Metadata
@@ -66,7 +67,8 @@ class PlanAgain:
         """Writes the manifest of the plan; returns its path."""
         path = files.join(self.job.work_folder, MANIFEST)
         fields = manifest_fields(self.job.recipe.audio, self.job.inputs[0].columns)
-        write_manifest(path, stored(self.phase, "manifest"), fields)
+        parts = sort_manifest(stored(self.phase, "manifest"))
+        write_manifest(path, parts, fields)
         return path
 
     def clip_difference(self, output: str) -> str | None:

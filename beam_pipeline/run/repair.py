@@ -25,7 +25,7 @@ from typing import Any
 from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.damage import Damage, find_damage, is_damaged
 from beam_pipeline.dataset.exact_statistics import statistics_text
-from beam_pipeline.dataset.finish import merge_observed
+from beam_pipeline.dataset.finish import check_observed, merge_observed
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata
@@ -340,6 +340,7 @@ class _Repair:
             made.append(WINDOWS)
         if len(infos) == len(entries):  # only recording all shards tells them
             seen = merge_observed(self._written("observed"))
+            check_observed(seen, infos.values(), work)
             exact = statistics_text({n: each.statistics for n, each in seen.items()})
             if is_damaged(self._root, STATISTICS, lambda content: content != exact):
                 files.write_bytes(files.join(work, STATISTICS), exact)

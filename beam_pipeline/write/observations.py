@@ -25,6 +25,8 @@ class Observations:
 
     Attributes
     ----------
+    examples : int
+        Number of the others.
     left_out : Counter
         Examples by split, class and sample rate.
     classes : Counter
@@ -41,7 +43,9 @@ class Observations:
         classes: Mapping[tuple[str, int], int],
         statistics: DataStatistics,
         frames: Mapping[TallyKey, int] | None = None,
+        examples: int = 0,
     ):
+        self.examples = examples
         self.left_out = Counter(left_out)
         self.classes = Counter(classes)
         self.statistics = statistics
@@ -59,13 +63,14 @@ class Observations:
         classes = {(label, r): n for label, r, n in state["classes"]}
         frames = {(s, label, r): n for s, label, r, n in state.get("frames", ())}
         statistics = DataStatistics.from_state(state["statistics"])
-        return cls(left_out, classes, statistics, frames)
+        return cls(left_out, classes, statistics, frames, state["examples"])
 
     def add(self, block: FeatureBlock) -> None:
         """Adds the examples of a block."""
         clip = block.slot.clip
         left_out = block.slot.examples - len(block.starts)
         key = (clip.split, clip.label or "", clip.sample_rate_hz)
+        self.examples += len(block.starts)
         if left_out:
             self.left_out[key] += left_out
         if block.slot.example_format.win_len is None:
@@ -93,6 +98,7 @@ class Observations:
 
     def merge(self, other: Observations) -> None:
         """Adds the observations of other examples."""
+        self.examples += other.examples
         self.left_out.update(other.left_out)
         self.classes.update(other.classes)
         self.frames.update(other.frames)
@@ -102,6 +108,7 @@ class Observations:
         """Returns the observations as JSON values; ``frames`` only if there are any."""
         frames = [[*key, n] for key, n in sorted(self.frames.items())]
         return {
+            "examples": self.examples,
             "left_out": [[*key, n] for key, n in sorted(self.left_out.items())],
             "classes": [[*key, n] for key, n in sorted(self.classes.items())],
             "statistics": self.statistics.state(),

@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from isal import isal_zlib
 
 from beam_pipeline.dataset.finish import (
     assemble_metadata,
+    check_clips,
     check_complete,
+    check_observed,
     finish_data_set,
+    merge_observed,
 )
+from beam_pipeline.dataset.manifest import ManifestPart
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import delete_stale
 from beam_pipeline.dataset.rejects import (
@@ -28,6 +33,7 @@ from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.write.members import Members
+from beam_pipeline.write.observations import Observations
 from beam_pipeline.write.window_rows import WindowRows
 from tests.raising import assert_names, names, raises
 
@@ -132,6 +138,24 @@ def early(row):
     return Reject(row, f"a/{row}.wav", "probe", "EmptyAudio", "holds no frames")
 
 
+def manifest_of(summary, rejects=()):
+    """Parts that hold all clips and windows, one for each split."""
+    clips = summary.listing.clips - sum(reject.shard is None for reject in rejects)
+    parts = []
+    for bucket, (split, layout) in enumerate(summary.layouts.items()):
+        rows = isal_zlib.compress(b"[]")
+        parts.append(ManifestPart(split, bucket, clips, layout.total, rows))
+        clips = 0
+    return parts
+
+
+def observed_of(infos):
+    return [
+        (info.shard.split, {**Observations.of([]).state(), "examples": info.examples})
+        for info in infos
+    ]
+
+
 def name_of(summary, split, k):
     return summary.layouts[split].shard(k).name
 
@@ -183,6 +207,49 @@ def test_only_the_first_problems_are_named(missing):
     assert text.count(" times") == min(missing, NAMED_IN_ERRORS)
     more = missing - NAMED_IN_ERRORS
     assert (f"and {more} more shards" in text) == (more > 0)
+
+
+# check_clips and check_observed
+
+
+def test_all_clips_windows_and_examples_are_there():
+    summary = summary_of(train=10, eval=4)
+    rejects = [early(0), early(1), late(2, name_of(summary, "train", 0), 1)]
+    check_clips(summary, rejects, manifest_of(summary, rejects), "work")
+    infos = infos_of(summary)
+    check_observed(merge_observed(observed_of(infos)), infos, "work")
+
+
+@pytest.mark.parametrize("rejects", [[], [early(3)]])
+def test_lost_rows_of_the_manifest_are_noticed(rejects):
+    summary = summary_of(train=10, eval=4)
+    parts = manifest_of(summary, rejects)
+    clips = 20 - len(rejects)
+    for some, found, wanted in [
+        ([], len(rejects), 20),
+        (parts[1:], len(rejects), 20),
+        (parts[:1], 10, 14),
+        ([*parts, parts[0]], 20 + clips, 20),
+        ([*parts, parts[1]], 18, 14),
+    ]:
+        with raises(IncompleteRun, naming=[found, wanted, "a/work"]):
+            check_clips(summary, rejects, some, "a/work")
+
+
+def test_a_lost_reject_is_noticed():
+    summary = summary_of(train=10)
+    with raises(IncompleteRun, naming=[19, 20]):
+        check_clips(summary, [], manifest_of(summary, [early(3)]), "work")
+
+
+def test_lost_observations_are_noticed():
+    summary = summary_of(train=10, eval=4)
+    infos = infos_of(summary)
+    observed = observed_of(infos)
+    for some in ([], observed[1:], [*observed, observed[0]]):
+        found = sum(state["examples"] for _, state in some)
+        with raises(IncompleteRun, naming=[found, 14, "a/work"]):
+            check_observed(merge_observed(some), infos, "a/work")
 
 
 # check_rejects
@@ -320,8 +387,8 @@ def finish(folder, summary, infos, rejects, max_rejected="0"):
     (folder / "work").mkdir(parents=True, exist_ok=True)
     (folder / "work" / "plan.json").touch()
     return finish_data_set(
-        summary, iter(infos), iter(rejects), iter([]), iter([]), output=f"{folder}/",
-        shards_folder=f"{folder}/",
+        summary, iter(infos), iter(rejects), iter(manifest_of(summary, rejects)),
+        iter(observed_of(infos)), output=f"{folder}/", shards_folder=f"{folder}/",
         work_folder=str(folder / "work"), recipe=RECIPE, max_rejected=max_rejected,
     )  # fmt: skip
 

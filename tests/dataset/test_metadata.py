@@ -17,9 +17,10 @@ import beam_pipeline
 from beam_pipeline import record
 from beam_pipeline.dataset import manifest as manifests
 from beam_pipeline.dataset.manifest import (
+    make_manifest_part,
     manifest_difference,
     manifest_fields,
-    manifest_part,
+    sort_manifest,
     write_manifest,
 )
 from beam_pipeline.dataset.metadata import (
@@ -444,17 +445,10 @@ def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=()):
     parts = []
     for number, (before, clips) in enumerate(buckets):
         placed = PlacedClips("records", number, before, tuple(clips))
-        parts.append(
-            (
-                "records",
-                number,
-                manifest_part(
-                    placed, layout, recipe.audio, bool(recipe.splits.group_by)
-                ),
-            )
-        )
+        parts.append(make_manifest_part(placed, {"records": layout}, recipe))
     path = tmp_path / "manifest.parquet"
-    write_manifest(str(path), reversed(parts), manifest_fields(recipe.audio, columns))
+    fields = manifest_fields(recipe.audio, columns)
+    write_manifest(str(path), sort_manifest(reversed(parts)), fields)
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.parquet"]
     return pq.read_table(path)
 
