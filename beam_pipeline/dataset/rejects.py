@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.seconds import time_text
 from beam_pipeline.secrets_in_text import hidden
 from beam_pipeline.storage import files
+from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.spilled import SortedValues
 
 NAMED_IN_ERRORS = 5
@@ -145,3 +147,35 @@ def write_rejects(
         file.writelines(before)
         file.writelines(map(reject_line, rejects))
     files.move(draft, path)
+
+
+def lists_other_rejects(
+    text: bytes, by_header: Sequence[Reject], has_late: bool
+) -> bool:
+    """Whether the content of ``rejected.jsonl`` is not a list of these rejects.
+
+    Parameters
+    ----------
+    text : bytes
+        The content; earlier versions wrote it without seconds.
+    by_header : sequence of Reject
+        Those that failed before the plan.
+    has_late : bool
+        Whether there are others. Which ones is not known: they failed later.
+    """
+    planned = Counter(map(reject_line, by_header))
+    earlier = {reject_line(r, has_seconds=False): reject_line(r) for r in by_header}
+    late = Counter(earlier.get(line, line) for line in text.splitlines(keepends=True))
+    late.subtract(planned)
+    return (
+        min(late.values(), default=0) < 0
+        or bool(+late) != has_late
+        or not all(map(_is_line, +late))
+    )
+
+
+def _is_line(line: bytes) -> bool:
+    try:
+        return line.endswith(b"\n") and isinstance(parse_json(line), dict)
+    except ValueError:
+        return False

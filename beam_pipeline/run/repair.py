@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -39,7 +38,11 @@ from beam_pipeline.dataset.output_folder import (
     WINDOWS,
 )
 from beam_pipeline.dataset.recorded_columns import with_text_of_lists
-from beam_pipeline.dataset.rejects import reject_line, sort_rejects, write_rejects
+from beam_pipeline.dataset.rejects import (
+    lists_other_rejects,
+    sort_rejects,
+    write_rejects,
+)
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import REPAIR, WORK_FOLDER, Totals
@@ -48,7 +51,6 @@ from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.recipe.options import RunOptions
@@ -66,7 +68,6 @@ from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch
 from beam_pipeline.run.writers import totals_of, writers_for
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.tfrecord import suffix_for
 from beam_pipeline.transforms.expressions import give_steps
 
@@ -217,7 +218,7 @@ class _Repair:
             lists_rejects = not is_damaged(
                 self._root,
                 REJECTED,
-                lambda text: _other_rejects(text, rejects, has_late),
+                lambda text: lists_other_rejects(text, rejects, has_late),
             )
             wanted = {entry.file for entry in damage.shards}
             lacks_details = damage.windows or damage.statistics
@@ -368,29 +369,6 @@ class _Repair:
             files.move(files.join(self._work, name), files.join(self._root, name))
             replaced.append(name)
         return replaced
-
-
-def _other_rejects(text: bytes, by_header: Sequence[Reject], has_late: bool) -> bool:
-    """Whether a file does not list the rejects.
-
-    Of those that fail while they are recorded, it is only known that there are some.
-    """
-    planned = Counter(map(reject_line, by_header))
-    earlier = {reject_line(r, has_seconds=False): reject_line(r) for r in by_header}
-    late = Counter(earlier.get(line, line) for line in text.splitlines(keepends=True))
-    late.subtract(planned)
-    return (
-        min(late.values(), default=0) < 0
-        or bool(+late) != has_late
-        or not all(_is_reject(line) for line in +late)
-    )
-
-
-def _is_reject(line: bytes) -> bool:
-    try:
-        return line.endswith(b"\n") and isinstance(parse_json(line), dict)
-    except ValueError:
-        return False
 
 
 def _store_work(some: Iterable[ShardWork], folder: str) -> None:
