@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from beam_pipeline.audio.av_library import library_versions
 from beam_pipeline.examples.spec import IMAGES
@@ -29,16 +30,10 @@ def writer_versions(
     backend : str
         What computes features; with JAX, its version and its device are among them.
     """
-    import importlib.metadata
-
     images = (_DECIDES_IMAGES,) if {*IMAGES} & {*encodings} else ()
     versions = {"name": DISTRIBUTION}
     for name in (DISTRIBUTION, *_BYTE_DECIDING, *images):
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            version = "unknown"
-        versions["version" if name == DISTRIBUTION else name] = version
+        versions["version" if name == DISTRIBUTION else name] = _version(name)
     if ffmpeg:
         versions.update(library_versions())
     if backend == JAX:
@@ -46,3 +41,13 @@ def writer_versions(
 
         versions.update(jax_versions())
     return versions
+
+
+@cache
+def _version(name: str) -> str:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -168,15 +168,13 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
         job.shards_folder(), file_name_suffix=suffix_for(job.recipe.shards.compression),
         work_folder=job.work_folder,
     )                                               # ShardInfo
-    return gather(checked[FINISHED], written, encoded[REJECTS])
+    return Written(checked[FINISHED], written, encoded[REJECTS])
 
 
-def gather(
-    finished: beam.PCollection, written: beam.PCollection, rejects: beam.PCollection
-) -> Written:
-    """Joins the shards of this run with those of earlier runs."""
+def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
+    """Compares the shards with the plan, and writes ``metadata.json`` last."""
     shards = (
-        (finished, written)
+        (written.finished, written.shards)
         | "AllShards" >> beam.Flatten()             # ShardInfo
         | "SplitInfo" >> beam.FlatMap(split_info).with_outputs(OBSERVED, main="infos")
     )                                               # ShardInfo; split, observations
@@ -184,11 +182,6 @@ def gather(
         shards[OBSERVED]
         | "MergeObservations" >> beam.CombinePerKey(MergeObservations())
     )                                               # split, merged observations
-    return Written(shards.infos, rejects, observed)
-
-
-def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
-    """Compares the shards with the plan, and writes ``metadata.json`` last."""
     rejects = (
         (planned.rejects, written.rejects)
         | "AllRejects" >> beam.Flatten()            # Reject
@@ -196,7 +189,7 @@ def finish(planned: Planned, written: Written, job: Job) -> beam.PCollection:
     return (
         planned.summary
         | "FinishDataSet" >> beam.Map(
-            finish_job, AsIter(written.infos), AsIter(rejects),
-            AsIter(planned.manifest), AsIter(written.observed), job,
+            finish_job, AsIter(shards.infos), AsIter(rejects),
+            AsIter(planned.manifest), AsIter(observed), job,
         )                                           # path of metadata.json
     )

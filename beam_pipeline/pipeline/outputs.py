@@ -30,13 +30,13 @@ class Planned(NamedTuple):
 
     work: beam.PCollection  # ShardWork
     rejects: beam.PCollection  # Reject
-    manifest: beam.PCollection  # (split, bucket, part of the manifest)
+    manifest: beam.PCollection  # ManifestPart
     summary: beam.PCollection  # one PlanSummary
 
 
 class Written(NamedTuple):
     """The shards."""
 
-    infos: beam.PCollection  # ShardInfo
+    finished: beam.PCollection  # ShardInfo, of shards that an earlier run wrote
+    shards: beam.PCollection  # ShardInfo
     rejects: beam.PCollection  # Reject
-    observed: beam.PCollection  # (split, observations of its windows)

@@ -35,7 +35,7 @@ from beam_pipeline.plan.suspects import Suspects
 from beam_pipeline.run.guard import Guard
 from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.local_plan import make_plan
-from beam_pipeline.run.phases import in_memory_pipeline, store
+from beam_pipeline.run.phases import in_memory_pipeline, store, store_shards
 from beam_pipeline.run.stored import check_ours, phase_folder, stored, stored_work
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch, reporter, reporting
@@ -116,9 +116,9 @@ def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
             | "MyShards" >> beam.FlatMap(stored_work, folder, writers)
         )
         written = write_shards(work, job)
-        store(written.infos, results, "infos")
+        store_shards(written.finished, results, "finished")
+        store_shards(written.shards, results, "written")
         store(written.rejects, results, "rejects")
-        store(written.observed, results, "observed")
 
 
 def _stored_by_all(folder: str, writers: int, name: str) -> Iterator[Any]:

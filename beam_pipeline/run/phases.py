@@ -10,11 +10,14 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms import core
+from apache_beam.transforms import core, userstate
 
 from beam_pipeline.errors import AudioTFRecordsError
+from beam_pipeline.pipeline.stages import split_info
+from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.run.stored import ElementFile
 from beam_pipeline.storage import files
+from beam_pipeline.write.observations import Seen, merge_observations
 
 _STEP = "[while running "
 
@@ -30,7 +33,7 @@ def in_memory_pipeline() -> Iterator[beam.Pipeline]:
     # Only transforms in other languages use it. Beam deletes it only for a pipeline
     # that it has run, never in IPython, and a process that dies does not.
     files.delete_below(pipeline.local_tempdir)
-    with plain_labels(), _arguments_remembered():
+    with plain_labels(), _inspected_once():
         yield pipeline
         try:
             pipeline.run().wait_until_finish()
@@ -58,12 +61,13 @@ def plain_labels() -> Iterator[None]:
 
 
 @contextmanager
-def _arguments_remembered() -> Iterator[None]:
+def _inspected_once() -> Iterator[None]:
     """Beam inspects each method of each step many times: 12,000 times for a small job.
 
-    This takes a third of its time, so each function is inspected once.
+    This takes a third of its time, so each function is inspected once. Beam looks for
+    state and timers in each, too; the steps of pipelines in memory have none.
     """
-    inspect = core.get_function_args_defaults
+    inspect, find_state = core.get_function_args_defaults, userstate.get_dofn_specs
     known: dict[Any, Any] = {}
 
     def remembered(function: Any) -> Any:
@@ -75,10 +79,12 @@ def _arguments_remembered() -> Iterator[None]:
         return known[key]
 
     core.get_function_args_defaults = remembered
+    userstate.get_dofn_specs = lambda _: (set(), set())
     try:
         yield
     finally:
         core.get_function_args_defaults = inspect
+        userstate.get_dofn_specs = find_state
 
 
 class _Options(PipelineOptions):  # type: ignore[misc]
@@ -134,6 +140,41 @@ class StoreElements(beam.DoFn):  # type: ignore[misc]
         self._file.close()
 
 
+@dataclass(eq=False)
+class StoreShards(beam.DoFn):  # type: ignore[misc]
+    """Writes each ShardInfo to a new file, and merged observations to another one.
+
+    So a run on this machine needs no further step for them, which would take the runner
+    longer than a small shard.
+    """
+
+    folder: str
+
+    def start_bundle(self) -> None:
+        self._infos = ElementFile(self.folder, "infos")
+        self._observed: dict[str, Seen | None] = {}
+
+    def process(self, info: ShardInfo) -> None:
+        for each in split_info(info):
+            if isinstance(each, ShardInfo):
+                self._infos.extend([each])
+            else:
+                split, seen = each.value
+                merged = merge_observations(self._observed.get(split), seen)
+                self._observed[split] = merged
+
+    def finish_bundle(self) -> None:
+        self._infos.close()
+        observed = ElementFile(self.folder, "observed")
+        observed.extend([*self._observed.items()])
+        observed.close()
+
+
 def store(collection: beam.PCollection, folder: str, name: str) -> None:
     """Stores the elements of a collection under a name, for a later phase."""
     collection | f"Store {name}" >> beam.ParDo(StoreElements(folder, name))
+
+
+def store_shards(shards: beam.PCollection, folder: str, which: str) -> None:
+    """Stores shards as ``infos`` and ``observed``; ``which`` is part of the label."""
+    shards | f"Store {which} shards" >> beam.ParDo(StoreShards(folder))

@@ -18,11 +18,8 @@ from typing import Any, NamedTuple
 from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
 from beam_pipeline.marks import Marks, WorkerState
 
-THREADED = {
-    "jax",
-    "tensorflow",
-    "obstore",
-}  # their threads are not in threading's count
+# Their threads are not in threading's count.
+THREADED = {"jax", "tensorflow", "obstore"}
 
 # How long a process may take to end after its answer. Threads of a step may hold it.
 LAST_SECONDS = 5.0
@@ -37,7 +34,7 @@ def can_fork() -> bool:
     threads, those of libraries included, can fork safely.
     """
     alone = sys.platform == "linux" and threading.active_count() == 1
-    return alone and not THREADED & set(sys.modules)
+    return alone and sys.modules.keys().isdisjoint(THREADED)
 
 
 class Answer(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import pytest
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
+from beam_pipeline.dataset import writer_versions
 from beam_pipeline.dataset.claim import claim_output
 from beam_pipeline.dataset.work_folder import WORK_FOLDER
 from beam_pipeline.errors import InputError, OutputError, RecipeError
@@ -297,9 +297,9 @@ def test_an_unfinished_run_of_images_keeps_its_version_of_pillow(
     )
     output = str(tmp_path / "out")
     claim_output(output, files.join(output, WORK_FOLDER), recipe, [], False)
-    real = importlib.metadata.version
+    real = writer_versions._version
     monkeypatch.setattr(
-        importlib.metadata, "version", lambda n: "1" if n == "pillow" else real(n)
+        writer_versions, "_version", lambda n: "1" if n == "pillow" else real(n)
     )
     refusal = raises(OutputError, naming=output)
     with refusal if encoding in IMAGES else contextlib.nullcontext():
