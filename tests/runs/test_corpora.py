@@ -54,16 +54,20 @@ def test_every_digit_is_there_once_sample_by_sample(
     assert metadata.classes == tuple("0123456789")
     found: Counter[tuple[str, int]] = Counter()
     samples = {f.name: soundfile.read(f, dtype="float32")[0] for f in files}
-    for example in replay(str(out)).as_numpy_iterator():
-        name, start = example["filepath"].decode(), int(example["win_start_idx"])
-        window = samples[name][start : start + WIN_LEN]
-        np.testing.assert_array_equal(example["signal"][: len(window)], window)
-        assert not example["signal"][len(window) :].any()
-        assert example["class"].decode() == name[0] == str(example["target"])
-        assert example["fs"] == 8000
-        assert files[example["index"]].name == name
-        assert example["num_classes"] == 10
-        found[name, start] += 1
+    for batch in replay(str(out), batch_size=500).as_numpy_iterator():
+        assert set(batch["fs"]) == {8000}
+        assert set(batch["num_classes"]) == {10}
+        columns = ("filepath", "win_start_idx", "signal", "class", "target", "index")
+        for path, start, signal, label, target, index in zip(
+            *map(batch.get, columns), strict=True
+        ):
+            name = path.decode()
+            window = samples[name][start : start + WIN_LEN]
+            assert np.array_equal(signal[: len(window)], window)
+            assert not signal[len(window) :].any()
+            assert label.decode() == name[0] == str(target)
+            assert files[index].name == name
+            found[name, int(start)] += 1
     wanted = Counter(
         (name, start)
         for name, whole in samples.items()
