@@ -13,7 +13,6 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import core, userstate
 
 from beam_pipeline.errors import AudioTFRecordsError
-from beam_pipeline.pipeline.stages import split_info
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.run.stored import ElementFile
 from beam_pipeline.storage import files
@@ -155,13 +154,10 @@ class StoreShards(beam.DoFn):  # type: ignore[misc]
         self._observed: dict[str, Seen | None] = {}
 
     def process(self, info: ShardInfo) -> None:
-        for each in split_info(info):
-            if isinstance(each, ShardInfo):
-                self._infos.extend([each])
-            else:
-                split, seen = each.value
-                merged = merge_observations(self._observed.get(split), seen)
-                self._observed[split] = merged
+        self._infos.extend([info._replace(seen=None)])
+        split, seen = info.shard.split, info.seen
+        if seen is not None:
+            self._observed[split] = merge_observations(self._observed.get(split), seen)
 
     def finish_bundle(self) -> None:
         self._infos.close()
