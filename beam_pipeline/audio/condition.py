@@ -1,16 +1,16 @@
-"""Finds damage in compressed files whose decoders do not report it."""
+"""Finds damage in files whose decoders do not report it."""
 
 from __future__ import annotations
 
 from typing import BinaryIO
 
 from beam_pipeline.audio.alac import check_alac
-from beam_pipeline.audio.containers import Condition
+from beam_pipeline.audio.containers import Condition, check_wave
 from beam_pipeline.audio.mpeg import check_mpeg
 from beam_pipeline.audio.ogg import check_ogg
 from beam_pipeline.audio.old_containers import check_sds, check_sphere
 
-_CHECKS = (check_mpeg, check_ogg, check_alac, check_sphere, check_sds)
+_CHECKS = (check_mpeg, check_ogg, check_alac, check_sphere, check_sds, check_wave)
 
 
 def check_stream(file: BinaryIO, file_bytes: int) -> Condition:

@@ -19,6 +19,11 @@ _STREAMED_32 = ((0x7FFFE000, 0x80000000 + 0x1000), (0xFFFFE000, 0xFFFFFFFF))
 _STREAMED_64 = ((2**63 - 0x2000, 2**64 - 1),)
 
 
+# Kind, channels, frames and bytes of a second, bytes of a frame, bits of a sample.
+_WAVE_FORMAT = "HHIIHH"
+_WAVE_SAMPLES = (1, 3, 0xFFFE)  # whole numbers, floats; either, with more fields
+
+
 @dataclass(frozen=True, slots=True)
 class DataSize:
     """Bytes of sample data that the header declares, and that the file holds."""
@@ -124,6 +129,47 @@ def _chunk_format(magic: bytes) -> _ChunkFormat | None:
     if magic[:8] == b"riff\x2e\x91\xcf\x11":
         return _W64
     return None
+
+
+def check_wave(file: BinaryIO, file_bytes: int) -> Condition | None:
+    """Checks that a WAV or W64 file declares one size of its samples.
+
+    libsndfile believes the bits, and reads noise if they are wrong. So they are
+    compared with the bytes of a frame, if the bytes of a second confirm these. Some
+    programs write the bytes of a sample in place of those of a frame.
+
+    Returns
+    -------
+    Condition or None
+        ``None`` for other formats.
+    """
+    chunks = _chunk_format(read_at(file, 0, 16))
+    if chunks not in (_RIFF, _RIFX, _W64):
+        return None
+    for chunk_id, body, _ in _walk(file, file_bytes, chunks):
+        if chunk_id[:4] != b"fmt ":
+            continue
+        fields = read_at(file, body, 16)
+        if len(fields) < 16:
+            break
+        order = chunks.header.format[0]
+        values = struct.unpack(f"{order}{_WAVE_FORMAT}", fields)
+        kind, channels, rate, second_bytes, frame_bytes, bits = values
+        needed = -(-bits // 8)
+        if (
+            kind in _WAVE_SAMPLES
+            and channels
+            and frame_bytes
+            and bits
+            and second_bytes == rate * frame_bytes
+            and frame_bytes not in (needed * channels, needed)
+        ):
+            return Condition(
+                f"is damaged: its header declares samples of {bits} bits, but "
+                f"{frame_bytes} bytes for {channels} of them"
+            )
+        break
+    return Condition()
 
 
 def caf_chunks(file: BinaryIO, file_bytes: int) -> Iterator[tuple[bytes, int, int]]:

@@ -230,6 +230,42 @@ def test_bytes_after_the_samples_are_not_recorded(container):
     np.testing.assert_array_equal(read(more, probe(more)), read(data, probe(data)))
 
 
+@pytest.mark.parametrize("container", ["WAV", "WAVEX", "RF64", "W64", "WAV/BIG"])
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "PCM_32", "FLOAT"])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_samples_that_do_not_fit_their_frames_are_not_read_as_noise(
+    container, subtype, channels
+):
+    container, _, order = container.partition("/")
+    data = encode(container, subtype, channels, endian=order or None)
+    assert probe(data).frames == 20_000
+    bits = int(subtype[-2:]) if subtype != "FLOAT" else 32
+    at = data.index(b"fmt ") + (24 if container == "W64" else 8) + 14
+    sign = ">" if order else "<"
+    assert struct.unpack_from(f"{sign}H", data, at) == (bits,)
+    for bit in range(16):
+        changed = bytearray(data)
+        wrong = bits ^ 1 << bit
+        struct.pack_into(f"{sign}H", changed, at, wrong)
+        if -(-wrong // 8) == bits // 8 or wrong == 0:
+            continue  # also a number of bits for such samples; or none
+        with pytest.raises(UnreadableAudio):
+            probe(bytes(changed))
+    if bits == 24:
+        with raises(UnreadableAudio, naming=["25 bits", f"{3 * channels} bytes"]):
+            struct.pack_into(f"{sign}H", changed := bytearray(data), at, 25)
+            probe(bytes(changed))
+
+
+def test_a_program_that_writes_the_bytes_of_a_sample_for_those_of_a_frame():
+    data = bytearray(encode("WAV", "PCM_16", 2))
+    wanted = read(data, probe(data))
+    at = data.index(b"fmt ") + 8
+    for second, frame in ((32_000, 2), (99, 3), (0, 0)):  # others agree on no size
+        struct.pack_into("<IH", data, at + 8, second, frame)
+        np.testing.assert_array_equal(read(data, probe(data)), wanted)
+
+
 def test_apple_lossless_that_the_decoder_repeats_is_refused():
     data = encode("CAF", "ALAC_16")
     start = data.index(b"data") + 16
