@@ -18,7 +18,6 @@ from typing import BinaryIO
 _STREAMED_32 = ((0x7FFFE000, 0x80000000 + 0x1000), (0xFFFFE000, 0xFFFFFFFF))
 _STREAMED_64 = ((2**63 - 0x2000, 2**64 - 1),)
 
-
 # Kind, channels, frames and bytes of a second, bytes of a frame, bits of a sample.
 _WAVE_FORMAT = "HHIIHH"
 _WAVE_SAMPLES = (1, 3, 0xFFFE)  # whole numbers, floats; either, with more fields
@@ -147,29 +146,28 @@ def check_wave(file: BinaryIO, file_bytes: int) -> Condition | None:
     if chunks not in (_RIFF, _RIFX, _W64):
         return None
     for chunk_id, body, _ in _walk(file, file_bytes, chunks):
-        if chunk_id[:4] != b"fmt ":
-            continue
-        fields = read_at(file, body, 16)
-        if len(fields) < 16:
-            break
-        order = chunks.header.format[0]
-        values = struct.unpack(f"{order}{_WAVE_FORMAT}", fields)
-        kind, channels, rate, second_bytes, frame_bytes, bits = values
-        needed = -(-bits // 8)
-        if (
-            kind in _WAVE_SAMPLES
-            and channels
-            and frame_bytes
-            and bits
-            and second_bytes == rate * frame_bytes
-            and frame_bytes not in (needed * channels, needed)
-        ):
-            return Condition(
-                f"is damaged: its header declares samples of {bits} bits, but "
-                f"{frame_bytes} bytes for {channels} of them"
-            )
-        break
+        if chunk_id[:4] == b"fmt ":
+            return _check_samples(read_at(file, body, 16), chunks.header.format[0])
     return Condition()
+
+
+def _check_samples(fields: bytes, order: str) -> Condition:
+    """Checks the fields of a WAV file's format, in the given order of bytes."""
+    try:
+        values = struct.unpack(f"{order}{_WAVE_FORMAT}", fields)
+    except struct.error:
+        return Condition()  # the file ends early
+    kind, channels, rate, second_bytes, frame_bytes, bits = values
+    if kind not in _WAVE_SAMPLES or 0 in (channels, frame_bytes, bits):
+        return Condition()
+    needed = -(-bits // 8)
+    confirmed = second_bytes == rate * frame_bytes
+    if not confirmed or frame_bytes in (needed * channels, needed):
+        return Condition()
+    return Condition(
+        f"is damaged: its header declares samples of {bits} bits, but "
+        f"{frame_bytes} bytes for {channels} of them"
+    )
 
 
 def caf_chunks(file: BinaryIO, file_bytes: int) -> Iterator[tuple[bytes, int, int]]:

@@ -26,9 +26,7 @@ from beam_pipeline.dataset.exact_statistics import (
 from beam_pipeline.dataset.finish import (
     assemble_metadata,
     check_any_selected,
-    check_clips,
-    check_complete,
-    check_observed,
+    check_nothing_lost,
     merge_observed,
     publish,
     sort_shards,
@@ -130,9 +128,7 @@ def add_generation(
     parts, seen = sort_manifest(manifest), merge_observed(observed)
     path = files.join(output, METADATA)
     with keeping_verdict(work_folder):
-        check_complete(summary, shards, rejects)
-        check_clips(summary, rejects, parts, work_folder)
-        check_observed(seen, shards, work_folder)
+        check_nothing_lost(summary, shards, rejects, parts, seen, work_folder)
     has_new = summary.listing.clips and not _adds_nothing(addition, shards)
     if not has_new or _is_added(output, addition, shards):
         clear_work(work_folder)

@@ -92,6 +92,28 @@ def check_any_selected(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
     )
 
 
+def check_nothing_lost(
+    summary: PlanSummary,
+    infos: Sequence[ShardInfo],
+    rejects: Iterable[Reject],
+    manifest: Iterable[ManifestPart],
+    observed: Mapping[str, Observations],
+    work_folder: str,
+) -> None:
+    """Checks that all that a run has planned and written reached its end.
+
+    ``rejects`` are iterated several times.
+
+    Raises
+    ------
+    IncompleteRun
+        See :func:`check_complete`, :func:`check_clips` and :func:`check_observed`.
+    """
+    check_complete(summary, infos, rejects)
+    check_clips(summary, rejects, manifest, work_folder)
+    check_observed(observed, infos, work_folder)
+
+
 def check_complete(
     summary: PlanSummary, infos: Sequence[ShardInfo], rejects: Iterable[Reject]
 ) -> None:
@@ -323,9 +345,7 @@ def finish_data_set(
     with keeping_verdict(work_folder):
         check_any_accepted(summary, rejects)
         check_any_selected(shards, recipe)
-        check_complete(summary, shards, rejects)
-        check_clips(summary, rejects, parts, work_folder)
-        check_observed(seen, shards, work_folder)
+        check_nothing_lost(summary, shards, rejects, parts, seen, work_folder)
         drafts = work_folder if replaces else ""
         check_rejects(summary.listing, rejects, max_rejected, drafts)
         if is_claimed(work_folder):

@@ -700,7 +700,7 @@ def test_another_append_in_between_is_noticed(
             record(work / "in", out, append=True, work_dir=work / "other")
         metadata.write_bytes(old + b"\n")  # as a run on another machine may do
 
-    monkeypatch.setattr(add_generation, "check_complete", interrupted)
+    monkeypatch.setattr(add_generation, "check_nothing_lost", interrupted)
     with raises(OutputError, naming=["has changed", "again"]):
         record(work / "more", out, append=True)
     assert metadata.read_bytes() == old + b"\n"
