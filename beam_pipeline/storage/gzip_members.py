@@ -6,6 +6,7 @@ Members that follow each other in a file are one stream to every reader of GZIP.
 from __future__ import annotations
 
 import hashlib
+import struct
 import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
@@ -18,7 +19,12 @@ from isal import igzip_lib, isal_zlib
 # without AVX-512; those of level 3 differ.
 GZIP_LEVEL = 1
 _GZIP_WBITS = 31
+_DEFLATE_WBITS = -15  # neither a header nor a trailer
 _MEMORY_LEVEL = 9
+# DEFLATE; no name, no time, an unknown system (RFC 1952).
+_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+# A member begins with so many bytes that are stored as they are. See _Member.
+_STORED = 8
 _BLOCK = 1 << 20
 # How much of a file's content is inflated at once, however small its bytes are.
 _PIECE = 4 << 20
@@ -127,44 +133,84 @@ class GzipWriter(_HashingWriter):
     def __init__(self, file: BinaryIO, member_bytes: int | None = None):
         super().__init__(file)
         self._member_bytes = member_bytes
-        self._deflate: Any = None
-        self._length = 0
+        self._member = _Member()
 
     def write(self, data: bytes) -> int:
         """Compresses ``data``; returns its length."""
-        longer = self._length + len(data)
-        if self._member_bytes is not None and longer > self._member_bytes:
-            self._end_member()
-        if self._deflate is None:
-            self._deflate = _compressor()
-        self._put(self._deflate.compress(data))
-        self._length += len(data)
+        if self._member.length and self._is_full(self._member.length + len(data)):
+            self._put(self._member.end())
+            self._member = _Member()
+        self._put(self._member.compress(data))
         return len(data)
 
-    def _end_member(self) -> None:
-        """Ends the member, if anything was written to it."""
-        if self._deflate is not None:
-            self._put(self._deflate.flush())
-            self._deflate, self._length = None, 0
+    def _is_full(self, length: int) -> bool:
+        return self._member_bytes is not None and length > self._member_bytes
 
     def close(self) -> None:
         """Ends the last member and closes ``file``."""
-        if not self.bytes_written and self._deflate is None:
-            self.write(b"")  # a file without any bytes would not be GZIP
-        self._end_member()
+        self._put(self._member.end())
         super().close()
 
 
-def _compressor() -> Any:
-    return isal_zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_WBITS, _MEMORY_LEVEL)
+class _Member:
+    """Compresses one GZIP member, piece by piece.
+
+    The first bytes are stored as they are, and ISA-L compresses the others with these
+    as its dictionary. Otherwise the same content would have other bytes at some
+    addresses of the compressor: without a dictionary, ISA-L (2.32) enters the third
+    byte into its table under a hash of the address of its own state, because
+    ``.write_first_byte`` in ``igzip_icf_body_h1_gr_bt.asm`` hashes a register that
+    still holds it.
+    """
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._deflate: Any = None
+        self._crc = 0
+        self.length = 0
+
+    def compress(self, data: bytes | bytearray | memoryview) -> bytes:
+        """Takes more of the content; returns what can be written of the member."""
+        content = memoryview(data)
+        self._crc = isal_zlib.crc32(content, self._crc)
+        self.length += len(content)
+        if self._deflate is None:
+            missing = _STORED - len(self._head)
+            self._head += content[:missing]
+            if len(self._head) < _STORED:
+                return b""
+            content = content[missing:]
+            begin = self._begin()
+        else:
+            begin = b""
+        compressed: bytes = self._deflate.compress(content)
+        return begin + compressed
+
+    def _begin(self) -> bytes:
+        """Returns the header and the first bytes, as a block that is stored."""
+        self._deflate = isal_zlib.compressobj(
+            GZIP_LEVEL,
+            zlib.DEFLATED,
+            _DEFLATE_WBITS,
+            _MEMORY_LEVEL,
+            zlib.Z_DEFAULT_STRATEGY,
+            self._head,
+        )
+        count = len(self._head)
+        not_the_last = struct.pack("<BHH", 0, count, count ^ 0xFFFF)
+        return _HEADER + not_the_last + self._head
+
+    def end(self) -> bytes:
+        """Returns the rest of the member."""
+        begin = self._begin() if self._deflate is None else b""
+        trailer = struct.pack("<II", self._crc, self.length & 0xFFFFFFFF)
+        return b"".join((begin, self._deflate.flush(), trailer))
 
 
 def compress_member(data: bytes | bytearray | memoryview) -> bytes:
     """Returns ``data`` as one whole GZIP member, whose bytes depend only on it."""
-    # igzip_lib.compress takes 20 % less time for 15 KB, but gives other bytes.
-    compressor = _compressor()
-    compressed: bytes = compressor.compress(data) + compressor.flush()
-    return compressed
+    member = _Member()
+    return member.compress(data) + member.end()
 
 
 def inflate(file: BinaryIO, sha256: hashlib._Hash | None = None) -> Iterator[bytes]:

@@ -208,9 +208,12 @@ def test_a_flipped_bit_anywhere_is_found(bit):
         except ValueError:
             pass
     # No checksum covers the flags, the time, the level and the system in the header,
-    # nor the bits that pad the last byte before the checksum. None of them changes the
-    # records; the SHA-256 of the file covers them.
-    assert unnoticed <= {3, 4, 5, 6, 7, 8, 9, len(data) - 9}
+    # nor the bits that pad the header of the block that is stored and the last byte
+    # before the checksum. A copy of the bytes 0 may come from other bytes 0. None of
+    # them changes the records; the SHA-256 of the file covers them.
+    begin, end = 23, len(data) - 9  # of what is compressed
+    assert {at for at in unnoticed if not begin <= at < end} <= {*range(3, 11), end}
+    assert len(unnoticed & {*range(begin, end)}) <= 2
 
 
 @pytest.mark.parametrize("bit", range(8))
