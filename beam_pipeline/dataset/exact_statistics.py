@@ -56,7 +56,10 @@ def statistics_problem(root: str, metadata: Metadata) -> str | None:
     except InputError as error:
         return str(error)
     for split in sorted({*exact, *metadata.splits}):
-        described = exact[split].to_json() if split in exact else {}
+        try:
+            described = exact[split].to_json() if split in exact else {}
+        except ArithmeticError as error:  # sums that no values have
+            return f"{name}: split {split} is damaged: {error}"
         entry = metadata.splits.get(split)
         if entry is None or entry.statistics != described:
             return f"{name}: split {split} has other statistics than {METADATA}"

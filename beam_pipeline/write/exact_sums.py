@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import math
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from isal import isal_zlib
 
 from beam_pipeline.exact_numbers import LEAST_EXPONENT
+from beam_pipeline.storage.gzip_members import compress_member
 
 Array = npt.NDArray[Any]
 
@@ -31,6 +32,9 @@ _CHUNK_BITS = 32
 _CHUNKS = 2 + (1024 - LEAST_EXPONENT + _DIGITS) // _CHUNK_BITS
 _WAITING = 64
 _LOW = (1 << _CHUNK_BITS) - 1
+
+# For zlib: either form; data sets of earlier versions hold zlib's.
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
 class ExactSums:
@@ -138,10 +142,30 @@ def lose_digits(rows: Array, sums: Array, squares: Array, counts: Array) -> Arra
 
 
 def packed(values: Array) -> str:
-    """Returns the bytes of an array as compressed text."""
-    return base64.b64encode(isal_zlib.compress(values.tobytes())).decode()
+    """Returns the bytes of an array as compressed text, which depends only on them."""
+    return base64.b64encode(compress_member(values.tobytes())).decode()
 
 
-def unpacked(text: str, dtype: str) -> Array:
-    """Returns the array that :func:`packed` compressed."""
-    return np.frombuffer(isal_zlib.decompress(base64.b64decode(text)), dtype)
+def unpacked(text: str, dtype: str, most: int) -> Array:
+    """Returns the array that :func:`packed` compressed.
+
+    Parameters
+    ----------
+    most : int
+        How many values it has at most; memory holds no more of them.
+
+    Raises
+    ------
+    ValueError
+        If the text is damaged, or has more values.
+    """
+    stream = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        content = stream.decompress(
+            base64.b64decode(text, validate=True), most * np.dtype(dtype).itemsize + 1
+        )
+    except zlib.error as error:
+        raise ValueError(f"its numbers cannot be read: {error}") from error
+    if not stream.eof:
+        raise ValueError("its numbers end early, or are too many")
+    return np.frombuffer(content, dtype)

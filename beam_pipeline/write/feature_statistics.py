@@ -201,8 +201,18 @@ class FeatureStatistics:
 
     @classmethod
     def from_state(cls, state: State) -> FeatureStatistics:
-        """Returns the statistics that :meth:`state` described."""
+        """Returns the statistics that :meth:`state` described.
+
+        Raises
+        ------
+        ValueError
+            If the state is damaged.
+        """
         made = cls(state["bins"])
+        columns = len(made._min)
+        for name in ("left_out", "min", "max"):
+            if len(state[name]) != columns:
+                raise ValueError(f"{name} has {len(state[name])} values, not {columns}")
         made._count = state["count"]
         made._clipped = state.get("clipped", 0)
         made._left_out = np.array(state["left_out"], np.int64)
@@ -210,8 +220,8 @@ class FeatureStatistics:
         made._min = np.array([np.inf if x is None else x for x in state["min"]])
         made._max = np.array([-np.inf if x is None else x for x in state["max"]])
         histogram = np.zeros(BUCKETS, np.int64)
-        used = unpacked(state["buckets"], "<u2")
-        histogram[used] = unpacked(state["counts"], "<i8")
+        used = unpacked(state["buckets"], "<u2", BUCKETS)
+        histogram[used] = unpacked(state["counts"], "<i8", BUCKETS)
         made._histogram.merge(histogram)
         return made
 

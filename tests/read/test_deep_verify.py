@@ -389,6 +389,20 @@ def test_tables_that_cannot_be_read(folder: Path, file: str, how: str) -> None:
     assert_names(found_in(folder), file)
 
 
+def one_bit_in_counts(text: bytes) -> bytes:
+    """Changes one digit of a compressed histogram."""
+    at = text.index(b'"counts": "') + 60
+    return text[:at] + (b"A" if text[at : at + 1] != b"A" else b"B") + text[at + 1 :]
+
+
+def sums_of_nothing(text: bytes) -> bytes:
+    """Makes the first sum larger than the values of any feature give."""
+    values = json.loads(text)
+    feature = next(iter(values["splits"]["train"]["features"].values()))
+    feature["sums"][0] = [1, 100_000]
+    return json.dumps(values).encode()
+
+
 @pytest.mark.parametrize(
     ("file", "content", "facts"),
     [
@@ -402,10 +416,14 @@ def test_tables_that_cannot_be_read(folder: Path, file: str, how: str) -> None:
         ("statistics.json", b"{", ["is damaged"]),
         ("statistics.json", b'{"splits": {}}', ["split"]),
         ("statistics.json", None, ["is missing"]),
+        ("statistics.json", one_bit_in_counts, ["is damaged"]),
+        ("statistics.json", sums_of_nothing, ["is damaged"]),
     ],
 )
 def test_damaged_texts(folder: Path, file: str, content: Any, facts: list[str]) -> None:
     path = folder / file
+    if callable(content):
+        content = content(path.read_bytes())
     path.unlink()
     if content is not None:
         path.write_bytes(content)
