@@ -56,6 +56,7 @@ _MOST = 1 << 48
 
 _TEXTS: Mapping[str, Any] = {
     "path": str, "split": str, "class": (str, NoneType), "group": (str, NoneType),
+    "format": str, "subtype": str,
 }  # fmt: skip
 
 
@@ -99,7 +100,8 @@ class PlannedWindows:
         counts = _integers(columns, "windows", MANIFEST)
         if (counts < 0).any():
             raise ValueError(f"{MANIFEST} has a clip with {counts.min()} windows")
-        for name in ("input", "index", "start", "frames", "sample_rate_hz",
+        for name in ("input", "file", "index", "start", "frames", "sample_rate_hz",
+                     "channels", "native_frames", "native_sample_rate_hz",
                      "first_index"):  # fmt: skip
             columns[name] = _integers(columns, name, MANIFEST)
         if len(manifest) and columns["sample_rate_hz"].min() < 1:
@@ -108,7 +110,7 @@ class PlannedWindows:
             if ((columns[name] < 0) | (columns[name] > _MOST)).any():
                 raise ValueError(f"{MANIFEST} has a column {name} that no file has")
         for name, kinds in _TEXTS.items():
-            if not all(isinstance(text, kinds) for text in columns[name]):
+            if not all(isinstance(text, kinds) for text in columns.get(name, [0])):
                 raise ValueError(f"{MANIFEST} has a column {name} that is not of texts")
         names = ("start", "frames", "copy")
         of_windows = {name: _column(windows, name) for name in names}
@@ -220,6 +222,8 @@ def _reason_numbers(reasons: Any) -> Integers:
 
 
 def _integers(columns: Mapping[str, Any], name: str, file: str) -> Integers:
+    if name not in columns:
+        raise ValueError(f"{file} has no column {name}")
     column = columns[name]
     if column.dtype.kind not in "iu":
         raise ValueError(f"{file} has a column {name} that is not of whole numbers")
@@ -369,7 +373,7 @@ def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str
         rows = planned.of_split(split)
         selected = np.isin(planned.left_out[in_split], [BY_KEEP, BY_NO_EVENT])
         clips = (planned.manifest["split"] == split) & some & ~late
-        seconds = _seconds_of(planned, rows, metadata.recipe.windows)
+        seconds = seconds_of(planned, rows, metadata.recipe.windows)
         for name, recorded, found in (
             ("examples", entry.examples, len(rows)),
             ("left_out", entry.left_out, int(selected.sum())),
@@ -383,7 +387,7 @@ def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str
                 )
 
 
-def _seconds_of(planned: PlannedWindows, rows: Integers, windows: Windows) -> float:
+def seconds_of(planned: PlannedWindows, rows: Integers, windows: Windows) -> float:
     """Returns the length of some windows together."""
     rates = planned.manifest["sample_rate_hz"][planned.clip[rows]]
     total = 0.0

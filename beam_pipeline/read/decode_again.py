@@ -53,6 +53,13 @@ from beam_pipeline.write.blocks import (
 
 _T = TypeVar("_T")
 
+# What the inputs say of a clip -> its column of the manifest.
+_OF_CLIPS = {
+    name: name
+    for name in ("frames", "sample_rate_hz", "start", "native_frames", "channels",
+                 "format", "subtype", "file")
+} | {"label": "class", "native_rate_hz": "native_sample_rate_hz"}  # fmt: skip
+
 
 class DecodeAgain:
     """Makes windows and examples of a data set again, from its sources.
@@ -179,10 +186,12 @@ class DecodeAgain:
                     f"its file has the SHA-256 {probed.sha256} in the inputs, {sha256} "
                     f"in {MANIFEST}"
                 )
-        for name in ("frames", "sample_rate_hz", "start", "label"):
-            old, new = getattr(recorded, name), getattr(probed, name)
+        for name, column in _OF_CLIPS.items():
+            old, new = self.planned.manifest[column][row], getattr(probed, name)
             if old != new:
-                raise ValueError(f"{name} is {new} in the inputs, {old} in {MANIFEST}")
+                raise ValueError(
+                    f"{column} is {new} in the inputs, {old} in {MANIFEST}"
+                )
         if recorded.placed is not None and probed.placed is not None:
             old = recorded.placed.starts
             if old != probed.placed.starts[: len(old)]:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_pipeline.dataset.class_seconds import class_seconds_problems
 from beam_pipeline.dataset.exact_statistics import statistics_problem
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA
@@ -35,6 +36,7 @@ from beam_pipeline.read.example_places import ExamplePlaces
 from beam_pipeline.read.member_records import MemberReader
 from beam_pipeline.read.sampled_windows import choose_examples, sample_problems
 from beam_pipeline.read.side_files import (
+    axis_problems,
     reject_problems,
     schema_problems,
     statistic_problems,
@@ -97,12 +99,14 @@ def find_deep_problems(
     Parameters
     ----------
     sample : Sample, optional
-        Windows that are decoded again and compared byte for byte. Only this runs the
-        recipe. Default: none.
+        Windows that are decoded again and compared byte for byte, if the tables fit
+        the recipe. Only this runs the recipe. Default: none.
     """
     root = files.absolute(folder)
     planned: PlannedWindows | None = None
+    tables_fit = False
     yield from schema_problems(root, metadata)
+    yield from axis_problems(metadata)
     if metadata.recipe is not None:
         try:
             planned = _read_planned(root, metadata)
@@ -110,7 +114,12 @@ def find_deep_problems(
             yield str(error)
         else:
             try:
-                yield from plan_problems(planned, metadata)
+                found = [
+                    *plan_problems(planned, metadata),
+                    *class_seconds_problems(planned, metadata),
+                ]
+                tables_fit = not found
+                yield from found
             except (RecipeError, OverflowError) as error:  # rates, copies
                 yield f"{MANIFEST}: {error}"
             yield from reject_problems(root, metadata, planned)
@@ -131,7 +140,7 @@ def find_deep_problems(
     for split, checked in merged.items():
         yield from _split_problems(split, checked, metadata)
     yield from folder_problems(root, metadata, check.index)
-    if sample is not None and planned is not None:
+    if sample is not None and planned is not None and tables_fit:
         chosen = choose_examples(
             planned, list(metadata.splits), sample.count, sample.seed
         )

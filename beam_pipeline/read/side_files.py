@@ -48,6 +48,22 @@ def schema_problems(root: str, metadata: Metadata) -> Iterator[str]:
         yield f"{SCHEMA}: {problem}"
 
 
+def axis_problems(metadata: Metadata) -> Iterator[str]:
+    """Yields a line for each axis of a feature that does not have its size."""
+    for name, spec in metadata.features.items():
+        shape = (spec.shape or ())[-len(spec.axes) :] if spec.axes else ()
+        for axis, size in zip(spec.axes, shape, strict=False):
+            values = axis.get("values")
+            sizes = axis.get("size"), size if values is None else len(values)
+            if size is not None and sizes != (size, size):
+                yield (
+                    f"{METADATA}: feature {name}: the axis {axis.get('name')} has the "
+                    f"size {axis.get('size')}"
+                    + ("" if values is None else f" and {len(values)} values")
+                    + f"; its shape has {size}"
+                )
+
+
 def reject_problems(
     root: str, metadata: Metadata, planned: PlannedWindows
 ) -> Iterator[str]:

@@ -376,6 +376,49 @@ def test_damaged_tables(folder: Path, file: str, edit: Any, facts: list[str]) ->
     assert_names(text, f"{file}.parquet", *facts)
 
 
+OF_FILES = ["file", "channels", "native_frames", "native_sample_rate_hz"]
+
+
+@pytest.mark.parametrize("name", [*OF_FILES, "frames", "first_index", "format"])
+def test_a_column_that_lacks_numbers_or_texts(folder: Path, name: str) -> None:
+    edit_table(folder / "manifest.parquet", set_at(name, 0, None))
+    assert_names(found_in(folder), "manifest.parquet", f"column {name}")
+    table = pq.read_table(folder / "manifest.parquet")
+    pq.write_table(table.drop_columns([name]), folder / "manifest.parquet")
+    assert_names(found_in(folder), "manifest.parquet", name)
+
+
+@pytest.mark.parametrize("name", [*OF_FILES, "format", "subtype"])
+def test_what_the_manifest_says_of_a_file(
+    folder: Path, sounds: Path, name: str
+) -> None:
+    """Only the file itself shows that it is wrong."""
+    edit_table(folder / "manifest.parquet", change_first(name))
+    assert found_in(folder) == ""
+    found = found_in(folder, input=str(sounds), sample=10**6)
+    assert_names(found, "manifest.parquet", f"{name} is")
+
+
+def change_first(name: str) -> Callable[[Any], Any]:
+    def edit(columns: Any) -> None:
+        row = next(k for k, count in enumerate(columns["windows"]) if count)
+        value = columns[name][row]
+        columns[name][row] = value + ("x" if isinstance(value, str) else 1)
+
+    return edit
+
+
+@pytest.mark.parametrize("file", ["manifest.parquet", "metadata.json"])
+def test_no_window_is_decoded_again_where_tables_differ(
+    folder: Path, sounds: Path, file: str
+) -> None:
+    if file == "metadata.json":
+        edit_metadata(folder, lambda values: values["classes"].__setitem__(0, "cow"))
+    else:
+        edit_table(folder / file, set_at("split", 0, "train"))
+    assert_names(found_in(folder, input=str(sounds)), file)
+
+
 @pytest.mark.parametrize("file", ["windows.parquet", "manifest.parquet"])
 @pytest.mark.parametrize("how", ["gone", "empty", "cut", "other"])
 def test_tables_that_cannot_be_read(folder: Path, file: str, how: str) -> None:
@@ -437,11 +480,41 @@ def test_damaged_texts(folder: Path, file: str, content: Any, facts: list[str]) 
         ("seconds", 1.5, ["seconds is 1.5"]),
         ("left_out", 0, ["left_out is 0"]),
         ("examples_per_class", {"cat": 1, "dog": 0, "owl": 0}, ["class 'cat' has 1"]),
+        ("seconds_per_class", {"cat": 9.5}, ["'cat' has 9.5", "'dog' has None"]),
     ],
 )
 def test_wrong_counts(folder: Path, key: str, value: Any, facts: list[str]) -> None:
     edit_metadata(folder, lambda values: values["splits"]["train"].update({key: value}))
     assert_names(found_in(folder), "metadata.json", "split train", *facts)
+
+
+def test_seconds_of_several_classes(sounds: Path, tmp_path: Path) -> None:
+    """A clip of several classes counts for each; rates and lengths differ."""
+    rows = ["path,label", "cat/cat_0.wav,a|b", "dog/dog_0.wav,b", "owl/owl_0.wav,a"]
+    (tmp_path / "in.csv").write_text("\n".join(rows))
+    for path in ("cat/cat_0.wav", "dog/dog_0.wav", "owl/owl_0.wav"):
+        (tmp_path / path).parent.mkdir()
+        shutil.copy(sounds / path, tmp_path / path)
+    out = tmp_path / "out"
+    record(str(tmp_path / "in.csv"), str(out), win_len="clip", label_from="label",
+           label_separator="|")  # fmt: skip
+    assert found_in(out) == ""
+    edit_metadata(
+        out, lambda values: values["splits"]["records"]["seconds_per_class"].update(b=1)
+    )
+    assert_names(found_in(out), "'b' has 1 seconds")
+
+
+@pytest.mark.parametrize(
+    ("axis", "key", "value"), [(1, "size", 9), (0, "size", None), (1, "values", [1.0])]
+)
+def test_axes_of_another_size(folder: Path, axis: int, key: str, value: Any) -> None:
+    edit_metadata(
+        folder,
+        lambda values: values["features"]["mel"]["axes"][axis].update({key: value}),
+    )
+    name = ("time", "mel_band")[axis]
+    assert_names(found_in(folder), "metadata.json", "feature mel", f"axis {name}")
 
 
 def leaves(values: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
