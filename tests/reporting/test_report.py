@@ -75,7 +75,7 @@ def page(mess: Path) -> Path:
 def contents(page: Path) -> Any:
     found = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
     assert found is not None
-    return json.loads(found[1])
+    return json.loads(found[1], parse_constant=pytest.fail)
 
 
 class Links(HTMLParser):
@@ -108,10 +108,10 @@ def test_each_planted_problem_is_found(page: Path) -> None:
     assert silent["files"] == sorted(f"mute/{k}.wav" for k in range(10))
     clipped = wrong["Class hot is clipped"]
     assert {shown["samples"][k]["label"] for k in clipped["samples"]} == {"hot"}
-    constant = [title for title in wrong if "constant bin" in title]
-    assert {title.partition(":")[0] for title in constant} == {
-        "mel in train", "mel in test"
-    }  # fmt: skip
+    (constant,) = (title for title in wrong if "constant bin" in title)
+    assert constant.startswith("mel: ")
+    of_splits = r"bin [\d to,]+ \(test\); [\d to,]+ \(train\)"
+    assert re.search(of_splits, wrong[constant]["text"])
     look = [p["title"] for p in shown["problems"] if p["level"] == "look"]
     assert "1 clip rejected" in look
     (rejected,) = (p for p in shown["problems"] if p["title"] == "1 clip rejected")
@@ -131,6 +131,45 @@ def test_what_was_not_looked_for(page: Path, tmp_path: Path) -> None:
     made = Path(report(tmp_path / "out", tmp_path / "report.html"))
     (text,) = contents(made)["unchecked"]
     assert "`--fingerprint`" in text
+
+
+def test_clipping_of_examples_without_samples(mess: Path, tmp_path: Path) -> None:
+    features = {"mel": "log_mel(n_fft=256,hop=128,n_mels=20)"}
+    options = {"win_seconds": 2, "max_rejected": 1, "features": features}
+    record(mess / "in", tmp_path / "out", **options)
+    blind = contents(Path(report(tmp_path / "out", tmp_path / "a.html", clips=20)))
+    assert any("clipping" in text for text in blind["unchecked"])
+    page = report(tmp_path / "out", tmp_path / "b.html", clips=20, input=mess / "in")
+    seen = contents(Path(page))
+    assert not any("clipping" in text for text in seen["unchecked"])
+    titles = [p["title"] for p in seen["problems"]]
+    assert [title for title in titles if "clipped" in title] == ["Class hot is clipped"]
+    # Inputs that are gone are no error, but nothing is measured.
+    gone = tmp_path / "none"
+    gone.mkdir()
+    page = report(tmp_path / "out", tmp_path / "c.html", clips=20, input=gone)
+    assert contents(Path(page))["unchecked"] == blind["unchecked"]
+
+
+def test_silence_in_two_splits_comes_after_sounds_in_two(page: Path) -> None:
+    shown = contents(page)
+    (leak,) = (p for p in shown["problems"] if p["title"].startswith("Splits share"))
+    assert [line.endswith("(silence)") for line in leak["files"]][-2:] == [False, True]
+    heard = {shown["samples"][k]["label"] for k in leak["samples"]}
+    assert heard == {"owl"}
+
+
+def test_numbers_that_json_does_not_have(tmp_path: Path) -> None:
+    write_sound(tmp_path / "a.wav", RATE)
+    depths = (None, 2.5)
+    rows = [
+        {"path": str(tmp_path / "a.wav"), "start_s": k / 4, "depth_m": depths[k]}
+        for k in range(2)
+    ]
+    record(rows, tmp_path / "out", win_len=RATE // 4, tail="pad", label_from="none")
+    shown = contents(Path(report(tmp_path / "out", tmp_path / "a.html")))
+    found = {sample["values"]["depth_m"] for sample in shown["samples"]}
+    assert found == {"nan", 2.5}
 
 
 def test_counts_are_those_of_the_data_set(page: Path, mess: Path) -> None:
@@ -303,7 +342,7 @@ def opened(chromium: Any, page: Path) -> Iterator[Any]:
 def test_what_is_wrong_is_on_the_first_screen(opened: Any) -> None:
     for title in (
         "Splits share the same samples", "10 files without any sound",
-        "Class hot is clipped", "mel in train",
+        "Class hot is clipped", "constant bin",
     ):  # fmt: skip
         box = opened.get_by_role("heading", name=title).first.bounding_box()
         assert box["y"] + box["height"] < 900, title
