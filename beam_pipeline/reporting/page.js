@@ -282,9 +282,11 @@ function drawSpectrum(canvas, samples, view) {
   const levels = new Float32Array(width * (n / 2)), re = new Float64Array(n), im = new Float64Array(n);
   let most = -Infinity;
   for (let x = 0; x < width; x += 1) {
-    const middle = Math.floor(first + (x + 0.5) / width * (last - first)) - n / 2;
+    const middle = Math.floor(first + (x + 0.5) / width * (last - first));
+    // Frames are entirely within the sound: one that reaches beyond an end would show a click there.
+    const start = Math.max(0, Math.min(middle - n / 2, samples.length - n));
     for (let j = 0; j < n; j += 1) {
-      const value = samples[middle + j] || 0;
+      const value = samples[start + j] || 0;
       re[j] = value * (0.5 - 0.5 * Math.cos(2 * Math.PI * j / n)); im[j] = 0;
     }
     transform(re, im);

@@ -370,6 +370,29 @@ def test_the_reasons_of_rejects_are_on_the_first_screen(
     tab.close()
 
 
+SPECTRUM_COLUMNS = """canvas => [5, canvas.width / 2, canvas.width - 1].map(x => {
+    const data = canvas.getContext("2d").getImageData(x, 0, 1, canvas.height).data;
+    return Array.from(data).join();
+})"""
+
+
+@needs_browser
+def test_the_ends_of_a_spectrogram_are_no_clicks(chromium: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    # The level of a steady tone is the same in all whole frames, whatever its phase.
+    steady = 0.5 * np.cos(np.pi / 8 * np.arange(2 * RATE))
+    soundfile.write(tmp_path / "in" / "a.wav", steady, RATE, subtype="FLOAT")
+    record(tmp_path / "in", tmp_path / "out", win_seconds=2, label_from="none")
+    tab = chromium.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto(Path(report(tmp_path / "out", tmp_path / "report.html")).as_uri())
+    picture = tab.locator('[aria-label^="Spectrogram"]').first
+    picture.scroll_into_view_if_needed()
+    tab.wait_for_timeout(500)
+    first, middle, last = picture.evaluate(SPECTRUM_COLUMNS)
+    assert first == middle == last
+    tab.close()
+
+
 # Without loudspeakers, the clock of sound jumps: what happens is written down.
 WATCH = """
 seen = {pressed: [], clock: 0};
