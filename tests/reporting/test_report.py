@@ -207,6 +207,12 @@ def test_fewer_sounds_where_there_is_less_room(mess: Path, tmp_path: Path) -> No
     assert none["problems"]
 
 
+def test_errors_name_flags(mess: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flag, value in (("--clips", "-1"), ("--examples", "test:999")):
+        assert main(["report", str(mess / "out"), flag, value]) == 2
+        assert capsys.readouterr().err.startswith(f"audio-tfrecords: {flag}: must ")
+
+
 def test_given_examples_come_first(mess: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.html"
     words = ["report", str(mess / "out"), "--output", str(path), "--clips", "5"]
