@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -28,12 +27,14 @@ from beam_pipeline.read.parse_examples import (
     PARSING_THREADS,
     make_parser,
 )
-from beam_pipeline.read.shard_streams import MIXED_SHARDS
+from beam_pipeline.read.shard_streams import (
+    first_record,
+    read_files,
+    read_mixed_files,
+)
 from beam_pipeline.read.sizes import SHUFFLE_BYTES
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import is_gzip, read_any_records
-
-_OPENING_THREADS = 32
+from beam_pipeline.storage.tfrecord import read_any_records
 
 
 def replay_files(
@@ -206,32 +207,12 @@ def _settle(
 def _read(
     paths: Sequence[str], shuffle: bool | int, seed: int, deterministic: bool
 ) -> tf.data.Dataset:
-    def compression(path: str) -> str:
-        try:
-            with files.open_read(path) as file:
-                return "GZIP" if is_gzip(file) else ""
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error}") from error
-
-    with ThreadPoolExecutor(_OPENING_THREADS) as pool:
-        compressions = list(pool.map(compression, paths))
-    dataset = tf.data.Dataset.from_tensor_slices(
-        (tf.constant(list(paths), tf.string), tf.constant(compressions, tf.string))
-    )
     if not shuffle and deterministic:
-        return dataset.flat_map(tf.data.TFRecordDataset)
+        return read_files(paths)
+    dataset = read_mixed_files(paths, deterministic, seed if shuffle else None)
     if shuffle:
-        dataset = dataset.shuffle(len(paths), seed, reshuffle_each_iteration=True)
-    mixed = min(MIXED_SHARDS, len(paths))
-    dataset = dataset.interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=mixed,
-        num_parallel_calls=min(usable_cores(), mixed),
-        deterministic=deterministic,
-    )
-    if shuffle:
-        first = next(iter(_records(paths)), b"")
-        fitting = max(SHUFFLE_BYTES // max(len(first), 1), 1)
+        _, record = first_record(paths)
+        fitting = max(SHUFFLE_BYTES // max(len(record), 1), 1)
         room = fitting if shuffle is True else int(shuffle)
         dataset = dataset.shuffle(room, seed, reshuffle_each_iteration=True)
     return dataset

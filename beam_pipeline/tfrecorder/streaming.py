@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -26,14 +25,17 @@ from beam_pipeline.examples.spec import (
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.parse_elements import decode_raw
 from beam_pipeline.read.parse_examples import PARSING_THREADS
-from beam_pipeline.read.shard_streams import MIXED_SHARDS
+from beam_pipeline.read.shard_streams import (
+    MIXED_SHARDS,
+    first_record,
+    read_files,
+    read_mixed_files,
+)
 from beam_pipeline.read.sizes import SHUFFLE_BYTES
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import is_gzip
 
 _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
 
-_OPENING_THREADS = 32
 _READ_AHEAD = 64
 
 
@@ -50,28 +52,16 @@ def stream(
         specs = specs_beside(paths)
     else:
         _check_class(specs, paths)
-    with ThreadPoolExecutor(_OPENING_THREADS) as pool:
-        compressions = list(pool.map(_compression, paths))
-    first = _first_record(paths, compressions)
-    parse = make_parser(specs, _stored_kinds(specs, *first))
+    path, record = first_record(paths)
+    parse = make_parser(specs, _stored_kinds(specs, path, record))
 
-    dataset = tf.data.Dataset.from_tensor_slices(
-        (tf.constant(list(paths), tf.string), tf.constant(compressions, tf.string))
-    )
     if shuffled_files is None:
-        dataset = dataset.flat_map(tf.data.TFRecordDataset)
+        dataset = read_files(paths)
     else:
+        room = max(SHUFFLE_BYTES // max(len(record), 1), shuffled_files)
         mixed = min(shuffled_files, MIXED_SHARDS)
-        room = max(SHUFFLE_BYTES // max(len(first[1]), 1), shuffled_files)
-        dataset = (
-            dataset.shuffle(max(len(paths), 1), seed, reshuffle_each_iteration=True)
-            .interleave(
-                tf.data.TFRecordDataset,
-                cycle_length=mixed,
-                num_parallel_calls=min(usable_cores(), mixed),
-                deterministic=True,
-            )
-            .shuffle(room, seed, reshuffle_each_iteration=True)
+        dataset = read_mixed_files(paths, True, seed, mixed).shuffle(
+            room, seed, reshuffle_each_iteration=True
         )
     return dataset.map(
         parse,
@@ -134,22 +124,6 @@ def specs_beside(paths: Sequence[str]) -> tuple[FeatureSpec, ...]:
         replace(same[0], shape=reduce(merge_shapes, (spec.shape for spec in same)))
         for same in zip(*found, strict=True)
     )
-
-
-def _compression(path: str) -> str:
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            return "GZIP" if is_gzip(file) else ""
-    except tf.errors.OpError as error:
-        raise InputError(f"{path} cannot be read: {error.message}") from error
-
-
-def _first_record(paths: Sequence[str], compressions: Sequence[str]) -> tuple[str, Any]:
-    """Returns the first record, and its file; files without records are skipped."""
-    for path, compression in zip(paths, compressions, strict=True):
-        for record in tf.data.TFRecordDataset(path, compression).take(1):
-            return path, record.numpy()
-    return "", b""
 
 
 def _stored_kinds(

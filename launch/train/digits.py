@@ -18,6 +18,7 @@ def parse_arguments(description, epochs):
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("sounds", metavar="FSDD_FOLDER")
     parser.add_argument("--epochs", type=int, default=epochs)
+    parser.add_argument("--seed", type=int, default=0, help="of the model")
     parser.add_argument("--out", default="digits", help="folder of what is written")
     parser.add_argument(
         "--test", default="theo,yweweler", help="speakers that training never hears"

@@ -88,11 +88,11 @@ def main():
     names = ["mel", "target"]
     train = open_records(records, "train", features=names)
     test = open_records(records, "test", features=names)
-    epochs = grain.MapDataset.source(train).seed(0).shuffle().repeat(arguments.epochs)
-    batches = epochs.batch(64, drop_remainder=True)
+    mixed = grain.MapDataset.source(train).seed(arguments.seed).shuffle()
+    batches = mixed.repeat(arguments.epochs).batch(64, drop_remainder=True)
 
     bins = train.features["mel"].shape[1]
-    weights = init(jax.random.key(0), bins, train.num_classes)
+    weights = init(jax.random.key(arguments.seed), bins, train.num_classes)
     means = squares = jax.tree.map(jnp.zeros_like, weights)
     for step, batch in enumerate(batches.to_iter_dataset(), start=1):
         rate = RATE * (1 + np.cos(np.pi * step / len(batches))) / 2

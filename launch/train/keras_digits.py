@@ -47,7 +47,7 @@ def smoothed_loss(target, probabilities):
 
 def main():
     arguments = parse_arguments(__doc__, epochs=20)
-    keras.utils.set_random_seed(0)
+    keras.utils.set_random_seed(arguments.seed)
     records = record_digits(arguments.sounds, arguments.out, arguments.test)
     names = ("mel", "target")
     train = replay(

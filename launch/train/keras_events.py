@@ -63,8 +63,9 @@ def main():
     parser.add_argument("folder", metavar="FOLDER", help="of all that is written")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--scenes", type=int, default=240)
+    parser.add_argument("--seed", type=int, default=0, help="of the model")
     arguments = parser.parse_args()
-    keras.utils.set_random_seed(0)
+    keras.utils.set_random_seed(arguments.seed)
     records = record_scenes(arguments.folder, arguments.scenes)
     names = ("mel", "mel_mask")
     train = replay(

@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from beam_pipeline import record_examples, replay_files
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import frame_record
 
 
@@ -52,6 +55,21 @@ def test_what_the_first_examples_show(foreign):
     assert found[3]["image"].numpy() == b"jpeg3"
     assert found[3]["box"].numpy().tolist() == [0.0, 3.0]
     assert [len(e["words"]) for e in found] == [i % 2 + 1 for i in range(20)]
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_files_in_a_store_are_those_of_a_local_folder(foreign, scheme, bucket):
+    remote = [f"{scheme}://{bucket}/{Path(path).name}" for path in foreign]
+    for path, there in zip(foreign, remote, strict=True):
+        files.write_bytes(there, Path(path).read_bytes())
+    for options in ({}, {"shuffle": 7, "seed": 3}, {"shuffle": True}):
+        here = [e["image"].numpy() for e in replay_files(foreign, **options)]
+        assert [e["image"].numpy() for e in replay_files(remote, **options)] == here
+        assert len({*here}) == 20
+    both = replay_files([foreign[0], remote[1]])
+    assert [int(e["label"]) for e in both] == [i % 3 for i in range(20)]
+    with pytest.raises(InputError, match=r"c\.tfrecord does not exist"):
+        replay_files(f"{scheme}://{bucket}/c.tfrecord")
 
 
 def test_labelled_and_unlabelled_ordered_and_not(foreign):

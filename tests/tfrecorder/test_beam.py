@@ -374,6 +374,16 @@ def test_outputs_in_an_object_store(scheme, where, bucket, tmp_path):
     assert [path.removeprefix(f"{remote}/") for path in paths] == [
         name for name in names if name.startswith("train/") and name.endswith(".gz")
     ]
+    local = factory.get_tfrecord_filepaths(tmp_path / "out" / "train")
+    for options in ({}, {"dataset_num_shuffled_tfrecord_files": 2, "seed": 1}):
+        here, there = (
+            [
+                [np.asarray(value).tolist() for value in element]
+                for element in factory.generate_dataset(found, **options)
+            ]
+            for found in (local, paths)
+        )
+        assert here == there
 
 
 def test_errors_leave_nothing_in_an_object_store(bucket):
