@@ -15,6 +15,8 @@ from beam_pipeline.reporting.samples import Sample, codes_of
 
 WRONG, LOOK = "wrong", "look"
 FILES_SHOWN = 100
+# There may be a million; silence among the first of them is shown after sounds.
+_FINDINGS_READ = 10 * FILES_SHOWN
 
 # A class is suspicious if so many of its examples reach full scale.
 _CLIPPED_SHARE, _CLIPPED_EXAMPLES = 0.001, 0.2
@@ -152,8 +154,11 @@ def _leaks(
             total = findings.leaks if across else len(findings) - findings.leaks
             if not total:
                 continue
-            chosen = [each for each in findings if each.across == across]
-            chosen.sort(key=lambda each: _is_silence(each, silent))
+            of_kind = (each for each in findings if each.across == across)
+            chosen = sorted(
+                islice(of_kind, _FINDINGS_READ),
+                key=lambda each: _is_silence(each, silent),
+            )
             rows: list[str] = []
             paths: set[str] = set()
             for finding in chosen[:FILES_SHOWN]:
