@@ -29,6 +29,19 @@ from beam_pipeline.errors import OptionError, TooManyRejected
 from beam_pipeline.progress import watch_bar, watch_lines
 
 
+def _nothing_done(args: argparse.Namespace, rejected: int) -> str:
+    """Returns why a run had nothing to record."""
+    if hasattr(args, "retry") and rejected:
+        return (
+            f"nothing to add: no rejected clip ({rejected:,}) can be recorded now. "
+            f"`{PROGRAM} plan --recipe {args.output.rstrip('/')}/metadata.json`, with "
+            "the same options but --output and --retry, says why"
+        )
+    if hasattr(args, "append") or hasattr(args, "retry"):
+        return "nothing to add"
+    return "complete before, with the same recipe and inputs"
+
+
 def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.api import record, write_template
     from beam_pipeline.run.engine import quiet_beam
@@ -72,8 +85,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         complain(f"warning: {warning}")
     adds = hasattr(args, "append") or hasattr(args, "retry")
     if already:
-        what = "complete before, with the same recipe and inputs"
-        say(f"{args.output}: {'nothing to add' if adds else what}")
+        say(f"{args.output}: {_nothing_done(args, metadata.rejected)}")
     elif adds:
         say(f"{args.output}: {describe_addition(metadata)}, {seconds:.1f} s")
     else:

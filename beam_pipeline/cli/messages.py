@@ -23,6 +23,7 @@ _OWN_OPTIONS = {
     "show": {"split", "clip", "where", "text", "plot", "save_wav", "play"},
     "verify": {"deep", "sample", "repair"},
     "audit": {"write_manifest", "drop_doubles"},
+    "report": {"clips", "bytes", "seed", "examples"},
 }
 
 

@@ -337,6 +337,7 @@ def extended_format(
     both = merge_corpora([addition.corpus, corpus])
     labels = (*before.classes, *new)
     both = replace(both, labels=labels)
+    _check_rates(recipe, addition.corpus, corpus)
     found = ExampleFormat.of(both, recipe, columns)
     for name in sorted({*found.features.specs, *before.features}):
         ours, theirs = map(
@@ -349,6 +350,24 @@ def extended_format(
                 "columns of a table, or a transform are others than before."
             )
     return found
+
+
+def _check_rates(recipe: Recipe, before: Corpus, added: Corpus) -> None:
+    """Raises InputError if windows in seconds would have another number of frames.
+
+    A data set cannot get another sample rate, so the advice to give one would be wrong.
+    """
+    windows = recipe.windows
+    by_seconds = windows.win_seconds is not None or windows.hop_seconds is not None
+    other = sorted(set(added.rates_hz) - set(before.rates_hz))
+    if recipe.audio.sample_rate is None and by_seconds and before.rates_hz and other:
+        (rate,) = before.rates_hz
+        raise InputError(
+            f"{added.named['Hz', other[0]]} has {other[0]} Hz, but all clips of the "
+            f"data set have {rate} Hz, and it was recorded without `sample_rate`. "
+            f"Resample the added files to {rate} Hz, or record all of them anew with "
+            "`sample_rate`."
+        )
 
 
 def resolve_format(

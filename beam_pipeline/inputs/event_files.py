@@ -361,8 +361,8 @@ def _own_events(filepath: str, root: str, asked: Events) -> tuple[Event, ...]:
     if not files.exists(location):
         raise UnusableEntry(
             filepath,
-            f"has no file of events: {below} does not exist; create it, and leave it "
-            "empty if the clip has no events",
+            f"has no file of events: {below.removeprefix('./')} does not exist in its "
+            "input; create it, and leave it empty if the clip has no events",
         )
     try:
         found = read_events(files.read_bytes(location), location, asked.column)

@@ -120,8 +120,11 @@ class PlanSummary:
 
 
 def left_out_words(left_out: Mapping[str, int]) -> str:
-    """Returns why clips are left out, in words: ``"3 too short, 0 too long"``."""
-    return ", ".join(f"{n:,} {why.replace('_', ' ')}" for why, n in left_out.items())
+    """Returns why clips are left out, in words: ``"3 too short, 0 without sound"``."""
+    return ", ".join(
+        f"{n:,} {why.replace('no_', 'without ').replace('_', ' ')}"
+        for why, n in left_out.items()
+    )
 
 
 def seconds_of(frames: Iterable[tuple[TallyKey, int]], split: str) -> float:

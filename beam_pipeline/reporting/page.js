@@ -111,6 +111,7 @@ function listOf(files) {
 }
 
 const ENTRIES_SHOWN = 3;
+const unchecked = () => data.unchecked.map((text) => element("p", {}, marked(text)));
 
 function showProblems() {
   const place = byId("problem-cards");
@@ -131,8 +132,10 @@ function showProblems() {
   }
   if (!data.problems.length) {
     place.append(element("article", { class: "problem fine" }, element("span", { class: "mark" }, "Nothing found"),
-      element("p", {}, "No leak, no silent or clipped audio, no constant or non-finite feature, no reject."),
-      data.unchecked.map((text) => element("p", {}, marked(text)))));
+      element("p", {}, "Looked for: leaks, silent and clipped audio, constant and non-finite features, rejects."), unchecked()));
+  } else if (data.unchecked.length) {
+    place.append(element("article", { class: "problem" }, element("span", { class: "mark" }, "Not everything was looked for"),
+      unchecked()));
   }
 }
 
@@ -140,10 +143,10 @@ const nameOf = (sample) => sample.path.split("/").pop() || `${sample.split} ${sa
 
 function showOverview() {
   const place = byId("overview-body"), splits = data.splits, audio = data.audio;
-  const header = ["split", number("examples"), number("clips"), number("audio"), number("share"), "share, and what was asked for"];
+  const header = ["split", number("examples"), number("clips"), number("length of examples"), number("share"), "share, and what was asked for"];
   place.append(table("Splits", header, splits.map((s) => [
     s.name, count(s.examples), s.clips ? count(s.clips) : "", s.hours ? hours(s.hours) : "",
-    s.share === null ? "" : percent(s.share) + (s.asked === null ? "" : ` of ${percent(s.asked)}`),
+    s.share === null ? "" : percent(s.share) + (s.asked === null ? "" : ` (asked: ${percent(s.asked)})`),
     s.share === null ? "" : bar(s.share, s.asked)])));
   const classes = data.classes.filter((c) => splits.some((s) => c in s.per_class));
   if (classes.length) {
@@ -279,9 +282,11 @@ function drawSpectrum(canvas, samples, view) {
   const levels = new Float32Array(width * (n / 2)), re = new Float64Array(n), im = new Float64Array(n);
   let most = -Infinity;
   for (let x = 0; x < width; x += 1) {
-    const middle = Math.floor(first + (x + 0.5) / width * (last - first)) - n / 2;
+    const middle = Math.floor(first + (x + 0.5) / width * (last - first));
+    // Frames are entirely within the sound: one that reaches beyond an end would show a click there.
+    const start = Math.max(0, Math.min(middle - n / 2, samples.length - n));
     for (let j = 0; j < n; j += 1) {
-      const value = samples[middle + j] || 0;
+      const value = samples[start + j] || 0;
       re[j] = value * (0.5 - 0.5 * Math.cos(2 * Math.PI * j / n)); im[j] = 0;
     }
     transform(re, im);

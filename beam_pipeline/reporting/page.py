@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.resources
 import json
+import math
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +28,14 @@ from beam_pipeline.reporting.problems import (
     find_problems,
     name_unchecked,
     paths_to_hear,
+    silent_files,
 )
 from beam_pipeline.reporting.samples import (
     ASKED_FOR,
     Sample,
     draw_samples,
     encode_sounds,
+    measure_sounds,
     name_unusual,
 )
 from beam_pipeline.storage import files
@@ -83,9 +86,9 @@ def report(
         ``{"test": [12, 80]}``. They count as ``clips``; if they are more, all are
         shown.
     input : as in :func:`beam_pipeline.record`, optional
-        What the data set was recorded from, to decode windows again. Only data sets
-        without a feature of samples need it. The modules of transforms that the recipe
-        names are imported.
+        What the data set was recorded from, to decode windows again, to be measured
+        and heard. Only data sets without a feature of samples need it. The modules of
+        transforms that the recipe names are imported.
 
     Raises
     ------
@@ -144,8 +147,9 @@ def _make(
         table = table.filter(table["left_out"].is_null())
     audited = None if metadata.recipe is None else audit(folder)
     clips = max(clips, sum(map(len, examples.values())))
-    leaks = paths_to_hear(audited)
+    leaks = paths_to_hear(audited, silent_files(table))
     samples = draw_samples(folder, metadata, table, clips, seed, leaks, examples)
+    measure_sounds(folder, metadata, samples, inputs)
     name_unusual(samples)
     described = describe_data_set(folder, metadata)
     rejects = described["rejects"]
@@ -161,7 +165,7 @@ def _make(
         "name": os.path.basename(folder.rstrip("/")) or folder,
         "folder": folder,
         **described,
-        "unchecked": name_unchecked(audited),
+        "unchecked": name_unchecked(audited, samples),
         "problems": [problem.to_json(ids) for problem in problems],
         "samples": shown,
         "measured": len(samples),
@@ -229,7 +233,17 @@ def _small_values(
             continue
         array = np.asarray(value)
         if array.size <= _VALUES_SHOWN:
-            yield name, json.loads(json.dumps(array.tolist(), default=str))
+            yield name, _in_json(array.tolist())
+
+
+def _in_json(value: Any) -> Any:
+    """Returns a value with what JSON has no word for as text, such as ``nan``."""
+    if isinstance(value, list):
+        return [_in_json(each) for each in value]
+    if value is None or isinstance(value, int | str):
+        return value
+    known = isinstance(value, float) and math.isfinite(value)
+    return value if known else str(value)
 
 
 def _picture(values: Mapping[str, Any], metadata: Metadata) -> dict[str, Any] | None:
@@ -294,8 +308,7 @@ def fill_page(contents: Mapping[str, Any]) -> bytes:
         "title": escape(f"{contents['name']} - data set report"),
         "style": _asset("page.css"),
         "script": _asset("page.js"),
-        # No text in the data can end the element that holds it.
-        "data": json.dumps(contents, ensure_ascii=False).replace("<", "\\u003c"),
+        "data": _embedded(contents),
     }
     page = _asset("page.html")
     for name, text in parts.items():
@@ -303,6 +316,13 @@ def fill_page(contents: Mapping[str, Any]) -> bytes:
         assert mark, name
         page = before + text + after
     return page.encode()
+
+
+def _embedded(contents: Mapping[str, Any]) -> str:
+    """Returns JSON that a browser parses, also within an element of HTML."""
+    text = json.dumps(contents, ensure_ascii=False, allow_nan=False)
+    # No text in the data can end the element that holds it.
+    return text.replace("<", "\\u003c")
 
 
 def _asset(name: str) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.read.findings import Audit
+from beam_pipeline.read.findings import Audit, Finding
 from beam_pipeline.reporting.samples import Sample, codes_of
 
 WRONG, LOOK = "wrong", "look"
 FILES_SHOWN = 100
+# There may be a million; silence among the first of them is shown after sounds.
+_FINDINGS_READ = 10 * FILES_SHOWN
 
 # A class is suspicious if so many of its examples reach full scale.
 _CLIPPED_SHARE, _CLIPPED_EXAMPLES = 0.001, 0.2
@@ -30,11 +32,13 @@ _KINDS = {
     "similar": "nearly the same audio",
 }
 
-# Option that the data set was recorded without -> what nobody has looked for.
+# Option that was not given -> what nobody has looked for.
 _UNCHECKED = {
     "group_by": "Not looked for: groups in several splits. `--group-by` names them.",
     "fingerprint": "Not looked for: the same audio in several files. `--fingerprint` "
     "finds it.",
+    "input": "Not looked for: clipping and DC offsets, because the examples hold no "
+    "samples. `report --input` decodes them again.",
 }
 
 
@@ -91,7 +95,7 @@ def find_problems(
     """
     found = [
         *_rejects(metadata, rejects),
-        *_leaks(audited, samples),
+        *_leaks(audited, samples, silent_files(table)),
         *_silent(table),
         *_clipped(samples),
         *_features(metadata),
@@ -113,36 +117,58 @@ def _of_clips(samples: Sequence[Sample], most: int = 6) -> list[Sample]:
     return [sample for sample in samples if id(sample) in chosen][:most]
 
 
-def paths_to_hear(audited: Audit | None, most: int = 12) -> list[str]:
+def paths_to_hear(
+    audited: Audit | None, silent: Container[str], most: int = 12
+) -> list[str]:
     """Returns the files of the first leaks, which a page lets one hear."""
     found: dict[str, None] = {}
     for findings in audited.kinds.values() if audited else ():
         for finding in islice(findings, most):
-            if finding.across:
+            if finding.across and not _is_silence(finding, silent):
                 found.update((clip.filepath, None) for clip in finding.clips[:2])
     return list(found)[:most]
 
 
-def name_unchecked(audited: Audit | None) -> list[str]:
-    """Returns what the audit cannot find, because it was not recorded."""
+def name_unchecked(audited: Audit | None, samples: Sequence[Sample]) -> list[str]:
+    """Returns what was not looked for, because it was not recorded."""
     kinds = audited.kinds.values() if audited else ()
-    return [_UNCHECKED[option] for option in {f.missing: 0 for f in kinds if f.missing}]
+    options = {findings.missing: 0 for findings in kinds if findings.missing}
+    if audited and not any(np.isfinite(sample.clipped) for sample in samples):
+        options["input"] = 0
+    return [_UNCHECKED[option] for option in options]
 
 
-def _leaks(audited: Audit | None, samples: Sequence[Sample]) -> Iterator[Problem]:
-    """Yields what the audit found, across splits and within them."""
+def _is_silence(finding: Finding, silent: Container[str]) -> bool:
+    return all(clip.filepath in silent for clip in finding.clips)
+
+
+def _leaks(
+    audited: Audit | None, samples: Sequence[Sample], silent: Container[str]
+) -> Iterator[Problem]:
+    """Yields what the audit found, across splits and within them.
+
+    Silence equals silence, which teaches little: it comes last.
+    """
     for kind, findings in audited.kinds.items() if audited else ():
         for across in (True, False):
             total = findings.leaks if across else len(findings) - findings.leaks
             if not total:
                 continue
-            chosen = (each for each in findings if each.across == across)
+            of_kind = (each for each in findings if each.across == across)
+            chosen = sorted(
+                islice(of_kind, _FINDINGS_READ),
+                key=lambda each: _is_silence(each, silent),
+            )
             rows: list[str] = []
             paths: set[str] = set()
-            for finding in islice(chosen, FILES_SHOWN):
+            for finding in chosen[:FILES_SHOWN]:
                 clips = finding.clips[:6]
-                rows.append("  =  ".join(f"{c.split}: {c.filepath}" for c in clips))
-                paths.update(clip.filepath for clip in clips)
+                row = "  =  ".join(f"{c.split}: {c.filepath}" for c in clips)
+                if _is_silence(finding, silent):
+                    rows.append(f"{row} (silence)")
+                else:
+                    rows.append(row)
+                    paths.update(clip.filepath for clip in clips)
             what = _KINDS[kind]
             title = f"Clips of one split have {what}"
             text = f"{_count(total, 'finding')} of the audit."
@@ -154,14 +180,25 @@ def _leaks(audited: Audit | None, samples: Sequence[Sample]) -> Iterator[Problem
             yield Problem(level, title, text, rows, _of_clips(heard))
 
 
-def _silent(table: Any) -> Iterator[Problem]:
-    """Files of which every window is silent."""
+def _silence(table: Any) -> tuple[list[str], Any, Any]:
+    """Returns all files, how many windows of each are silent, and whether all are."""
     if table is None or not table.num_rows:
-        return
+        return [], np.zeros(0, int), np.zeros(0, bool)
     levels = table["level_db"].to_numpy(zero_copy_only=False)
     paths, codes = codes_of(table["path"])
     silent = np.bincount(codes[levels == -np.inf], minlength=len(paths))
-    whole = silent == np.bincount(codes, minlength=len(paths))
+    return paths, silent, silent == np.bincount(codes, minlength=len(paths))
+
+
+def silent_files(table: Any) -> set[str]:
+    """Returns the files of which every window is digital silence."""
+    paths, _, whole = _silence(table)
+    return {paths[k] for k in np.flatnonzero(whole)}
+
+
+def _silent(table: Any) -> Iterator[Problem]:
+    """Files of which every window is silent, and those of which some are."""
+    paths, silent, whole = _silence(table)
     files = sorted(paths[k] for k in np.flatnonzero(whole))
     if files:
         text = "Every window of these files is digital silence."
@@ -216,6 +253,7 @@ def _offsets(samples: Sequence[Sample]) -> Iterator[Problem]:
 
 def _features(metadata: Metadata) -> Iterator[Problem]:
     """Values that are not finite, constant bins, and values far out."""
+    constant: dict[str, dict[str, list[int]]] = defaultdict(dict)
     for split, entry in metadata.splits.items():
         for name, found in entry.statistics.get("features", {}).items():
             where = f"{name} in {split}"
@@ -225,20 +263,40 @@ def _features(metadata: Metadata) -> Iterator[Problem]:
                     f"{where}: values that are not finite",
                     f"{found['nonfinite_share']:.3%} of them are NaN or infinite.",
                 )
-            bins = found.get("bins", {})
-            mean, std = (np.array(bins.get(k, []), np.float64) for k in ("mean", "std"))
-            constant = np.flatnonzero(std <= 1e-7 * np.maximum(np.abs(mean), 1e-30))
-            if len(constant) and entry.examples > 1:
-                numbers = ", ".join(map(str, constant[:20].tolist()))
-                more = " ..." if len(constant) > 20 else ""
-                yield Problem(
-                    WRONG,
-                    f"{where}: {_count(len(constant), 'constant bin')}",
-                    f"The same value in all examples, in bin {numbers}{more}: a model "
-                    "learns nothing from it. Check the band's limits and the filters.",
-                )
-            if len(mean):
+            bins = _constant_bins(found.get("bins", {}))
+            if bins and entry.examples > 1:
+                constant[name][split] = bins
+            if "bins" in found:
                 yield from _far_out(where, found)
+    for name, of_splits in constant.items():
+        bins = sorted(set().union(*of_splits.values()))
+        splits: dict[str, list[str]] = defaultdict(list)
+        for split, of in of_splits.items():
+            splits[_ranges(of)].append(split)
+        where = "; ".join(f"{of} ({', '.join(s)})" for of, s in splits.items())
+        yield Problem(
+            WRONG,
+            f"{name}: {_count(len(bins), 'constant bin')}",
+            f"The same value in all examples: bin {where}. A model learns nothing from "
+            "it. Check the band's limits, the filters, and whether the files had a "
+            "lower sample rate.",
+        )
+
+
+def _constant_bins(bins: Mapping[str, Any]) -> list[int]:
+    """Returns the numbers of the bins whose deviation is that of rounding."""
+    mean, std = (np.array(bins.get(k, []), np.float64) for k in ("mean", "std"))
+    same = std <= 1e-7 * np.maximum(np.abs(mean), 1e-30)
+    numbers: list[int] = np.flatnonzero(same).tolist()
+    return numbers
+
+
+def _ranges(numbers: Sequence[int], most: int = 10) -> str:
+    """Returns ascending numbers as text: ``0, 51 to 63``."""
+    edges = np.flatnonzero(np.diff(numbers) > 1) + 1
+    runs = np.split(np.array(numbers), edges)
+    listed = [f"{r[0]}" if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs[:most]]
+    return ", ".join(listed) + (" ..." if len(runs) > most else "")
 
 
 def _far_out(where: str, statistics: Mapping[str, Any]) -> Iterator[Problem]:

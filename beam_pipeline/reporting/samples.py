@@ -22,6 +22,8 @@ from beam_pipeline.read.records import open_records
 # Examples that are measured for each one that is shown.
 _MEASURED_FOR_EACH = 5
 _EXTREMES = 4
+# Each time, the tables are read and the inputs listed; the sounds are all in memory.
+_DECODED_AT_ONCE = 16
 ASKED_FOR = "asked for"
 _FULL_SCALE = 0.999
 
@@ -182,12 +184,7 @@ def _measure(sample: Sample, metadata: Metadata) -> None:
     """Measures the signal of an example, and the distance of its features."""
     found = stored_signal(sample.values, metadata)
     if found is not None:
-        signal = as_float(found[0])
-        size = np.abs(signal)
-        rms = float(np.sqrt(np.mean(signal**2)))
-        sample.peak = float(size.max(initial=0.0))
-        sample.clipped = float(np.mean(size >= _FULL_SCALE))
-        sample.offset = float(abs(signal.mean()) / rms) if rms else 0.0
+        _measure_signal(sample, as_float(found[0]))
     entry = metadata.splits[sample.split].statistics.get("features", {})
     distances = [
         _distance(np.asarray(sample.values[name], np.float64), of)
@@ -196,6 +193,40 @@ def _measure(sample: Sample, metadata: Metadata) -> None:
     ]
     if distances:
         sample.distance = float(np.mean(distances))
+
+
+def _measure_signal(sample: Sample, signal: FloatArray) -> None:
+    size = np.abs(signal)
+    rms = float(np.sqrt(np.mean(signal**2)))
+    sample.peak = float(size.max(initial=0.0))
+    sample.clipped = float(np.mean(size >= _FULL_SCALE))
+    sample.offset = float(abs(signal.mean()) / rms) if rms else 0.0
+
+
+def measure_sounds(
+    folder: str,
+    metadata: Metadata,
+    samples: Sequence[Sample],
+    inputs: Sequence[Input],
+) -> None:
+    """Measures the signals of examples without one, decoded again from the inputs.
+
+    What cannot be decoded again stays unmeasured.
+    """
+    by_split: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples if inputs else ():
+        if np.isnan(sample.peak):
+            by_split[sample.split].append(sample)
+    for split, some in by_split.items():
+        for first in range(0, len(some), _DECODED_AT_ONCE):
+            batch = some[first : first + _DECODED_AT_ONCE]
+            examples = {sample.number: sample.values for sample in batch}
+            try:
+                sounds = list(sounds_of(folder, metadata, split, examples, inputs))
+            except (InputError, OptionError):
+                continue
+            for sample, sound in zip(batch, sounds, strict=True):
+                _measure_signal(sample, as_float(sound.samples))
 
 
 def _distance(value: FloatArray, statistics: Mapping[str, Any]) -> float:

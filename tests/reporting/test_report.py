@@ -75,7 +75,7 @@ def page(mess: Path) -> Path:
 def contents(page: Path) -> Any:
     found = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
     assert found is not None
-    return json.loads(found[1])
+    return json.loads(found[1], parse_constant=pytest.fail)
 
 
 class Links(HTMLParser):
@@ -108,10 +108,10 @@ def test_each_planted_problem_is_found(page: Path) -> None:
     assert silent["files"] == sorted(f"mute/{k}.wav" for k in range(10))
     clipped = wrong["Class hot is clipped"]
     assert {shown["samples"][k]["label"] for k in clipped["samples"]} == {"hot"}
-    constant = [title for title in wrong if "constant bin" in title]
-    assert {title.partition(":")[0] for title in constant} == {
-        "mel in train", "mel in test"
-    }  # fmt: skip
+    (constant,) = (title for title in wrong if "constant bin" in title)
+    assert constant.startswith("mel: ")
+    of_splits = r"bin [\d to,]+ \(test\); [\d to,]+ \(train\)"
+    assert re.search(of_splits, wrong[constant]["text"])
     look = [p["title"] for p in shown["problems"] if p["level"] == "look"]
     assert "1 clip rejected" in look
     (rejected,) = (p for p in shown["problems"] if p["title"] == "1 clip rejected")
@@ -131,6 +131,45 @@ def test_what_was_not_looked_for(page: Path, tmp_path: Path) -> None:
     made = Path(report(tmp_path / "out", tmp_path / "report.html"))
     (text,) = contents(made)["unchecked"]
     assert "`--fingerprint`" in text
+
+
+def test_clipping_of_examples_without_samples(mess: Path, tmp_path: Path) -> None:
+    features = {"mel": "log_mel(n_fft=256,hop=128,n_mels=20)"}
+    options = {"win_seconds": 2, "max_rejected": 1, "features": features}
+    record(mess / "in", tmp_path / "out", **options)
+    blind = contents(Path(report(tmp_path / "out", tmp_path / "a.html", clips=20)))
+    assert any("clipping" in text for text in blind["unchecked"])
+    page = report(tmp_path / "out", tmp_path / "b.html", clips=20, input=mess / "in")
+    seen = contents(Path(page))
+    assert not any("clipping" in text for text in seen["unchecked"])
+    titles = [p["title"] for p in seen["problems"]]
+    assert [title for title in titles if "clipped" in title] == ["Class hot is clipped"]
+    # Inputs that are gone are no error, but nothing is measured.
+    gone = tmp_path / "none"
+    gone.mkdir()
+    page = report(tmp_path / "out", tmp_path / "c.html", clips=20, input=gone)
+    assert contents(Path(page))["unchecked"] == blind["unchecked"]
+
+
+def test_silence_in_two_splits_comes_after_sounds_in_two(page: Path) -> None:
+    shown = contents(page)
+    (leak,) = (p for p in shown["problems"] if p["title"].startswith("Splits share"))
+    assert [line.endswith("(silence)") for line in leak["files"]][-2:] == [False, True]
+    heard = {shown["samples"][k]["label"] for k in leak["samples"]}
+    assert heard == {"owl"}
+
+
+def test_numbers_that_json_does_not_have(tmp_path: Path) -> None:
+    write_sound(tmp_path / "a.wav", RATE)
+    depths = (None, 2.5)
+    rows = [
+        {"path": str(tmp_path / "a.wav"), "start_s": k / 4, "depth_m": depths[k]}
+        for k in range(2)
+    ]
+    record(rows, tmp_path / "out", win_len=RATE // 4, tail="pad", label_from="none")
+    shown = contents(Path(report(tmp_path / "out", tmp_path / "a.html")))
+    found = {sample["values"]["depth_m"] for sample in shown["samples"]}
+    assert found == {"nan", 2.5}
 
 
 def test_counts_are_those_of_the_data_set(page: Path, mess: Path) -> None:
@@ -166,6 +205,12 @@ def test_fewer_sounds_where_there_is_less_room(mess: Path, tmp_path: Path) -> No
     none = contents(Path(report(mess / "out", tmp_path / "c.html", clips=0)))
     assert none["samples"] == []
     assert none["problems"]
+
+
+def test_errors_name_flags(mess: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flag, value in (("--clips", "-1"), ("--examples", "test:999")):
+        assert main(["report", str(mess / "out"), flag, value]) == 2
+        assert capsys.readouterr().err.startswith(f"audio-tfrecords: {flag}: must ")
 
 
 def test_given_examples_come_first(mess: Path, tmp_path: Path) -> None:
@@ -303,7 +348,7 @@ def opened(chromium: Any, page: Path) -> Iterator[Any]:
 def test_what_is_wrong_is_on_the_first_screen(opened: Any) -> None:
     for title in (
         "Splits share the same samples", "10 files without any sound",
-        "Class hot is clipped", "mel in train",
+        "Class hot is clipped", "constant bin",
     ):  # fmt: skip
         box = opened.get_by_role("heading", name=title).first.bounding_box()
         assert box["y"] + box["height"] < 900, title
@@ -328,6 +373,29 @@ def test_the_reasons_of_rejects_are_on_the_first_screen(
     for line in ("empty0.wav: not readable", "cut.wav: ends early", "and 3 more"):
         box = tab.get_by_text(line).first.bounding_box()
         assert box["y"] + box["height"] < 900, line
+    tab.close()
+
+
+SPECTRUM_COLUMNS = """canvas => [5, canvas.width / 2, canvas.width - 1].map(x => {
+    const data = canvas.getContext("2d").getImageData(x, 0, 1, canvas.height).data;
+    return Array.from(data).join();
+})"""
+
+
+@needs_browser
+def test_the_ends_of_a_spectrogram_are_no_clicks(chromium: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    # The level of a steady tone is the same in all whole frames, whatever its phase.
+    steady = 0.5 * np.cos(np.pi / 8 * np.arange(2 * RATE))
+    soundfile.write(tmp_path / "in" / "a.wav", steady, RATE, subtype="FLOAT")
+    record(tmp_path / "in", tmp_path / "out", win_seconds=2, label_from="none")
+    tab = chromium.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto(Path(report(tmp_path / "out", tmp_path / "report.html")).as_uri())
+    picture = tab.locator('[aria-label^="Spectrogram"]').first
+    picture.scroll_into_view_if_needed()
+    tab.wait_for_timeout(500)
+    first, middle, last = picture.evaluate(SPECTRUM_COLUMNS)
+    assert first == middle == last
     tab.close()
 
 

@@ -145,7 +145,7 @@ def test_engines_of_beam_place_the_same(changes, sounds, tmp_path):
 def test_the_stream_decides_what_is_loud(sounds, tmp_path):
     louder, _ = plan(sounds, **{**PEAKS, "stream": "gain(gain_db=60)"})
     assert louder.layouts["records"].total > 6
-    with raises(InputError, naming=["3 no sound", "windows_at"]):
+    with raises(InputError, naming=["3 without sound", "windows_at"]):
         record(sounds, tmp_path / "out", **{**PEAKS, "stream": "gain(gain_db=-20)"})
 
 
@@ -232,4 +232,4 @@ def test_the_command_says_what_is_wrong(sounds, capsys):
     assert main([*flags, "peak"]) == 2
     assert_names(capsys.readouterr().err, "--windows-at", "peaks", "sounds")
     assert main([*flags, "peaks(above_db=-30)"]) == 0
-    assert_names(capsys.readouterr().out, "1 no sound")
+    assert_names(capsys.readouterr().out, "1 without sound")
