@@ -40,7 +40,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
-from beam_pipeline.storage.parquet import read_parquet
+from beam_pipeline.storage.parquet import create_parquet, read_parquet
 
 RECORD, APPEND, RETRY = "record", "append", "retry"
 
@@ -116,8 +116,6 @@ def join_tables(folder: str, output: str) -> None:
 
     Rows that a retry replaced are left out.
     """
-    import pyarrow.parquet as pq
-
     metadata = Metadata.load(folder)
     manifest, windows = (
         read_generations(folder, metadata, name, read_parquet)
@@ -128,10 +126,8 @@ def join_tables(folder: str, output: str) -> None:
         windows = windows.filter(current[clips_of(windows, manifest)])
         manifest = manifest.filter(current)
     for name, table in ((MANIFEST, manifest), (WINDOWS, windows)):
-        path = files.join(output, name)
-        draft = files.draft_of(path)
-        pq.write_table(table, draft, compression="zstd")
-        files.move(draft, path)
+        with create_parquet(files.join(output, name), table.schema) as writer:
+            writer.write_table(table)
 
 
 def load_index(folder: str, metadata: Metadata) -> MemberIndex:

@@ -28,7 +28,12 @@ from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import as_texts, open_parquet, read_parquet
+from beam_pipeline.storage.parquet import (
+    as_texts,
+    create_parquet,
+    open_parquet,
+    read_parquet,
+)
 from beam_pipeline.storage.spilled import SortedValues
 
 # In the schema of the file: who reads it with other tools sees only names.
@@ -170,7 +175,6 @@ def write_manifest(
         See :func:`manifest_fields`.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     schema = pa.schema(
         [
@@ -178,8 +182,7 @@ def write_manifest(
             for name, kind in fields.items()
         ]
     )
-    draft = files.draft_of(path)
-    with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+    with create_parquet(path, schema) as writer:
         rows: list[Sequence[Any]] = []
         for part in parts:
             rows += json.loads(isal_zlib.decompress(part.rows))
@@ -188,7 +191,6 @@ def write_manifest(
                 rows = []
         if rows:
             writer.write_table(_table(rows, schema))
-    files.move(draft, path)
 
 
 def arrow_type(kind: ColumnType | int) -> Any:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.clip_windows import CLIP
 from beam_pipeline.plan.shards import ShardInfo
-from beam_pipeline.storage import files
+from beam_pipeline.storage.parquet import create_parquet
 from beam_pipeline.write.members import unpack_columns
 from beam_pipeline.write.window_rows import (
     LEFT_OUT,
@@ -45,16 +45,12 @@ def write_windows(path: str, infos: Iterable[ShardInfo]) -> None:
                             clip could not be read or transformed there
         clip       int64    if examples are mixed: ``index`` of the clip in the manifest
     """
-    import pyarrow.parquet as pq
-
     infos = iter(infos)
     first = next(infos, None)
     schema = _schema(are_mixed=first is not None and bool(first.clips))
-    draft = files.draft_of(path)
-    with pq.ParquetWriter(
-        draft,
+    with create_parquet(
+        path,
         schema,
-        compression="zstd",
         use_dictionary=["left_out"],
         column_encoding={
             "start": "DELTA_BINARY_PACKED",
@@ -74,7 +70,6 @@ def write_windows(path: str, infos: Iterable[ShardInfo]) -> None:
                 waiting, count = [], 0
         if waiting:
             writer.write_table(_table(waiting, schema))
-    files.move(draft, path)
 
 
 def _schema(are_mixed: bool) -> Any:

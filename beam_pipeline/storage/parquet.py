@@ -21,6 +21,28 @@ _LENGTH_BYTES = 4
 
 
 @contextmanager
+def create_parquet(path: str, schema: Any, **options: Any) -> Iterator[Any]:
+    """Gives a ``pyarrow.parquet.ParquetWriter``; the file is there when it is whole.
+
+    Each page has a checksum, which :func:`open_parquet` compares.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    **options
+        Of the writer.
+    """
+    import pyarrow.parquet as pq
+
+    draft = files.draft_of(path)
+    with pq.ParquetWriter(
+        draft, schema, compression="zstd", write_page_checksum=True, **options
+    ) as writer:
+        yield writer
+    files.move(draft, path)
+
+
+@contextmanager
 def open_parquet(path: str) -> Iterator[Any]:
     """Opens a Parquet file as ``pyarrow.parquet.ParquetFile``; texts are dictionaries.
 
@@ -44,7 +66,12 @@ def open_parquet(path: str) -> Iterator[Any]:
             parquet = pq.ParquetFile(file, pre_buffer=False)
             names = _names_of_texts(parquet)
             file.seek(0)
-            yield pq.ParquetFile(file, pre_buffer=False, read_dictionary=names)
+            yield pq.ParquetFile(
+                file,
+                pre_buffer=False,
+                read_dictionary=names,
+                page_checksum_verification=True,
+            )
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
 
