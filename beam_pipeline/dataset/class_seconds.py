@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
-from beam_pipeline.dataset.planned_windows import PlannedWindows, seconds_of
+from beam_pipeline.dataset.output_folder import METADATA, WINDOWS
+from beam_pipeline.dataset.planned_windows import PlannedWindows
+from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.recipe.window_section import Windows
+
+_PAIR = np.dtype([("clip", np.int64), ("class", np.int64)])
 
 
 def class_seconds_problems(
@@ -22,21 +28,50 @@ def class_seconds_problems(
     assert recipe is not None
     if recipe.events.source is not None:
         return
-    separator = recipe.labels.separator
-    of_clips = [
-        {label} if separator is None else {*(label or "").split(separator)}
-        for label in planned.manifest["class"]
-    ]
+    classes, separator = metadata.classes, recipe.labels.separator
+    pairs = _classes_of_clips(planned.manifest["class"], classes, separator)
     for split, entry in metadata.splits.items():
-        rows = planned.of_split(split)
+        of_clips = _seconds_of_clips(planned, split, recipe.windows)
+        weights = of_clips[pairs["clip"]]
+        found = np.bincount(pairs["class"], weights, len(classes)).tolist()
+        expected = dict(zip(classes, found, strict=True))
         recorded = entry.seconds_per_class
-        for label in sorted({*metadata.classes, *recorded}):
-            has_label = np.array([label in labels for labels in of_clips], np.bool_)
-            some = rows[has_label[planned.clip[rows]]]
-            found = seconds_of(planned, some, recipe.windows)
-            if not np.isclose(recorded.get(label, np.nan), found, rtol=1e-9, atol=0):
+        for name in dict.fromkeys([*classes, *recorded]):
+            seconds, made = recorded.get(name, np.nan), expected.get(name, np.nan)
+            if not np.isclose(seconds, made, rtol=1e-9, atol=0):
                 yield (
-                    f"{METADATA}: split {split}: class {label!r} has "
-                    f"{recorded.get(label)} seconds; {WINDOWS} and {MANIFEST} have "
-                    f"{found}"
+                    f"{METADATA}: split {split}: class {name!r} has "
+                    f"{recorded.get(name)} seconds; its windows in {WINDOWS} have "
+                    f"{expected.get(name)}"
                 )
+
+
+def _classes_of_clips(
+    labels: Sequence[str | None], classes: Sequence[str], separator: str | None
+) -> npt.NDArray[Any]:
+    """Returns the pairs of the row of a clip and the number of a class that it has."""
+    numbers = {name: number for number, name in enumerate(classes)}
+
+    def pairs() -> Iterator[tuple[int, int]]:
+        for row, label in enumerate(labels):
+            names = [label] if separator is None else (label or "").split(separator)
+            for name in dict.fromkeys(names):
+                if name in numbers:
+                    yield row, numbers[name]
+
+    return np.fromiter(pairs(), _PAIR)
+
+
+def _seconds_of_clips(
+    planned: PlannedWindows, split: str, windows: Windows
+) -> npt.NDArray[np.float64]:
+    """Returns the seconds of the windows of each clip in a split, shape (clips,)."""
+    rows = planned.of_split(split)
+    clips = planned.clip[rows]
+    rates = np.asarray(planned.manifest["sample_rate_hz"], np.float64)
+    if windows.are_clips:
+        return np.bincount(clips, planned.frames[rows], len(rates)) / rates
+    frames = np.bincount(clips, minlength=len(rates))
+    for rate in np.unique(rates[clips]).astype(int).tolist():
+        frames[rates == rate] *= WindowPlan.of(windows, rate, 0).length
+    return frames / rates

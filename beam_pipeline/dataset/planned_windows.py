@@ -373,7 +373,7 @@ def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str
         rows = planned.of_split(split)
         selected = np.isin(planned.left_out[in_split], [BY_KEEP, BY_NO_EVENT])
         clips = (planned.manifest["split"] == split) & some & ~late
-        seconds = seconds_of(planned, rows, metadata.recipe.windows)
+        seconds = _seconds_of(planned, rows, metadata.recipe.windows)
         for name, recorded, found in (
             ("examples", entry.examples, len(rows)),
             ("left_out", entry.left_out, int(selected.sum())),
@@ -387,7 +387,7 @@ def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str
                 )
 
 
-def seconds_of(planned: PlannedWindows, rows: Integers, windows: Windows) -> float:
+def _seconds_of(planned: PlannedWindows, rows: Integers, windows: Windows) -> float:
     """Returns the length of some windows together."""
     rates = planned.manifest["sample_rate_hz"][planned.clip[rows]]
     total = 0.0
