@@ -73,7 +73,7 @@ def _make_heard(
 ) -> None:
     """Saves the sounds of examples, and plays them."""
     from beam_pipeline.inputs.in_memory import resolved
-    from beam_pipeline.read.listening import play, save_wav, sounds_of
+    from beam_pipeline.read.listening import Sounds, play, save_wav
 
     with contextlib.ExitStack() as stack:
         inputs: Sequence[Input] = ()
@@ -84,8 +84,9 @@ def _make_heard(
         if folder is None:
             temporary = tempfile.TemporaryDirectory(prefix="audio-tfrecords-play-")
             folder = stack.enter_context(temporary)
-        for sound in sounds_of(args.records, metadata, split, examples, inputs):
-            path = save_wav(sound, folder)
+        sounds = Sounds(args.records, metadata, examples.values(), inputs)
+        for number, example in examples.items():
+            path = save_wav(sounds.of(split, number, example), folder)
             if args.save_wav is not None:
                 say(f"saved: {path}")
             if args.play:

@@ -12,7 +12,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.planned_windows import PlannedWindows
 from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
 from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.decode_again import DecodeAgain
 from beam_pipeline.read.example_view import is_signal, rate_of
@@ -68,14 +71,8 @@ class Sound(NamedTuple):
     rate: int
 
 
-def sounds_of(
-    folder: str,
-    metadata: Metadata,
-    split: str,
-    examples: Mapping[int, Mapping[str, Any]],
-    inputs: Sequence[Input] = (),
-) -> Iterator[Sound]:
-    """Yields the sound of each example.
+class Sounds:
+    """The sounds of examples of a data set.
 
     The sound is the feature ``signal``, or else the first feature that is one, with the
     samples that are stored. If there is none, the window is decoded again from the
@@ -83,29 +80,94 @@ def sounds_of(
 
     Parameters
     ----------
-    split : str
-        The split, or splits, that the numbers are in.
-    examples : mapping
-        Number to example, as :func:`.show.some_examples` yields them.
+    examples : iterable of mapping
+        All examples whose sounds may be asked for, as :func:`.show.some_examples`
+        yields them. The tables and the inputs are read once for all of them.
     inputs : sequence of Input
         What the data set was recorded from; only examples without a signal need them.
-
-    Raises
-    ------
-    OptionError
-        If the examples have no signal, and there are no inputs.
-    InputError
-        If a window cannot be decoded again.
     """
-    signals = {n: stored_signal(example, metadata) for n, example in examples.items()}
-    silent = {n: examples[n] for n, found in signals.items() if found is None}
-    if silent:
-        signals.update(_decoded(folder, metadata, silent, inputs))
-    for number, example in examples.items():
-        found = signals[number]
-        assert found is not None
-        samples, rate = found
-        yield Sound(_name(split, number, example), samples, rate)
+
+    def __init__(
+        self,
+        folder: str,
+        metadata: Metadata,
+        examples: Iterable[Mapping[str, Any]],
+        inputs: Sequence[Input] = (),
+    ):
+        self._folder, self._metadata, self._inputs = folder, metadata, inputs
+        self._silent = [e for e in examples if stored_signal(e, metadata) is None]
+
+    def of(self, split: str, number: int, example: Mapping[str, Any]) -> Sound:
+        """Returns the sound of an example.
+
+        Parameters
+        ----------
+        split, number
+            The split, or splits, and the example's number in them.
+
+        Raises
+        ------
+        OptionError
+            If it has no signal, and there are no inputs.
+        InputError
+            If its window cannot be decoded again.
+        """
+        found = stored_signal(example, self._metadata)
+        samples, rate = found or self._decoded(number, example)
+        return Sound(_name(split, number, example), samples, rate)
+
+    def _decoded(self, number: int, example: Mapping[str, Any]) -> tuple[Array, int]:
+        """Decodes the window of an example again; returns its samples and rate."""
+        again, listed = self._again, self._listed
+        row = _row_of(example, again.planned)
+        OneThread.begin()
+        try:
+            clip = again.clip(int(again.planned.clip[row]), listed)
+            return again.window(clip, row), clip.sample_rate_hz
+        except (ValueError, RecipeError) as error:
+            path = example["filepath"]
+            raise InputError(f"{path}: example {number}: {error}") from error
+        finally:
+            OneThread.end()
+
+    @cached_property
+    def _again(self) -> DecodeAgain:
+        folder, metadata = self._folder, self._metadata
+        if metadata.recipe is None:
+            raise InputError(
+                f"{folder} has no feature of samples, and was not recorded from audio "
+                "files, so there is nothing to listen to."
+            )
+        if metadata.generations:
+            raise InputError(
+                f"{folder} has no feature of samples. Files were added to it, so its "
+                "windows come from the inputs of several runs, and cannot be decoded "
+                "again."
+            )
+        if not self._inputs:
+            raise OptionError(
+                "input",
+                "is needed, because the examples have no feature of samples: name what "
+                "the data set was recorded from, and the windows are decoded again",
+            )
+        root = files.absolute(folder)
+        tables = read_tables(root, metadata, bytes_sha256(open_metadata(root)))
+        assert tables is not None  # there is a recipe
+        try:
+            planned = PlannedWindows.of(*tables)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        recipe = metadata.recipe.replace(fingerprint=False, hash_files=False)
+        return DecodeAgain(recipe, metadata, planned, self._inputs)
+
+    @cached_property
+    def _listed(self) -> Mapping[int, SourceRow]:
+        """What the inputs list for the clips of the examples without a signal."""
+        rows = []
+        for example in self._silent:
+            with suppress(InputError):  # it is raised for the example that is asked for
+                rows.append(_row_of(example, self._again.planned))
+        return self._again.listed(rows)
 
 
 def stored_signal(
@@ -141,70 +203,23 @@ def _for_wav(samples: Array) -> Array | None:
     return None
 
 
-def _decoded(
-    folder: str,
-    metadata: Metadata,
-    examples: Mapping[int, Mapping[str, Any]],
-    inputs: Sequence[Input],
-) -> dict[int, tuple[Array, int]]:
-    """Decodes the windows of examples again; number to samples and rate."""
-    if metadata.recipe is None:
-        raise InputError(
-            f"{folder} has no feature of samples, and was not recorded from audio "
-            "files, so there is nothing to listen to."
-        )
-    if metadata.generations:
-        raise InputError(
-            f"{folder} has no feature of samples. Files were added to it, so its "
-            "windows come from the inputs of several runs, and cannot be decoded again."
-        )
-    if not inputs:
-        raise OptionError(
-            "input",
-            "is needed, because the examples have no feature of samples: name what the "
-            "data set was recorded from, and the windows are decoded again",
-        )
-    root = files.absolute(folder)
-    tables = read_tables(root, metadata, bytes_sha256(open_metadata(root)))
-    assert tables is not None  # there is a recipe
-    try:
-        planned = PlannedWindows.of(*tables)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    recipe = metadata.recipe.replace(fingerprint=False, hash_files=False)
-    again = DecodeAgain(recipe, metadata, planned, inputs)
-    rows = {number: _row_of(example, planned) for number, example in examples.items()}
-    listed = again.listed(rows.values())
-    found = {}
-    OneThread.begin()
-    try:
-        for number, row in rows.items():
-            try:
-                clip = again.clip(int(planned.clip[row]), listed)
-                found[number] = again.window(clip, row), clip.sample_rate_hz
-            except (ValueError, RecipeError) as error:
-                path = examples[number]["filepath"]
-                raise InputError(f"{path}: example {number}: {error}") from error
-    finally:
-        OneThread.end()
-    return found
-
-
 def _row_of(example: Mapping[str, Any], planned: PlannedWindows) -> int:
     """Returns the row of an example in the table of windows."""
     clips = np.flatnonzero(planned.manifest["index"] == int(example["index"]))
-    rows = np.flatnonzero(
-        np.isin(planned.clip, clips)
-        & (planned.start == int(example["win_start_idx"]))
-        & (planned.copy == int(example.get("copy", 0)))
+    for clip in clips.tolist():
+        first, count = planned.first_windows[clip], planned.manifest["windows"][clip]
+        of_clip = planned.clip_by_clip[first : first + count]
+        rows = of_clip[
+            (planned.start[of_clip] == int(example["win_start_idx"]))
+            & (planned.copy[of_clip] == int(example.get("copy", 0)))
+        ]
+        if len(rows):
+            return int(rows[0])
+    raise InputError(
+        f"The table of windows has no window of {example['filepath']} at frame "
+        f"{example['win_start_idx']}. To compare the data set with its tables, run "
+        "`audio-tfrecords verify --deep`."
     )
-    if not len(rows):
-        raise InputError(
-            f"The table of windows has no window of {example['filepath']} at frame "
-            f"{example['win_start_idx']}. To compare the data set with its tables, run "
-            "`audio-tfrecords verify --deep`."
-        )
-    return int(rows[0])
 
 
 def _name(split: str, number: int, example: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.audit import audit
+from beam_pipeline.read.listening import Sounds
 from beam_pipeline.read.verify import load_metadata
 from beam_pipeline.read.window_table import window_table
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
@@ -149,7 +150,8 @@ def _make(
     clips = max(clips, sum(map(len, examples.values())))
     leaks = paths_to_hear(audited, silent_files(table))
     samples = draw_samples(folder, metadata, table, clips, seed, leaks, examples)
-    measure_sounds(folder, metadata, samples, inputs)
+    sounds = Sounds(folder, metadata, (s.values for s in samples), inputs)
+    measure_sounds(sounds, samples)
     name_unusual(samples)
     described = describe_data_set(folder, metadata)
     rejects = described["rejects"]
@@ -158,7 +160,7 @@ def _make(
     shown: list[dict[str, Any]] = []
     ids: dict[int, int] = {}
     budget = int(size * _FOR_SOUNDS)
-    for sample, sound in encode_sounds(folder, metadata, order, inputs, budget):
+    for sample, sound in encode_sounds(sounds, order, budget):
         ids[id(sample)] = len(shown)
         shown.append(_describe(sample, sound, metadata))
     contents = {

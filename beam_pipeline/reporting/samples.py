@@ -7,6 +7,7 @@ import io
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,15 +16,12 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.inputs.sources import Input
-from beam_pipeline.read.listening import sounds_of, stored_signal
+from beam_pipeline.read.listening import Sounds, stored_signal
 from beam_pipeline.read.records import open_records
 
 # Examples that are measured for each one that is shown.
 _MEASURED_FOR_EACH = 5
 _EXTREMES = 4
-# Each time, the tables are read and the inputs listed; the sounds are all in memory.
-_DECODED_AT_ONCE = 16
 ASKED_FOR = "asked for"
 _FULL_SCALE = 0.999
 
@@ -203,29 +201,15 @@ def _measure_signal(sample: Sample, signal: FloatArray) -> None:
     sample.offset = float(abs(signal.mean()) / rms) if rms else 0.0
 
 
-def measure_sounds(
-    folder: str,
-    metadata: Metadata,
-    samples: Sequence[Sample],
-    inputs: Sequence[Input],
-) -> None:
-    """Measures the signals of examples without one, decoded again from the inputs.
+def measure_sounds(sounds: Sounds, samples: Sequence[Sample]) -> None:
+    """Measures the signals of examples that do not hold one.
 
     What cannot be decoded again stays unmeasured.
     """
-    by_split: dict[str, list[Sample]] = defaultdict(list)
-    for sample in samples if inputs else ():
+    for sample in samples:
         if np.isnan(sample.peak):
-            by_split[sample.split].append(sample)
-    for split, some in by_split.items():
-        for first in range(0, len(some), _DECODED_AT_ONCE):
-            batch = some[first : first + _DECODED_AT_ONCE]
-            examples = {sample.number: sample.values for sample in batch}
-            try:
-                sounds = list(sounds_of(folder, metadata, split, examples, inputs))
-            except (InputError, OptionError):
-                continue
-            for sample, sound in zip(batch, sounds, strict=True):
+            with suppress(InputError, OptionError):
+                sound = sounds.of(sample.split, sample.number, sample.values)
                 _measure_signal(sample, as_float(sound.samples))
 
 
@@ -259,11 +243,7 @@ def name_unusual(samples: Sequence[Sample]) -> None:
 
 
 def encode_sounds(
-    folder: str,
-    metadata: Metadata,
-    samples: Sequence[Sample],
-    inputs: Sequence[Input],
-    budget: int,
+    sounds: Sounds, samples: Sequence[Sample], budget: int
 ) -> Iterator[tuple[Sample, dict[str, Any] | None]]:
     """Yields examples with their sounds, until the bytes of all sounds reach a budget.
 
@@ -275,9 +255,7 @@ def encode_sounds(
     left = budget
     for sample in samples:
         try:
-            (sound,) = sounds_of(
-                folder, metadata, sample.split, {sample.number: sample.values}, inputs
-            )
+            sound = sounds.of(sample.split, sample.number, sample.values)
         except (InputError, OptionError):
             yield sample, None
             continue
