@@ -13,6 +13,7 @@ from beam_pipeline.dataset.output_folder import (
     INDEX,
     METADATA,
     WORK_FOLDER,
+    check_no_folders,
     generation_of_file,
 )
 from beam_pipeline.errors import InputError, VerificationError
@@ -33,16 +34,18 @@ def load_metadata(folder: str) -> Metadata:
     Raises
     ------
     InputError
-        If there is no data set.
+        If there is no data set, or a folder has the name of one of its files.
     VerificationError
         If its metadata are damaged.
     """
     try:
-        return Metadata.load(folder)
+        metadata = Metadata.load(folder)
     except InputError as error:
         if not files.exists(files.join(files.absolute(folder), METADATA)):
             raise
         raise VerificationError([str(error)]) from error
+    check_no_folders(files.absolute(folder), metadata.splits)
+    return metadata
 
 
 def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:

@@ -36,6 +36,7 @@ from beam_pipeline.dataset.output_folder import (
     SCHEMA,
     STATISTICS,
     WINDOWS,
+    check_no_folders,
 )
 from beam_pipeline.dataset.recorded_columns import with_text_of_lists
 from beam_pipeline.dataset.rejects import (
@@ -142,6 +143,7 @@ def _load(root: str) -> Metadata:
             "checksums. `record` with the options of before and `overwrite` records "
             "the same bytes again."
         ) from error
+    check_no_folders(root, metadata.splits)
     if metadata.generations:
         raise InputError(
             f"Files were added to {root}, and only data sets of one recording can be "

@@ -214,6 +214,23 @@ def test_metadata_that_are_damaged(folder: Path, sounds: Path) -> None:
         repair(folder, sounds)
 
 
+@pytest.mark.parametrize("name", ["rejected.jsonl", "members.index", "shard"])
+def test_a_folder_in_place_of_a_file_is_named(
+    folder: Path, recorded: Path, sounds: Path, name: str
+) -> None:
+    path = shards_of(folder)[-1] if name == "shard" else folder / name
+    path.unlink()
+    path.mkdir()
+    facts = [path, "is a folder", "Move the folder away"]
+    with raises(InputError, naming=facts):
+        verify(folder)
+    with raises(InputError, naming=facts):
+        repair(folder, str(sounds))
+    path.rmdir()
+    assert repair(folder, str(sounds)) == [str(path.relative_to(folder))]
+    assert contents(folder) == contents(recorded)
+
+
 def test_other_recorders_are_refused(tmp_path: Path, sounds: Path) -> None:
     record_examples([{"x": 1}], tmp_path / "out")
     with raises(InputError, naming=[tmp_path, "record_examples"]):
