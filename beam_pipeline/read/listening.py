@@ -95,7 +95,7 @@ class Sounds:
         inputs: Sequence[Input] = (),
     ):
         self._folder, self._metadata, self._inputs = folder, metadata, inputs
-        self._silent = [e for e in examples if stored_signal(e, metadata) is None]
+        self._examples = list(examples)
 
     def of(self, split: str, number: int, example: Mapping[str, Any]) -> Sound:
         """Returns the sound of an example.
@@ -164,9 +164,10 @@ class Sounds:
     def _listed(self) -> Mapping[int, SourceRow]:
         """What the inputs list for the clips of the examples without a signal."""
         rows = []
-        for example in self._silent:
-            with suppress(InputError):  # it is raised for the example that is asked for
-                rows.append(_row_of(example, self._again.planned))
+        for example in self._examples:
+            if stored_signal(example, self._metadata) is None:
+                with suppress(InputError):  # raised for the example that is asked for
+                    rows.append(_row_of(example, self._again.planned))
         return self._again.listed(rows)
 
 

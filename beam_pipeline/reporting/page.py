@@ -27,9 +27,9 @@ from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.reporting.overview import describe_data_set
 from beam_pipeline.reporting.problems import (
     find_problems,
+    find_silence,
     name_unchecked,
     paths_to_hear,
-    silent_files,
 )
 from beam_pipeline.reporting.samples import (
     ASKED_FOR,
@@ -148,14 +148,15 @@ def _make(
         table = table.filter(table["left_out"].is_null())
     audited = None if metadata.recipe is None else audit(folder)
     clips = max(clips, sum(map(len, examples.values())))
-    leaks = paths_to_hear(audited, silent_files(table))
+    silence = find_silence(table)
+    leaks = paths_to_hear(audited, silence.whole)
     samples = draw_samples(folder, metadata, table, clips, seed, leaks, examples)
     sounds = Sounds(folder, metadata, (s.values for s in samples), inputs)
     measure_sounds(sounds, samples)
     name_unusual(samples)
     described = describe_data_set(folder, metadata)
     rejects = described["rejects"]
-    problems = find_problems(metadata, audited, table, samples, rejects)
+    problems = find_problems(metadata, audited, table, silence, samples, rejects)
     order = _order(samples, [s for problem in problems for s in problem.samples], clips)
     shown: list[dict[str, Any]] = []
     ids: dict[int, int] = {}

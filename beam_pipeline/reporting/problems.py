@@ -77,6 +77,7 @@ def find_problems(
     metadata: Metadata,
     audited: Audit | None,
     table: Any,
+    silence: Silence,
     samples: Sequence[Sample],
     rejects: Sequence[Mapping[str, Any]],
 ) -> list[Problem]:
@@ -88,6 +89,8 @@ def find_problems(
         None if the data set was not recorded from audio files.
     table : pyarrow.Table or None
         The table of windows.
+    silence : Silence
+        That of the table.
     samples : sequence of Sample
         Examples that were measured.
     rejects : sequence of mapping
@@ -95,8 +98,8 @@ def find_problems(
     """
     found = [
         *_rejects(metadata, rejects),
-        *_leaks(audited, samples, silent_files(table)),
-        *_silent(table),
+        *_leaks(audited, samples, silence.whole),
+        *_silent(silence),
         *_clipped(samples),
         *_features(metadata),
         *_offsets(samples),
@@ -180,37 +183,51 @@ def _leaks(
             yield Problem(level, title, text, rows, _of_clips(heard))
 
 
-def _silence(table: Any) -> tuple[list[str], Any, Any]:
-    """Returns all files, how many windows of each are silent, and whether all are."""
+class Silence(NamedTuple):
+    """Which files are digital silence.
+
+    Attributes
+    ----------
+    whole, partly : set of str
+        The files of which every window is silent, and those of which some are.
+    windows : int
+        How many windows of the latter are silent.
+    """
+
+    whole: set[str]
+    partly: set[str]
+    windows: int
+
+
+def find_silence(table: Any) -> Silence:
+    """Returns the silence in a table of windows; ``table`` may be None."""
     if table is None or not table.num_rows:
-        return [], np.zeros(0, int), np.zeros(0, bool)
+        return Silence(set(), set(), 0)
     levels = table["level_db"].to_numpy(zero_copy_only=False)
     paths, codes = codes_of(table["path"])
     silent = np.bincount(codes[levels == -np.inf], minlength=len(paths))
-    return paths, silent, silent == np.bincount(codes, minlength=len(paths))
+    whole = silent == np.bincount(codes, minlength=len(paths))
+    partly = (silent > 0) & ~whole
+    files, some = ({paths[k] for k in np.flatnonzero(of)} for of in (whole, partly))
+    return Silence(files, some, int(silent[partly].sum()))
 
 
-def silent_files(table: Any) -> set[str]:
-    """Returns the files of which every window is digital silence."""
-    paths, _, whole = _silence(table)
-    return {paths[k] for k in np.flatnonzero(whole)}
-
-
-def _silent(table: Any) -> Iterator[Problem]:
+def _silent(silence: Silence) -> Iterator[Problem]:
     """Files of which every window is silent, and those of which some are."""
-    paths, silent, whole = _silence(table)
-    files = sorted(paths[k] for k in np.flatnonzero(whole))
-    if files:
+    if silence.whole:
         text = "Every window of these files is digital silence."
-        yield Problem(WRONG, f"{_count(len(files), 'file')} without any sound", text,
-                      files[:FILES_SHOWN])  # fmt: skip
-    partly = np.flatnonzero((silent > 0) & ~whole)
-    if len(partly):
+        yield Problem(
+            WRONG,
+            f"{_count(len(silence.whole), 'file')} without any sound",
+            text,
+            sorted(silence.whole)[:FILES_SHOWN],
+        )
+    if silence.partly:
         yield Problem(
             LOOK,
-            f"{_count(int(silent[partly].sum()), 'silent window')} in files with sound",
+            f"{_count(silence.windows, 'silent window')} in files with sound",
             "`--keep 'energy(above_db=-60)'` leaves such windows out.",
-            sorted(paths[k] for k in partly)[:FILES_SHOWN],
+            sorted(silence.partly)[:FILES_SHOWN],
         )
 
 
