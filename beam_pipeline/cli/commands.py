@@ -29,7 +29,7 @@ from beam_pipeline.errors import OptionError, TooManyRejected
 from beam_pipeline.progress import watch_bar, watch_lines
 
 
-def _nothing_done(args: argparse.Namespace, rejected: int) -> str:
+def _nothing_done(args: argparse.Namespace, adds: bool, rejected: int) -> str:
     """Returns why a run had nothing to record."""
     if hasattr(args, "retry") and rejected:
         return (
@@ -37,7 +37,7 @@ def _nothing_done(args: argparse.Namespace, rejected: int) -> str:
             f"`{PROGRAM} plan --recipe {args.output.rstrip('/')}/metadata.json`, with "
             "the same options but --output and --retry, says why"
         )
-    if hasattr(args, "append") or hasattr(args, "retry"):
+    if adds:
         return "nothing to add"
     return "complete before, with the same recipe and inputs"
 
@@ -85,7 +85,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         complain(f"warning: {warning}")
     adds = hasattr(args, "append") or hasattr(args, "retry")
     if already:
-        say(f"{args.output}: {_nothing_done(args, metadata.rejected)}")
+        say(f"{args.output}: {_nothing_done(args, adds, metadata.rejected)}")
     elif adds:
         say(f"{args.output}: {describe_addition(metadata)}, {seconds:.1f} s")
     else:
