@@ -11,8 +11,6 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA, WINDOWS
 from beam_pipeline.dataset.planned_windows import PlannedWindows
-from beam_pipeline.examples.windows import WindowPlan
-from beam_pipeline.recipe.window_section import Windows
 
 _PAIR = np.dtype([("clip", np.int64), ("class", np.int64)])
 
@@ -31,7 +29,7 @@ def class_seconds_problems(
     classes, separator = metadata.classes, recipe.labels.separator
     pairs = _classes_of_clips(planned.manifest["class"], classes, separator)
     for split, entry in metadata.splits.items():
-        of_clips = _seconds_of_clips(planned, split, recipe.windows)
+        of_clips = planned.seconds_of_clips(split, recipe.windows)
         weights = of_clips[pairs["clip"]]
         found = np.bincount(pairs["class"], weights, len(classes)).tolist()
         expected = dict(zip(classes, found, strict=True))
@@ -60,18 +58,3 @@ def _classes_of_clips(
                     yield row, numbers[name]
 
     return np.fromiter(pairs(), _PAIR)
-
-
-def _seconds_of_clips(
-    planned: PlannedWindows, split: str, windows: Windows
-) -> npt.NDArray[np.float64]:
-    """Returns the seconds of the windows of each clip in a split, shape (clips,)."""
-    rows = planned.of_split(split)
-    clips = planned.clip[rows]
-    rates = np.asarray(planned.manifest["sample_rate_hz"], np.float64)
-    if windows.are_clips:
-        return np.bincount(clips, planned.frames[rows], len(rates)) / rates
-    frames = np.bincount(clips, minlength=len(rates))
-    for rate in np.unique(rates[clips]).astype(int).tolist():
-        frames[rates == rate] *= WindowPlan.of(windows, rate, 0).length
-    return frames / rates

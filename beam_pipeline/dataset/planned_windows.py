@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.clip_windows import clip_by_clip, clips_of
+from beam_pipeline.dataset.clip_windows import clip_by_clip, clips_of, seconds_of_clips
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.problem_lines import differ, name_some
@@ -136,13 +136,18 @@ class PlannedWindows:
         """Returns the rows of the windows of a split that are in the data set."""
         return np.flatnonzero((self.left_out == KEPT) & self.is_in(split))
 
+    def seconds_of_clips(self, split: str, windows: Windows) -> npt.NDArray[np.float64]:
+        """Returns the seconds of a split's examples, by clip; shape (clips,)."""
+        rows, rates = self.of_split(split), self.manifest["sample_rate_hz"]
+        return seconds_of_clips(self.clip[rows], self.frames[rows], rates, windows)
+
     def is_in(self, split: str) -> npt.NDArray[np.bool_]:
         """Returns which windows are planned for a split."""
         clips = np.asarray(self.manifest["split"] == split, np.bool_)
         return clips[self.clip] if len(clips) else np.zeros(0, np.bool_)
 
     def clip_at(self, row: int, at: str = AT_GRID) -> Clip:
-        """Returns the clip of a row of the manifest, as far as its windows need it.
+        """Returns the clip of a row, as far as the tables have it.
 
         ``at`` is the recipe's ``windows_at``. If windows are not on the grid, only the
         table of windows says where they are.
@@ -159,16 +164,17 @@ class PlannedWindows:
             values["path"],
             values["class"],
             values["split"],
-            0,
-            0,
-            0,
-            "",
-            "",
+            int(values["native_frames"]),
+            int(values["native_sample_rate_hz"]),
+            int(values["channels"]),
+            values["format"],
+            values["subtype"],
             int(values["sample_rate_hz"]),
             int(values["frames"]),
             int(values["windows"]),
             start=int(values["start"]),
             group=values["group"] or "",
+            file=int(values["file"]),
             placed=placed,
         )
 
@@ -373,7 +379,7 @@ def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str
         rows = planned.of_split(split)
         selected = np.isin(planned.left_out[in_split], [BY_KEEP, BY_NO_EVENT])
         clips = (planned.manifest["split"] == split) & some & ~late
-        seconds = _seconds_of(planned, rows, metadata.recipe.windows)
+        seconds = planned.seconds_of_clips(split, recipe.windows).sum()
         for name, recorded, found in (
             ("examples", entry.examples, len(rows)),
             ("left_out", entry.left_out, int(selected.sum())),
@@ -385,16 +391,3 @@ def _count_problems(planned: PlannedWindows, metadata: Metadata) -> Iterator[str
                     f"{METADATA}: split {split}: {name} is {recorded}; {WINDOWS} and "
                     f"{MANIFEST} have {found}"
                 )
-
-
-def _seconds_of(planned: PlannedWindows, rows: Integers, windows: Windows) -> float:
-    """Returns the length of some windows together."""
-    rates = planned.manifest["sample_rate_hz"][planned.clip[rows]]
-    total = 0.0
-    for rate in np.unique(rates).tolist():
-        some = rows[rates == rate]
-        if windows.are_clips:
-            total += int(planned.frames[some].sum()) / rate
-        else:
-            total += len(some) * WindowPlan.of(windows, rate, 0).length / rate
-    return total

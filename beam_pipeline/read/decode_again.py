@@ -53,7 +53,7 @@ from beam_pipeline.write.blocks import (
 
 _T = TypeVar("_T")
 
-# What the inputs say of a clip -> its column of the manifest.
+# What the inputs say of a clip -> its name in the manifest.
 _OF_CLIPS = {
     name: name
     for name in ("frames", "sample_rate_hz", "start", "native_frames", "channels",
@@ -116,16 +116,8 @@ class DecodeAgain:
         }
 
     def _whole_clip(self, row: int) -> Clip:
-        """Returns the clip of a row with its format, and all examples it would have."""
-        recorded = self.planned.clip_at(row, self._recipe.windows.at)
-        values = {name: column[row] for name, column in self.planned.manifest.items()}
-        clip = recorded._replace(
-            native_frames=values["native_frames"],
-            native_rate_hz=values["native_sample_rate_hz"],
-            channels=values["channels"],
-            format=values["format"],
-            subtype=values["subtype"],
-        )
+        """Returns the clip of a row, with all examples that it would have."""
+        clip = self.planned.clip_at(row, self._recipe.windows.at)
         return clip._replace(examples=planned_examples(clip, self._recipe))
 
     def listed(
@@ -187,7 +179,7 @@ class DecodeAgain:
                     f"in {MANIFEST}"
                 )
         for name, column in _OF_CLIPS.items():
-            old, new = self.planned.manifest[column][row], getattr(probed, name)
+            old, new = getattr(recorded, name), getattr(probed, name)
             if old != new:
                 raise ValueError(
                     f"{column} is {new} in the inputs, {old} in {MANIFEST}"
