@@ -65,7 +65,7 @@ HOMES = {
     "[storage.parquet] [dataset.manifest] [dataset.generations] "
     "[dataset.window_table] [read.audit] [read.clean_manifest] "
     "[read.conditions] "
-    "[read.column_values] [read.csv_tables] [read.source_columns] [read.window_table]",
+    "[read.csv_tables] [read.source_columns] [read.window_table]",
     "isal": "storage.gzip_members dataset.manifest",
     "matplotlib": "[read.plots]",
     "threadpoolctl": "transforms.describe write.one_thread run.parts",

@@ -1,44 +1,31 @@
 """Conditions on the columns of a table, as text: ``class == 'owl' and snr_db > 10``.
 
-The text is Python's: comparisons, ``and``, ``or``, ``not``, ``in``, ``is None`` and
-arithmetic. A name is a column; a name that is no identifier, or is a word of Python's,
-stands in backticks. No code runs: everything else is an error.
+The text is a Python expression, and becomes an expression of Arrow: comparisons,
+``and``, ``or``, ``not``, ``in``, ``is None`` and ``+ - * /``. A name is a column. No
+code runs: everything else is an error. For a column whose name is no identifier, an
+expression of Arrow does the same: ``pyarrow.compute.field("my col") == 2``.
 """
 
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Sequence
-from typing import Any, NoReturn
+import io
+import keyword
+import operator
+import tokenize
+from functools import reduce
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
 
 from beam_pipeline.errors import OptionError, did_you_mean
-from beam_pipeline.read.column_values import (
-    NUMBER,
-    TEXT,
-    TRUTH,
-    Value,
-    column_value,
-    compared,
-    computed,
-    constant_value,
-    is_constant,
-    is_missing,
-    is_one_of,
-    kind_of,
-)
 
-# A text in quotes and a number, which stay; a name in backticks; a name; a new line.
-_TOKENS = re.compile(
-    r"""(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
-    r"""|(?P<number>(?<!\w)(?:0[xob][\da-f_]+|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)"""
-    r"""(?:e[+-]?\d[\d_]*)?))"""
-    r"""|`(?P<quoted>(?:[^`]|``)+)`|(?P<name>[^\W\d]\w*)|(?P<line>[\r\n]+)""",
-    re.IGNORECASE | re.DOTALL,
-)
+NUMBER, TEXT, TRUTH, OTHER = "numbers", "texts", "true or false", "other data"
+
 _WORDS = {"and", "or", "not", "in", "is", "None", "True", "False"}
-_PLACEHOLDER = "column_{}"
-_SHOWN = 200
+# Columns such as `class` have names that are keywords of Python.
+_KEYWORD_COLUMNS = set(keyword.kwlist) - _WORDS
+_MARK = "__column"
 
 _COMPARED = {
     ast.Eq: "equal",
@@ -49,18 +36,17 @@ _COMPARED = {
     ast.GtE: "greater_equal",
 }
 _COMPUTED = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
+    ast.Add: "add_checked",
+    ast.Sub: "subtract_checked",
+    ast.Mult: "multiply_checked",
 }
+_SIGNS = (*_COMPUTED, ast.Div)
 _LISTS = ast.List | ast.Tuple | ast.Set
-_PLURAL = {NUMBER: "numbers", TEXT: "texts", TRUTH: "true or false", None: "other data"}
+_TYPES = {NUMBER: "float64", TEXT: "string", TRUTH: "bool"}
+_SHOWN = 200
 
 
-def rows_where(table: Any, condition: str) -> Any:
+def rows_where(table: Any, condition: Any) -> Any:
     """Returns which rows of a table meet a condition.
 
     A comparison with a missing value is not met. NaN is a missing value, and so is the
@@ -69,7 +55,7 @@ def rows_where(table: Any, condition: str) -> Any:
     Parameters
     ----------
     table : pyarrow.Table
-    condition : str
+    condition : str or pyarrow.compute.Expression
 
     Returns
     -------
@@ -79,317 +65,329 @@ def rows_where(table: Any, condition: str) -> Any:
     ------
     OptionError
         If the condition cannot be read, names no column of the table, compares values
-        of different kinds, or computes whole numbers beyond 64 bits.
+        of different kinds, or computes integers beyond 64 bits.
     """
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
+    import pyarrow.dataset as ds
 
-    if not isinstance(condition, str):
-        raise _refused(condition, "must be a text, like \"class == 'owl'\"")
+    if isinstance(condition, str):
+        expression = _Condition(condition, table.schema).expression()
+    elif isinstance(condition, pc.Expression):
+        expression = condition
+    else:
+        raise OptionError(
+            "condition", "must be a text, like \"class == 'owl'\"", condition
+        )
     try:
-        evaluation = _Evaluation(table, _Text(condition, table.column_names))
-        found = evaluation.truth(evaluation.text.tree, "the condition")
-    except RecursionError as error:
-        raise _refused(
-            condition,
-            "is nested too deeply; use `in` with a list, or where() several times",
-        ) from error
-    except pa.ArrowException as error:
-        raise _refused(condition, f"cannot be computed: {error}") from error
-    if isinstance(found, pa.Scalar):
-        return np.full(len(table), found.as_py() or False)
-    return np.asarray(pc.fill_null(found, False))
+        found = ds.dataset(table).to_table(columns={"met": expression})["met"]
+        met = found.cast(pa.bool_())
+    except (pa.ArrowException, OverflowError) as error:
+        problem = str(error).splitlines()[0]
+        if "overflow" in problem:
+            problem += ". Multiply a number by 1.0 first, to compute with decimals"
+        raise _refused(str(condition), f"cannot be computed: {problem}") from error
+    return np.asarray(pc.fill_null(met, False).combine_chunks())
 
 
-def _refused(condition: Any, problem: str) -> OptionError:
-    if isinstance(condition, str) and len(condition) > _SHOWN:
+def _refused(condition: str, problem: str) -> OptionError:
+    if len(condition) > _SHOWN:
         condition = f"{condition[:_SHOWN]}..."
     return OptionError("condition", problem, condition)
 
 
-class _Text:
-    """A condition as it was written, its tree, and the column of each name in it."""
+class _Value(NamedTuple):
+    """A part of a condition: its expression, what it holds, and how it was written.
 
-    def __init__(self, condition: str, names: Sequence[str]):
-        self.condition = condition
-        self.columns: dict[str, str] = {}
-        self._written: dict[str, str] = {}
-        self._known = names
-        self._text = _TOKENS.sub(self._placeholder, condition).strip()
-        if not self._text:
-            raise self.refused("is empty; write for example class == 'owl'")
+    ``whole`` says that it holds integers, ``is_constant`` that it is one value.
+    """
+
+    expression: Any
+    kind: str
+    text: str
+    whole: bool = False
+    is_constant: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.kind})"
+
+
+class _Condition:
+    """A condition as text, for tables with a schema."""
+
+    def __init__(self, text: str, schema: Any):
+        self._text = text
+        self._schema = schema
+
+    def expression(self) -> Any:
+        """Returns the expression of Arrow that the condition is."""
         try:
-            self.tree = ast.parse(self._text, mode="eval").body
-        except SyntaxError as error:
-            raise self._unreadable(error) from error
-        except (ValueError, MemoryError) as error:
-            raise self.refused(f"cannot be read: {error or 'too long'}") from error
-
-    def refused(self, problem: str) -> OptionError:
-        return _refused(self.condition, problem)
-
-    def part(self, tree: ast.expr) -> str:
-        """Returns a part of the condition as it was written."""
-        part = self._as_written(ast.get_source_segment(self._text, tree) or "")
-        return part if len(part) <= _SHOWN else f"{part[:_SHOWN]}..."
-
-    def _placeholder(self, found: re.Match[str]) -> str:
-        if found["line"]:
-            return " "
-        name = found["quoted"] or found["name"]
-        if name is None or found["name"] in _WORDS:
-            return found[0]
-        if found["quoted"]:
-            name = name.replace("``", "`")
-        if name not in self._known:
-            raise self._no_column(name, found)
-        made = _PLACEHOLDER.format(len(self.columns))
-        self.columns[made] = name
-        self._written[made] = found[0]
-        return made
-
-    def _no_column(self, name: str, found: re.Match[str]) -> OptionError:
-        spelled = {known: _spelled(known) for known in self._known}
-        if not found["quoted"]:
-            spelled = {word: word for word in sorted(_WORDS)} | spelled
-        close = did_you_mean(name, spelled)
-        hint = "" if close is None else f" Did you mean {spelled[close]}?"
-        columns = ", ".join(map(_spelled, self._known))
-        return self.refused(
-            f"names no column {name!r}, at character {found.start() + 1}; the columns "
-            f"are {columns}.{hint} Texts need quotes"
-        )
-
-    def _unreadable(self, error: SyntaxError) -> OptionError:
-        written = re.compile(r"\bcolumn_\d+\b")
-        problem = written.sub(lambda m: self._written.get(m[0], m[0]), error.msg)
-        near = hint = ""
-        if error.lineno == 1 and error.offset:
-            rest = self._as_written(self._text[error.offset - 1 :])
-            near = f", at {rest[:_SHOWN]!r}" if rest.strip() else ", at its end"
-            hint = ". To compare values, write ==" * rest.startswith("=")
-        return self.refused(f"cannot be read{near}: {problem}{hint}")
-
-    def _as_written(self, text: str) -> str:
-        return _TOKENS.sub(lambda m: self._written.get(m["name"] or "", m[0]), text)
-
-
-def _spelled(name: str) -> str:
-    """Returns a column as a condition names it."""
-    bare = name.isidentifier() and name not in _WORDS
-    return name if bare else f"`{name.replace('`', '``')}`"
-
-
-class _Evaluation:
-    """Computes the value of a tree: for each row, or one value for all rows."""
-
-    def __init__(self, table: Any, text: _Text):
-        self.text = text
-        self._table = table
-
-    def value(self, tree: ast.expr) -> Value:
-        import pyarrow.compute as pc
-
-        if isinstance(tree, ast.Name):
-            return column_value(self._table[self.text.columns[tree.id]])
-        if isinstance(tree, ast.Constant):
-            return self._constant(tree)
-        if isinstance(tree, ast.BoolOp):
-            sign = "and" if isinstance(tree.op, ast.And) else "or"
-            found, *others = (self.truth(v, f"`{sign}`") for v in tree.values)
-            for other in others:
-                found = pc.call_function(f"{sign}_kleene", [found, other])
-            return found
-        if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
-            return pc.invert(self.truth(tree.operand, "`not`"))
-        if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub | ast.UAdd):
-            number = self._number(tree.operand)
-            sign = "-" if isinstance(tree.op, ast.USub) else "+"
-            return self._computed(tree, sign, 0, number)
-        if isinstance(tree, ast.BinOp) and type(tree.op) in _COMPUTED:
-            sides = self._number(tree.left), self._number(tree.right)
-            return self._computed(tree, _COMPUTED[type(tree.op)], *sides)
-        if isinstance(tree, ast.Compare):
-            return self._comparison(tree)
-        part = self.text.part(tree)
-        if isinstance(tree, _LISTS):
-            problem = "a list stands only after `in`: class in ['owl', 'wren']"
-        else:
+            return self._truth(self._parse(), "the condition").expression
+        except RecursionError as error:
             problem = (
-                "it may hold comparisons, and, or, not, in, is None, and + - * / // % "
-                "of columns and numbers"
+                "is nested too deeply; use `in` with a list, or where() several times"
             )
-        raise self.text.refused(f"holds {part}; {problem}")
+            raise _refused(self._text, problem) from error
 
-    def truth(self, tree: ast.expr, user: str) -> Any:
-        """Returns a value that is true or false; ``user`` is what needs it."""
-        value = self.value(tree)
-        if kind_of(value) != TRUTH:
-            raise self.text.refused(
-                f"holds {self._described(tree, value)}, but {user} needs what is true "
-                "or false for each row. Compare it with a value"
-            )
-        return value
+    def _refuse(self, problem: str) -> NoReturn:
+        raise _refused(self._text, problem)
 
-    def _constant(self, tree: ast.Constant) -> Value:
-        if tree.value is None:
-            raise self.text.refused(
-                "has None where a value must be. None stands only after `is` or "
-                "`is not`: class is None"
-            )
-        if not isinstance(tree.value, int | float | str):
-            raise self.text.refused(
-                f"holds {self.text.part(tree)}, which is no number and no text"
-            )
+    def _parse(self) -> ast.expr:
+        if not self._text.strip():
+            self._refuse("is empty; write for example class == 'owl'")
         try:
-            return constant_value(tree.value)
-        except UnicodeEncodeError as error:
-            raise self.text.refused(
-                f"holds {self.text.part(tree)}, which is no valid Unicode"
-            ) from error
+            lines = io.StringIO(f"({self._text}\n)").readline
+            tokens = [
+                (token.type, token.string) for token in tokenize.generate_tokens(lines)
+            ]
+            marked = [(kind, _marked(kind, word)) for kind, word in tokens]
+            return ast.parse(tokenize.untokenize(marked), mode="eval").body
+        except (SyntaxError, tokenize.TokenError, ValueError, MemoryError) as error:
+            problem = str(error.args[0]) if error.args else "it is too long"
+            hint = ". To compare values, write ==" if "'=='" in problem else ""
+            raise _refused(self._text, f"cannot be read: {problem}{hint}") from error
 
-    def _number(self, tree: ast.expr) -> Value:
-        value = self.value(tree)
-        if kind_of(value) != NUMBER:
-            raise self.text.refused(
-                f"computes with {self._described(tree, value)}. Only numbers can be "
-                "computed with"
-            )
-        return value
+    def _value(self, tree: ast.expr) -> _Value:
+        match tree:
+            case ast.Name():
+                return self._column(tree.id.removesuffix(_MARK))
+            case ast.Constant():
+                return self._constant(tree)
+            case ast.BoolOp():
+                return self._joined(tree)
+            case ast.UnaryOp(op=ast.Not()):
+                value = self._truth(tree.operand, "`not`")
+                return value._replace(expression=~value.expression, text=_text(tree))
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
+                sign = ast.Sub() if isinstance(tree.op, ast.USub) else ast.Add()
+                return self._computed(ast.Constant(0), sign, tree.operand, _text(tree))
+            case ast.BinOp() if isinstance(tree.op, _SIGNS):
+                return self._computed(tree.left, tree.op, tree.right, _text(tree))
+            case ast.Compare():
+                return self._comparison(tree)
+        return self._refuse_part(tree)
 
-    def _computed(self, tree: ast.expr, sign: str, left: Value, right: Value) -> Value:
-        try:
-            return computed(sign, left, right)
-        except OverflowError as error:
-            raise self.text.refused(
-                f"cannot be computed: {self.text.part(tree)}: {error}. Multiply a "
-                "number by 1.0 first, to compute with decimals"
-            ) from error
+    def _refuse_part(self, tree: ast.expr) -> NoReturn:
+        hint = (
+            "it may hold comparisons, and, or, not, in, is None, and + - * / of "
+            "columns and numbers"
+        )
+        if isinstance(tree, _LISTS):
+            hint = "a list stands only after `in`: class in ['owl', 'wren']"
+        self._refuse(f"holds {_text(tree)}; {hint}")
 
-    def _comparison(self, tree: ast.Compare) -> Any:
+    def _column(self, name: str) -> _Value:
+        """Returns a column: integers as int64, other numbers as float64."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
-        found, left = None, tree.left
+        if name not in self._schema.names:
+            close = did_you_mean(name, [*self._schema.names, *sorted(_WORDS)])
+            hint = "" if close is None else f" Did you mean {close}?"
+            columns = ", ".join(self._schema.names)
+            self._refuse(
+                f"names no column {name!r}; the columns are {columns}.{hint} Texts "
+                "need quotes"
+            )
+        column, type_ = pc.field(name), self._schema.field(name).type
+        if pa.types.is_dictionary(type_):
+            type_ = type_.value_type
+            column = column.cast(type_)
+        if pa.types.is_integer(type_) and type_ != pa.uint64():
+            return _Value(column.cast(pa.int64()), NUMBER, name, whole=True)
+        if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+            return _Value(_known(_as_float(column)), NUMBER, name)
+        if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+            return _Value(column, TEXT, name)
+        return _Value(column, TRUTH if pa.types.is_boolean(type_) else OTHER, name)
+
+    def _constant(self, tree: ast.Constant) -> _Value:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        value = tree.value
+        if value is None:
+            self._refuse(
+                "has None where a value must be: write for example class is None"
+            )
+        kinds = {bool: TRUTH, int: NUMBER, float: NUMBER, str: TEXT}
+        if type(value) not in kinds:
+            self._refuse(f"holds {_text(tree)}, which is no number and no text")
+        try:
+            constant, kind = pc.scalar(value), kinds[type(value)]
+            return _Value(constant, kind, _text(tree), isinstance(value, int), True)
+        except UnicodeEncodeError:
+            self._refuse(f"holds {_text(tree)}, which is no valid Unicode")
+        except (OverflowError, pa.ArrowException):
+            self._refuse(f"holds {_text(tree)}, which is beyond 64-bit integers")
+
+    def _truth(self, tree: ast.expr, user: str) -> _Value:
+        """Returns a value that is true or false; ``user`` is what needs it."""
+        value = self._value(tree)
+        if value.kind != TRUTH:
+            self._refuse(
+                f"holds {value}, but {user} needs what is true or false for each row. "
+                "Compare it with a value"
+            )
+        return value
+
+    def _joined(self, tree: ast.BoolOp) -> _Value:
+        sign = "and" if isinstance(tree.op, ast.And) else "or"
+        parts = [self._truth(part, f"`{sign}`") for part in tree.values]
+        join = operator.and_ if sign == "and" else operator.or_
+        met = reduce(join, (part.expression for part in parts))
+        return _Value(met, TRUTH, _text(tree))
+
+    def _computed(
+        self, left: ast.expr, sign: ast.operator, right: ast.expr, text: str
+    ) -> _Value:
+        import pyarrow.compute as pc
+
+        sides = self._value(left), self._value(right)
+        for side in sides:
+            if side.kind != NUMBER:
+                self._refuse(f"computes with {side}. Only numbers can be computed with")
+        if isinstance(sign, ast.Div):
+            first, second = (_as_float(side.expression) for side in sides)
+            quotient = first / _null_where(second == 0.0, second)
+            return _Value(_known(quotient), NUMBER, text)
+        result = getattr(pc, _COMPUTED[type(sign)])(*_alike(*sides))
+        return _Value(_known(result), NUMBER, text, all(side.whole for side in sides))
+
+    def _comparison(self, tree: ast.Compare) -> _Value:
+        met, left = None, tree.left
         for sign, right in zip(tree.ops, tree.comparators, strict=True):
             if isinstance(sign, ast.Is | ast.IsNot):
-                met = self._is_missing(left, right)
+                found = self._is_missing(left, right)
             elif isinstance(sign, ast.In | ast.NotIn):
-                met = self._is_in(left, right)
+                found = self._is_in(left, right)
             else:
-                met = self._compared(left, _COMPARED[type(sign)], right)
+                found = self._compared(left, _COMPARED[type(sign)], right)
             if isinstance(sign, ast.IsNot | ast.NotIn):
-                met = pc.invert(met)
-            found = met if found is None else pc.and_kleene(found, met)
+                found = ~found
+            met = found if met is None else met & found
             left = right
-        return found
+        return _Value(met, TRUTH, _text(tree))
 
     def _is_missing(self, left: ast.expr, right: ast.expr) -> Any:
         if not _is_none(right):
-            raise self.text.refused(
-                f"may use `is` only with None, not with {self.text.part(right)}. To "
-                "compare values, write =="
+            self._refuse(
+                f"may use `is` only with None, not with {_text(right)}. To compare "
+                "values, write =="
             )
-        return is_missing(self.value(left))
+        return self._value(left).expression.is_null()
 
     def _compared(self, left: ast.expr, name: str, right: ast.expr) -> Any:
+        import pyarrow.compute as pc
+
         for side, other in ((left, right), (right, left)):
             if _is_none(side):
-                self._refuse_none(other, name)
-        first, second = self.value(left), self.value(right)
-        self._check_kinds(left, first, right, second)
-        return compared(name, first, second)
-
-    def _refuse_none(self, tree: ast.expr, name: str) -> NoReturn:
-        word = "is not" if name == "not_equal" else "is"
-        part = self.text.part(tree)
-        raise self.text.refused(
-            f"compares {part} with None. To find missing values, write {part} {word} "
-            "None"
-        )
+                word = "is not" if name == "not_equal" else "is"
+                self._refuse(
+                    f"compares {_text(other)} with None. To find missing values, write "
+                    f"{_text(other)} {word} None"
+                )
+        first, second = self._value(left), self._value(right)
+        self._check_kinds(first, second)
+        return getattr(pc, name)(*_alike(first, second))
 
     def _is_in(self, left: ast.expr, right: ast.expr) -> Any:
-        import pyarrow as pa
         import pyarrow.compute as pc
 
+        value = self._value(left)
         if isinstance(right, _LISTS):
-            return self._is_one_of(left, right.elts)
-        written = self.text.part(left)
-        part, whole = self.value(left), self.value(right)
-        if kind_of(whole) == TEXT and not isinstance(whole, pa.Scalar):
-            if kind_of(part) == TEXT and isinstance(part, pa.Scalar):
-                return pc.match_substring(whole, part.as_py())
-            raise self.text.refused(
-                f"looks for {self._described(left, part)} in "
-                f"{self._described(right, whole)}. Before such an `in` must be a text "
-                f"in quotes, 'night' in {self.text.part(right)}; or after it a list, "
-                f"{written} in ['owl', 'wren']"
+            return self._is_one_of(value, right.elts)
+        column = self._value(right)
+        if column.kind != TEXT or column.is_constant:
+            self._refuse(
+                f"needs a list after `in`, or a column of texts, not {column}: "
+                f"{value.text} in [{column.text}]"
             )
-        raise self.text.refused(
-            f"needs a list after `in`, or a column of texts, not "
-            f"{self._described(right, whole)}: {written} in [{self.text.part(right)}]"
-        )
+        if not value.is_constant or value.kind != TEXT:
+            self._refuse(
+                f"looks for {value} in {column}. Before such an `in` must be a text "
+                f"in quotes, 'night' in {column.text}; or after it a list, "
+                f"{value.text} in ['owl', 'wren']"
+            )
+        return pc.match_substring(column.expression, ast.literal_eval(left))
 
-    def _is_one_of(self, left: ast.expr, items: Sequence[ast.expr]) -> Any:
+    def _is_one_of(self, value: _Value, items: list[ast.expr]) -> Any:
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        value, constants = self.value(left), []
-        found = pc.if_else(is_missing(value), None, pa.scalar(False))
+        wanted: list[Any] = []
         for item in items:
             if _is_none(item):
-                part = self.text.part(left)
-                raise self.text.refused(
-                    f"has None in the list after {part} in. To find missing values, "
-                    f"write {part} is None"
+                self._refuse(
+                    f"has None in the list after {value.text} in. To find missing "
+                    f"values, write {value.text} is None"
                 )
-            other = self.value(item)
-            self._check_kinds(left, value, item, other)
-            if is_constant(other) and not is_constant(value):
-                constants.append(other)
-            else:
-                found = pc.or_kleene(found, compared("equal", value, other))
-        if constants and kind_of(value) != TRUTH and not isinstance(value, pa.Scalar):
-            return pc.or_kleene(found, is_one_of(value, constants))
-        for other in constants:
-            found = pc.or_kleene(found, compared("equal", value, other))
-        return found
+            try:
+                constant = ast.Constant(ast.literal_eval(item))
+            except ValueError:
+                self._refuse(f"has {_text(item)} in a list, which holds no constant")
+            self._check_kinds(value, self._constant(constant))
+            wanted.append(constant.value)
+        column, type_ = value.expression, _TYPES[value.kind]
+        if value.kind == NUMBER and all(isinstance(number, int) for number in wanted):
+            type_ = "int64" if value.whole else type_
+        if type_ == "float64":
+            column = _as_float(column) + 0.0  # -0.0 becomes 0.0
+            wanted = [number + 0.0 for number in wanted]
+        return _null_where(column.is_null(), column.isin(pa.array(wanted, type_)))
 
-    def _check_kinds(
-        self, left: ast.expr, first: Value, right: ast.expr, second: Value
-    ) -> None:
+    def _check_kinds(self, first: _Value, second: _Value) -> None:
         """Raises OptionError if two values cannot be compared with each other."""
-        kinds = kind_of(first), kind_of(second)
-        if kinds[0] == kinds[1] and None not in kinds:
+        if first.kind == second.kind != OTHER:
             return
         advice = "Compare values of one kind"
-        for tree, kind in ((left, kinds[1]), (right, kinds[0])):
-            if not isinstance(tree, ast.Constant) or isinstance(tree.value, bool):
-                continue
-            if kind == TEXT:
-                advice = f"Write {self.text.part(tree)!r}"
-            elif kind == NUMBER:
-                advice = f"Write {_number_of(tree.value)} without quotes"
-        raise self.text.refused(
-            f"compares {self._described(left, first)} with "
-            f"{self._described(right, second)}. {advice}"
-        )
+        for side, other in ((first, second), (second, first)):
+            if side.is_constant and (side.kind, other.kind) == (NUMBER, TEXT):
+                advice = f"Write {side.text!r}, in quotes"
+            elif side.is_constant and (side.kind, other.kind) == (TEXT, NUMBER):
+                advice = f"Write {side.text[1:-1]} without quotes"
+        self._refuse(f"compares {first} with {second}. {advice}")
 
-    def _described(self, tree: ast.expr, value: Value) -> str:
-        part, kind = self.text.part(tree), kind_of(value)
-        if isinstance(tree, ast.Name):
-            return f"column {part} (which holds {_PLURAL[kind]})"
-        return f"{part} ({kind})"
+
+def _marked(kind: int, word: str) -> str:
+    """Returns a token; a keyword that is a column gets a mark, and so is a name."""
+    is_column = kind == tokenize.NAME and word in _KEYWORD_COLUMNS
+    return f"{word}{_MARK}" if is_column else word
+
+
+def _text(tree: ast.expr) -> str:
+    """Returns a part of a condition as text."""
+    text = ast.unparse(tree).replace(_MARK, "")
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _is_none(tree: ast.expr) -> bool:
     return isinstance(tree, ast.Constant) and tree.value is None
 
 
-def _number_of(text: Any) -> str:
-    """Returns the number that a text spells, or else an example of one."""
-    try:
-        float(text)
-    except ValueError:
-        return "a number"
-    return str(text)
+def _alike(first: _Value, second: _Value) -> list[Any]:
+    """Returns two values as expressions of one type."""
+    sides = [first.expression, second.expression]
+    if first.kind == NUMBER and not (first.whole and second.whole):
+        return list(map(_as_float, sides))
+    return sides
+
+
+def _as_float(numbers: Any) -> Any:
+    import pyarrow as pa
+
+    return numbers.cast(pa.float64(), safe=False)
+
+
+def _known(numbers: Any) -> Any:
+    """Returns an expression with null instead of NaN."""
+    import pyarrow.compute as pc
+
+    return _null_where(pc.is_nan(numbers), numbers)
+
+
+def _null_where(missing: Any, values: Any) -> Any:
+    """Returns an expression that is null where ``missing`` holds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(missing, pc.scalar(pa.scalar(None)), values)

@@ -273,7 +273,7 @@ class Records(FrameworkMethods, SourceMethods, Sequence[Example]):
         table = self._source.table()
         return table if self.is_whole else examples_of(table).take(self.numbers)
 
-    def where(self, condition: str) -> Records:
+    def where(self, condition: Any) -> Records:
         """Returns the examples that meet a condition on columns of the table.
 
         ::
@@ -281,15 +281,14 @@ class Records(FrameworkMethods, SourceMethods, Sequence[Example]):
             owls = records.where("class == 'owl' and snr_db > 10")
 
         The condition may use ``and``, ``or``, ``not``, ``in``, ``is None``,
-        comparisons, arithmetic, and backticks around the name of a column that is no
-        identifier. A comparison with a missing value is not met. NaN and the result of
-        a division by zero are missing values.
+        comparisons and arithmetic. An expression of Arrow does the same, for any
+        column: ``pyarrow.compute.field("my column") > 3``. A comparison with a missing
+        value is not met. NaN and the result of a division by zero are missing values.
 
         Raises
         ------
         OptionError
-            If the condition cannot be read, names no column, compares a text with a
-            number, or computes whole numbers beyond 64 bits.
+            See :func:`.conditions.rows_where`.
         """
         met = rows_where(examples_of(self.table()), condition)
         return self._view(self.numbers[met])

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from beam_pipeline.errors import OptionError
@@ -20,11 +21,7 @@ TABLE = pa.table(
         "big": [MOST, -MOST - 1, 0, 1],
         "frames": pa.array([48000, 23999, 0, 24000], pa.int32()),
         "zero": [0.0, -0.0, 1.0, 2.0],
-        "in": [1, 2, 3, 4],
-        "and": [4, 3, 2, 1],
-        "None": [1, 1, 2, 2],
         "my col": [1, 2, 3, 4],
-        "a`b": [1, 2, 3, 4],
         "e": [5, 6, 7, 8],
         "list": [[1], [2], [], None],
     }
@@ -39,13 +36,8 @@ def rows(condition):
     ("condition", "expected"),
     [
         ("frames / 48000 >= 0.5", [0, 3]),
-        ("frames / 48000 == frames // 48000", [0, 2]),
         ("frames * 48000 == 2304000000", [0]),
         ("frames * frames > 2147483647", [0]),
-        ("frames % 48000 == 23999", [1]),
-        ("-frames % 7 == 6", [0]),
-        ("-7 // record == -7", [1]),
-        ("zero // 0.1 == 9", [2]),
         ("-(-record) + +1 == 2", [1]),
         ("big * 1.0 > 9e18", [0]),
         ("big - 9e18 > 2e17", [0]),
@@ -57,9 +49,9 @@ def test_arithmetic_is_that_of_python(condition, expected):
 
 @pytest.mark.parametrize(
     "condition",
-    ["1 / 0 > 0", "zero / 0 > 1", "frames / 0 > 1", "1 // 0 == 0", "record % 0 == 0",
-     "level_db / 0 < 0", "zero // 0 == 0", "(1 / 0) // 2 == 0", "1 / 0 == 1 / 0",
-     "1 / 0 in [1]", "1 / 0 not in [1]", "level_db * 0 != 0 and record == 1"],
+    ["1 / 0 > 0", "zero / 0 > 1", "frames / 0 > 1", "level_db / 0 < 0",
+     "1 / 0 == 1 / 0", "1 / 0 in [1]", "1 / 0 not in [1]",
+     "level_db * 0 != 0 and record == 1"],
 )  # fmt: skip
 def test_results_that_are_no_numbers_are_missing(condition):
     assert rows(condition) == []
@@ -79,31 +71,21 @@ def test_nan_is_missing():
     ("condition", "part"),
     [
         ("frames > 0 and frames*frames*frames*frames*frames > 0",
-         "frames*frames*frames*frames*frames"),
+         "frames*frames*frames"),
         ("big + 1 > 0", "big + 1"),
         ("big - 2 > 0", "big - 2"),
         ("-big > 0", "-big"),
-        ("big // -1 > 0", "big // -1"),
-        ("record + 99999999999999999999999 > 0", "record + 99999999999999999999999"),
     ],
 )  # fmt: skip
 def test_whole_numbers_do_not_wrap(condition, part):
-    with raises(OptionError, naming=["condition", part, "beyond 64-bit", "1.0"]):
+    with raises(OptionError, naming=["condition", part, "overflow", "1.0"]):
         rows(condition)
 
 
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
-        ("record > 99999999999999999999999", []),
-        ("record < 99999999999999999999999", [0, 1, 2]),
-        ("record < 1" + "0" * 400, [0, 1, 2]),
-        ("level_db < 1" + "0" * 400, [0, 1]),
-        (f"big < {MOST + 1}", [0, 1, 2, 3]),
-        (f"big == {MOST + 1}", []),
         (f"big == {MOST}", [0]),
-        (f"big == -{MOST + 1}", [1]),
-        (f"big in [{MOST + 1}, 1]", [3]),
         ("e == 5e0 or e == 0x6 or e == 7_0 / 1_0 or e == .8E+1", [0, 1, 2, 3]),
         ("e > 1e-3 and e == 7.", [2]),
         ("e+1 == 6", [0]),
@@ -113,19 +95,12 @@ def test_whole_numbers_do_not_wrap(condition, part):
         ("record in [1.0, 2, 1e400]", [1, 2]),
         ("zero in [0]", [0, 1]),
         ("zero in [-0.0, 2]", [0, 1, 3]),
-        ("record in [record]", [0, 1, 2]),
-        ("record in [`in` - 1, 0]", [0, 1, 2]),
-        ("'34' in [path, class]", [1, 2]),
-        ("1 in [record]", [1]),
         ("class in []", []),
         ("class not in []", [0, 1, 3]),
         ("class in ('owl', 'a')", [0, 3]),
         ("'ow' in class", [0]),
         ("'ow' not in class", [1, 3]),
         ("(record == 1) in [True]", [1]),
-        ("`in` == 1 and `and` == 4 and `None` == 1", [0]),
-        ("`my col` == 2 or `a``b` == 3", [1, 2]),
-        ("`class` == 'owl' or path == '`in`'", [0]),
         ("path == 'column_0'", []),
         ("\r\n record == 1\n and\n e > 1\n", [1]),
         ("0 < record < 2", [1]),
@@ -140,13 +115,13 @@ def test_rows(condition, expected):
 @pytest.mark.parametrize(
     ("condition", "facts"),
     [
-        ("clas == 'owl'", ["clas", "character 1", "level_db", "mean class?"]),
-        ("record == 1 and my == 1", ["my", "character 17", "`my col`", "`in`"]),
-        ("`mycol` == 1", ["mycol", "mean `my col`?"]),
-        ("class == owl", ["owl", "character 10", "quotes"]),
+        ("clas == 'owl'", ["clas", "level_db", "mean class?"]),
+        ("record == 1 and my == 1", ["my", "my col"]),
+        ("record > 99999999999999999999999", ["99999999999999999999999", "64-bit"]),
+        ("record in [record]", ["record", "no constant"]),
+        ("class == owl", ["owl", "quotes"]),
         ("class == true", ["mean True?"]),
         ("class = 'owl'", ["cannot be read", "write =="]),
-        ("record == 1 and `in` = 3", ["cannot be read", "`in` = 3"]),
         ("(record == 1", ["cannot be read", "(record == 1"]),
         ("record == 1 and", ["cannot be read"]),
         ("'\\ud800' == class", ["Unicode"]),
@@ -154,24 +129,24 @@ def test_rows(condition, expected):
         ("", ["empty"]),
         ("  ", ["empty"]),
         (3, ["text"]),
-        ("class", ["column class", "texts", "true or false"]),
-        ("record % 2", ["record % 2", "true or false"]),
-        ("not record", ["column record", "`not`"]),
-        ("record and True", ["column record", "`and`"]),
-        ("level_db > 'loud'", ["column level_db", "numbers", "'loud'", "without"]),
-        ("record == '3'", ["column record", "numbers", "Write 3 without quotes"]),
-        ("class == 3", ["column class", "texts", "Write '3'"]),
-        ("1.5 <= class", ["column class", "texts", "Write '1.5'"]),
-        ("class in ('a', 1)", ["column class", "texts", "Write '1'"]),
-        ("class < record", ["column class", "column record"]),
+        ("class", ["class (", "texts", "true or false"]),
+        ("record % 2", ["record % 2", "it may hold"]),
+        ("not record", ["record (", "`not`"]),
+        ("record and True", ["record (", "`and`"]),
+        ("level_db > 'loud'", ["level_db (", "numbers", "'loud'", "without"]),
+        ("record == '3'", ["record (", "numbers", "Write 3 without quotes"]),
+        ("class == 3", ["class (", "texts", "'3'"]),
+        ("1.5 <= class", ["class (", "texts", "'1.5'"]),
+        ("class in ('a', 1)", ["class (", "texts", "'1'"]),
+        ("class < record", ["class (", "record ("]),
         ("(record == 1) == 1", ["record == 1", "true or false"]),
-        ("list == 1", ["column list"]),
-        ("class + 'a' == 'b'", ["column class", "texts", "numbers"]),
-        ("-class == 'b'", ["column class", "numbers"]),
+        ("list == 1", ["list ("]),
+        ("class + 'a' == 'b'", ["class (", "texts", "numbers"]),
+        ("-class == 'b'", ["class (", "numbers"]),
         ("class in '34'", ["'34'", "list after `in`", "class in ['34']"]),
-        ("class in path", ["column class", "column path", "'night' in path"]),
-        ("1 in path", ["column path", "after it a list", "'night' in path"]),
-        ("1 in record", ["column record", "list after `in`"]),
+        ("class in path", ["class (", "path (", "'night' in path"]),
+        ("1 in path", ["path (", "after it a list", "'night' in path"]),
+        ("1 in record", ["record (", "list after `in`"]),
         ("class in ['a'] + ['b']", ["['a']", "only after `in`"]),
         ("class in [None]", ["class is None"]),
         ("class == None", ["class is None"]),
@@ -198,3 +173,7 @@ def test_wrong_conditions(condition, facts):
     assert "column_" not in text
     assert "kernel" not in text
     assert len(text) < 1000
+
+
+def test_an_expression_of_arrow_is_taken_as_it_is():
+    assert np.flatnonzero(rows_where(TABLE, pc.field("my col") > 2)).tolist() == [2, 3]

@@ -73,7 +73,7 @@ def test_conditions_choose_what_pandas_chooses(folder):
     for condition, met in [
         ("class == 'owl'", held["class"] == "owl"),
         ("class == 'owl' and snr > 2", (held["class"] == "owl") & (held["snr"] > 2)),
-        ("`class` in ['owl', 'cat']", held["class"].isin(["owl", "cat"])),
+        ("class in ['owl', 'cat']", held["class"].isin(["owl", "cat"])),
         ("class not in ['owl']", held["class"] != "owl"),
         ("'dog_1' in path or copy != 0",
          held["path"].str.contains("dog_1") | (held["copy"] != 0)),
