@@ -313,8 +313,8 @@ def plan(
     Parameters
     ----------
     sample : int
-        How many examples to make, chosen at random, for a forecast of bytes, time and
-        memory. Each brings the windows of its clip that a worker holds at once. This
+        How many examples to make, chosen at random, for a forecast of bytes and
+        seconds. Each brings the windows of its clip that a worker holds at once. This
         decodes audio and runs transforms. Default: none, and no forecast.
 
     Returns
@@ -353,6 +353,6 @@ def plan(
         check_transforms(recipe, inputs, limits)
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
             job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
-            made = plan_local(job, limits, sample, run.workers)
+            made = plan_local(job, limits, sample)
     warn_of_plan(made.summary, recipe)
     return made

@@ -115,17 +115,16 @@ def _print_counters(counts: Mapping[str, int]) -> None:
 
 def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.api import plan
-    from beam_pipeline.cli.forecast_report import (
-        check_forecast_flags,
-        describe_forecast,
-    )
+    from beam_pipeline.cli.forecast_report import describe_forecast
     from beam_pipeline.cli.reports import describe_plan
     from beam_pipeline.dataset.rejects import check_any_accepted, check_rejects
     from beam_pipeline.recipe.canonical import split_options
+    from beam_pipeline.recipe.values import check_whole
     from beam_pipeline.run.engine import quiet_beam
 
     search_here()
-    check_forecast_flags(args)
+    if args.sample is not None:
+        check_whole("sample", args.sample)
     options = given_options(args)
     quiet = contextlib.nullcontext() if args.debug else quiet_beam()
     with collected_warnings() as warned, quiet:
@@ -135,8 +134,7 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     recipe, _ = split_options(None, options)
     say(as_flags(describe_plan(summary, rejects, recipe)))
     if planned.forecast is not None:
-        on_workers, price = args.on_workers, args.price_per_vcpu_hour
-        say("\n" + describe_forecast(planned.forecast, on_workers, price))
+        say("\n" + describe_forecast(planned.forecast))
     for warning in warned:
         complain(f"warning: {warning}")
     allowed = str(options.get("max_rejected", 0))

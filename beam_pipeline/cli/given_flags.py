@@ -21,7 +21,7 @@ _ALTERNATIVES = (
 _OF_HASH = ("split_column", "splits", "folds", "group_by", "seed", "split_salt")
 
 # Flags of plan that no job has.
-OF_FORECAST = ("sample", "on_workers", "price_per_vcpu_hour")
+OF_FORECAST = ("sample",)
 
 # Options with a text for each feature, and their flags, which may be repeated.
 REPEATED = {"features": "--feature", "encodings": "--encoding"}

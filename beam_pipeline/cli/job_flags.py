@@ -118,32 +118,16 @@ def _add_run_option(group: Any, field: Any) -> None:
 
 
 def add_forecast_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of a forecast, which ``record`` does not have."""
+    """Adds the flag of a forecast, which ``record`` does not have."""
     group = parser.add_argument_group(
-        "forecast", "Bytes after GZIP, time and memory, from a random sample."
+        "forecast", "Bytes after GZIP and time, from a random sample."
     )
-
-    def add(flag: str, parse: Callable[[str], Any], metavar: str, text: str) -> None:
-        group.add_argument(flag, type=flag_type(parse), metavar=metavar, help=text)
-
-    add(
+    group.add_argument(
         "--sample",
-        int,
-        "N",
-        "make N random examples, with the windows of their clips that a worker holds "
-        "at once, as a run would; this decodes audio. Default: none",
-    )
-    add(
-        "--on-workers",
-        int,
-        "N",
-        "the time with N workers, too, each as fast as one of this machine",
-    )
-    add(
-        "--price-per-vcpu-hour",
-        float,
-        "X",
-        "the cost, too, at this price, in whatever currency it is",
+        type=flag_type(int),
+        metavar="N",
+        help="make N random examples, with the windows of their clips that a worker "
+        "holds at once, as a run would; this decodes audio. Default: none",
     )
 
 

@@ -19,7 +19,7 @@ PROGRAM = "audio-tfrecords"
 
 # Options of a command that are no keywords of `record`.
 _OWN_OPTIONS = {
-    "plan": {"sample", "on_workers", "price_per_vcpu_hour"},
+    "plan": {"sample"},
     "show": {"split", "clip", "where", "text", "plot", "save_wav", "play"},
     "verify": {"deep", "sample", "repair"},
     "audit": {"write_manifest", "drop_doubles"},

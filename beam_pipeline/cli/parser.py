@@ -105,11 +105,10 @@ def _add_plan(commands: Any) -> None:
         "show what record would do, from headers alone",
         "Shows what record would do: splits, examples, classes, features, shards and "
         "rejects. Reads headers only and writes nothing. Takes every option of record. "
-        "With --sample, it also says how many bytes, how much time and memory that "
-        "takes, and what it costs.",
+        "With --sample, it also says how many bytes and how much time that takes.",
         "--input sounds/ --win-seconds 1",
         "--input sounds/ --win-seconds 1 --splits train=.8,test=.2 --stratify",
-        "--input sounds/ --win-seconds 1 --sample 20 --on-workers 16",
+        "--input sounds/ --win-seconds 1 --sample 20",
         usage=f"{PROGRAM} plan --input PATH [OPTION ...]",
     )
     add_forecast_flags(parser)

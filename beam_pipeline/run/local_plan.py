@@ -17,7 +17,6 @@ computes is in the functions of :mod:`beam_pipeline.plan`, which both have in co
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -70,17 +69,18 @@ from beam_pipeline.plan.summary import (
     tally_bucket,
 )
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.forecast import (
-    BlockSampler,
-    SampledBlock,
-    forecast,
-)
+from beam_pipeline.run.forecast import forecast
 from beam_pipeline.run.groups_on_disk import CountedGroups, measure_groups
 from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.plan_result import Plan
-from beam_pipeline.run.stored import ElementFile, new_work, phase_folder, stored
+from beam_pipeline.run.stored import (
+    ElementFile,
+    new_work,
+    phase_folder,
+    stored,
+    stored_work,
+)
 from beam_pipeline.run.supervising import Workers
-from beam_pipeline.run.writers import writers_for
 from beam_pipeline.storage import files
 from beam_pipeline.storage.spilled import SortedValues
 
@@ -327,45 +327,15 @@ def _afresh(phase: Callable[[Job, str], _T], job: Job, folder: str, _: int) -> _
     return phase(job, folder)
 
 
-def plan_local(
-    job: Job, limits: Limits, sample: int = 0, workers: int | None = None
-) -> Plan:
+def plan_local(job: Job, limits: Limits, sample: int = 0) -> Plan:
     """Returns a plan and the rejects by header; writes only into the work folder.
 
-    With a sample of this many examples, it has a forecast of the run, on the number of
-    ``workers`` that the user wants.
+    With a sample of this many examples, it has a forecast of the run.
     """
-    started = time.monotonic()
     with phase_folder(job) as folder, Workers(limits) as processes:
-        work = partial(_afresh, partial(_summary_phase, sample=sample), job, folder)
-        summary, blocks = processes.call(work, job, "plan")
+        summary = make_plan(job, folder, processes)
         found = None
-        if blocks:
-            plan_seconds = time.monotonic() - started
-            # A new process has not the memory of the plan, as a writer has not.
-            processes.dismiss()
-            many = writers_for(summary, workers)
-            found = forecast(
-                summary, blocks, plan_seconds, many, job, folder, processes
-            )
+        if sample:
+            works = stored_work(0, folder, 1)
+            found = forecast(summary, works, sample, job, folder, processes)
         return Plan(summary, sort_rejects(stored(folder, "rejects")), found)
-
-
-def _summary_phase(
-    job: Job, folder: str, sample: int
-) -> tuple[PlanSummary, list[SampledBlock]]:
-    """Makes a plan, of which it stores the rejects alone; returns sampled blocks."""
-    with ExitStack() as stack:
-        rejects = stack.enter_context(closing(ElementFile(folder, "rejects")))
-        scratch = stack.enter_context(TemporaryDirectory(dir=folder))
-        found = find_clips(job, scratch, rejects)
-        with closing(found.buckets) as buckets:
-            layouts = lay_out_shards(found, job)
-            tallies = Merged(merge_tallies)
-            sampler = BlockSampler(layouts, found.example_format, job.recipe, sample)
-            blocks: list[SampledBlock] = []
-            for placed in placed_clips(buckets, layouts, job.recipe, scratch):
-                tally = tally_bucket(placed, layouts, found.example_format, job.recipe)
-                tallies.add(tally)
-                blocks += sampler.find(placed)
-        return sum_up(tallies.total(), found, layouts, job), blocks

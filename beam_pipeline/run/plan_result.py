@@ -77,8 +77,7 @@ class Plan(_SummaryAndRejects):
             parts.append(
                 html_line(
                     f"forecast: {found.bytes / 1e6:,.1f} MB of shards, "
-                    f"{found.seconds / 60:,.1f} min of one worker, "
-                    f"{found.memory_bytes / 1e6:,.0f} MB of memory for each"
+                    f"{found.seconds / 60:,.1f} min of one worker"
                 )
             )
         first = [(r.filepath, r.reason) for r in islice(self.rejects, REJECTS_SHOWN)]

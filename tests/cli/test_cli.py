@@ -309,10 +309,6 @@ def test_advice_is_spelled_as_flags(
     ("arguments", "said"),
     [
         ("plan --input in --win-len 500 --sample 0", "--sample: "),
-        (
-            "plan --input in --win-len 500 --on-workers 3",
-            "--on-workers: needs --sample",
-        ),
         ("show out --input in", "--input: needs --save-wav or --play"),
     ],
 )
