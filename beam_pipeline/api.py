@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from beam_pipeline.dataset.claim import (
     check_work_folder,
     claim_output,
+    leaves_data_set,
     nothing_left,
 )
-from beam_pipeline.dataset.claim_addition import leaves_data_set
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
@@ -85,8 +85,7 @@ def record(
     counted : callable, optional
         Called with the counters of the job, if a runner of Beam ran it.
     found : callable, optional
-        Called with the metadata if the output already holds this data set, or if there
-        was nothing to add to it.
+        Called with the metadata if the output already holds this data set.
     **options
         The options of :class:`Recipe` and of a run. ``audio-tfrecords record --help``
         explains them: ``win_seconds=1.0`` is ``--win-seconds 1``. Here, lists of names
@@ -118,7 +117,7 @@ def record(
     from beam_pipeline.run.local import run_local
 
     input, given = with_labels(input, options)
-    recipe, run = _options(output, _given_recipe(recipe, given), given)
+    recipe, run = split_options(_given_recipe(recipe, given), given)
     if run.is_template():
         raise OptionError(
             "--template_location",
@@ -138,10 +137,7 @@ def record(
         folder = files.absolute(os.fspath(output))
         metadata = Metadata.load(folder)
         warn_of_data(folder, metadata)
-        is_same = job is None or (
-            job.addition is not None and metadata == job.addition.before
-        )
-        if is_same and found is not None:
+        if job is None and found is not None:
             found(metadata)
         return metadata
 
@@ -164,17 +160,6 @@ def _given_recipe(
     if isinstance(recipe, Metadata):
         return reused_recipe(recipe, given.get("label_from"))
     return recipe
-
-
-def _options(
-    output: PathLike, recipe: Recipe | None, given: dict[str, Any]
-) -> tuple[Recipe, RunOptions]:
-    """Returns the recipe and the options of a run; an addition has a given recipe."""
-    if not (given.get("append") or given.get("retry")):
-        return split_options(recipe, given)
-    from beam_pipeline.run.adding import options_to_add
-
-    return options_to_add(files.absolute(_checked(output)), recipe, given)
 
 
 def _checked(output: Any) -> str:
@@ -245,18 +230,6 @@ def claimed_job(
         job = Job(
             tuple(placed), files.join(output, ""), work, recipe, str(run.max_rejected)
         )
-        if run.adds():
-            from beam_pipeline.run.adding import claimed_to_add
-
-            with (
-                locked(work),
-                locked(output),  # another addition may have another work folder
-                nothing_left(output, work),
-                continuing(),
-                claimed_to_add(job, inputs, run) as claimed,
-            ):
-                yield claimed
-            return
         with locked(work), nothing_left(output, work):
             difference = None
             again = replace(job, inputs=tuple(inputs))
@@ -341,11 +314,6 @@ def plan(
     check_whole("sample", sample, least=0)
     input, given = with_labels(input, options)
     recipe, run = split_options(_given_recipe(recipe, given), given)
-    if run.adds():
-        raise OptionError(
-            "append" if run.append else "retry",
-            "is an option of `record` alone, because a plan has no `output`",
-        )
     # Fingerprints and hashes read whole files, and do not change the plan.
     recipe = recipe.replace(fingerprint=False, hash_files=False)
     with resolved(input, recipe) as inputs:

@@ -253,8 +253,7 @@ class Page:
 
     def command(self, words: list[str], where: str) -> None:
         assert words[0] == "audio-tfrecords", f"{where}: {words[0]} cannot run"
-        adds = {"--append", "--retry"} & {*words}
-        if "--output" in words and words[1] == "record" and not adds:
+        if "--output" in words and words[1] == "record":
             forget(words[words.index("--output") + 1])
         assert main.main(words[1:]) == 0, f"{where}: {shlex.join(words)}"
 
@@ -275,8 +274,7 @@ def test_blocks_run(page, sounds, tmp_path, monkeypatch):
     real = beam_pipeline.record
 
     def record(input: Any, output: Any, **options: Any) -> Any:
-        if not options.get("append"):
-            forget(output)
+        forget(output)
         return real(input, output, **options)
 
     monkeypatch.setattr(beam_pipeline, "record", record)

@@ -62,7 +62,7 @@ HOMES = {
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
     "pyarrow": "[read.arrow_batches] [read.framework_methods] "
-    "[storage.parquet] [dataset.manifest] [dataset.generations] "
+    "[storage.parquet] [dataset.manifest] "
     "[dataset.window_table] [read.audit] [read.clean_manifest] "
     "[read.conditions] "
     "[read.csv_tables] [read.source_columns] [read.window_table]",

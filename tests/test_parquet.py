@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipeline import Metadata, record
+from beam_pipeline import record
 from beam_pipeline.dataset.manifest import manifest_difference
 from beam_pipeline.inputs.column_types import ColumnType, column_types
 from beam_pipeline.inputs.tables import open_table, read_rows
@@ -85,6 +85,5 @@ def test_manifests_are_compared_by_the_calling_thread(records, threads):
 
 
 def test_an_audits_columns_are_read_by_the_calling_thread(records, threads):
-    metadata = Metadata.load(records)
-    assert read_clips(str(records), metadata, ["path", "class"]).num_rows == 6
+    assert read_clips(str(records), ["path", "class"]).num_rows == 6
     assert threads == {threading.get_ident()}

@@ -29,19 +29,6 @@ from beam_pipeline.errors import OptionError, TooManyRejected
 from beam_pipeline.progress import watch_bar, watch_lines
 
 
-def _nothing_done(args: argparse.Namespace, adds: bool, rejected: int) -> str:
-    """Returns why a run had nothing to record."""
-    if hasattr(args, "retry") and rejected:
-        return (
-            f"nothing to add: no rejected clip ({rejected:,}) can be recorded now. "
-            f"`{PROGRAM} plan --recipe {args.output.rstrip('/')}/metadata.json`, with "
-            "the same options but --output and --retry, says why"
-        )
-    if adds:
-        return "nothing to add"
-    return "complete before, with the same recipe and inputs"
-
-
 def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.api import record, write_template
     from beam_pipeline.run.engine import quiet_beam
@@ -72,7 +59,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         )
     seconds = time.monotonic() - started
     from beam_pipeline.cli.audit_report import describe_findings
-    from beam_pipeline.cli.reports import describe_addition, describe_metadata
+    from beam_pipeline.cli.reports import describe_metadata
     from beam_pipeline.read.audit import find_overlaps
     from beam_pipeline.read.side_files import lost_audio
     from beam_pipeline.read.window_summary import summarise_windows
@@ -83,19 +70,15 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         say(f"{describe_findings(overlaps)} (`{PROGRAM} audit` lists them)")
     for warning in warned:
         complain(f"warning: {warning}")
-    adds = hasattr(args, "append") or hasattr(args, "retry")
     if already:
-        say(f"{args.output}: {_nothing_done(args, adds, metadata.rejected)}")
-    elif adds:
-        say(f"{args.output}: {describe_addition(metadata)}, {seconds:.1f} s")
+        say(f"{args.output}: complete before, with the same recipe and inputs")
     else:
         say(f"{args.output}: complete, {seconds:.1f} s")
     if args.report is not None:
         from beam_pipeline.reporting.page import report
 
-        # An addition has other inputs than the data set.
-        source = None if metadata.generations else args.input
-        say(f"{report(args.output, args.report, input=source)}: shows the data set")
+        page = report(args.output, args.report, input=args.input)
+        say(f"{page}: shows the data set")
     return 0
 
 

@@ -80,14 +80,13 @@ def _add_record(commands: Any) -> None:
         "    --splits train=.8,eval=.1,test=.1 --feature 'mel=log_mel(n_mels=64)'",
         "--input clips.csv --output records/ --win-len 16000 \\\n"
         "    --label-from species -- --runner=FlinkRunner --flink_master=host:8081",
-        "--input more/ --output records/ --append",
         usage=f"{PROGRAM} record --input PATH --output DIR [OPTION ...] [-- ...]",
     )
     add_job_flags(
         parser,
         required=True,
         help="folder of the data set: new, empty, or with an unfinished run, which "
-        "is continued; with --append or --retry, a finished data set",
+        "is continued",
     )
     parser.add_argument(
         "--report",

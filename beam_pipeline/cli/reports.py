@@ -6,7 +6,6 @@ import heapq
 import math
 from collections.abc import Mapping, Sequence
 
-from beam_pipeline.dataset.generations import RETRY, shards_by_generation
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import LostAudio, count_clips
 from beam_pipeline.dataset.work_folder import RunProgress
@@ -110,21 +109,6 @@ def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -
     text = f"{_table(header, rows)}\n\n{_table(ranks, levels)}"
     left_out = left_out_words(metadata.left_out or {})
     return text + (left_out and f"\n\nclips left out: {left_out}")
-
-
-def describe_addition(metadata: Metadata) -> str:
-    """Returns what the newest generation has added, on one line."""
-    newest = metadata.generations[-1]
-    (*_, (_, shards)) = shards_by_generation(metadata)
-    examples = sum(shard.examples for shard in shards)
-    how = "tried again" if newest.added_by == RETRY else "new"
-    parts = [
-        f"added {counted(examples, 'example')} in {counted(len(shards), 'shard')}",
-        f"{newest.clips:,} clips {how}",
-    ]
-    if newest.known:
-        parts.append(f"{newest.known:,} known clips skipped")
-    return ", ".join(parts)
 
 
 def _describe_elements(metadata: Metadata) -> str:

@@ -202,7 +202,6 @@ def _make_job(
         keep_specs if folder.described_by else settle_specs,
         folder.measured,
         folder.beside if encoder.shares is None else {},
-        folder.joined if encoder.shares is None else "",
     )
 
 

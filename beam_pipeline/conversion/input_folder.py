@@ -63,8 +63,6 @@ class InputFolder:
         The features that have statistics; None: all numeric ones.
     beside : mapping
         Name of a file beside the shards to its path.
-    joined : str
-        The folder, if each of its generations has tables beside the shards.
     history : mapping
         How the folder was recorded, as JSON values.
     """
@@ -81,7 +79,6 @@ class InputFolder:
     original: Mapping[str, OriginalSpec] | None = None
     measured: frozenset[str] | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
-    joined: str = ""
     history: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -162,7 +159,8 @@ def _our_folder(folder: str) -> InputFolder:
     metadata = Metadata.load(folder)
     elements = metadata.elements
     names = [
-        *(() if metadata.generations else (MANIFEST, WINDOWS)),
+        MANIFEST,
+        WINDOWS,
         *(f"{split}/{EXAMPLES_CSV}" for split in metadata.splits),
     ]
     paths = {name: files.join(folder, name) for name in names}
@@ -189,7 +187,6 @@ def _our_folder(folder: str) -> InputFolder:
             name for entry in entries for name in entry.statistics.get("features", ())
         ),
         beside={name: path for name, path in paths.items() if files.exists(path)},
-        joined=folder if metadata.generations else "",
         history=history,
     )
 

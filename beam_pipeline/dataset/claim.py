@@ -16,7 +16,6 @@ from typing import Any
 
 from beam_pipeline.audio.av_library import is_installed
 from beam_pipeline.dataset.code_stamp import code_of
-from beam_pipeline.dataset.generations import metadata_text
 from beam_pipeline.dataset.job_difference import job_differences
 from beam_pipeline.dataset.metadata import to_text
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
@@ -138,7 +137,7 @@ def claim_output(
 def _data_set_to_keep(output: str, work: str, held: Sequence[str]) -> str | None:
     """Returns the SHA-256 of the metadata of a data set that can stay until the end."""
     if METADATA in held and files.is_local(output) and files.is_local(work):
-        return bytes_sha256(metadata_text(output))
+        return bytes_sha256(files.read_bytes(files.join(output, METADATA)))
     return None
 
 
@@ -237,6 +236,12 @@ def claim_for_elements(
     # A whole data set stays until the new one is ready; see make_room.
     doomed = [] if METADATA in held else held
     _replace(output, work, doomed, {"recorded_by": recorded_by})
+
+
+def leaves_data_set(work: str) -> bool:
+    """Whether a work folder holds an unfinished run that replaces a data set."""
+    found = read_stamp(files.join(work, JOB_FILE)) if is_claimed(work) else None
+    return isinstance(found, dict) and REPLACES in found
 
 
 def make_room(output: str, work: str) -> None:

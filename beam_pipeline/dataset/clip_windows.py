@@ -9,9 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.window_section import Windows
+from beam_pipeline.storage import files
+from beam_pipeline.storage.parquet import read_parquet
 
 Integers = npt.NDArray[np.int64]
 
@@ -109,3 +112,20 @@ def seconds_of_clips(
         total[rates == rate] *= WindowPlan.of(windows, rate, 0).length
     seconds: npt.NDArray[np.float64] = total / rates
     return seconds
+
+
+def read_columns(folder: str, name: str, columns: Sequence[str]) -> Any:
+    """Returns some columns of the manifest, or of the table of windows.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    """
+    path = files.join(folder, name)
+    try:
+        return read_parquet(path, columns).select(list(columns))
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}. Restore it, or record the data set again."
+        ) from error

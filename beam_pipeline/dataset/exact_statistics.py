@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from beam_pipeline.dataset.generations import newest_file
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA, STATISTICS
 from beam_pipeline.errors import InputError
@@ -29,11 +28,11 @@ def read_statistics(root: str, metadata: Metadata) -> dict[str, DataStatistics]:
     Raises
     ------
     FileNotFoundError
-        If an earlier version, or another recorder, has written the data set.
+        If another recorder has written the data set.
     InputError
         If the file is damaged.
     """
-    path = files.join(root, newest_file(metadata, STATISTICS))
+    path = files.join(root, STATISTICS)
     content = files.read_bytes(path)
     try:
         states = parse_json(content)["splits"]
@@ -48,19 +47,18 @@ def read_statistics(root: str, metadata: Metadata) -> dict[str, DataStatistics]:
 
 def statistics_problem(root: str, metadata: Metadata) -> str | None:
     """Returns what is wrong with the file of a recorded data set; None if nothing."""
-    name = newest_file(metadata, STATISTICS)
     try:
         exact = read_statistics(root, metadata)
     except FileNotFoundError:
-        return f"{name}: is missing"
+        return f"{STATISTICS}: is missing"
     except InputError as error:
         return str(error)
     for split in sorted({*exact, *metadata.splits}):
         try:
             described = exact[split].to_json() if split in exact else {}
         except ArithmeticError as error:  # sums that no values have
-            return f"{name}: split {split} is damaged: {error}"
+            return f"{STATISTICS}: split {split} is damaged: {error}"
         entry = metadata.splits.get(split)
         if entry is None or entry.statistics != described:
-            return f"{name}: split {split} has other statistics than {METADATA}"
+            return f"{STATISTICS}: split {split} has other statistics than {METADATA}"
     return None

@@ -98,11 +98,8 @@ def make_manifest_part(
     placed: PlacedClips,
     layouts: Mapping[str, ShardLayout],
     recipe: Recipe,
-    first_index: Mapping[str, int] | None = None,
 ) -> ManifestPart:
-    """Returns the rows of one bucket.
-
-    ``first_index`` is that of each split that has examples already. Some columns:
+    """Returns the rows of one bucket. Some columns:
 
     file : the index of the first clip that was listed of the same file
     start, frames : the part of the file that the clip is, at the output rate
@@ -117,7 +114,6 @@ def make_manifest_part(
     """
     audio, total = recipe.audio, layouts[placed.split].total
     has_groups = bool(recipe.splits.group_by)
-    before = (first_index or {}).get(placed.split, 0)
     rows, index, planned = [], placed.first_window, 0
     for clip in placed.clips:
         channel = audio.channels if clip.channel is None else clip.channel
@@ -142,7 +138,7 @@ def make_manifest_part(
                 clip.native_rate_hz,
                 clip.format,
                 clip.subtype,
-                before + index,
+                index,
                 windows,
                 *prints,
                 *hashes,

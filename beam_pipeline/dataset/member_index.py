@@ -183,7 +183,7 @@ class MemberIndex:
 
     @classmethod
     def load(cls, folder: str, name: str = INDEX) -> MemberIndex:
-        """Reads the index of a data set, or of one of its generations.
+        """Reads the index of a data set.
 
         Raises
         ------

@@ -1,8 +1,7 @@
 """``metadata.json``: what a reader needs to know of a data set.
 
-Format version 1 describes data sets of audio files, which have a recipe. Version 2
-describes data sets of elements of any structure, which have a structure instead.
-Version 3 is version 1 with generations: files were added to the data set.
+A data set of audio files has a recipe. One of elements of any structure has a structure
+instead, and ``recorded_by`` says what recorded it.
 
 The metadata hold no time, host or absolute path: equal data sets have equal metadata.
 """
@@ -15,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from beam_pipeline.dataset.generation import Generation
 from beam_pipeline.dataset.metadata_checks import check_metadata, short
 from beam_pipeline.dataset.metadata_view import view_metadata
 from beam_pipeline.dataset.output_folder import METADATA
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from beam_pipeline.plan.shards import ShardInfo
 
 FORMAT_VERSION = 1
-ELEMENTS_VERSION = 2
-GENERATIONS_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +106,6 @@ class Metadata:
         Versions of this package and of the libraries that decide bytes.
     elements : Elements or None
         None if the data set was recorded from audio files.
-    generations : tuple of Generation
-        What was recorded first, and each addition; empty if nothing was added.
     left_out : mapping or None
         How many clips are left out, by
         :func:`beam_pipeline.plan.left_out.reasons_to_leave_out`. None if the recipe
@@ -127,7 +121,6 @@ class Metadata:
     ignored: int = 0
     writer: Mapping[str, str] = field(default_factory=dict)
     elements: Elements | None = None
-    generations: tuple[Generation, ...] = ()
     left_out: Mapping[str, int] | None = None
 
     def __repr__(self) -> str:
@@ -185,12 +178,8 @@ class Metadata:
         if self.elements is not None:
             return self._elements_to_json(self.elements)
         assert self.recipe is not None
-        version, added = FORMAT_VERSION, {}
-        if self.generations:
-            version = GENERATIONS_VERSION
-            added = {"generations": [asdict(each) for each in self.generations]}
         return {
-            "format_version": version,
+            "format_version": FORMAT_VERSION,
             "writer": dict(self.writer),
             "recipe": self.recipe.to_json(),
             "recipe_sha256": self.recipe.sha256(),
@@ -203,7 +192,6 @@ class Metadata:
                 "ignored_files": self.ignored,
                 **({} if self.left_out is None else {"left_out": dict(self.left_out)}),
             },
-            **added,
             "splits": {
                 name: {
                     "examples": split.examples,
@@ -229,7 +217,7 @@ class Metadata:
                 "drop_remainder": elements.drop_remainder,
             }
         return {
-            "format_version": ELEMENTS_VERSION,
+            "format_version": FORMAT_VERSION,
             "writer": dict(self.writer),
             "recorded_by": elements.recorded_by,
             "options": dict(elements.options),
@@ -286,18 +274,15 @@ class Metadata:
             If the content is not that of metadata.
         """
         version = values.get("format_version")
-        if version in (FORMAT_VERSION, ELEMENTS_VERSION, GENERATIONS_VERSION):
-            check_metadata(values)
-        if version == ELEMENTS_VERSION:
-            return cls._elements_from_json(values)
-        if version not in (FORMAT_VERSION, GENERATIONS_VERSION):
+        if version != FORMAT_VERSION:
             raise InputError(
                 f"it has format version {short(repr(version))}, but the installed "
-                f"{DISTRIBUTION} reads only format versions {FORMAT_VERSION} to "
-                f"{GENERATIONS_VERSION}. Install a version of {DISTRIBUTION} that "
-                "reads it."
+                f"{DISTRIBUTION} reads only format version {FORMAT_VERSION}. Install a "
+                f"version of {DISTRIBUTION} that reads it."
             )
-        added = values["generations"] if version == GENERATIONS_VERSION else ()
+        check_metadata(values)
+        if "recorded_by" in values:
+            return cls._elements_from_json(values)
         # The hash is of the JSON in the file: later versions may add recipe fields.
         if json_sha256(values["recipe"]) != values["recipe_sha256"]:
             raise ValueError("recipe_sha256 is not the SHA-256 of the recipe")
@@ -322,7 +307,6 @@ class Metadata:
             values["inputs"]["rejected"],
             values["inputs"]["ignored_files"],
             values["writer"],
-            generations=tuple(Generation(**each) for each in added),
             left_out=values["inputs"].get("left_out"),
         )
 

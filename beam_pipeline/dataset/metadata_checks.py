@@ -47,9 +47,6 @@ def check_metadata(values: Any) -> None:
         if not re.fullmatch(r"\w+", name):  # it becomes a part of paths
             raise ValueError(f"{short(name)!r} cannot be the name of a split")
         _check_split(f"split {short(name)}", split)
-    if "generations" in values:
-        for number, generation in enumerate(_get("generations", values, list)):
-            _check_generation(f"generation {number}", generation)
     if "inputs" in values:
         for name in ("clips", "rejected", "ignored_files"):
             _get(name, values["inputs"], int, "inputs: ")
@@ -123,19 +120,6 @@ def _is_dtype(name: str) -> bool:
     except (TypeError, ValueError, AttributeError):
         return False
     return dtype.kind in "biufc" or (dtype.kind == "V" and dtype.name == name)
-
-
-def _check_generation(where: str, generation: Any) -> None:
-    kinds = (
-        ("added_by", str), ("clips", int), ("known", int), ("writer", dict),
-        ("options", dict), ("replaced", list),
-    )  # fmt: skip
-    for name, kind in kinds:
-        _get(name, generation, kind, f"{where}: ")
-    for name, version in generation["writer"].items():
-        _check(f"{where}: writer: {short(name)}", version, str)
-    for row in generation["replaced"]:
-        _check(f"{where}: a replaced row", row, int)
 
 
 def _check_split(where: str, split: Any) -> None:

@@ -12,9 +12,6 @@
     log.txt                         of typed examples only, as is the next one
     train/examples.csv
     train/train-00000-of-00012...   a folder for each split, if there are splits
-    metadata-a000.json              metadata.json before generation 1 was added
-    manifest-a001.parquet ...       of generation 1, see :mod:`.generations`
-    train/train-a001-00000-of-00002...
     _work/                          see :mod:`.work_folder`; deleted at the end
 """
 
@@ -26,7 +23,7 @@ from collections.abc import Container, Iterable
 from contextlib import suppress
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.plan.shard_names import generation_mark, generation_of
+from beam_pipeline.plan.shard_names import is_shard_name
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import PLAIN_SUFFIX, SUFFIX
 
@@ -42,11 +39,9 @@ EXAMPLES_CSV = "examples.csv"
 WORK_FOLDER = "_work"
 
 
-# Each generation has its own.
-_OF_GENERATIONS = (MANIFEST, WINDOWS, INDEX, REJECTED, STATISTICS)
-_MARKED = re.compile(r"(?P<stem>[^-/]+)-a(?P<generation>[0-9]{3,})(?P<suffix>\.[a-z]+)")
-
-
+_BESIDE = (
+    METADATA, SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED, STATISTICS, LOG,
+)  # fmt: skip
 _DRAFT = re.compile(r"\.tmp(-[0-9a-f]+)?$")
 
 
@@ -55,40 +50,12 @@ def without_draft(name: str) -> str:
     return _DRAFT.sub("", name)
 
 
-def generation_file(name: str, generation: int) -> str:
-    """Returns a file's name in a generation: ``manifest-a001.parquet``."""
-    stem, dot, suffix = name.rpartition(".")
-    return f"{stem}{generation_mark(generation)}{dot}{suffix}"
-
-
-def earlier_metadata(generation: int) -> str:
-    """Returns the name of the metadata that the next generation has replaced."""
-    return f"metadata-a{generation:03d}.json"
-
-
-def generation_of_file(name: str) -> int | None:
-    """Returns the generation of a file of a data set; None if it is of none.
-
-    ``name`` is its path below the output folder.
-    """
-    for suffix in (SUFFIX, PLAIN_SUFFIX):
-        if name.endswith(suffix):
-            return generation_of(name.removesuffix(suffix))
-    if name in _OF_GENERATIONS:
-        return 0
-    found = _MARKED.fullmatch(name)
-    if found is None:
-        return None
-    generation = int(found["generation"])
-    known = {generation_file(each, generation) for each in _OF_GENERATIONS}
-    known.add(earlier_metadata(generation))
-    return generation if name in known else None
-
-
 def is_shard_file(name: str) -> bool:
     """Whether a path below the output folder is a possible name of a shard."""
-    is_record = name.endswith((SUFFIX, PLAIN_SUFFIX))
-    return is_record and generation_of_file(name) is not None
+    for suffix in (SUFFIX, PLAIN_SUFFIX):
+        if name.endswith(suffix):
+            return is_shard_name(name.removesuffix(suffix))
+    return False
 
 
 def is_ours(name: str) -> bool:
@@ -99,8 +66,7 @@ def is_ours(name: str) -> bool:
     name = without_draft(name)
     split, _, file = name.rpartition("/")
     is_csv = file == EXAMPLES_CSV and "/" not in split
-    of_all = name in (METADATA, SCHEMA, LOG)
-    return of_all or is_csv or generation_of_file(name) is not None
+    return name in _BESIDE or is_csv or is_shard_file(name)
 
 
 def check_no_folders(output: str, splits: Iterable[str]) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from beam_pipeline.dataset.element_set import ElementOutput, finish_elements
-from beam_pipeline.dataset.generations import join_tables
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.output_folder import EXAMPLES_CSV, METADATA
 from beam_pipeline.dataset.work_folder import RECEIPTS
@@ -51,9 +50,6 @@ class PartsJob:
         The features whose statistics the metadata hold; None: all numeric ones.
     copied : mapping
         Name in the output to the path of a file that is copied there.
-    joined : str
-        The folder of a data set whose generations have tables that are joined; empty if
-        there is none.
     sources : int or None
         The number of sources in all blocks; None if they are counted as they are read.
     other_blocks : int
@@ -72,7 +68,6 @@ class PartsJob:
     )
     measured: frozenset[str] | None = None
     copied: Mapping[str, str] = field(default_factory=dict)
-    joined: str = ""
     sources: int | None = None
     other_blocks: int = 0
 
@@ -138,8 +133,6 @@ def finish_parts(job: PartsJob, infos: Iterable[ShardInfo], result: BlockResult)
         elements = replace(elements, options={**elements.options, "skipped": skipped})
     for name, path in job.copied.items():
         files.write_bytes(files.join(job.output, name), files.read_bytes(path))
-    if job.joined:
-        join_tables(job.joined, job.output)
     specs = job.settle(job.encoder.specs, result)
     finish_elements(
         job.target,

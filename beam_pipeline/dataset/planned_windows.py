@@ -286,13 +286,7 @@ def _clip_problems(
         ),
         f"{MANIFEST}: rows",
     )
-    # Each generation has its own order, and the next numbers of clips.
-    ends = np.cumsum([generation.clips for generation in metadata.generations[:-1]])
-    numbers = np.searchsorted(ends, [clip.row for clip in clips], "right").tolist()
-    keys = [
-        (generation, clip.split, order_key(clip, recipe.shards), clip.row)
-        for generation, clip in zip(numbers, clips, strict=True)
-    ]
+    keys = [(clip.split, order_key(clip, recipe.shards), clip.row) for clip in clips]
     misplaced = np.array([a >= b for a, b in pairwise(keys)], np.bool_)
     yield from name_some(
         misplaced,

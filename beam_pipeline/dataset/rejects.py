@@ -179,3 +179,9 @@ def _is_line(line: bytes) -> bool:
         return line.endswith(b"\n") and isinstance(parse_json(line), dict)
     except ValueError:
         return False
+
+
+def read_rejects(folder: str) -> list[dict[str, Any]]:
+    """Returns the rejects of a data set, as the file lists them."""
+    lines = files.read_bytes(files.join(folder, REJECTED)).splitlines()
+    return [parse_json(line) for line in lines]

@@ -8,13 +8,12 @@ from itertools import chain
 
 import numpy as np
 
-from beam_pipeline.dataset.generations import newest_file, read_columns
+from beam_pipeline.dataset.clip_windows import read_columns
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST, STATISTICS
+from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.errors import DataSetWarning
 from beam_pipeline.plan.summary import PlanSummary, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage import files
 
 CLASSES_NAMED = 5
 RATES_NAMED = 5
@@ -70,7 +69,7 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
     rates: set[int] = set()
     if not recipe.audio.sample_rate:
         columns = ["sample_rate_hz", "windows"]
-        clips = read_columns(folder, metadata, MANIFEST, columns)
+        clips = read_columns(folder, MANIFEST, columns)
         clips = clips.filter(np.greater(clips["windows"].to_numpy(), 0))
         rates.update(clips["sample_rate_hz"].unique().to_pylist())
     _warn(
@@ -85,19 +84,6 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
             _clipped(metadata),
         )
     )
-
-
-def warn_of_estimates(output: str, metadata: Metadata) -> None:
-    """Warns before an append of statistics that cannot be merged exactly."""
-    name = newest_file(metadata, STATISTICS)
-    if not files.exists(files.join(output, name)):
-        _warn(
-            [
-                f"{output} has no {name}, as if an earlier version had recorded it: "
-                "the quantiles of the statistics are estimated from now on, and "
-                "`verify --deep` will find others. Restore the file if you can"
-            ]
-        )
 
 
 def _warn(messages: Iterable[str]) -> None:

@@ -10,9 +10,8 @@
     phases/          elements that one phase on this machine stores for the next one
     suspects/        one file for each clip that ended or stalled its process
     verdict.json     the error that ended the job
-    added/           finished shards, while a data set in the output stays as it is
+    new/             finished shards, while a data set in the output stays as it is
     rejected.jsonl   the rejects of a run that leaves a data set as it is
-    switch.json      the SHA-256 of the metadata that end an addition
     repair/          what a repair of the data set makes again
 
 A run deletes these files when the data set is complete, and no others.
@@ -50,11 +49,10 @@ PHASES = "phases"
 ROWS = "rows"
 SUSPECTS = "suspects"
 REPAIR = "repair"
-ADDED = "added"
-SWITCH = "switch.json"
+NEW = "new"
 OURS = (
     JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS, SUSPECTS, REPAIR,
-    ADDED, REJECTED, SWITCH,
+    NEW, REJECTED,
 )  # fmt: skip
 
 # A plan with more is none.

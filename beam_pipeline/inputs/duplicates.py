@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.file_identity import FileIdentities
-from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
@@ -35,8 +34,6 @@ class DuplicateCheck:
         For each name in the table of events: the first file with that name.
     alike : dict
         For each of these names that several files have: another such file.
-    rejected : set
-        Those of these names whose clips were rejected in an earlier run.
     """
 
     def __init__(
@@ -44,12 +41,10 @@ class DuplicateCheck:
         inputs: Sequence[Input],
         has_groups: bool,
         events: EventTable | None,
-        recorded: RecordedClips | None = None,
     ):
         self.identities = FileIdentities([entry.root for entry in inputs])
         self.named: dict[str, str] = {}
         self.alike: dict[str, str] = {}
-        self.rejected: set[str | None] = set()
         self._inputs = inputs
         self._events = events
         self._by_hand = any(entry.kind != FOLDER for entry in inputs)
@@ -59,17 +54,6 @@ class DuplicateCheck:
         # The rows of further parts of files; and the split of each group.
         self._parts = FirstValues[tuple[int]]()
         self._group_splits = FirstValues[tuple[str]]()
-        if recorded is not None:
-            self._add_recorded(recorded)
-
-    def _add_recorded(self, recorded: RecordedClips) -> None:
-        """Adds the clips that the data set has already."""
-        for group, split in recorded.group_splits.items():
-            self._group_splits.setdefault(hash(group), (split,))
-        if self._events is not None:
-            for path in recorded.names:
-                self.named.setdefault(self._events.name_of(path) or "", path)
-            self.rejected = {self._events.name_of(n) for n in recorded.rejected}
 
     def check(self, row: SourceRow) -> SourceRow:
         """Returns the row with the number of its file, or with its problem."""

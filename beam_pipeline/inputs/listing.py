@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.file_identity import FileIdentities
 from beam_pipeline.inputs.labels import named_groups
 from beam_pipeline.inputs.part_columns import check_no_parts
-from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.rows import RowReader, SourceRow
 from beam_pipeline.inputs.sources import FOLDER, GLOB, LIST, TABLE, Input
 from beam_pipeline.inputs.tables import open_table, read_rows
@@ -39,81 +38,49 @@ class ListingSummary(NamedTuple):
     """How many files the inputs have: clips, and other files, which are ignored.
 
     ``alike`` maps each name in the table of events that several files have to one of
-    these files that is not the first. ``known`` clips are in the data set already; they
-    are not among ``clips``. ``retried`` are the names of rejected clips that are tried
-    again.
+    these files that is not the first.
     """
 
     clips: int
     ignored: int
     alike: Mapping[str, str] = {}
-    known: int = 0
-    retried: Collection[str] = frozenset()
 
 
 class Listing:
-    """The rows of all inputs in blocks, and then their summary.
+    """The rows of all inputs in blocks, and then their summary."""
 
-    Clips that are ``recorded`` are in the data set already. They are refused, unless
-    they are skipped. Other clips are numbered from ``first``.
-    """
-
-    def __init__(
-        self,
-        inputs: Sequence[Input],
-        recipe: Recipe,
-        recorded: RecordedClips | None = None,
-        first: int = 0,
-        skip_known: bool = False,
-    ):
+    def __init__(self, inputs: Sequence[Input], recipe: Recipe):
         self._inputs = inputs
         self._recipe = recipe
-        self._recorded, self._first, self._skip_known = recorded, first, skip_known
         self._duplicates = DuplicateCheck(
-            inputs, bool(recipe.splits.group_by), EventTable.of(recipe.events), recorded
+            inputs, bool(recipe.splits.group_by), EventTable.of(recipe.events)
         )
         self._clips = self._ignored = 0
 
     def blocks(self) -> Iterator[list[SourceRow]]:
-        """Yields every row of :func:`list_sources`, once.
-
-        Raises
-        ------
-        InputError
-            At the end, if clips are recorded already, and not to be skipped.
-        """
+        """Yields every row of :func:`list_sources`, once."""
         block: list[SourceRow] = []
-        for row in list_sources(
-            self._inputs, self._recipe, self._duplicates, self._recorded, self._first
-        ):
+        for row in list_sources(self._inputs, self._recipe, self._duplicates):
             if row is None:
                 self._ignored += 1
                 continue
-            self._clips += row.recorded is None
+            self._clips += 1
             block.append(row)
             if len(block) == ROWS_PER_BLOCK:
                 yield block
                 block = []
         if block:
             yield block
-        if self._recorded is not None:
-            self._recorded.check(self._skip_known)
 
     def summary(self) -> ListingSummary:
         """Returns the summary of the blocks so far."""
-        found = self._clips, self._ignored, self._duplicates.alike
-        if self._recorded is None:
-            return ListingSummary(*found)
-        retried = frozenset(self._recorded.retried)
-        return ListingSummary(*found, self._recorded.known, retried)
+        return ListingSummary(self._clips, self._ignored, self._duplicates.alike)
 
 
 def list_sources(
     inputs: Sequence[Input],
     recipe: Recipe,
     before: DuplicateCheck | None = None,
-    recorded: RecordedClips | None = None,
-    first: int = 0,
 ) -> Iterator[SourceRow | None]:
     """Yields every clip of every input, in order; None for each file that is ignored.
 
@@ -125,25 +92,17 @@ def list_sources(
 
     If the table of events has one name for several files, the first of them has no
     problem in its row. ``before.alike`` names these files when the listing is complete.
-
-    Clips that are ``recorded`` already are marked, and take no number; other clips are
-    numbered from ``first``.
     """
     events = EventTable.of(recipe.events)
     before = before or DuplicateCheck(inputs, bool(recipe.splits.group_by), events)
-    row = first
+    row = 0
     for found in _listed(inputs, recipe, before):
-        if found is not None and recorded is not None:
-            root = inputs[found.source].root
-            found = recorded.sort_out(found._replace(row=row, file=row), root)
-            if found is None:
-                continue
-        if found is not None and found.recorded is None:
+        if found is not None:
             found = before.check(found)
             row += 1
         yield found
     for name in events.by_name if events is not None else ():
-        if name not in before.named and name not in before.rejected:
+        if name not in before.named:
             problem = (
                 f"has events in {recipe.events.source}, but is not among the inputs"
             )

@@ -59,9 +59,6 @@ class SourceRow(NamedTuple):
         Its line in the table, from 1, including the header; 0: it is in no table.
     file : int
         The row of the first clip of the same file.
-    recorded : (int, int, int) or None
-        The frames, sample rate and channels that its file had, if the data set has the
-        clip already; then it becomes no clip.
     """
 
     row: int
@@ -78,7 +75,6 @@ class SourceRow(NamedTuple):
     columns: tuple[Any, ...] = ()
     line: int = 0
     file: int = 0
-    recorded: tuple[int, int, int] | None = None
 
 
 class RowReader:

@@ -14,7 +14,7 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from beam_pipeline.dataset.manifest import make_manifest_part
 from beam_pipeline.dataset.work_folder import announce_plan
-from beam_pipeline.pipeline.finishing import finish_job
+from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.outputs import Found, Placed, Planned, Written
 from beam_pipeline.pipeline.placing import AssignSplits, IndexClips, MeasureGroups
@@ -97,7 +97,6 @@ def place_clips(found: Found, job: Job) -> Placed:
     )                                               # ExampleFormat
     layouts = found.once | "LayOutShards" >> beam.Map(
         lay_out, AsDict(counts), AsSingleton(example_format), recipe,
-        job.generation(),
     )                                               # {split: ShardLayout}
     measured = (
         placed
@@ -120,7 +119,7 @@ def plan_shards(found: Found, placed: Placed, job: Job) -> Planned:
     manifest = (
         placed.clips
         | "MakeManifest" >> beam.Map(
-            make_manifest_part, layouts, recipe, job.first_index()
+            make_manifest_part, layouts, recipe
         )
     )                                               # ManifestPart
     return Planned(work, found.rejects, manifest, sum_up(found, placed, job))

@@ -13,7 +13,6 @@ import numpy as np
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 
-from beam_pipeline.dataset.addition import resolve_format
 from beam_pipeline.dataset.suspect_files import read_suspects
 from beam_pipeline.dataset.work_folder import keeping_verdict, receipt_path
 from beam_pipeline.examples.encoding import ExampleEncoder
@@ -31,7 +30,7 @@ from beam_pipeline.pipeline.sink import (
 )
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.corpus import merge_corpora
+from beam_pipeline.plan.corpus import format_of, merge_corpora
 from beam_pipeline.plan.prober import BlockProber
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import Shard, ShardInfo
@@ -118,10 +117,10 @@ def _rejected(reject: Reject) -> TaggedOutput:
 def resolve_job_format(
     _: Any, corpora: Iterable[Corpus], job: Job, listing: ListingSummary
 ) -> ExampleFormat | None:
-    """Calls :func:`resolve_format` for all clips together."""
+    """Calls :func:`format_of` for all clips together."""
     corpus, columns = merge_corpora(corpora), job.inputs[0].columns
     with keeping_verdict(job.work_folder):
-        return resolve_format(corpus, job.recipe, listing, columns, job.addition)
+        return format_of(corpus, job.recipe, listing, columns)
 
 
 @dataclass(eq=False)

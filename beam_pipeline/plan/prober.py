@@ -25,7 +25,6 @@ from beam_pipeline.examples.windows import (
     too_short_or_long,
 )
 from beam_pipeline.inputs.event_files import Event, EventTable, clip_events
-from beam_pipeline.inputs.recorded_clips import Header, changed_file
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
@@ -244,31 +243,6 @@ class Prober:
                 )
         return events
 
-    def recheck(self, row: SourceRow) -> None:
-        """Compares the header of a clip's file with the one that was recorded.
-
-        Raises
-        ------
-        InputError
-            If they differ.
-        """
-        assert row.recorded is not None
-        info = None if row.known is None else AudioInfo(*row.known, "", "")
-        try:
-            if (suspect := self._suspects.probed(row)) is not None:
-                raise suspect.to_error()
-            info = info or self._probed(row)[0]
-        except ClipError as error:
-            raise InputError(
-                f"{row.filepath} is in the data set, but cannot be read any more: "
-                f"{error.reason}. Restore the file, or leave it out of the `input`."
-            ) from error
-        finally:
-            Marks.unmark()
-        now = Header(info.frames, info.sample_rate_hz, info.channels)
-        if now != row.recorded:
-            raise changed_file(row.filepath, Header(*row.recorded), now)
-
     def _begun(self, row: SourceRow) -> str | BinaryIO:
         path = locate(self._inputs, row.source, row.filepath)
         try:
@@ -313,16 +287,9 @@ class BlockProber:
     def probe(
         self, rows: Iterable[SourceRow], alike: Mapping[str, str]
     ) -> tuple[list[Clip], list[Reject]]:
-        """Returns the clips and the rejects of some rows; see :meth:`Prober.probe`.
-
-        Rows of recorded clips give neither; see :meth:`Prober.recheck`.
-        """
+        """Returns the clips and the rejects of some rows; see :meth:`Prober.probe`."""
         pool = None if Marks.one_thread() else self._pool
         over = map if pool is None else pool.map
-        rows = list(rows)
-        for _ in over(self._prober.recheck, [r for r in rows if r.recorded]):
-            pass
-        rows = [row for row in rows if row.recorded is None]
         clips: list[Clip] = []
         rejects: list[Reject] = []
         for probed in over(partial(self._prober.probe, alike=alike), rows):

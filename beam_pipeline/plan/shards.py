@@ -12,7 +12,7 @@ from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.plan.copies import check_copies
 from beam_pipeline.plan.mixing import StripPlaces, Strips, strip_examples
 from beam_pipeline.plan.order import BucketKey
-from beam_pipeline.plan.shard_names import generation_mark, shard_name
+from beam_pipeline.plan.shard_names import shard_name
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import GZIP
 
@@ -75,9 +75,9 @@ class ShardLayout:
     """How ``total`` examples of a split are cut into ``shards`` files.
 
     Shard ``k`` holds the examples ``bound(k) .. bound(k + 1) - 1``. A member of a shard
-    holds ``per_member`` positions. ``generation`` is that of the data set. ``strip`` is
-    the number of examples in a strip if examples are mixed, and ``seed`` what their
-    order depends on; see :mod:`beam_pipeline.plan.mixing`.
+    holds ``per_member`` positions. ``strip`` is the number of examples in a strip if
+    examples are mixed, and ``seed`` what their order depends on; see
+    :mod:`beam_pipeline.plan.mixing`.
     """
 
     split: str
@@ -85,7 +85,6 @@ class ShardLayout:
     shards: int
     per_shard: int | None  # None: as even as possible
     per_member: int = 1
-    generation: int = 0
     strip: int | None = None
     seed: int = 0
 
@@ -96,7 +95,6 @@ class ShardLayout:
         examples: int,
         example_bytes: int,
         recipe: Recipe,
-        generation: int = 0,
         longest_walk: int = 0,
     ) -> ShardLayout:
         """Returns the layout of a split under a recipe.
@@ -124,7 +122,7 @@ class ShardLayout:
                 1, (asked.shard_bytes or DEFAULT_SHARD_BYTES) // example_bytes
             )
             shards = -(-total // per_shard)
-        layout = cls(split, total, shards, per_shard, per_member, generation)
+        layout = cls(split, total, shards, per_shard, per_member)
         if not asked.are_mixed or not total:
             return layout
         size = strip_examples(recipe, split, layout.bound(1), longest_walk)
@@ -145,7 +143,7 @@ class ShardLayout:
 
     def shard(self, k: int) -> Shard:
         """Returns shard k, for example ``train/train-00000-of-00012``."""
-        name = shard_name(self.split, k, self.shards, self.generation)
+        name = shard_name(self.split, k, self.shards)
         examples = self.bound(k + 1) - self.bound(k)
         mix_seed = self.seed if self.strip else None
         return Shard(
@@ -161,8 +159,7 @@ class ShardLayout:
         """Returns where the examples ``first .. stop - 1`` of the clips' order go."""
         if not self.strip:
             return InOrder(self.total)
-        name = f"{self.split}{generation_mark(self.generation)}"
-        strips = Strips(self.total, self.strip, self.seed, name)
+        strips = Strips(self.total, self.strip, self.seed, self.split)
         return strips.places(first, stop)
 
     def begin_of_segment(self, index: int) -> int:
@@ -190,9 +187,8 @@ def lay_out(
     counts: Mapping[BucketKey, int],
     example_format: ExampleFormat | None,
     recipe: Recipe,
-    generation: int = 0,
 ) -> dict[str, ShardLayout]:
-    """Returns how each split of a generation is cut into shards.
+    """Returns how each split is cut into shards.
 
     A split of which all clips are left out has none.
     """
@@ -202,9 +198,8 @@ def lay_out(
     size, walk = 1, 0  # without a clip that is not left out, all totals are 0
     if example_format is not None:
         size, walk = example_bytes(example_format.features), example_format.longest_walk
-        if not generation:  # later ones may lack the split that has copies
-            check_copies(recipe.augmentation.copies, totals)
+        check_copies(recipe.augmentation.copies, totals)
     return {
-        split: ShardLayout.of(split, total, size, recipe, generation, walk)
+        split: ShardLayout.of(split, total, size, recipe, walk)
         for split, total in sorted(totals.items())
     }

@@ -12,18 +12,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BYTES
-from beam_pipeline.dataset.generations import (
-    current_rows,
-    read_columns,
-    read_generations,
-)
+from beam_pipeline.dataset.clip_windows import read_columns
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
@@ -209,7 +204,7 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
             f"{folder} was not recorded from audio files, so it has no clips to audit."
         )
     by = None if group_by is None else comma_list(group_by)
-    table = read_clips(files.absolute(folder), metadata, by)
+    table = read_clips(files.absolute(folder), by)
     columns = columns_of(table, has_groups=by is not None)
     similar, complete = similar_audio(columns)
     found = [
@@ -226,11 +221,10 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
 def find_overlaps(records: str | os.PathLike[str]) -> Findings:
     """Finds overlapping parts only; takes little time where no file has two clips."""
     folder = files.absolute(os.fspath(records))
-    metadata = Metadata.load(folder)
-    numbers = read_columns(folder, metadata, MANIFEST, ["file"])["file"].to_numpy()
+    numbers = read_columns(folder, MANIFEST, ["file"])["file"].to_numpy()
     if len(np.unique(numbers)) == len(numbers):
         return Findings(PARTS)
-    table = read_clips(folder, metadata, None)
+    table = read_clips(folder, None)
     columns = columns_of(table)
     return _find(PARTS, overlapping_parts(columns), columns, table)
 
@@ -264,19 +258,12 @@ _NEEDED = (
 
 
 def read_clips(
-    folder: str,
-    metadata: Metadata,
-    by: Sequence[str] | None,
-    every_column: bool = False,
+    folder: str, by: Sequence[str] | None, every_column: bool = False
 ) -> Any:
     """Reads the columns that an audit needs, for the clips that have examples."""
     import pyarrow.compute as pc
 
-    read = partial(_read_clips, by, every_column)
-    table = read_generations(folder, metadata, MANIFEST, read)
-    current = current_rows(len(table), metadata)
-    if current is not None:
-        table = table.filter(current)
+    table = _read_clips(by, every_column, files.join(folder, MANIFEST))
     table = table.filter(pc.greater(table["windows"], 0))
     if by is not None:
         at = table.column_names.index("group")

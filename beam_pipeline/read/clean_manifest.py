@@ -109,7 +109,7 @@ def write_clean_manifest(
     if metadata.recipe is None:
         raise InputError(f"{folder} was not recorded from audio files.")
     by = None if group_by is None else comma_list(group_by)
-    table = read_clips(folder, metadata, by, every_column=True)
+    table = read_clips(folder, by, every_column=True)
     columns = columns_of(table, has_groups=by is not None)
     keep, mixed = np.ones(len(table), np.bool_), 0
     doubles = _doubles(columns)
@@ -126,7 +126,7 @@ def write_clean_manifest(
         )
     components = components_of(columns)
     made = _clean_table(
-        table, components, target, input_roots(input, table, metadata), metadata
+        table, components, target, input_roots(input, table), metadata
     ).filter(keep)
     _write(made, target)
     groups = len(np.unique(components[keep]))

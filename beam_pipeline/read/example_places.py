@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.generations import load_index
-from beam_pipeline.dataset.member_index import ShardIndex, Span, damaged
+from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex, Span, damaged
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import INDEX, METADATA
 from beam_pipeline.errors import InputError
@@ -145,7 +144,7 @@ def load_places(
     """
     remedy = f"Run `audio-tfrecords index {folder}`."
     try:
-        index = load_index(folder, metadata)
+        index = MemberIndex.load(folder)
     except FileNotFoundError as error:
         raise InputError(
             f"{folder} has no {INDEX}, so its examples cannot be read at random. "

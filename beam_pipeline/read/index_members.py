@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from beam_pipeline.dataset.generations import shards_by_generation
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.dataset.output_folder import INDEX, generation_file
 from beam_pipeline.dataset.shard_scan import OtherShard, members_of, scan_shard
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
@@ -23,8 +22,6 @@ _THREADS = 4
 def index_data_set(folder: str) -> int:
     """Writes ``members.index`` for a data set; returns the number of its members.
 
-    Each generation gets its own.
-
     Raises
     ------
     InputError
@@ -34,16 +31,9 @@ def index_data_set(folder: str) -> int:
     root = files.absolute(folder)
     metadata = Metadata.load(root)
     with ThreadPoolExecutor(_THREADS) as pool:
-        members = [
-            (
-                generation_file(INDEX, generation),
-                list(pool.map(lambda entry: read_members(root, entry), entries)),
-            )
-            for generation, entries in shards_by_generation(metadata)
-        ]
-    for file, shards in members:
-        write_index(root, shards, file)
-    return sum(len(shard.offsets) for _, shards in members for shard in shards)
+        members = list(pool.map(partial(read_members, root), metadata.shards()))
+    write_index(root, members)
+    return sum(len(shard.offsets) for shard in members)
 
 
 def read_members(root: str, entry: ShardEntry) -> ShardMembers:

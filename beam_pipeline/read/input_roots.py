@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.storage import files
@@ -20,7 +19,7 @@ from beam_pipeline.storage import files
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
-def input_roots(input: Given, table: Any, metadata: Metadata) -> list[str]:
+def input_roots(input: Given, table: Any) -> list[str]:
     """Returns the root of each input of a data set.
 
     Parameters
@@ -40,13 +39,10 @@ def input_roots(input: Given, table: Any, metadata: Metadata) -> list[str]:
     ]
     numbers = table["input"].to_numpy()
     several = int(numbers.max(initial=0)) + 1
-    if len(roots) == 1 and metadata.generations:
-        roots *= several  # each append counts its own inputs
-    elif metadata.generations or several > len(roots):
+    if several > len(roots):
         raise InputError(
             f"The clips are from {several} inputs, but `input` names {len(roots)}. "
-            "Give the same as for `record`, in the same order; or, of a data set to "
-            "which files were added, the one folder that has all of them."
+            "Give the same as for `record`, in the same order."
         )
     for number, root in enumerate(roots[:several]):
         rows = np.flatnonzero(numbers == number)

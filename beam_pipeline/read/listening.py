@@ -138,12 +138,6 @@ class Sounds:
                 f"{folder} has no feature of samples, and was not recorded from audio "
                 "files, so there is nothing to listen to."
             )
-        if metadata.generations:
-            raise InputError(
-                f"{folder} has no feature of samples. Files were added to it, so its "
-                "windows come from the inputs of several runs, and cannot be decoded "
-                "again."
-            )
         if not self._inputs:
             raise OptionError(
                 "input",

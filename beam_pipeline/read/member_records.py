@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from beam_pipeline.dataset.member_index import ShardIndex, Span
-from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import DamagedRecord
 from beam_pipeline.read.example_places import Wanted
 from beam_pipeline.read.shard_bytes import ShardBytes
@@ -65,18 +64,11 @@ class MemberReader:
         Absolute.
     most_record_bytes : int, optional
         The length that no record exceeds. Default: unknown.
-    metadata : Metadata, optional
-        See :class:`ShardBytes`.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        most_record_bytes: int | None = None,
-        metadata: Metadata | None = None,
-    ):
+    def __init__(self, folder: str, most_record_bytes: int | None = None):
         self._most_bytes = most_record_bytes
-        self._bytes = ShardBytes(folder, metadata)
+        self._bytes = ShardBytes(folder)
         self.check_data_set = self._bytes.check_data_set
         self.gap = LOCAL_GAP if files.is_local(folder) else REMOTE_GAP
         self._start()

@@ -388,7 +388,7 @@ def _reopened(
     statistics: tuple[str, ...],
 ) -> Records:
     """Returns pickled Records; raises InputError if they are of another data set."""
-    source = SplitSource(folder, split, features, sha256)
+    source = SplitSource(folder, split, features)
     if source.sha256 != sha256:
         raise InputError(
             f"{folder} is not the data set that was opened: {METADATA} has changed. "

@@ -10,9 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from beam_pipeline.dataset.generations import is_intact
 from beam_pipeline.dataset.member_index import ShardIndex
-from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files, store_ranges
@@ -70,16 +68,13 @@ class ShardBytes:
     ----------
     folder : str
         Absolute.
-    metadata : Metadata, optional
-        What was opened. With it, files may be added to the data set meanwhile.
     """
 
-    def __init__(self, folder: str, metadata: Metadata | None = None):
+    def __init__(self, folder: str):
         self._folder = folder
         self._is_local = files.is_local(folder)
         self._metadata_path = files.join(folder, METADATA)
         self._metadata = self._metadata_stamp()
-        self._opened_metadata = metadata
         self._next_check = 0.0
         self._seen: dict[str, _Stamp] = {}
         self._start()
@@ -166,21 +161,8 @@ class ShardBytes:
         return opened
 
     def _check_data_set(self, shard: ShardIndex) -> None:
-        stamp = self._metadata_stamp()
-        if stamp == self._metadata:
-            return
-        if not self._is_intact():
+        if self._metadata_stamp() != self._metadata:
             raise self._rewritten(shard, f"{METADATA} has changed")
-        self._metadata = stamp
-
-    def _is_intact(self) -> bool:
-        """Whether the data set that was opened is still there, perhaps with more."""
-        if self._opened_metadata is None:
-            return False
-        try:
-            return is_intact(self._folder, self._opened_metadata)
-        except InputError:  # it is being rewritten
-            return False
 
     def _check(self, shard: ShardIndex, stamp: _Stamp) -> None:
         """Raises InputError if a file is not the one of the index, or seen before."""

@@ -7,11 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.generations import (
-    current_rows,
-    newest_file,
-    read_rejects,
-)
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.metadata_checks import short
 from beam_pipeline.dataset.output_folder import (
@@ -22,7 +17,7 @@ from beam_pipeline.dataset.output_folder import (
     WINDOWS,
 )
 from beam_pipeline.dataset.planned_windows import PlannedWindows
-from beam_pipeline.dataset.rejects import HEADER_STAGES, LostAudio
+from beam_pipeline.dataset.rejects import HEADER_STAGES, LostAudio, read_rejects
 from beam_pipeline.dataset.schema import schema_problem
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
@@ -72,11 +67,10 @@ def reject_problems(
     A clip that was rejected by its header is not in the manifest. One that failed later
     is there, with windows that are missing.
     """
-    name = newest_file(metadata, REJECTED)
     try:
-        text = files.read_bytes(files.join(root, name))
+        text = files.read_bytes(files.join(root, REJECTED))
     except FileNotFoundError:
-        yield f"{name}: is missing"
+        yield f"{REJECTED}: is missing"
         return
     by_header = late = 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -85,24 +79,20 @@ def reject_problems(
         except ValueError:
             values = None
         if not _is_reject(values):
-            yield f"{name}: line {number} is not a reject"
+            yield f"{REJECTED}: line {number} is not a reject"
             continue
         by_header += values["stage"] in HEADER_STAGES
         late += values["stage"] not in HEADER_STAGES
-    current = current_rows(len(planned.manifest["path"]), metadata)
-    if current is None:
-        current = np.ones(len(planned.manifest["path"]), bool)
-    clips = int(current.sum())
+    clips = len(planned.manifest["path"])
     if by_header != metadata.clips - clips:
         yield (
-            f"{name}: has {by_header} clips that were rejected by their headers; "
+            f"{REJECTED}: has {by_header} clips that were rejected by their headers; "
             f"{METADATA} has {metadata.clips} clips, and {MANIFEST} has {clips} of them"
         )
-    lost = (planned.left_out == LOST) & current[planned.clip]
-    failed = len(np.unique(planned.clip[lost]))
+    failed = len(np.unique(planned.clip[planned.left_out == LOST]))
     if (failed > 0) != (late > 0) or late < failed:
         yield (
-            f"{name}: has {late} failures of recording; {WINDOWS} has {failed} "
+            f"{REJECTED}: has {late} failures of recording; {WINDOWS} has {failed} "
             "clips with rejected windows"
         )
     if metadata.rejected != metadata.clips - clips + failed:
@@ -130,9 +120,9 @@ def lost_audio(folder: str, metadata: Metadata) -> LostAudio:
     """
     if metadata.recipe is None or not metadata.rejected:
         return LostAudio(0.0, 0)
-    path = files.join(folder, newest_file(metadata, REJECTED))
+    path = files.join(folder, REJECTED)
     try:
-        rejects = read_rejects(folder, metadata)
+        rejects = read_rejects(folder)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}. Restore it.") from error
     for number, values in enumerate(rejects, 1):

@@ -103,7 +103,7 @@ def make_source(source: SplitSource, number: int, input: Given | None) -> Source
     (row,) = table.slice(number, 1).to_pylist()
     path = None
     if input is not None:
-        roots = input_roots(input, table, source.metadata)
+        roots = input_roots(input, table)
         path = files.join(roots[row["input"]], row["path"])
     return Source(
         row["path"],

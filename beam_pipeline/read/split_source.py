@@ -31,9 +31,7 @@ from beam_pipeline.storage import files
 class SplitSource:
     """One open split or several, which a sequence and its views share.
 
-    ``numbers`` are those of the chosen examples, which may be a part. With ``sha256``,
-    it is of the data set whose metadata had this SHA-256, if files were only added
-    since.
+    ``numbers`` are those of the chosen examples, which may be a part.
     """
 
     def __init__(
@@ -41,9 +39,8 @@ class SplitSource:
         folder: str,
         split: Split | None,
         features: Sequence[str] | None,
-        sha256: str | None = None,
     ):
-        text = open_metadata(folder, sha256)
+        text = open_metadata(folder)
         self.metadata = Metadata.parse(text, files.join(folder, METADATA))
         self.folder = folder
         self.sha256 = hashlib.sha256(text).hexdigest()
@@ -60,7 +57,7 @@ class SplitSource:
         shards = choice.shards(self.metadata)
         self.places = load_places(folder, self.metadata, shards)
         most_bytes = most_record_bytes(self.metadata.features.values())
-        self.reader = MemberReader(folder, most_bytes, self.metadata)
+        self.reader = MemberReader(folder, most_bytes)
         elements = self.metadata.elements
         structure = None if elements is None else elements.structure
         specs = needed_features(names, self.metadata.features, structure)

@@ -77,11 +77,6 @@ def verify(
             f"{name} was not recorded from audio files, so no input gives its examples "
             "again. Leave `input` out."
         )
-    if metadata.generations:
-        raise InputError(
-            f"Files were added to {name}, so its windows come from the inputs of "
-            "several runs, and cannot be decoded again. Leave `input` out."
-        )
     from beam_pipeline.dataset.recorded_columns import with_text_of_lists
     from beam_pipeline.inputs.in_memory import resolved
     from beam_pipeline.transforms.expressions import give_steps

@@ -6,15 +6,13 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from beam_pipeline.dataset.generations import last_generation, load_index
-from beam_pipeline.dataset.member_index import ShardIndex
+from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import (
     INDEX,
     METADATA,
     WORK_FOLDER,
     check_no_folders,
-    generation_of_file,
 )
 from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.storage import files
@@ -79,11 +77,8 @@ def folder_problems(
             )
     for file in sorted({*(index or ())} - known):
         yield f"{INDEX}: has an entry for {file}, which is not in {METADATA}"
-    next_one = last_generation(metadata) + 1
     for file in files.list_files(root):
-        # Shards of an append that is not complete are not of the data set yet.
-        is_unfinished = (generation_of_file(file) or 0) >= next_one
-        is_unfinished |= file.startswith(f"{WORK_FOLDER}/")
+        is_unfinished = file.startswith(f"{WORK_FOLDER}/")
         if file not in known and not is_unfinished and _NUMBERED.search(file):
             yield f"{file}: a shard that is not in {METADATA}"
 
@@ -106,7 +101,7 @@ class ShardCheck:
         self.index: Mapping[str, ShardIndex] | None = None
         self.index_problems: list[str] = []
         try:
-            self.index = load_index(root, metadata).shards
+            self.index = MemberIndex.load(root).shards
         except FileNotFoundError:
             pass  # data sets of earlier versions have none
         except InputError as error:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.clip_windows import clip_by_clip, clips_of, with_clips
-from beam_pipeline.dataset.generations import (
-    current_rows,
-    generation_files,
+from beam_pipeline.dataset.clip_windows import (
+    clip_by_clip,
+    clips_of,
     read_columns,
+    with_clips,
 )
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
@@ -90,13 +90,12 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
     if metadata.recipe is None or not files.exists(files.join(folder, WINDOWS)):
         return {}
     columns = ["split", "windows", "sample_rate_hz", "index"]
-    clips = read_columns(folder, metadata, MANIFEST, columns)
+    clips = read_columns(folder, MANIFEST, columns)
     planned = clips["windows"].to_numpy()
     ends = np.cumsum(planned)
     encoded = clips["split"].combine_chunks().dictionary_encode()
     names, split_of = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     rate_of = clips["sample_rate_hz"].to_numpy()
-    current = current_rows(len(clips), metadata)
     counts = {name: _Counts() for name in metadata.splits}
     held = np.zeros(len(clips), np.bool_)
     first, last = 0, (-1, 0)
@@ -106,14 +105,10 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
         if first > (ends[-1] if len(ends) else 0):
             break
         kept = rows["left_out"].is_null().to_numpy()
-        if current is not None:
-            kept &= current[clip]
         new, last = _new_frames(rows, clip, kept, last)
         held[clip[kept]] = True
         for number, name in enumerate(names):
             some = split_of[clip] == number
-            if current is not None:
-                some &= current[clip]
             if name in counts and some.any():
                 _add(counts[name], rows.filter(some), new[some], rate_of[clip[some]])
     if first != planned.sum():
@@ -123,8 +118,6 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
             "the data set again."
         )
     without = ~held & (planned > 0)
-    if current is not None:
-        without &= current
     numbers = {name: number for number, name in enumerate(names)}
     return {
         name: WindowSummary(
@@ -139,14 +132,14 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
 
 
 def _read_windows(folder: str, metadata: Metadata, clips: Any) -> Iterator[Any]:
-    """Yields the windows of all generations, clip by clip, some rows at a time.
+    """Yields the windows of the data set, clip by clip, some rows at a time.
 
     Those of mixed examples are sorted first, all of them at once.
     """
     columns = ["start", "frames", "copy", "level_db", "left_out"]
     if metadata.recipe is not None and metadata.recipe.shards.are_mixed:
         columns = with_clips(columns, metadata.recipe)
-        windows = read_columns(folder, metadata, WINDOWS, columns)
+        windows = read_columns(folder, WINDOWS, columns)
         try:
             rows = clip_by_clip(windows, clips_of(windows, clips))
         except ValueError as error:
@@ -155,16 +148,14 @@ def _read_windows(folder: str, metadata: Metadata, clips: Any) -> Iterator[Any]:
             ) from error
         yield windows.take(rows).combine_chunks()
         return
-    for name in generation_files(metadata, WINDOWS):
-        path = files.join(folder, name)
-        try:
-            for rows in read_row_groups(path, columns):
-                yield rows.select(columns).combine_chunks()
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(
-                f"{path} cannot be read: {error}. Restore it, or record the data set "
-                "again."
-            ) from error
+    path = files.join(folder, WINDOWS)
+    try:
+        for rows in read_row_groups(path, columns):
+            yield rows.select(columns).combine_chunks()
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}. Restore it, or record the data set again."
+        ) from error
 
 
 def _new_frames(

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from beam_pipeline.dataset.clip_windows import clips_of
-from beam_pipeline.dataset.generations import (
-    current_rows,
-    extends,
-    metadata_text,
-    read_generations,
-)
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.errors import InputError, OptionError
@@ -157,8 +149,8 @@ def window_table(
     return pa.concat_tables(found).unify_dictionaries()
 
 
-def open_metadata(folder: str, sha256: str | None = None) -> bytes:
-    """Calls :func:`.metadata_text` for a folder that a person has named.
+def open_metadata(folder: str) -> bytes:
+    """Returns the text of the metadata in a folder that a person has named.
 
     Raises
     ------
@@ -166,7 +158,7 @@ def open_metadata(folder: str, sha256: str | None = None) -> bytes:
         If there is none.
     """
     try:
-        return metadata_text(folder, sha256)
+        return files.read_bytes(files.join(folder, METADATA))
     except NotADirectoryError as error:
         raise InputError(
             f"{folder} is a file. Give the folder of a data set."
@@ -202,9 +194,6 @@ def _table_of_split(
             f"{folder}: {error}. Restore both files, or record the data set again."
         ) from error
     of_split = manifest["split"].to_numpy(zero_copy_only=False) == split
-    current = current_rows(len(manifest), metadata)
-    if current is not None:
-        of_split &= current
     rows = np.flatnonzero(of_split[clips])
     clip = pa.array(clips[rows])
     windows = windows.take(pa.array(rows)).combine_chunks()
@@ -314,35 +303,29 @@ def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any]
     that were read between two looks at the same metadata belong to them.
     """
     path = files.join(folder, WINDOWS)
-    _check_metadata(folder, metadata, sha256)
+    _check_metadata(folder, sha256)
     try:
         if not files.exists(path):
             if metadata.recipe is not None:
                 raise InputError(
-                    f"{folder} has no {WINDOWS}: it was recorded by an earlier "
-                    "version, or the file was deleted. Record the data set again to "
-                    "have a table of its windows."
+                    f"{folder} has no {WINDOWS}: the file was deleted. Restore it, or "
+                    "record the data set again."
                 )
             return None
         windows, manifest = (
-            read_generations(folder, metadata, name, partial(_read, columns))
+            _read(columns, files.join(folder, name))
             for name, columns in ((WINDOWS, _OF_WINDOWS), (MANIFEST, _OF_MANIFEST))
         )
     finally:
-        _check_metadata(folder, metadata, sha256)
+        _check_metadata(folder, sha256)
     return windows, manifest
 
 
-def _check_metadata(folder: str, metadata: Metadata, sha256: str) -> None:
-    """Raises InputError unless the metadata are those that were opened, or extend them.
-
-    The files of what was opened do not change when others are added.
-    """
+def _check_metadata(folder: str, sha256: str) -> None:
+    """Raises InputError unless the metadata are those that were opened."""
     path = files.join(folder, METADATA)
     try:
-        text = files.read_bytes(path)
-        same = hashlib.sha256(text).hexdigest() == sha256
-        if same or extends(Metadata.parse(text, path), metadata):
+        if bytes_sha256(files.read_bytes(path)) == sha256:
             return
         what = "has changed"
     except FileNotFoundError:

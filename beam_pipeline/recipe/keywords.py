@@ -94,10 +94,6 @@ class RunKeywords(TypedDict, total=False):
 
     max_rejected: int | str
     overwrite: bool
-    append: bool
-    retry: bool
-    known: Literal["refuse", "skip"]
-    new_classes: Literal["refuse", "add"]
     workers: int | None
     work_dir: PathLike | None
     time_limit: float | None

@@ -37,14 +37,6 @@ class RunOptions:
         Largest number or percentage of clips that may be rejected: ``5`` or ``"1%"``.
     overwrite : bool
         Replace the data set that is in the output folder.
-    append : bool
-        Add the clips of the inputs to the data set that is in the output folder.
-    retry : bool
-        Record only clips that were rejected there, and add those that work now.
-    known : str
-        ``refuse`` or ``skip`` clips that the data set has already.
-    new_classes : str
-        ``refuse`` classes that the data set does not have, or ``add`` them.
     workers : int, optional
         Processes on this machine. Default: one for each core, if the job is large.
     work_dir : path, optional
@@ -70,27 +62,6 @@ class RunOptions:
         "N|P%",
     )
     overwrite: bool = _option(False, "replace the data set in the output folder")
-    append: bool = _option(
-        False,
-        "add the clips of the inputs to the data set in the output folder, with the "
-        "options that it was recorded with",
-    )
-    retry: bool = _option(
-        False,
-        "record only clips that were rejected in the data set in the output folder, "
-        "and add those that work now",
-    )
-    known: str = _option(
-        "refuse",
-        "with --append: clips that the data set has already; default: refuse",
-        "refuse|skip",
-    )
-    new_classes: str = _option(
-        "refuse",
-        "with --append or --retry: classes that the data set does not have; add puts "
-        "them at the end of its list; default: refuse",
-        "refuse|add",
-    )
     workers: int | None = _option(
         None,
         "processes on this machine; default: one for each core, if the job is large",
@@ -121,10 +92,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         allowed_rejects(str(self.max_rejected), 0)
-        for name in ("overwrite", "append", "retry"):
-            if not isinstance(getattr(self, name), bool):
-                raise OptionError(name, "must be True or False", getattr(self, name))
-        self._check_addition()
+        if not isinstance(self.overwrite, bool):
+            raise OptionError("overwrite", "must be True or False", self.overwrite)
         if self.workers is not None:
             if not is_whole(self.workers):
                 raise OptionError("workers", "must be a whole number", self.workers)
@@ -158,29 +127,6 @@ class RunOptions:
                     "example as AWS_SECRET_ACCESS_KEY",
                     name,
                 )
-
-    def _check_addition(self) -> None:
-        for name, other in (("known", "skip"), ("new_classes", "add")):
-            value = getattr(self, name)
-            if value not in ("refuse", other):
-                raise OptionError(name, f"must be refuse or {other}", value)
-            if value == other and not self.adds():
-                raise OptionError(name, "needs `append`", value)
-        given = [n for n in ("append", "retry", "overwrite") if getattr(self, n)]
-        if self.adds() and len(given) > 1:
-            raise OptionError(
-                given[0], f"cannot be given together with `{given[1]}`; choose one"
-            )
-        if self.adds() and self.is_template():
-            raise OptionError(
-                given[0],
-                "cannot be given with `--template_location`, because the data set may "
-                "change before the job is started",
-            )
-
-    def adds(self) -> bool:
-        """Whether the run adds to a finished data set."""
-        return self.append or self.retry
 
     def memory_bytes(self) -> int | None:
         """Returns ``memory_limit`` as a number; None if it is not given."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.generations import current_rows, newest_file, read_columns
+from beam_pipeline.dataset.clip_windows import read_columns
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED
 from beam_pipeline.recipe.recipe import recipe_options
@@ -128,10 +128,7 @@ def _recipe(metadata: Metadata) -> dict[str, Any]:
 
 def _audio(folder: str, metadata: Metadata) -> dict[str, Any]:
     """Returns hours, rates, formats and a histogram of lengths of the clips."""
-    clips = read_columns(folder, metadata, MANIFEST, _OF_CLIPS)
-    current = current_rows(len(clips), metadata)
-    if current is not None:
-        clips = clips.filter(current)
+    clips = read_columns(folder, MANIFEST, _OF_CLIPS)
     seconds = clips["frames"].to_numpy() / clips["sample_rate_hz"].to_numpy()
     edges = _edges(seconds)
     kinds = zip(
@@ -171,7 +168,7 @@ def _edges(seconds: Any) -> Any:
 
 def _rejects(folder: str, metadata: Metadata) -> list[dict[str, Any]]:
     """Returns the rejected files by the kind of their error, most frequent first."""
-    path = files.join(folder, newest_file(metadata, REJECTED))
+    path = files.join(folder, REJECTED)
     by_error: dict[str, list[dict[str, str]]] = {}
     for line in files.read_bytes(path).splitlines():
         values = parse_json(line)

@@ -347,7 +347,7 @@ def _rejects(
             LOOK,
             f"{_count(metadata.rejected, 'clip')} rejected",
             f"{share:.1%} of {metadata.clips:,}. The section Rejects lists them by "
-            "their reasons; `record --retry` tries them again.",
+            "their reasons.",
             [f"{each['path']}: {each['reason']}" for each in files][:FILES_SHOWN],
         )
 

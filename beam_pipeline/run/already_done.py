@@ -40,11 +40,7 @@ import apache_beam as beam
 from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.job_difference import option_differences
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import (
-    MANIFEST,
-    generation_of_file,
-    stale_shards,
-)
+from beam_pipeline.dataset.output_folder import MANIFEST, stale_shards
 from beam_pipeline.dataset.rejects import check_any_accepted
 from beam_pipeline.dataset.reused_recipe import as_recorded
 from beam_pipeline.dataset.writer_versions import writer_versions
@@ -113,8 +109,6 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
     """The difference that shows without the inputs."""
     if metadata.recipe is None:
         return "it was not recorded from audio files"
-    if metadata.generations:
-        return "files were added to it since it was recorded"
     # The plan is compared with the recorded splits and classes later.
     recipe = as_recorded(job.recipe, metadata)
     others = option_differences(metadata.recipe.to_json(), recipe.to_json())
@@ -140,8 +134,6 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
             return DAMAGED_SHARD.format(entry.file)
     known = {entry.file for entry in metadata.shards()}
     for name in stale_shards(job.output, known):
-        if generation_of_file(name):
-            continue  # of an append that is not complete
         return f"{name} in its folder is not one of its shards"
     return None
 

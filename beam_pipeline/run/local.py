@@ -28,7 +28,7 @@ import apache_beam as beam
 from beam_pipeline.dataset.suspect_files import drop_cleared
 from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.marks import Marks
-from beam_pipeline.pipeline.finishing import finish_job
+from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.suspects import Suspects

@@ -26,7 +26,6 @@ from operator import itemgetter
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from beam_pipeline.dataset.addition import resolve_format
 from beam_pipeline.dataset.manifest import make_manifest_part
 from beam_pipeline.dataset.rejects import sort_rejects
 from beam_pipeline.dataset.suspect_files import read_suspects
@@ -41,6 +40,7 @@ from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.corpus import (
     describe_clips,
     describe_rejects,
+    format_of,
     merge_corpora,
 )
 from beam_pipeline.plan.group_measures import with_groups
@@ -189,7 +189,7 @@ def find_clips(job: Job, scratch: str, rejects: ElementFile) -> Found:
         buckets.complete()
     with keeping_verdict(job.work_folder):
         summary, columns = listing.summary(), job.inputs[0].columns
-        found = resolve_format(corpus.total(), recipe, summary, columns, job.addition)
+        found = format_of(corpus.total(), recipe, summary, columns)
     return Found(summary, buckets, found, moves)
 
 
@@ -229,13 +229,7 @@ def list_rows(
 
 def lay_out_shards(found: Found, job: Job) -> Mapping[str, ShardLayout]:
     """Returns how each split is cut into shards."""
-    return lay_out(
-        None,
-        found.buckets.counts,
-        found.example_format,
-        job.recipe,
-        job.generation(),
-    )
+    return lay_out(None, found.buckets.counts, found.example_format, job.recipe)
 
 
 def placed_clips(
@@ -304,8 +298,7 @@ def plan_phase(job: Job, folder: str) -> PlanSummary:
             for placed in placed_clips(found.buckets, layouts, job.recipe, scratch):
                 tally = tally_bucket(placed, layouts, found.example_format, job.recipe)
                 tallies.add(tally)
-                first = job.first_index()
-                part = make_manifest_part(placed, layouts, job.recipe, first)
+                part = make_manifest_part(placed, layouts, job.recipe)
                 manifest.extend([part])
                 yield placed
 

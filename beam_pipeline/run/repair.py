@@ -24,7 +24,6 @@ from typing import Any
 from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.damage import Damage, find_damage, is_damaged
 from beam_pipeline.dataset.exact_statistics import statistics_text
-from beam_pipeline.dataset.finish import check_observed, merge_observed
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata
@@ -51,6 +50,7 @@ from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
+from beam_pipeline.pipeline.finish import check_observed, merge_observed
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import ShardInfo
@@ -144,12 +144,6 @@ def _load(root: str) -> Metadata:
             "the same bytes again."
         ) from error
     check_no_folders(root, metadata.splits)
-    if metadata.generations:
-        raise InputError(
-            f"Files were added to {root}, and only data sets of one recording can be "
-            "repaired. `audio-tfrecords verify` names the damaged files: restore them, "
-            "or record the data set again."
-        )
     if metadata.recipe is None:
         by = "another recorder"
         if metadata.elements is not None:

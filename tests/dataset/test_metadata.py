@@ -24,7 +24,7 @@ from beam_pipeline.dataset.manifest import (
     write_manifest,
 )
 from beam_pipeline.dataset.metadata import (
-    GENERATIONS_VERSION,
+    FORMAT_VERSION,
     Metadata,
     ShardEntry,
     SplitEntry,
@@ -161,7 +161,7 @@ def test_load_where_there_is_none(tmp_path, folder):
         Metadata.load(str(tmp_path / folder))
 
 
-@pytest.mark.parametrize("version", [None, 0, GENERATIONS_VERSION + 1, "1"])
+@pytest.mark.parametrize("version", [None, 0, FORMAT_VERSION + 1, "1"])
 def test_another_format_is_refused(version):
     values = {**some_metadata().to_json(), "format_version": version}
     with raises(InputError, naming=[repr(version), "1"]):

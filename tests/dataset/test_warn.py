@@ -178,18 +178,6 @@ def test_clipped_samples(tmp_path, options):
     assert verify(tmp_path / "out", deep=True) == []
 
 
-def test_clipped_samples_of_an_append(tmp_path):
-    beyond = write_loud(tmp_path / "in")
-    chosen = {"dtype": "int16", "label_from": "none"}
-    warned_of(tmp_path, **chosen)
-    (tmp_path / "in").rename(tmp_path / "before")
-    (tmp_path / "in").mkdir()
-    for path in (tmp_path / "before").iterdir():
-        path.rename(tmp_path / "in" / f"more-{path.name}")
-    (warning,) = warned_of(tmp_path, append=True, dtype="int16", label_from="none")
-    assert names(warning, f"{2 * beyond} of the 12,000 values")
-
-
 @pytest.mark.filterwarnings("error")
 def test_samples_beyond_full_scale_that_are_kept(tmp_path):
     write_loud(tmp_path / "in")

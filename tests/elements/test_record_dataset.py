@@ -359,7 +359,7 @@ def test_features_of_a_structure_by_name(tmp_path):
 
 def test_the_schema_of_metadata():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    folder_less = {"format_version": 2, "writer": {}}
+    folder_less = {"format_version": 1, "writer": {}}
     assert not VALIDATOR.is_valid(folder_less)
 
 

@@ -341,23 +341,6 @@ def test_tables_hold_lists_and_bytes(corpus: Path, capsys: Any) -> None:
 
 
 @pytest.mark.runs
-def test_an_append_keeps_the_types(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(corpus)
-    record(ROWS[:2], tmp_path / "out", **OPTIONS)
-    # By themselves, these rows would be lists of one length.
-    record(ROWS[2:], tmp_path / "out", append=True)
-    for i, found in enumerate(open_records(tmp_path / "out")):
-        assert_holds(found, i // 2)
-    assert verify(tmp_path / "out", deep=True) == []
-    write_sound(corpus / "a/3.wav", 1000)
-    other = {**ROWS[0], "path": "a/3.wav", "embedding": [1.0]}
-    with raises(Exception, naming=["embedding", "1 values", "3"]):
-        record([other], tmp_path / "out", append=True)
-
-
-@pytest.mark.runs
 def test_a_conversion_keeps_the_types(corpus: Path, tmp_path: Path) -> None:
     convert(corpus / "out", tmp_path / "out")
     records = open_records(tmp_path / "out")

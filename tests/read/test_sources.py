@@ -153,24 +153,6 @@ def test_frames_of_the_file_cover_the_window(
     assert stop == min(exact, most)
 
 
-def test_appended_files_have_sources(sounds: Path, tmp_path: Path) -> None:
-    shutil.copytree(sounds, tmp_path / "in")
-    record(
-        tmp_path / "in/a", tmp_path / "out", win_len=400, label_from="none",
-        hash_files=True,
-    )  # fmt: skip
-    record(tmp_path / "in/b", tmp_path / "out", append=True)
-    records = open_records(tmp_path / "out")
-    for i, found in enumerate(records):
-        source = records.source(i)
-        below = "a" if source.path == "one.wav" else "b"
-        path = tmp_path / "in" / below / source.path
-        assert source.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-        source = source._replace(file=str(path))
-        np.testing.assert_array_equal(found["signal"], cut(source, 400))
-    assert verify(tmp_path / "out", deep=True) == []
-
-
 def test_verify_names_a_file_whose_bytes_have_changed(
     sounds: Path, tmp_path: Path
 ) -> None:

@@ -75,20 +75,6 @@ def test_a_summary_is_that_of_the_table(tmp_path, monkeypatch, rows, copies):
     assert all(split.left_out["keep"] for split in found.values())
 
 
-def test_a_summary_of_generations_counts_a_retried_clip_once(tmp_path):
-    write_corpus(tmp_path / "in", frames=1100)
-    bad = tmp_path / "in" / "owl" / "bad.flac"
-    bad.write_bytes(b"fLaC")
-    record(tmp_path / "in", tmp_path / "out", max_rejected=1, **OPTIONS)
-    before = compare(str(tmp_path / "out"))
-    bad.unlink()
-    write_sound(bad, 1700, seed=9)
-    record(tmp_path / "in", tmp_path / "out", retry=True)
-    after = compare(str(tmp_path / "out"))
-    more = [after[name].windows - before[name].windows for name in after]
-    assert sorted(more) == [0, 7]
-
-
 @pytest.mark.parametrize(
     "options",
     [

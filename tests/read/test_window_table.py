@@ -251,5 +251,5 @@ def test_files_of_another_data_set_are_refused(folder, tmp_path, name):
     with raises(InputError, naming=["windows.parquet"]):
         open_records(str(tmp_path / "a")).table()
     (tmp_path / "a" / "windows.parquet").unlink()
-    with raises(InputError, naming=["windows.parquet", "earlier version"]):
+    with raises(InputError, naming=["windows.parquet", "deleted"]):
         open_records(str(tmp_path / "a")).table()

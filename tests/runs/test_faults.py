@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import Metadata, record, verify
+from beam_pipeline import record, verify
 from beam_pipeline.errors import IncompleteRun, OutputError
 from beam_pipeline.read.records import open_records
 from beam_pipeline.run import local
@@ -141,23 +140,16 @@ def test_whole_clips_leaves_no_window_of_a_clip_that_breaks(
     assert found[True] == found[False] == {a: 40, c: 40}
 
 
-@pytest.mark.parametrize("append", [False, True])
 @pytest.mark.parametrize("name", ["infos", "rejects", "manifest", "observed"])
 def test_what_is_deleted_in_the_work_folder_is_not_taken_for_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, append: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """``rm -r`` deletes the files of a folder one by one, in any order."""
     sounds, out, wanted = write_noise(tmp_path / "in"), tmp_path / "out", tmp_path / "w"
     options = {"win_seconds": 1, "label_from": "none", "num_shards": 2, "workers": 1}
     options["max_rejected"] = "1"
-    if append:
-        record(sounds, out, **options)
-        shutil.copytree(out, wanted)
-        del options["num_shards"]
-        for path in list(sounds.iterdir()):
-            path.rename(sounds / f"more-{path.name}")
     (sounds / "bad.wav").write_bytes(b"RIFF")
-    record(sounds, wanted, append=append, **options)
+    record(sounds, wanted, **options)
     before = digests(out)
     finish = local.finish_job
 
@@ -172,13 +164,10 @@ def test_what_is_deleted_in_the_work_folder_is_not_taken_for_nothing(
         patch.setattr(local, "finish_job", delete_and_finish)
         naming = [] if name == "infos" else [f"{out}/_work", "instead of"]
         with raises(IncompleteRun, naming=[*naming, "Give the same command again"]):
-            record(sounds, out, append=append, **options)
+            record(sounds, out, **options)
     assert before.items() <= digests(out).items()
-    if append:
-        assert Metadata.load(str(out)).rejected == 0
-    else:
-        assert not (out / "metadata.json").exists()
-    record(sounds, out, append=append, **options)
+    assert not (out / "metadata.json").exists()
+    record(sounds, out, **options)
     assert digests(out) == digests(wanted)
     assert verify(out, deep=True) == []
     assert (out / "metadata.json").read_bytes() == (

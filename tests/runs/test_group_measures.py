@@ -13,9 +13,8 @@ import soundfile
 
 from beam_pipeline import Metadata, open_records, record
 from beam_pipeline.api import plan
-from beam_pipeline.errors import InputError, TooManyRejected
+from beam_pipeline.errors import TooManyRejected
 from beam_pipeline.read.verification import verify
-from tests.raising import raises
 
 pytestmark = pytest.mark.runs
 
@@ -255,52 +254,6 @@ def test_a_run_that_continues_measures_groups_again(
     changed = [name for name in shards if after[name] != before[name]]
     # Of 47 windows of ada's, 3 are of the clip that changed.
     assert 6 <= len(changed) < len(shards)
-
-
-def test_more_clips_of_a_group_are_refused(
-    corpus: Path, recorded: Path, tmp_path: Path
-) -> None:
-    out = shutil.copytree(recorded, tmp_path / "out")
-    write_noise(tmp_path / "more" / "eve_0.wav", 900, 0.2)
-    write_noise(tmp_path / "more" / "bob_7.wav", 900, 0.2)
-    with raises(InputError, naming=["bob_7.wav", "group bob", "cmvn(over='group')"]):
-        record(tmp_path / "more", out, append=True)
-    assert bytes_of(out) == bytes_of(recorded)
-    (tmp_path / "more" / "bob_7.wav").unlink()
-    record(tmp_path / "more", out, append=True)
-    eve = groups_of(out)["eve"]
-    check(eve, *moments_of(eve))
-    assert verify(str(out)) == []
-
-
-def test_a_retry_of_a_known_group_is_refused(corpus: Path, tmp_path: Path) -> None:
-    sounds = shutil.copytree(corpus, tmp_path / "in")
-    out = tmp_path / "out"
-    for name in ("bob_1.wav", "cy_0.wav"):
-        (sounds / name).write_text("no sound")
-    record(sounds, out, max_rejected=2, **OPTIONS)
-    before = bytes_of(out)
-    for name in ("bob_1.wav", "cy_0.wav"):
-        shutil.copy(corpus / name, sounds / name)
-    with raises(InputError, naming=["bob_1.wav", "group bob"]):
-        record(sounds, out, retry=True)
-    assert bytes_of(out) == before
-    (sounds / "bob_1.wav").unlink()
-    record(sounds, out, retry=True)
-    cy = groups_of(out)["cy"]
-    check(cy, *moments_of(cy))
-
-
-def test_more_parts_of_a_file_are_refused_without_groups(tmp_path: Path) -> None:
-    write_noise(tmp_path / "a.wav", 4000, 0.1)
-    table = tmp_path / "in.csv"
-    options = {**OPTIONS, "label_from": "none", "splits": None, "group_by": None}
-    header = "path,offset_s,duration_s\n"
-    table.write_text(f"{header}a.wav,0,0.1\n")
-    record(table, tmp_path / "out", **options)
-    table.write_text(f"{header}a.wav,0.3,0.1\n")
-    with raises(InputError, naming=["a.wav", "a part of a file"]):
-        record(table, tmp_path / "out", append=True)
 
 
 def test_a_clip_that_changed_is_found_in_the_windows_of_its_group(

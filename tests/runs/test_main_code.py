@@ -207,10 +207,10 @@ def test_another_process_has_no_code(ran, monkeypatch, capsys):
         options = {"deep": True} if function is verify else {}
         with raises(RecipeError, naming=["first", "functions=[first]", "module"]):
             function(own, input=sounds, **options)
-    for options in ({"append": True}, {"recipe": Metadata.load(own)}):
-        with raises(RecipeError, naming=["Loud", "record", "module"]):
-            record(sounds, own, **options)
-    assert main(["record", "--input", sounds, "--output", own, "--append"]) == 2
+    with raises(RecipeError, naming=["Loud", "record", "module"]):
+        record(sounds, own, recipe=Metadata.load(own))
+    again = ["record", "--input", sounds, "--output", own]
+    assert main([*again, "--recipe", f"{own}/metadata.json"]) == 2
     assert_names(capsys.readouterr().err, "Loud", "--keep")
     (text,) = {
         value

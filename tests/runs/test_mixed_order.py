@@ -191,27 +191,6 @@ def test_tables_of_different_data_sets_are_told_apart(mixed, tmp_path):
     assert verify(out, deep=True) != []
 
 
-def test_files_are_added(sounds, mixed, tmp_path):
-    out, more = tmp_path / "out", tmp_path / "more"
-    shutil.copytree(mixed, out)
-    for k in range(6):
-        write_sound(more / "ab"[k % 2] / f"new{k}.wav", RATE + 700 * k, seed=50 + k)
-    before = {split: list(examples(out, split)) for split in SHARES}
-    metadata = record(more, out, append=True)
-    for split, old in before.items():
-        now = list(examples(out, split))
-        assert now[: len(old)] == old
-        table = window_table(out, split).to_pylist()
-        held = [row for row in table if row["left_out"] is None]
-        records = open_records(out, split)
-        assert [row["clip"] for row in held] == [int(e["index"]) for e in records]
-    assert verify(out, deep=True) == []
-    summary = summarise_windows(str(out), metadata)
-    assert {s: summary[s].windows for s in SHARES} == {
-        s: len(window_table(out, s)) for s in SHARES
-    }
-
-
 @pytest.mark.parametrize(
     "changes",
     [

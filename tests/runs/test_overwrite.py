@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from beam_pipeline import Metadata, record, verify
-from beam_pipeline.errors import InputError, OutputError, TooManyRejected
+from beam_pipeline.errors import InputError, TooManyRejected
 from tests.raising import raises
 from tests.runs.killed import record_and_kill
 from tests.sounds import write_corpus
@@ -106,9 +106,6 @@ def test_other_commands_leave_an_unfinished_replacement(
 ) -> None:
     with raises(InputError, naming="keep"):
         record(before / "in", out, overwrite=True, **NOTHING)
-    for name in ("append", "retry"):
-        with raises(OutputError, naming=["_work", "replaces", "delete"]):
-            record(before / "in", out, **{name: True})
     assert record(before / "in", out, **OLD) == Metadata.load(before / "old")
     assert (out / "_work" / "job.json").exists()
 

@@ -1320,7 +1320,7 @@ class TestTheSameCommandAgain:
         write_corpus(tmp_path / "in")
         places = tmp_path / "in", tmp_path / "out"
         with monkeypatch.context() as patch:
-            patch.setattr("beam_pipeline.dataset.finish.clear_work", lambda work: None)
+            patch.setattr("beam_pipeline.pipeline.finish.clear_work", lambda work: None)
             record(*places, win_len=500)
         assert (tmp_path / "out" / "_work" / "job.json").exists()
         before = digests(tmp_path / "out")

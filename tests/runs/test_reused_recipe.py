@@ -63,19 +63,6 @@ def test_the_data_set_itself_is_complete(
         record(before / "a", before / "out", recipe=metadata, classes="tit,owl")
 
 
-def test_an_append_with_the_own_recipe(before: Path, tmp_path: Path) -> None:
-    out = shutil.copytree(before / "out", tmp_path / "out")
-    first = Metadata.load(out)
-    with raises(InputError, naming=["bat", "new_classes"]):
-        record(before / "c", out, recipe=first, append=True)
-    record(before / "c", out, recipe=first, append=True, new_classes="add")
-    record(before / "b", out, recipe=Metadata.load(out), append=True)
-    assert targets(out) == {("owl", 0), ("tit", 1), ("bat", 2)}
-    # The list is that of the data set, in its order: bat is not the first.
-    record(before / "c", tmp_path / "more", recipe=Metadata.load(out))
-    assert targets(tmp_path / "more") == {("bat", 2)}
-
-
 def test_another_class_is_rejected(before: Path, tmp_path: Path) -> None:
     metadata = Metadata.load(before / "out")
     with raises(TooManyRejected, naming=["bat/4.wav", "classes"]):

@@ -158,30 +158,6 @@ def test_two_workers_and_its_own_recipe_give_the_same_bytes(
     assert found.splits == run.metadata.splits
 
 
-def test_append_adds_clips_of_other_lengths(tmp_path: Path) -> None:
-    old = write_corpus(tmp_path / "in", classes=("cat", "dog"), clips=2)
-    options = {"win_len": "clip", "workers": 1, "channels": "keep"}
-    record(tmp_path / "in", tmp_path / "out", **options)
-    new = {
-        f"cat/new_{n}.wav": write_sound(tmp_path / f"more/cat/new_{n}.wav", n)
-        for n in (1, 60, 20_000)
-    }
-    record(tmp_path / "more", tmp_path / "out", append=True, workers=1)
-    metadata = Metadata.load(str(tmp_path / "out"))
-    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
-    found = {e["filepath"]: e["signal"] for e in open_records(str(tmp_path / "out"))}
-    sounds = {**old, **new}
-    assert found.keys() == sounds.keys()
-    for path, samples in sounds.items():
-        np.testing.assert_array_equal(found[path], samples[np.newaxis])
-    frames = sum(map(len, sounds.values()))
-    (entry,) = metadata.splits.values()
-    assert entry.seconds == pytest.approx(frames / RATE)
-    assert entry.statistics["features"]["signal"]["count"] == frames
-    words = ["verify", "--deep", str(tmp_path / "out")]
-    assert main(words) == 0
-
-
 def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in", classes=("cat",), clips=3)
     write_sound(tmp_path / "in/cat/short.wav", 100)

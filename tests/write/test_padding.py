@@ -128,20 +128,6 @@ def test_a_changed_number_of_frames_is_found(marked, tmp_path, monkeypatch):
     assert any("valid_frames" in problem for problem in problems)
 
 
-def test_an_append_goes_on_without_padding(marked, tmp_path):
-    write_corpus(tmp_path / "in", classes=("cat",), frames=2050, clips=2)
-    record(tmp_path / "in", tmp_path / "out", mark_padding=True, **OPTIONS)
-    before = Metadata.load(tmp_path / "out").splits["records"].statistics["features"]
-    write_corpus(tmp_path / "more", classes=("cat",), frames=3050, clips=5)
-    for k in range(2):
-        (tmp_path / "more" / "cat" / f"cat_{k}.wav").unlink()
-    made = record(tmp_path / "more", tmp_path / "out", append=True)
-    after = made.splits["records"].statistics["features"]
-    valid = sum(int(e["valid_frames"]) for e in open_records(tmp_path / "out"))
-    assert after["signal"]["count"] == valid > before["signal"]["count"]
-    assert verify(tmp_path / "out", deep=True) == []
-
-
 def test_the_name_of_the_entry_is_taken(tmp_path):
     features = {"valid_frames": "rms()"}
     with raises(RecipeError, "features", "valid_frames", naming="--mark-padding"):

@@ -46,7 +46,7 @@ from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import clear_work, is_claimed, keeping_verdict
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
-from beam_pipeline.inputs.column_types import Column
+from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.left_out import reasons_to_leave_out
 from beam_pipeline.plan.shards import ShardInfo
@@ -298,32 +298,19 @@ def _tally_key(reject: Reject) -> TallyKey:
     return reject.split or "", reject.label or "", reject.sample_rate_hz
 
 
-def finish_data_set(
+def finish_job(
     summary: PlanSummary,
     infos: Iterable[ShardInfo],
     rejects: Iterable[Reject],
     manifest: Iterable[ManifestPart],
     observed: Iterable[tuple[str, Seen]],
-    *,
-    output: str,
-    shards_folder: str,
-    work_folder: str,
-    recipe: Recipe,
-    max_rejected: str,
-    columns: Sequence[Column] = (),
+    job: Job,
 ) -> str:
     """Writes the files beside the shards, ``metadata.json`` last.
 
     It deletes the shards of earlier plans first: the output holds exactly the shards
-    that the metadata list. A runner may call it twice.
-
-    Parameters
-    ----------
-    shards_folder : str
-        Where the shards are. If it is not the output, a data set there is replaced now,
-        once the checks have passed.
-    columns : sequence of (str, str)
-        Name and type of each column that the clips bring.
+    that the metadata list. A data set that the job replaces is replaced now, once the
+    checks have passed. A runner may call it twice.
 
     Returns
     -------
@@ -336,6 +323,8 @@ def finish_data_set(
         If the data set is not complete. ``metadata.json`` is not written then;
         ``rejected.jsonl`` is.
     """
+    output, work_folder = job.output, job.work_folder
+    shards_folder, recipe = job.shards_folder(), job.recipe
     written, shards = sort_shards(infos)
     rejects = sort_rejects(rejects)
     seen = merge_observed(observed)
@@ -347,7 +336,7 @@ def finish_data_set(
         check_any_selected(shards, recipe)
         check_nothing_lost(summary, shards, rejects, parts, seen, work_folder)
         drafts = work_folder if replaces else ""
-        check_rejects(summary.listing, rejects, max_rejected, drafts)
+        check_rejects(summary.listing, rejects, job.max_rejected, drafts)
         if is_claimed(work_folder):
             if replaces:
                 make_room(output, work_folder)
@@ -356,7 +345,7 @@ def finish_data_set(
             delete_stale(output, (info.file for info in shards))
     # With these moves in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_moves=summary.moves)
-    fields = manifest_fields(recipe.audio, columns)
+    fields = manifest_fields(recipe.audio, job.inputs[0].columns)
     write_manifest(files.join(output, MANIFEST), parts, fields)
     formats = recorded_formats(files.join(output, MANIFEST))
     described = assemble_metadata(summary, shards, rejects, seen, recipe, formats)

@@ -8,14 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from beam_pipeline.dataset.finish import (
-    assemble_metadata,
-    check_clips,
-    check_complete,
-    check_observed,
-    finish_data_set,
-    merge_observed,
-)
 from beam_pipeline.dataset.manifest import ManifestPart
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import delete_stale
@@ -27,6 +19,16 @@ from beam_pipeline.dataset.rejects import (
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import ListingSummary
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.pipeline.finish import (
+    assemble_metadata,
+    check_clips,
+    check_complete,
+    check_observed,
+    finish_job,
+    merge_observed,
+)
+from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.shards import ShardInfo, ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
@@ -39,6 +41,7 @@ from tests.raising import assert_names, names, raises
 
 RATE = 8000
 RECIPE = Recipe(win_len=100, elements_per_file=4)
+FOLDER = Input("folder", "/sounds", "/sounds")
 
 
 # allowed_rejects
@@ -380,16 +383,16 @@ def test_seconds_of_a_plan(split):
     assert PlanSummary(ListingSummary(0, 0), None, {}, {}).seconds(split) == 0.0
 
 
-# finish_data_set
+# finish_job
 
 
 def finish(folder, summary, infos, rejects, max_rejected="0"):
     (folder / "work").mkdir(parents=True, exist_ok=True)
     (folder / "work" / "plan.json").touch()
-    return finish_data_set(
+    job = Job((FOLDER,), f"{folder}/", str(folder / "work"), RECIPE, max_rejected)
+    return finish_job(
         summary, iter(infos), iter(rejects), iter(manifest_of(summary, rejects)),
-        iter(observed_of(infos)), output=f"{folder}/", shards_folder=f"{folder}/",
-        work_folder=str(folder / "work"), recipe=RECIPE, max_rejected=max_rejected,
+        iter(observed_of(infos)), job,
     )  # fmt: skip
 
 
