@@ -18,7 +18,7 @@ _ALTERNATIVES = (
 )
 
 # Options that decide the split of a group before any is moved.
-_OF_HASH = ("split_column", "splits", "folds", "group_by", "seed", "split_salt")
+_OF_HASH = ("split_column", "splits", "folds", "group_by", "seed")
 
 # Flags of plan that no job has.
 OF_FORECAST = ("sample",)

@@ -96,19 +96,15 @@ def sort_rejects(rejects: Iterable[Reject]) -> SortedValues[Reject]:
     return SortedValues(lambda r: (r.row, r.shard or "", r.reason), rejects)
 
 
-def reject_line(reject: Reject, has_seconds: bool = True) -> bytes:
-    """Returns the line of a reject in ``rejected.jsonl``.
-
-    Earlier versions wrote lines without the seconds.
-    """
-    values: dict[str, Any] = {
+def reject_line(reject: Reject) -> bytes:
+    """Returns the line of a reject in ``rejected.jsonl``."""
+    values = {
         "path": reject.filepath,
         "stage": reject.stage,
         "error": reject.error,
         "reason": hidden(reject.reason),
+        "seconds": reject.seconds,
     }
-    if has_seconds:
-        values["seconds"] = reject.seconds
     return (json.dumps(values, ensure_ascii=False) + "\n").encode()
 
 
@@ -135,16 +131,10 @@ class LostAudio(NamedTuple):
         return f" ({', '.join(words)})" if words else ""
 
 
-def write_rejects(
-    path: str, rejects: Iterable[Reject], before: Iterable[bytes] = ()
-) -> None:
-    """Writes ``rejected.jsonl``: one line for each reject, in the given order.
-
-    ``before`` are the lines of the rejects of earlier runs.
-    """
+def write_rejects(path: str, rejects: Iterable[Reject]) -> None:
+    """Writes ``rejected.jsonl``: one line for each reject, in the given order."""
     draft = files.draft_of(path)
     with files.writing(path), open(draft, "wb") as file:
-        file.writelines(before)
         file.writelines(map(reject_line, rejects))
     files.move(draft, path)
 
@@ -157,15 +147,14 @@ def lists_other_rejects(
     Parameters
     ----------
     text : bytes
-        The content; earlier versions wrote it without seconds.
+        The content.
     by_header : sequence of Reject
         Those that failed before the plan.
     has_late : bool
         Whether there are others. Which ones is not known: they failed later.
     """
     planned = Counter(map(reject_line, by_header))
-    earlier = {reject_line(r, has_seconds=False): reject_line(r) for r in by_header}
-    late = Counter(earlier.get(line, line) for line in text.splitlines(keepends=True))
+    late = Counter(text.splitlines(keepends=True))
     late.subtract(planned)
     return (
         min(late.values(), default=0) < 0

@@ -1,8 +1,8 @@
 """The recipe of a data set for other data, and such a recipe beside the recorded one.
 
-A run finds out what its recipe leaves open: the classes, and with ``stratify`` the salt
-of the splits. The recorded recipe keeps the salt. The classes are beside it in the
-metadata, so that an append can add to them.
+A run finds out what its recipe leaves open: the classes, and which groups are not in
+the split of their hash. The recorded recipe keeps the groups. The classes are beside it
+in the metadata.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ def as_recorded(asked: Recipe, metadata: Metadata) -> Recipe:
     recorded = metadata.recipe
     assert recorded is not None
     if not asked.splits.are_decided():
-        splits = recorded.splits
-        asked = asked.replace(split_salt=splits.salt, split_moves=splits.moves)
+        asked = asked.replace(split_moves=recorded.splits.moves)
     if recorded.labels.classes is None and asked.labels.classes == metadata.classes:
         asked = asked.replace(classes=None)
     return asked

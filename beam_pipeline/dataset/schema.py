@@ -34,10 +34,7 @@ def schema_text(
 def schema_problem(
     text: bytes, features: Mapping[str, FeatureSpec], classes: Sequence[str] = ()
 ) -> str | None:
-    """Says how a schema differs from the one of these features; None if it does not.
-
-    Earlier versions wrote schemas without the domains of classes.
-    """
+    """Says how a schema differs from the one of these features; None if it does not."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -46,7 +43,7 @@ def schema_problem(
         found = text_format.Parse(text.decode(), schema_pb2.Schema())
     except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         return f"is not a schema of TensorFlow Metadata as text: {error}"
-    if found in (expected, _schema(features, ())):
+    if found == expected:
         return None
     by_name = [{f.name: f for f in schema.feature} for schema in (found, expected)]
     wrong = sorted(n for n in {*by_name[0], *by_name[1]} if not _same(n, *by_name))

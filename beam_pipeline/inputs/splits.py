@@ -2,7 +2,7 @@
 
 A clip's split depends only on the name of its group, and on what the recipe holds::
 
-    u = hash(salt, group) / 2**64         in [0, 1)
+    u = hash(seed, group) / 2**64         in [0, 1)
     train | eval | test                   0 <= u < 0.8 <= u < 0.9 <= u < 1
     eval: 9k3XnQ2b, ...                   some groups are in another split all the same
 
@@ -45,8 +45,6 @@ class Splitter:
     ----------
     shares : mapping
         Name of each split to its share; they add up to 1.
-    salt : int
-        Chooses the hash.
     moves : mapping, optional
         Groups whose split is not that of the hash; see :mod:`.moved_groups`.
 
@@ -57,23 +55,19 @@ class Splitter:
     """
 
     def __init__(
-        self,
-        shares: Mapping[str, float],
-        salt: int = 0,
-        moves: Mapping[int, str] | None = None,
+        self, shares: Mapping[str, float], moves: Mapping[int, str] | None = None
     ):
         self.names = tuple(shares)
         self.shares = tuple(shares.values())
         # Beyond the last bound is the last split, whatever the sum of the shares is.
         self._bounds = np.cumsum(self.shares)[:-1].tolist()
-        self._salt = salt
         self._moves = moves or {}
 
     @classmethod
     def of(cls, splits: Splits) -> Splitter | None:
         """Returns the splitter of a recipe; None unless a hash decides its splits."""
         shares = splits.hashed_shares()
-        return None if shares is None else cls(shares, splits.salt or 0, splits.moves)
+        return None if shares is None else cls(shares, splits.moves)
 
     def split_of(self, key: int) -> str:
         """Returns the split of the group with this key."""
@@ -82,7 +76,7 @@ class Splitter:
             if moved is not None:
                 return moved
         # SplitMix64 as in hashing.hash64, for one number: an array takes 30 times more.
-        z = (self._salt + (key + 1) * 0x9E3779B97F4A7C15) & _MASK
+        z = (key + 1) * 0x9E3779B97F4A7C15 & _MASK
         z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & _MASK
         z = ((z ^ z >> 27) * 0x94D049BB133111EB) & _MASK
         u = ((z ^ z >> 31) >> 11) * 2.0**-53
@@ -90,7 +84,7 @@ class Splitter:
 
     def numbers_of(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
         """Returns the numbers of the splits that the hash gives to some groups."""
-        hashed = hash64(self._salt, keys.view(np.int64))
+        hashed = hash64(0, keys.view(np.int64))
         # The upper 53 bits, which a float64 holds exactly.
         u = (hashed >> np.uint64(11)) * 2.0**-53
         return np.searchsorted(self._bounds, u, "right")

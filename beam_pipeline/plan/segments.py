@@ -48,28 +48,6 @@ class Segment(NamedTuple):
     position: int
 
 
-# The digest of a shard uses these names, so that a run can continue what another
-# version began.
-_NAMES_IN_DIGEST = {"examples": "windows"}
-# With these values, the digest does not have them.
-_LATER_FIELDS: dict[str, Any] = {
-    "placed": None, "sha256": "", "measured": (), "mix_seed": None,
-}  # fmt: skip
-
-
-def _digested(value: Any) -> str:
-    """Returns the text of a shard, a segment or a clip for the digest of a shard."""
-    if not isinstance(value, Shard | Segment | Clip):
-        return repr(value)
-    names = {} if isinstance(value, Shard) else _NAMES_IN_DIGEST
-    fields = (
-        f"{names.get(name, name)}={_digested(field)}"
-        for name, field in value._asdict().items()
-        if name not in _LATER_FIELDS or field != _LATER_FIELDS[name]
-    )
-    return f"{type(value).__name__}({', '.join(fields)})"
-
-
 class ShardTask(NamedTuple):
     """A shard and the segments that fill it, in order."""
 
@@ -80,7 +58,7 @@ class ShardTask(NamedTuple):
     def of(cls, shard: Shard, segments: Iterable[Segment], salt: str) -> ShardTask:
         """Sorts the segments and digests them; ``salt`` is a hash of the recipe."""
         ordered = Batch(sorted(segments, key=lambda segment: segment.position))
-        text = "\n".join([salt, *map(_digested, (shard, *ordered))])
+        text = "\n".join([salt, *map(repr, (shard, *ordered))])
         digest = hashlib.sha256(text.encode()).hexdigest()
         return cls(shard._replace(digest=digest), ordered)
 

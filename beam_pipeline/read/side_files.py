@@ -27,8 +27,7 @@ from beam_pipeline.write.window_rows import REJECTED as LOST
 # The recorded statistics are sums in another order; see statistic_problems.
 TOLERANCE = 1e-6
 
-_KEYS = {"path", "stage", "error", "reason"}
-_SECONDS = "seconds"  # which earlier versions did not write
+_KEYS = {"path", "stage", "error", "reason", "seconds"}
 
 
 def schema_problems(root: str, metadata: Metadata) -> Iterator[str]:
@@ -103,9 +102,9 @@ def reject_problems(
 
 
 def _is_reject(values: Any) -> bool:
-    if not isinstance(values, dict) or {*values, _SECONDS} != {*_KEYS, _SECONDS}:
+    if not isinstance(values, dict) or values.keys() != _KEYS:
         return False
-    seconds = values.get(_SECONDS)
+    seconds = values["seconds"]
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     return seconds is None or (is_number and seconds >= 0)
 
@@ -128,7 +127,7 @@ def lost_audio(folder: str, metadata: Metadata) -> LostAudio:
     for number, values in enumerate(rejects, 1):
         if not _is_reject(values):
             raise InputError(f"{path}: line {number} is not a reject. Restore it.")
-    return LostAudio.of(values.get(_SECONDS) for values in rejects)
+    return LostAudio.of(values["seconds"] for values in rejects)
 
 
 def statistic_problems(

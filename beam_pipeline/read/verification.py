@@ -77,11 +77,10 @@ def verify(
             f"{name} was not recorded from audio files, so no input gives its examples "
             "again. Leave `input` out."
         )
-    from beam_pipeline.dataset.recorded_columns import with_text_of_lists
     from beam_pipeline.inputs.in_memory import resolved
     from beam_pipeline.transforms.expressions import give_steps
 
     give_steps(functions)
     with resolved(input, metadata.recipe) as inputs:
-        chosen = Sample(with_text_of_lists(inputs, metadata), sample, seed)
+        chosen = Sample(inputs, sample, seed)
         return list(find_deep_problems(name, metadata, chosen))

@@ -80,7 +80,7 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
     -------
     dict
         Empty if the data set has no table of windows: it was not recorded from audio
-        files, or by an earlier version.
+        files.
 
     Raises
     ------

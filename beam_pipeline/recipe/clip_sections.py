@@ -254,13 +254,6 @@ class Splits:
         "move some groups from the split of their hash to others, so that each split, "
         "and each class in it, has its share",
     )
-    salt: int | None = option(
-        None,
-        "the salt of an earlier run, so that no clip of that run changes its split",
-        "N",
-        name="split_salt",
-        parse=int,
-    )
     moves: Mapping[int, str] | None = option(
         None,
         "the groups that an earlier run moved to another split, so that no clip of "
@@ -268,7 +261,6 @@ class Splits:
         "GROUPS",
         name="split_moves",
         kind=MOVES,
-        omit_default=True,
     )
 
     def __post_init__(self) -> None:
@@ -277,13 +269,8 @@ class Splits:
         if self.folds is not None:
             check_whole("folds", self.folds, least=2)
         check_flag("stratify", self.stratify)
-        if self.salt is not None:
-            check_whole("split_salt", self.salt, least=None)
-        if self.hashed_shares() is None:
-            if self.stratify:
-                raise RecipeError("stratify", "needs `splits` or `folds`", True)
-            if self.salt is not None:
-                raise RecipeError("split_salt", "needs `splits` or `folds`", self.salt)
+        if self.hashed_shares() is None and self.stratify:
+            raise RecipeError("stratify", "needs `splits` or `folds`", True)
         self._check_moves()
 
     def _check_moves(self) -> None:
@@ -305,8 +292,7 @@ class Splits:
 
     def are_decided(self) -> bool:
         """Whether each clip's split follows from its group alone."""
-        given = self.salt is not None or self.moves is not None
-        return given or self.hashed_shares() is None
+        return self.moves is not None or self.hashed_shares() is None
 
     def hashed_shares(self) -> dict[str, float] | None:
         """The share of each split or fold; None unless a hash decides the splits."""

@@ -58,7 +58,6 @@ class Audio:
         False,
         "store the SHA-256 of each clip's file in the manifest; reads all files once "
         "more",
-        omit_default=True,
     )
     sample_rate: int | None = option(
         None,
@@ -100,7 +99,6 @@ class Audio:
         "decode each clip of a compressed file before anything is planned, so that a "
         "clip that breaks in the middle leaves none of its windows in the data set; "
         "default: the windows before the damage stay",
-        omit_default=True,
     )
     decoders: tuple[str, ...] = option(
         ",".join(DECODERS),
@@ -110,7 +108,6 @@ class Audio:
         name="decoder",
         kind=NAMES,
         value=DECODERS,
-        omit_default=True,
     )
 
     loader: str = option(
@@ -119,7 +116,6 @@ class Audio:
         "(samples, sample_rate_hz)",
         "MODULE:NAME",
         kind=STEPS,
-        omit_default=True,
     )
     loader_suffixes: tuple[str, ...] = option(
         None,
@@ -128,7 +124,6 @@ class Audio:
         "NAMES",
         kind=NAMES,
         value=(),
-        omit_default=True,
     )
 
     def is_loaded(self, filepath: str) -> bool:
@@ -231,14 +226,12 @@ class Features:
         "the shape of the feature",
         "NAME=ENCODING",
         kind=ENCODINGS_OF,
-        omit_default=True,
     )
     backend: str = option(
         NUMPY,
         "what computes features: numpy, or jax, which runs the most common steps on a "
         "GPU or a TPU; its bytes depend on the device",
         choices=BACKENDS,
-        omit_default=True,
     )
 
     def __post_init__(self) -> None:
@@ -303,13 +296,11 @@ class Shards:
         "compress better, fewer are read faster at random; default: 16KiB",
         "BYTES",
         parse=parse_bytes,
-        omit_default=True,
     )
     compression: str = option(
         GZIP,
         "of the shards: gzip, or none, which is read several times as fast",
         choices=COMPRESSIONS,
-        omit_default=True,
     )
     num_elems: int | None = option(
         None, "number of examples, in each split; default: all", "N", parse=int

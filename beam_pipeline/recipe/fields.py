@@ -60,9 +60,6 @@ class Option:
         All allowed values; empty if they cannot be listed.
     kind : Kind
         Converts values between their forms.
-    omit_default : bool
-        Whether the JSON leaves the option out while it has its default. A recipe of
-        before the option existed then keeps its hash.
     """
 
     name: str
@@ -73,7 +70,6 @@ class Option:
     parse: Callable[[str], Any]
     choices: tuple[str, ...]
     kind: Kind
-    omit_default: bool
 
 
 def _plain_json(name: str, given: Any) -> Any:
@@ -175,13 +171,12 @@ def option(
     choices: tuple[str, ...] = (),
     kind: Kind = PLAIN,
     value: Any = None,
-    omit_default: bool = False,
 ) -> Any:
     """Declares a field of a section as an option.
 
     Parameters
     ----------
-    default, help, metavar, parse, choices, kind, omit_default
+    default, help, metavar, parse, choices, kind
         See :class:`Option`.
     name : str, optional
         The option's name. Default: the field's.
@@ -190,7 +185,7 @@ def option(
     """
     declared = {
         "name": name, "default": default, "help": help, "metavar": metavar,
-        "parse": parse, "choices": choices, "kind": kind, "omit_default": omit_default,
+        "parse": parse, "choices": choices, "kind": kind,
     }  # fmt: skip
     held = default if value is None else value
     if isinstance(held, Mapping):

@@ -47,7 +47,6 @@ class RecipeKeywords(TypedDict, total=False):
     folds: int | None
     group_by: Names | None
     stratify: bool
-    split_salt: int | None
     split_moves: str | Mapping[int, str] | None
     fingerprint: bool
     sample_rate: int | None

@@ -126,15 +126,8 @@ class Recipe:
         _check_windows_at(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the options as ``metadata.json`` holds them, in a fixed order.
-
-        Options that later versions added are left out if they have their default.
-        """
-        json = copy.deepcopy(dict(self._json))
-        for name, (_, option) in recipe_options().items():
-            if option.omit_default and json[name] == option.default:
-                del json[name]
-        return json
+        """Returns the options as ``metadata.json`` holds them, in a fixed order."""
+        return copy.deepcopy(dict(self._json))
 
     def replace(self, **changes: Unpack[RecipeKeywords]) -> Recipe:
         """Returns a new recipe with some options changed."""

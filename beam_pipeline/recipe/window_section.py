@@ -82,7 +82,6 @@ class Windows:
         False,
         "with tail pad: store valid_frames in each example, the number of frames "
         "before the padding, and leave padding out of the statistics",
-        omit_default=True,
     )
     min_seconds: float | None = option(
         None,
@@ -90,7 +89,6 @@ class Windows:
         "SECONDS",
         parse=float,
         kind=SECONDS,
-        omit_default=True,
     )
     max_seconds: float | None = option(
         None,
@@ -98,7 +96,6 @@ class Windows:
         "SECONDS",
         parse=float,
         kind=SECONDS,
-        omit_default=True,
     )
     short_clips: str | None = option(
         None,
@@ -106,7 +103,6 @@ class Windows:
         "(leave them out, and count them), or pad them with zeros to one window; "
         "default: reject, with tail pad: pad",
         choices=SHORT_CLIPS,
-        omit_default=True,
     )
 
     at: str = option(
@@ -119,7 +115,6 @@ class Windows:
         "grid|events|onsets|EXPR",
         name="windows_at",
         kind=STEPS,
-        omit_default=True,
     )
 
     def __post_init__(self) -> None:

@@ -165,9 +165,9 @@ def reject_difference(rejects: Iterable[Reject], output: str) -> str | None:
     with files.open_read(path) as recorded:
         # Both are in the order of rows: each search begins where the last one ended.
         for reject in sort_rejects(rejects):
-            forms = reject_line(reject), reject_line(reject, has_seconds=False)
-            if not any(line in forms for line in recorded):
-                return f"{REJECTED} has no line {forms[0].decode().strip()}"
+            wanted = reject_line(reject)
+            if not any(line == wanted for line in recorded):
+                return f"{REJECTED} has no line {wanted.decode().strip()}"
     return None
 
 

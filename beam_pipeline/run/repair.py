@@ -37,7 +37,6 @@ from beam_pipeline.dataset.output_folder import (
     WINDOWS,
     check_no_folders,
 )
-from beam_pipeline.dataset.recorded_columns import with_text_of_lists
 from beam_pipeline.dataset.rejects import (
     lists_other_rejects,
     sort_rejects,
@@ -128,8 +127,7 @@ def repair(
         limits = Limits.of(RunOptions())
         check_transforms(metadata.recipe, inputs, limits)
         with _work_folder(root) as work:
-            again = with_text_of_lists(inputs, metadata)
-            return _Repair(root, metadata, again, work, limits).run(workers, watch)
+            return _Repair(root, metadata, inputs, work, limits).run(workers, watch)
 
 
 def _load(root: str) -> Metadata:

@@ -787,27 +787,17 @@ def test_no_split_is_empty_if_there_are_groups_enough(speakers, tmp_path):
     assert (same, again) == (found, recipe)
     options["splits"] = "a=1,b=1"
     recipe, _ = splits_by(speakers, tmp_path / "c", **options)
-    assert "split_moves" not in recipe.to_json()
+    assert recipe.to_json()["split_moves"] is None
 
 
 @pytest.mark.runs
 def test_fewer_groups_than_splits_stay_where_the_hash_puts_them(speakers, tmp_path):
     options = {"splits": "train=.1,b=.1,c=.8", "group_by": "kind"}
     recipe, found = splits_by(speakers, tmp_path / "a", **options)
-    _, of_hash = splits_by(speakers, tmp_path / "b", split_salt=0, **options)
+    _, of_hash = splits_by(speakers, tmp_path / "b", split_moves={}, **options)
     assert found == of_hash
     assert len(set(found.values())) < 3
     assert recipe.splits.moves == {}  # so none moves when there are more groups
-
-
-@pytest.mark.runs
-def test_a_salt_of_an_earlier_version_still_decides(speakers, tmp_path):
-    """Earlier versions chose one of 64 salts; nothing is moved then."""
-    options = {"splits": "train=1,test=1", "group_by": "speaker", "split_salt": 7}
-    plain, found = splits_by(speakers, tmp_path / "a", **options)
-    chosen, same = splits_by(speakers, tmp_path / "b", stratify=True, **options)
-    assert same == found
-    assert plain.splits.moves is None is chosen.splits.moves
 
 
 @pytest.mark.runs
@@ -893,7 +883,6 @@ def test_segments_of_one_file_stay_together(tmp_path):
         ),
         ({"folds": 1}, "folds", 1, ()),
         ({"stratify": True}, "stratify", True, ["--splits", "--folds"]),
-        ({"split_salt": 3}, "split_salt", 3, ["--splits", "--folds"]),
         ({"group_by": "x"}, "group_by", "x", ["--splits", "--folds", "--split-column"]),
         ({"folds": 2, "copies": 1, "augment": "noise()"}, "copies", 1, ()),
         ({"splits": "a"}, "splits", "a", ()),

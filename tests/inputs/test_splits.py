@@ -53,9 +53,8 @@ def test_a_group_is_known_by_its_name_and_the_seed():
 @pytest.mark.parametrize(
     "shares", [{"a": 0.8, "b": 0.1, "c": 0.1}, Splits(folds=7).hashed_shares()]
 )
-@pytest.mark.parametrize("salt", [0, 5])
-def test_shares_are_kept_over_many_groups(shares, salt):
-    splitter = Splitter(shares, salt)
+def test_shares_are_kept_over_many_groups(shares):
+    splitter = Splitter(shares)
     names = [splitter.split_of(group_key(0, f"clip {i}")) for i in range(20_000)]
     for name, share in shares.items():
         assert names.count(name) / 20_000 == pytest.approx(share, abs=0.01)
@@ -66,14 +65,11 @@ def test_the_split_of_a_hash_never_changes():
     splitter = Splitter(parse_shares("train=6,eval=2,test=2"))
     found = [splitter.split_of(group_key(0, name)) for name in SPEAKERS]
     assert found == ["train", "train", "train", "train", "eval", "train"]
-    other = Splitter(parse_shares("train=6,eval=2,test=2"), 5)
-    found = [other.split_of(group_key(3, name)) for name in SPEAKERS]
-    assert found == ["train", "eval", "train", "test", "train", "train"]
 
 
-@given(st.lists(KEYS, min_size=1, max_size=9), st.integers(-5, 63))
-def test_arrays_of_groups_have_the_same_splits(keys, salt):
-    splitter = Splitter(parse_shares("train=6,eval=3,test=1"), abs(salt))
+@given(st.lists(KEYS, min_size=1, max_size=9))
+def test_arrays_of_groups_have_the_same_splits(keys):
+    splitter = Splitter(parse_shares("train=6,eval=3,test=1"))
     numbers = splitter.numbers_of(np.array(keys, np.uint64))
     assert [splitter.names[k] for k in numbers] == [splitter.split_of(k) for k in keys]
 
@@ -110,4 +106,3 @@ def test_moves_need_splits():
     assert Splits(column="part").are_decided()
     assert not Splits(folds=2, stratify=True).are_decided()
     assert Splits(folds=2, stratify=True, moves={}).are_decided()
-    assert Splits(folds=2, stratify=True, salt=0).are_decided()

@@ -134,7 +134,7 @@ def test_whole_clips_leaves_no_window_of_a_clip_that_breaks(
         (stage,) = {json.loads(line)["stage"] for line in lines}
         assert stage == ("probe" if whole else "decode")
         recipe = json.loads((out / "metadata.json").read_text())["recipe"]
-        assert recipe.get("whole_clips") == (True if whole else None)
+        assert recipe["whole_clips"] == whole
     a, b, c = (f"{'in/' * known}{name}.flac" for name in "abc")
     assert found[False].pop(b) in range(1, 39)
     assert found[True] == found[False] == {a: 40, c: 40}
