@@ -251,10 +251,7 @@ def test_the_json_schema_is_one():
 
 def test_the_json_schema_knows_every_field_of_a_recipe():
     recipe = SCHEMA["$defs"]["recipe"]
-    options = recipe_options().items()
-    assert list(recipe["properties"]) == [name for name, _ in options]
-    always = [name for name, (_, option) in options if not option.omit_default]
-    assert recipe["required"] == always
+    assert list(recipe["properties"]) == recipe["required"] == [*recipe_options()]
     assert all("description" in value for value in recipe["properties"].values())
 
 
