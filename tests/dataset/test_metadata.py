@@ -296,7 +296,6 @@ def test_metadata_of_a_run_are_valid_and_edits_are_not(tmp_path, options):
         (["recipe", "tail"], "cut"),
         (["recipe", "seed"], 1.5),
         (["recipe", "more"], 1),
-        (["recipe", "encodings"], {}),
         (["recipe", "encodings"], {"signal": "gif"}),
         (["recipe", "encodings"], ["signal"]),
         (["features", "signal", "dtype"], "float128"),
