@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline import record, repair, verify
+from beam_pipeline import record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.metadata import Metadata
@@ -102,23 +102,6 @@ def test_rejects_tell_their_seconds(corpus: Path, tmp_path: Path, capsys: Any) -
     assert main(["plan", "--input", str(corpus), *flags]) == 0
     assert "3 rejected (0.51 seconds, 1 of unknown length)" in capsys.readouterr().out
     assert verify(out, deep=True, input=corpus) == []
-
-
-@pytest.mark.runs
-def test_lists_of_an_earlier_version_are_read(corpus: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    options = {"win_len": 500, "max_rejected": 9, "workers": 1}
-    record(corpus, out, **options)
-    path, lines = out / "rejected.jsonl", lines_of(out).values()
-    for line in lines:
-        del line["seconds"]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert verify(out, deep=True, input=corpus) == []
-    assert str(lost_audio(str(out), Metadata.load(out))) == " (4 of unknown length)"
-    next(out.glob("*.gz")).unlink()
-    repair(out, corpus)
-    assert [*lines_of(out)["a/short.wav"]] == ["path", "stage", "error", "reason"]
-    assert record(corpus, out, **options).rejected == 4  # is complete
 
 
 @pytest.mark.runs
