@@ -15,7 +15,7 @@ from beam_pipeline import record
 from beam_pipeline.dataset.manifest import manifest_difference
 from beam_pipeline.inputs.column_types import ColumnType, column_types
 from beam_pipeline.inputs.tables import open_table, read_rows
-from beam_pipeline.read.audit import audit, find_overlaps, read_clips
+from beam_pipeline.read.audit import audit, count_overlaps, read_clips
 from beam_pipeline.storage import files
 from tests.sounds import write_corpus
 
@@ -72,7 +72,7 @@ def test_manifests_are_read_by_the_calling_thread(tmp_path, threads):
     assert threads == {threading.get_ident()}
 
 
-@pytest.mark.parametrize("read", [find_overlaps, audit])
+@pytest.mark.parametrize("read", [count_overlaps, audit])
 def test_data_sets_are_read_by_the_calling_thread(records, threads, read):
     read(records)
     assert threads == {threading.get_ident()}

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import Any
 
+from beam_pipeline.read.audit import AUDIO, FILE, GROUP, KINDS, PARTS, SIMILAR, Audit
 from beam_pipeline.read.clean_manifest import Written
-from beam_pipeline.read.findings import (
-    AUDIO,
-    FILE,
-    GROUP,
-    PARTS,
-    SIMILAR,
-    Audit,
-    Finding,
-    Findings,
-)
 
 FINDINGS_SHOWN = 20  # of each kind
 CLIPS_SHOWN = 3  # of each split
@@ -39,38 +31,44 @@ _NOT_RECORDED = {
 def summarise_audit(audit: Audit) -> str:
     """Returns a line for each kind of finding."""
     lines = [f"{audit.clips:,} clips in {', '.join(audit.splits)}"]
-    return "\n".join([*lines, *map(describe_findings, audit.kinds.values())])
+    return "\n".join([*lines, *(_describe_kind(audit, kind) for kind in KINDS)])
 
 
 def describe_audit(audit: Audit) -> str:
     """Returns the summary, then some findings of each kind with some of their clips."""
     lines = [summarise_audit(audit)]
-    for findings in audit.kinds.values():
-        for finding in islice(findings, FINDINGS_SHOWN):
+    for kind in KINDS:
+        for finding in islice(audit.of_kind(kind), FINDINGS_SHOWN):
             lines += ["", *_describe_finding(finding)]
-        if len(findings) > FINDINGS_SHOWN:
-            more = len(findings) - FINDINGS_SHOWN
-            title = TITLES[findings.kind]
-            lines += ["", f"... and {more:,} more of {title}; --json prints all"]
+        more = audit.count(kind) - FINDINGS_SHOWN
+        if more > 0:
+            lines += ["", f"... and {more:,} more of {TITLES[kind]}; --json prints all"]
     return "\n".join(lines)
 
 
-def describe_findings(findings: Findings) -> str:
+def _describe_kind(audit: Audit, kind: str) -> str:
     """Returns the numbers of findings of one kind, on one line."""
-    title = TITLES[findings.kind]
-    if findings.missing:
-        return f"{title}: {_NOT_RECORDED[findings.missing]}"
+    if kind in audit.not_compared:
+        return f"{TITLES[kind]}: {_NOT_RECORDED[audit.not_compared[kind]]}"
+    leaks = audit.count(kind, across=True)
+    mixed = audit.count(kind, mixed=True)
+    text = describe_counts(kind, audit.count(kind), leaks, mixed)
+    more = "; too many clips are alike to compare all"
+    return f"{text}{more}" if kind in audit.incomplete else text
+
+
+def describe_counts(kind: str, findings: int, leaks: int, mixed: int = 0) -> str:
+    """Returns how many findings of a kind there are, and how many across splits."""
     counts = [
         f"{count:,} {where}"
         for count, where in (
-            (findings.leaks, "across splits"),
-            (len(findings) - findings.leaks, "within one split"),
-            (int(findings.mixed.sum()), "with several classes"),
+            (leaks, "across splits"),
+            (findings - leaks, "within one split"),
+            (mixed, "with several classes"),
         )
         if count
     ]
-    more = "" if findings.complete else "; too many clips are alike to compare all"
-    return f"{title}: {', '.join(counts) or 'none'}{more}"
+    return f"{TITLES[kind]}: {', '.join(counts) or 'none'}"
 
 
 def describe_written(written: Written) -> str:
@@ -87,17 +85,20 @@ def describe_written(written: Written) -> str:
     return text
 
 
-def _describe_finding(finding: Finding) -> Iterator[str]:
-    where = "across splits" if finding.across else f"within {finding.clips[0].split}"
-    detail = f": {finding.detail}" if finding.detail else ""
-    yield f"{TITLES[finding.kind]} {where}{detail}"
+def _describe_finding(finding: Mapping[str, Any]) -> Iterator[str]:
+    where = "across splits"
+    if not finding["across"]:
+        where = f"within {finding['clips'][0]['split']}"
+    detail = f": {finding['detail']}" if finding["detail"] else ""
+    yield f"{TITLES[finding['kind']]} {where}{detail}"
     counts: Counter[str] = Counter()
-    for clip in finding.clips:
-        counts[clip.split] += 1
-        if counts[clip.split] <= CLIPS_SHOWN:
-            start, end = clip.interval
-            label = "" if clip.label is None else f"  {clip.label}"
-            yield f"  {clip.split}  {clip.filepath}  {start:g} to {end:g} s{label}"
+    for clip in finding["clips"]:
+        split = clip["split"]
+        counts[split] += 1
+        if counts[split] <= CLIPS_SHOWN:
+            seconds = f"{clip['start_s']:g} to {clip['end_s']:g} s"
+            label = "" if clip["class"] is None else f"  {clip['class']}"
+            yield f"  {split}  {clip['path']}  {seconds}{label}"
     for split, count in counts.items():
         if count > CLIPS_SHOWN:
             yield f"  {split}  ... and {count - CLIPS_SHOWN:,} more"

@@ -58,16 +58,18 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             **given_options(args),
         )
     seconds = time.monotonic() - started
-    from beam_pipeline.cli.audit_report import describe_findings
+    from beam_pipeline.cli.audit_report import describe_counts
     from beam_pipeline.cli.reports import describe_metadata
-    from beam_pipeline.read.audit import find_overlaps
+    from beam_pipeline.read.audit import PARTS, count_overlaps
     from beam_pipeline.read.side_files import lost_audio
     from beam_pipeline.read.window_summary import summarise_windows
 
     lost = lost_audio(args.output, metadata)
     say(describe_metadata(metadata, summarise_windows(args.output, metadata), lost))
-    if overlaps := find_overlaps(args.output):
-        say(f"{describe_findings(overlaps)} (`{PROGRAM} audit` lists them)")
+    overlaps, leaks = count_overlaps(args.output)
+    if overlaps:
+        counts = describe_counts(PARTS, overlaps, leaks)
+        say(f"{counts} (`{PROGRAM} audit` lists them)")
     for warning in warned:
         complain(f"warning: {warning}")
     if already:
@@ -247,7 +249,7 @@ def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     if args.json:
         say(summarise_audit(found), file=sys.stderr)
         for finding in found:
-            say(json.dumps(finding.to_json(), ensure_ascii=False))
+            say(json.dumps(finding, ensure_ascii=False))
     else:
         say(describe_audit(found))
     if args.write_manifest is not None:

@@ -1,8 +1,8 @@
 """Finds clips of a finished data set that are in two splits, or in it twice.
 
 The audit reads ``manifest.parquet`` alone and computes with its columns as arrays; it
-reads no audio and no shard. Only clips of findings become Python objects.
-:mod:`.findings` holds what it returns; the command line prints it.
+reads no audio and no shard. What it finds is a table with a row for each clip of a
+finding; the command line prints it.
 
 Copies that the recipe makes of windows belong to the same clip. They are no findings.
 """
@@ -10,35 +10,32 @@ Copies that the recipe makes of windows belong to the same clip. They are no fin
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BYTES
+from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BITS, SKETCH_BYTES
 from beam_pipeline.dataset.clip_windows import read_columns
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
+from beam_pipeline.html_tables import html_line, html_table
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
-from beam_pipeline.read.findings import (
-    AUDIO,
-    FILE,
-    GROUP,
-    PARTS,
-    SIMILAR,
-    Audit,
-    Clusters,
-    Findings,
-    Integers,
-)
 from beam_pipeline.read.similarity import joined, near_sketches
 from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import open_parquet, read_parquet
+
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+FILE, GROUP, AUDIO, PARTS, SIMILAR = "file", "group", "audio", "parts", "similar"
+KINDS = (FILE, GROUP, AUDIO, PARTS, SIMILAR)
 
 # The option that records what a kind compares.
 _RECORDED_WITH = {GROUP: "group_by", AUDIO: "fingerprint", SIMILAR: "fingerprint"}
@@ -50,6 +47,9 @@ _WITH_CLASSES = (AUDIO, SIMILAR)
 SECONDS_ROUNDED = 0.005
 
 NO_VALUE = -1
+
+# What a notebook shows of an audit.
+_FINDINGS_SHOWN, _CLIPS_SHOWN = 10, 4
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,299 @@ class Columns:
     sketches: npt.NDArray[np.uint8] | None = None
 
 
-def same_file(columns: Columns) -> Integers:
-    """Equal numbers for clips of one file, also if they are different parts of it."""
-    return columns.file
+@dataclass(frozen=True)
+class Clusters:
+    """Sets of clips: cluster k is ``rows[bounds[k] : bounds[k + 1]]``."""
+
+    rows: Integers
+    bounds: Integers
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def select(self, wanted: Mask) -> Clusters:
+        """Returns the clusters for which ``wanted`` is true."""
+        sizes = np.diff(self.bounds)
+        rows = self.rows[np.repeat(wanted, sizes)]
+        return Clusters(rows, np.r_[0, np.cumsum(sizes[wanted])])
+
+    def sorted(self, order: Integers) -> Clusters:
+        """Returns the clusters in another order."""
+        bounds = list(pairwise(self.bounds.tolist()))
+        parts = [self.rows[slice(*bounds[k])] for k in order.tolist()]
+        rows = np.concatenate([np.zeros(0, np.int64), *parts])
+        return Clusters(rows, np.r_[0, np.cumsum(np.diff(self.bounds)[order])])
+
+    def differing(self, values: Integers) -> Mask:
+        """Returns for each cluster whether ``values`` differ between its clips."""
+        if not len(self):
+            return np.zeros(0, np.bool_)
+        of_rows, firsts = values[self.rows], self.bounds[:-1]
+        least = np.minimum.reduceat(of_rows, firsts)
+        differ: Mask = np.maximum.reduceat(of_rows, firsts) > least
+        return differ
 
 
-def same_group(columns: Columns) -> Integers | None:
-    """Equal numbers for clips of one group."""
-    return columns.group
+@dataclass(frozen=True, repr=False)
+class Audit:
+    """What an audit has found.
+
+    Attributes
+    ----------
+    clips : int
+        The clips that were compared.
+    splits : tuple of str
+    findings : pyarrow.Table
+        A row for each clip of a finding, the findings in the order of ``KINDS``, those
+        across splits first:
+
+        ============== ======= =====================================================
+        kind           text    one of ``KINDS``
+        finding        int64   the number of the finding; its clips follow each other
+        across         bool    whether its clips are in several splits
+        mixed          bool    whether its clips have several classes
+        detail         text    what the kind does not say: the group, the hash of the
+                               samples, how much sketches differ, the classes
+        split, path    text    of the clip
+        start_s, end_s float64 its place in the file, in seconds
+        class          text    null without classes
+        ============== ======= =====================================================
+    not_compared : mapping of str to str
+        The kinds that were not compared: to the option that the data set was recorded
+        without.
+    incomplete : tuple of str
+        The kinds that may have more findings, because too many clips are alike to
+        compare all pairs.
+    """
+
+    clips: int
+    splits: tuple[str, ...]
+    findings: Any
+    not_compared: Mapping[str, str]
+    incomplete: tuple[str, ...] = ()
+
+    @property
+    def leaks(self) -> int:
+        """The number of findings across splits, of all kinds."""
+        return sum(self.count(kind, across=True) for kind in KINDS)
+
+    def count(self, kind: str, **wanted: bool) -> int:
+        """Returns the number of findings of a kind: all, or ``across=True``, ..."""
+        import pyarrow.compute as pc
+
+        chosen = pc.field("kind") == kind
+        for name, value in wanted.items():
+            chosen &= pc.field(name) == value
+        numbers = self.findings.filter(chosen)["finding"]
+        return int(pc.count_distinct(numbers).as_py())
+
+    def of_kind(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Yields the findings of a kind, those across splits first.
+
+        A finding is a dict with ``kind``, ``across``, ``detail`` and ``clips``, which
+        are dicts with ``split``, ``path``, ``start_s``, ``end_s`` and ``class``.
+        """
+        import pyarrow.compute as pc
+
+        table = self.findings.filter(pc.field("kind") == kind)
+        numbers = table["finding"].to_numpy()
+        firsts = np.flatnonzero(np.diff(numbers, prepend=NO_VALUE)).tolist()
+        for first, end in pairwise([*firsts, len(table)]):
+            clips = table.slice(first, end - first).to_pylist()
+            finding = {name: clips[0][name] for name in ("kind", "across", "detail")}
+            names = ("split", "path", "start_s", "end_s", "class")
+            finding["clips"] = [{name: clip[name] for name in names} for clip in clips]
+            yield finding
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for kind in KINDS:
+            yield from self.of_kind(kind)
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(
+            f"{kind}: not compared"
+            if kind in self.not_compared
+            else f"{kind}: {self.count(kind)}"
+            for kind in KINDS
+        )
+        return f"<Audit of {self.clips:,} clips: {kinds}; {self.leaks} across splits>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (kind, "not recorded", "", "")
+            if kind in self.not_compared
+            else (
+                kind, self.count(kind, across=True), self.count(kind, across=False),
+                self.count(kind, mixed=True),
+            )
+            for kind in KINDS
+        ]  # fmt: skip
+        header = ("in common", "across splits", "within one", "with several classes")
+        first = [
+            (
+                finding["kind"],
+                "across splits" if finding["across"] else "within one",
+                ", ".join(clip["path"] for clip in finding["clips"][:_CLIPS_SHOWN]),
+                len(finding["clips"]),
+            )
+            for finding in islice(self, _FINDINGS_SHOWN)
+        ]
+        columns = ("in common", "where", "first clips", "clips")
+        return (
+            html_line(f"{self.clips:,} clips in {', '.join(self.splits)}")
+            + html_table(header, rows)
+            + (html_table(columns, first) if first else "")
+        )
 
 
-def same_audio(columns: Columns) -> Integers | None:
-    """Equal numbers for clips with the same samples."""
-    return columns.content
+def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit:
+    """Finds leaks between the splits of a data set, and duplicates in them.
+
+    ========= ==================================================== =================
+    kind      clips with                                           listed
+    ========= ==================================================== =================
+    file      the same file                                        across splits
+    group     the same group                                       across splits
+    audio     the same samples, in any files                       across and within
+    parts     overlapping parts of one file                        across and within
+    similar   nearly the same audio: encoded again, louder, noisy  across and within
+    ========= ==================================================== =================
+
+    Parameters
+    ----------
+    records : path
+        A finished data set, on any file system.
+    group_by : str, optional
+        Columns of its manifest that make a group, ``"speaker,day"``. Default: the
+        groups that the data set was recorded with.
+
+    Returns
+    -------
+    Audit
+        ``leaks`` counts the findings across splits. Iterating gives all findings.
+
+    Raises
+    ------
+    InputError
+        If there is no finished data set of audio files.
+    OptionError
+        If ``group_by`` names a column that the manifest does not have.
+    """
+    folder = os.fspath(records)
+    metadata = Metadata.load(folder)
+    if metadata.recipe is None:
+        raise InputError(
+            f"{folder} was not recorded from audio files, so it has no clips to audit."
+        )
+    by = None if group_by is None else comma_list(group_by)
+    table = read_clips(files.absolute(folder), by)
+    columns = columns_of(table, has_groups=by is not None)
+    numbers, complete = shared_numbers(columns)
+    missing = {kind: _RECORDED_WITH[kind] for kind in KINDS if numbers[kind] is None}
+    return Audit(
+        table.num_rows,
+        tuple(sorted(table["split"].unique().to_pylist())),
+        _findings(numbers, columns, table),
+        missing,
+        () if complete else (SIMILAR,),
+    )
+
+
+def count_overlaps(records: str | os.PathLike[str]) -> tuple[int, int]:
+    """Counts overlapping parts: the findings, and those across splits.
+
+    It takes little time where no file has two clips.
+    """
+    folder = files.absolute(os.fspath(records))
+    numbers = read_columns(folder, MANIFEST, ["file"])["file"].to_numpy()
+    if len(np.unique(numbers)) == len(numbers):
+        return 0, 0
+    columns = columns_of(read_clips(folder, None))
+    found = clusters_of(overlapping_parts(columns))
+    return len(found), int(found.differing(columns.split).sum())
+
+
+def shared_numbers(columns: Columns) -> tuple[dict[str, Integers | None], bool]:
+    """Returns for each kind numbers of the clips, equal for those with it in common.
+
+    None stands for a kind that cannot be compared. The second value is that of
+    :func:`similar_audio`.
+    """
+    similar, complete = similar_audio(columns)
+    return {
+        FILE: columns.file,
+        GROUP: columns.group,
+        AUDIO: columns.content,
+        PARTS: overlapping_parts(columns),
+        SIMILAR: similar,
+    }, complete
+
+
+def _findings(
+    numbers: Mapping[str, Integers | None], columns: Columns, clips: Any
+) -> Any:
+    """Returns the table of findings; see :class:`Audit`."""
+    import pyarrow as pa
+
+    tables, first = [], 0
+    for kind, shared in numbers.items():
+        clusters = clusters_of(np.zeros(0, np.int64) if shared is None else shared)
+        if kind in _ONLY_ACROSS:
+            clusters = clusters.select(clusters.differing(columns.split))
+        if kind == SIMILAR and columns.content is not None:
+            clusters = clusters.select(clusters.differing(columns.content))
+        across = clusters.differing(columns.split)
+        firsts = clusters.rows[clusters.bounds[:-1]]
+        clusters = clusters.sorted(np.lexsort((firsts, ~across)))
+        across = clusters.differing(columns.split)
+        mixed = clusters.differing(columns.label) & (kind in _WITH_CLASSES)
+        found = clips.take(clusters.rows)
+        sizes = np.diff(clusters.bounds)
+        details = _details(kind, clusters, mixed, found)
+        rate = found["sample_rate_hz"].to_numpy()
+        start = found["start"].to_numpy()
+        tables.append(
+            pa.table(
+                {
+                    "kind": pa.repeat(kind, len(found)),
+                    "finding": np.repeat(first + np.arange(len(clusters)), sizes),
+                    "across": np.repeat(across, sizes),
+                    "mixed": np.repeat(mixed, sizes),
+                    "detail": np.repeat(np.array(details, object), sizes),
+                    "split": found["split"],
+                    "path": found["path"],
+                    "start_s": start / rate,
+                    "end_s": (start + found["frames"].to_numpy()) / rate,
+                    "class": found["class"],
+                }
+            )
+        )
+        first += len(clusters)
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _details(kind: str, clusters: Clusters, mixed: Mask, found: Any) -> list[str]:
+    """Returns what the clips of each cluster have in common, where it is not plain."""
+    firsts = clusters.bounds[:-1]
+    details = [""] * len(clusters)
+    if kind == GROUP:
+        names = found["group"].take(firsts).to_pylist()
+        details = [name.replace(GROUP_SEPARATOR, ", ") for name in names]
+    elif kind == AUDIO and len(clusters):
+        details = [
+            content.hex() for content in found["content"].take(firsts).to_pylist()
+        ]
+    elif kind == SIMILAR and len(clusters):
+        sketches = np.frombuffer(b"".join(found["sketch"].to_pylist()), np.uint8)
+        bits = np.unpackbits(sketches.reshape(len(found), -1), axis=1)
+        first = np.repeat(bits[firsts], np.diff(clusters.bounds), axis=0)
+        most = np.maximum.reduceat((bits != first).sum(axis=1), firsts)
+        details = [f"{n} of {SKETCH_BITS} bits differ from the first" for n in most]
+    for k in np.flatnonzero(mixed).tolist():
+        labels = found["class"][clusters.bounds[k] : clusters.bounds[k + 1]]
+        classes = dict.fromkeys(map(str, labels.to_pylist()))
+        details[k] = f"{details[k]}; classes {', '.join(classes)}".removeprefix("; ")
+    return details
 
 
 def overlapping_parts(columns: Columns) -> Integers:
@@ -164,116 +444,23 @@ def clusters_of(numbers: Integers) -> Clusters:
     return every.select(np.diff(bounds) > 1)
 
 
-def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit:
-    """Finds leaks between the splits of a data set, and duplicates in them.
-
-    ========= ==================================================== =================
-    kind      clips with                                           listed
-    ========= ==================================================== =================
-    file      the same file                                        across splits
-    group     the same group                                       across splits
-    audio     the same samples, in any files                       across and within
-    parts     overlapping parts of one file                        across and within
-    similar   nearly the same audio: encoded again, louder, noisy  across and within
-    ========= ==================================================== =================
-
-    Parameters
-    ----------
-    records : path
-        A finished data set, on any file system.
-    group_by : str, optional
-        Columns of its manifest that make a group, ``"speaker,day"``. Default: the
-        groups that the data set was recorded with.
-
-    Returns
-    -------
-    Audit
-        ``leaks`` counts the findings across splits. Iterating gives all findings.
-
-    Raises
-    ------
-    InputError
-        If there is no finished data set, or another version wrote its manifest.
-    OptionError
-        If ``group_by`` names a column that the manifest does not have.
-    """
-    folder = os.fspath(records)
-    metadata = Metadata.load(folder)
-    if metadata.recipe is None:
-        raise InputError(
-            f"{folder} was not recorded from audio files, so it has no clips to audit."
-        )
-    by = None if group_by is None else comma_list(group_by)
-    table = read_clips(files.absolute(folder), by)
-    columns = columns_of(table, has_groups=by is not None)
-    similar, complete = similar_audio(columns)
-    found = [
-        _find(FILE, same_file(columns), columns, table),
-        _find(GROUP, same_group(columns), columns, table),
-        _find(AUDIO, same_audio(columns), columns, table),
-        _find(PARTS, overlapping_parts(columns), columns, table),
-        _find(SIMILAR, similar, columns, table, complete),
-    ]
-    splits = tuple(sorted(table["split"].unique().to_pylist()))
-    return Audit(table.num_rows, splits, {each.kind: each for each in found})
-
-
-def find_overlaps(records: str | os.PathLike[str]) -> Findings:
-    """Finds overlapping parts only; takes little time where no file has two clips."""
-    folder = files.absolute(os.fspath(records))
-    numbers = read_columns(folder, MANIFEST, ["file"])["file"].to_numpy()
-    if len(np.unique(numbers)) == len(numbers):
-        return Findings(PARTS)
-    table = read_clips(folder, None)
-    columns = columns_of(table)
-    return _find(PARTS, overlapping_parts(columns), columns, table)
-
-
-def _find(
-    kind: str,
-    numbers: Integers | None,
-    columns: Columns,
-    table: Any,
-    complete: bool = True,
-) -> Findings:
-    if numbers is None:
-        return Findings(kind, _RECORDED_WITH[kind])
-    clusters = clusters_of(numbers)
-    if kind in _ONLY_ACROSS:
-        clusters = clusters.select(clusters.differing(columns.split))
-    if kind == SIMILAR and columns.content is not None:
-        clusters = clusters.select(clusters.differing(columns.content))
-    across = clusters.differing(columns.split)
-    mixed = clusters.differing(columns.label)
-    if kind not in _WITH_CLASSES:
-        mixed = np.zeros_like(mixed)
-    return Findings(kind, "", complete, clusters, across, mixed, table)
-
-
 _FINGERPRINT = ("content", "sketch")
 _NEEDED = (
     "path", "class", "split", "group", "file", "start", "frames", "sample_rate_hz",
-    "channel",
+    "channel", "windows",
 )  # fmt: skip
 
 
 def read_clips(
     folder: str, by: Sequence[str] | None, every_column: bool = False
 ) -> Any:
-    """Reads the columns that an audit needs, for the clips that have examples."""
+    """Reads the columns that an audit needs, for the clips that have examples.
+
+    With ``by``, the values of these columns are the groups.
+    """
     import pyarrow.compute as pc
 
-    table = _read_clips(by, every_column, files.join(folder, MANIFEST))
-    table = table.filter(pc.greater(table["windows"], 0))
-    if by is not None:
-        at = table.column_names.index("group")
-        table = table.set_column(at, "group", _joined_texts(table, by))
-    return table
-
-
-def _read_clips(by: Sequence[str] | None, every_column: bool, path: str) -> Any:
-    """Reads the columns of one manifest."""
-
+    path = files.join(folder, MANIFEST)
     if not files.exists(path):
         raise InputError(
             f"{path} is missing, so the data set cannot be audited. Record it again."
@@ -281,30 +468,35 @@ def _read_clips(by: Sequence[str] | None, every_column: bool, path: str) -> Any:
     try:
         with open_parquet(path) as parquet:
             names = parquet.schema_arrow.names
-            missing = [n for n in (*_NEEDED, "windows") if n not in names]
-            if missing:
-                raise InputError(
-                    f"{path} has no column {missing[0]}, because another version of "
-                    "this package wrote the file. To audit the data set, record it "
-                    "again."
-                )
-            for name in by or ():
-                if name not in names:
-                    raise OptionError(
-                        "group_by",
-                        "must name a column of the manifest, which has "
-                        f"{', '.join(names)}",
-                        name,
-                    )
-            more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
-        wanted = dict.fromkeys((*_NEEDED, "windows", *more))
-        if every_column:
-            wanted.update(dict.fromkeys(names))
-        return read_parquet(path, list(wanted)).select(list(wanted))
+        _check_columns(path, names, by or ())
+        more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
+        wanted = dict.fromkeys([*_NEEDED, *more, *(names if every_column else ())])
+        table = read_parquet(path, list(wanted)).select(list(wanted))
     except AudioTFRecordsError:
         raise
     except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {error}") from error
+    table = table.filter(pc.field("windows") > 0)
+    if by is not None:
+        at = table.column_names.index("group")
+        table = table.set_column(at, "group", _joined_texts(table, by))
+    return table
+
+
+def _check_columns(path: str, names: Sequence[str], by: Sequence[str]) -> None:
+    missing = [name for name in _NEEDED if name not in names]
+    if missing:
+        raise InputError(
+            f"{path} has no column {missing[0]}, so it is not the manifest of a data "
+            "set. Restore it, or record the data set again."
+        )
+    for name in by:
+        if name not in names:
+            raise OptionError(
+                "group_by",
+                f"must name a column of the manifest, which has {', '.join(names)}",
+                name,
+            )
 
 
 def _joined_texts(table: Any, names: Sequence[str]) -> Any:

@@ -28,17 +28,14 @@ from beam_pipeline.inputs.own_manifest import (
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.inputs.tables import is_manifest
 from beam_pipeline.read.audit import (
+    Clusters,
     Columns,
+    Integers,
     clusters_of,
     columns_of,
-    overlapping_parts,
     read_clips,
-    same_audio,
-    same_file,
-    same_group,
-    similar_audio,
+    shared_numbers,
 )
-from beam_pipeline.read.findings import Clusters, Integers
 from beam_pipeline.read.input_roots import input_roots
 from beam_pipeline.read.similarity import joined
 from beam_pipeline.recipe.values import comma_list
@@ -135,13 +132,8 @@ def write_clean_manifest(
 
 def components_of(columns: Columns) -> Integers:
     """Equal numbers for clips that are alike in any way, directly or by others."""
-    similar, _ = similar_audio(columns)
-    kinds = (
-        same_file(columns), same_group(columns), same_audio(columns),
-        overlapping_parts(columns), similar,
-    )  # fmt: skip
     ones, others = [], []
-    for numbers in kinds:
+    for numbers in shared_numbers(columns)[0].values():
         if numbers is not None:
             clusters = clusters_of(numbers)
             sizes = np.diff(clusters.bounds)

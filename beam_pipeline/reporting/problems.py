@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from itertools import islice, zip_longest
+from itertools import islice, product, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.read.findings import Audit, Finding
+from beam_pipeline.read.audit import KINDS, Audit
 from beam_pipeline.reporting.samples import Sample, codes_of
 
 WRONG, LOOK = "wrong", "look"
@@ -125,24 +125,24 @@ def paths_to_hear(
 ) -> list[str]:
     """Returns the files of the first leaks, which a page lets one hear."""
     found: dict[str, None] = {}
-    for findings in audited.kinds.values() if audited else ():
-        for finding in islice(findings, most):
-            if finding.across and not _is_silence(finding, silent):
-                found.update((clip.filepath, None) for clip in finding.clips[:2])
+    for kind in KINDS if audited else ():
+        assert audited is not None
+        for finding in islice(audited.of_kind(kind), most):
+            if finding["across"] and not _is_silence(finding, silent):
+                found.update((clip["path"], None) for clip in finding["clips"][:2])
     return list(found)[:most]
 
 
 def name_unchecked(audited: Audit | None, samples: Sequence[Sample]) -> list[str]:
     """Returns what was not looked for, because it was not recorded."""
-    kinds = audited.kinds.values() if audited else ()
-    options = {findings.missing: 0 for findings in kinds if findings.missing}
+    options = dict.fromkeys(audited.not_compared.values()) if audited else {}
     if audited and not any(np.isfinite(sample.clipped) for sample in samples):
-        options["input"] = 0
+        options["input"] = None
     return [_UNCHECKED[option] for option in options]
 
 
-def _is_silence(finding: Finding, silent: Container[str]) -> bool:
-    return all(clip.filepath in silent for clip in finding.clips)
+def _is_silence(finding: Mapping[str, Any], silent: Container[str]) -> bool:
+    return all(clip["path"] in silent for clip in finding["clips"])
 
 
 def _leaks(
@@ -152,35 +152,36 @@ def _leaks(
 
     Silence equals silence, which teaches little: it comes last.
     """
-    for kind, findings in audited.kinds.items() if audited else ():
-        for across in (True, False):
-            total = findings.leaks if across else len(findings) - findings.leaks
-            if not total:
-                continue
-            of_kind = (each for each in findings if each.across == across)
-            chosen = sorted(
-                islice(of_kind, _FINDINGS_READ),
-                key=lambda each: _is_silence(each, silent),
-            )
-            rows: list[str] = []
-            paths: set[str] = set()
-            for finding in chosen[:FILES_SHOWN]:
-                clips = finding.clips[:6]
-                row = "  =  ".join(f"{c.split}: {c.filepath}" for c in clips)
-                if _is_silence(finding, silent):
-                    rows.append(f"{row} (silence)")
-                else:
-                    rows.append(row)
-                    paths.update(clip.filepath for clip in clips)
-            what = _KINDS[kind]
-            title = f"Clips of one split have {what}"
-            text = f"{_count(total, 'finding')} of the audit."
-            if across:
-                title = f"Splits share {what}"
-                text += " What a model learns in training is asked again in the test."
-            heard = [s for s in samples if s.values.get("filepath") in paths]
-            level = WRONG if across else LOOK
-            yield Problem(level, title, text, rows, _of_clips(heard))
+    if audited is None:
+        return
+    for kind, across in product(KINDS, (True, False)):
+        total = audited.count(kind, across=across)
+        if not total:
+            continue
+        of_kind = (f for f in audited.of_kind(kind) if f["across"] == across)
+        chosen = sorted(
+            islice(of_kind, _FINDINGS_READ),
+            key=lambda each: _is_silence(each, silent),
+        )
+        rows: list[str] = []
+        paths: set[str] = set()
+        for finding in chosen[:FILES_SHOWN]:
+            clips = finding["clips"][:6]
+            row = "  =  ".join(f"{c['split']}: {c['path']}" for c in clips)
+            if _is_silence(finding, silent):
+                rows.append(f"{row} (silence)")
+            else:
+                rows.append(row)
+                paths.update(clip["path"] for clip in clips)
+        what = _KINDS[kind]
+        title = f"Clips of one split have {what}"
+        text = f"{_count(total, 'finding')} of the audit."
+        if across:
+            title = f"Splits share {what}"
+            text += " What a model learns in training is asked again in the test."
+        heard = [s for s in samples if s.values.get("filepath") in paths]
+        level = WRONG if across else LOOK
+        yield Problem(level, title, text, rows, _of_clips(heard))
 
 
 class Silence(NamedTuple):

@@ -111,7 +111,7 @@ def test_parts_of_a_file_are_in_one_split_however_it_is_called(tmp_path, stratif
     record(tmp_path / "m.csv", tmp_path / "o", win_seconds=0.5, label_from="none",
            splits="train=1,test=1", stratify=stratify)  # fmt: skip
     found = audit(tmp_path / "o")
-    assert (len(found.splits), found.clips, found.kinds["file"].leaks) == (2, 72, 0)
+    assert (len(found.splits), found.clips, found.count("file")) == (2, 72, 0)
 
 
 @pytest.mark.runs
@@ -123,7 +123,7 @@ def test_a_folder_s_links_are_in_the_split_of_their_file(tmp_path):
     record(tmp_path / "in", tmp_path / "o", win_len=500, splits="train=1,test=1",
            fingerprint=True)  # fmt: skip
     found = audit(tmp_path / "o")
-    assert (len(found.kinds["audio"]), found.kinds["audio"].leaks) == (12, 0)
+    assert (found.count("audio"), found.leaks) == (12, 0)
 
 
 def test_a_link_is_not_in_another_group_than_its_file(tmp_path):
@@ -150,7 +150,7 @@ def test_links_of_files_whose_length_is_known(tmp_path):
     record(tmp_path / "m.csv", tmp_path / "o", win_seconds=0.5, label_from="none",
            splits="train=1,test=1")  # fmt: skip
     found = audit(tmp_path / "o")
-    assert (len(found.splits), found.clips, found.kinds["file"].leaks) == (2, 24, 0)
+    assert (len(found.splits), found.clips, found.count("file")) == (2, 24, 0)
 
 
 @pytest.mark.runs

@@ -15,20 +15,16 @@ import beam_pipeline
 from beam_pipeline import record
 from beam_pipeline.api import plan
 from beam_pipeline.cli import main
-from beam_pipeline.cli.audit_report import (
-    describe_audit,
-    describe_findings,
-    summarise_audit,
-)
+from beam_pipeline.cli.audit_report import describe_audit, summarise_audit
 from beam_pipeline.dataset.manifest import arrow_type, manifest_fields
 from beam_pipeline.errors import InputError, OptionError, TooManyRejected
 from beam_pipeline.plan import clip_audio
-from beam_pipeline.read import findings
 from beam_pipeline.read.audit import (
+    KINDS,
     Columns,
     audit,
     clusters_of,
-    find_overlaps,
+    count_overlaps,
     overlapping_parts,
 )
 from beam_pipeline.recipe.recipe import Recipe
@@ -40,20 +36,20 @@ from tests.sounds import RATE, write_sound
 
 pytestmark = pytest.mark.runs
 
-COUNTS = dict.fromkeys(findings.KINDS, 0)
+COUNTS = dict.fromkeys(KINDS, 0)
 
 
 def counts(found):
     """(across, within) of each kind that has findings."""
     return {
-        kind: (some.leaks, len(some) - some.leaks)
-        for kind, some in found.kinds.items()
-        if len(some)
+        kind: (found.count(kind, across=True), found.count(kind, across=False))
+        for kind in KINDS
+        if found.count(kind)
     }
 
 
 def paths(finding):
-    return [(clip.split, clip.filepath) for clip in finding.clips]
+    return [(clip["split"], clip["path"]) for clip in finding["clips"]]
 
 
 def status(folder, *flags):
@@ -102,9 +98,8 @@ def test_recorded_splits_are_clean(speakers, tmp_path, options):
     assert counts(found) == {}
     assert (found.leaks, found.clips) == (0, 24)
     assert found.splits == tuple(metadata.splits)
-    checked = {kind for kind, some in found.kinds.items() if not some.missing}
     grouped = "group_by" in options
-    assert checked == set(findings.KINDS) - (set() if grouped else {"group"})
+    assert found.not_compared == ({} if grouped else {"group": "group_by"})
     assert status(tmp_path / "o") == 0
 
 
@@ -160,13 +155,14 @@ def test_a_file_in_two_splits(tmp_path, planted, capsys):
     found = planted(rows)
     assert counts(found) == {"file": (1, 0)}
     (finding,) = found
-    assert finding == findings.Finding(
-        "file", True, (
-            findings.FoundClip("test", "x.wav", (1.0, 1.5), "a"),
-            findings.FoundClip("train", "x.wav", (0.0, 0.5), "a"),
-            findings.FoundClip("train", "x.wav", (0.5, 1.0), "a"),
-        ), "",
-    )  # fmt: skip
+    assert finding == {
+        "kind": "file", "across": True, "detail": "",
+        "clips": [
+            {"split": split, "path": "x.wav", "start_s": at, "end_s": at + 0.5,
+             "class": "a"}
+            for split, at in (("test", 1.0), ("train", 0.0), ("train", 0.5))
+        ],
+    }  # fmt: skip
     capsys.readouterr()
     assert status(tmp_path / "o") == 4
     assert capsys.readouterr().out.splitlines() == [
@@ -200,7 +196,8 @@ def test_overlapping_parts(tmp_path, planted, part, exit_status):
     within = {"parts": (0, 1)}
     assert counts(found) == ({"file": (1, 0), "parts": (1, 0)} if across else within)
     finding = list(found)[-1]
-    assert [clip.interval for clip in sorted(finding.clips)] == [
+    clips = sorted(finding["clips"], key=lambda clip: (clip["split"], clip["start_s"]))
+    assert [(clip["start_s"], clip["end_s"]) for clip in clips] == [
         (0.4, 0.9), (0.0, 0.5)] if across else [(0.0, 0.5), (0.4, 0.9)]  # fmt: skip
     assert status(tmp_path / "o") == exit_status
 
@@ -213,8 +210,7 @@ def test_the_whole_file_is_a_part_of_itself(tmp_path, planted):
         for duration in ("", 2.0)
     ]
     assert counts(planted(rows)) == {"audio": (0, 1), "parts": (0, 1)}
-    said = describe_findings(find_overlaps(tmp_path / "o"))
-    assert said == "overlapping parts: 1 within one split"
+    assert count_overlaps(tmp_path / "o") == (1, 0)
 
 
 def test_record_prints_overlapping_parts(tmp_path, capsys):
@@ -242,7 +238,7 @@ def test_a_group_in_two_splits(tmp_path, planted):
         planted(rows, group_by="speaker,day")
     planted(rows, overwrite=True)
     (finding,) = audit(tmp_path / "o", "speaker,day")
-    assert finding.detail == "theo, 1"
+    assert finding["detail"] == "theo, 1"
     assert paths(finding) == [("test", "2.wav"), ("train", "0.wav")]
     assert status(tmp_path / "o") == 0
     # By other columns of the manifest.
@@ -250,11 +246,11 @@ def test_a_group_in_two_splits(tmp_path, planted):
     by_day = audit(tmp_path / "o", "day")
     assert counts(by_day) == {"group": (1, 0)}
     assert "<Audit of 4 clips: " in repr(by_day)
-    assert "<Findings of group: 1, 1 across splits>" in repr(by_day)
-    assert "<Findings of audio: 0, 0 across splits>" in repr(by_day)
+    assert "group: 1, audio: 0" in repr(by_day)
+    assert "; 1 across splits>" in repr(by_day)
     (finding,) = audit(tmp_path / "o", group_by="day")
-    assert finding.detail == "1"
-    assert len(finding.clips) == 4
+    assert finding["detail"] == "1"
+    assert len(finding["clips"]) == 4
     assert status(tmp_path / "o", "--group-by", "path") == 0
     assert status(tmp_path / "o", "--group-by", "spaeker") == 2
     with raises(OptionError, "group_by", "spaeker", naming=["path", "speaker"]):
@@ -269,8 +265,8 @@ def test_clips_without_a_group_are_in_none(tmp_path, planted):
             {"path": f"{at}.wav", "part": part, "kind": "a", "speaker": speaker}
         )
     planted(rows)
-    some = audit(tmp_path / "o", "speaker").kinds["group"]
-    assert (some.missing, len(some)) == ("", 0)
+    found = audit(tmp_path / "o", "speaker")
+    assert ("group" in found.not_compared, found.count("group")) == (False, 0)
 
 
 def test_groups_are_compared_in_one_spelling(tmp_path, planted):
@@ -284,8 +280,9 @@ def test_groups_are_compared_in_one_spelling(tmp_path, planted):
         )
     planted(rows)
     for column, leaks in (("ship", 0), ("tag", 1)):
-        some = audit(tmp_path / "o", column).kinds["group"]
-        assert (some.missing, some.leaks) == ("", leaks)
+        found = audit(tmp_path / "o", column)
+        assert "group" not in found.not_compared
+        assert found.count("group", across=True) == leaks
 
 
 @pytest.mark.parametrize("how", ["copy", "flac", "float"])
@@ -308,8 +305,8 @@ def test_the_same_audio_under_another_name(tmp_path, how, options):
     found = audit(tmp_path / "o")
     assert counts(found) == {"audio": (1, 0)}
     (finding,) = found
-    assert [clip.label for clip in finding.clips] == ["b", "a"]
-    assert finding.detail.endswith("; classes b, a")
+    assert [clip["class"] for clip in finding["clips"]] == ["b", "a"]
+    assert finding["detail"].endswith("; classes b, a")
     assert "same audio: 1 across splits, 1 with several classes" in describe_audit(
         found
     )
@@ -331,14 +328,14 @@ def test_the_same_audio_is_that_of_the_part_and_of_the_channel(tmp_path, planted
         {**base, "path": "x.wav", "channel": 0},
     ]
     found = planted(rows, sample_rate=12000)
-    audio = [paths(finding) for finding in found if finding.kind == "audio"]
+    audio = [paths(finding) for finding in found if finding["kind"] == "audio"]
     assert audio == [[("test", name), ("train", "x.wav")] for name in
                      ("y.wav", "z.wav")] or audio == [
         [("test", name), ("train", "x.wav")] for name in ("z.wav", "y.wav")
     ]  # fmt: skip
     # The clip of both channels overlaps both others.
-    (parts,) = (finding for finding in found if finding.kind == "parts")
-    assert len(parts.clips) == 3
+    (parts,) = (finding for finding in found if finding["kind"] == "parts")
+    assert len(parts["clips"]) == 3
 
 
 def test_near_identical_audio_under_two_classes(tmp_path, planted):
@@ -355,9 +352,9 @@ def test_near_identical_audio_under_two_classes(tmp_path, planted):
     assert counts(found) == {"similar": (1, 1)}
     leak, double = found
     assert paths(leak) == [("test", "y.ogg"), ("train", "y.wav")]
-    assert leak.detail.endswith(" of 512 bits differ from the first")
+    assert leak["detail"].endswith(" of 512 bits differ from the first")
     assert sorted(paths(double)) == [("train", "x.mp3"), ("train", "x.wav")]
-    assert "; classes " in double.detail
+    assert "; classes " in double["detail"]
     counts_said = "1 across splits, 1 within one split, 1 with several classes"
     assert f"near-identical audio: {counts_said}" in summarise_audit(found)
 
@@ -374,8 +371,8 @@ def test_silence_equals_only_silence_of_the_same_length(tmp_path, planted):
         soundfile.write(tmp_path / f"{at}.wav", np.zeros(frames), 16000)
     rows = [{"path": f"{at}.wav", "part": "train", "kind": "a"} for at in range(3)]
     (finding,) = planted(rows)
-    assert finding.kind == "audio"
-    assert sorted(clip.filepath for clip in finding.clips) == ["0.wav", "1.wav"]
+    assert finding["kind"] == "audio"
+    assert sorted(clip["path"] for clip in finding["clips"]) == ["0.wav", "1.wav"]
 
 
 def test_without_splits_nothing_is_across(tmp_path):
@@ -514,8 +511,8 @@ def test_the_text_shows_the_first_of_many(data_set, capsys):
 def test_leaks_come_first(data_set):
     rows = [{"file": 0}, {"file": 0}, {"file": 1}, {"file": 1, "split": "test"}]
     synthetic(data_set, rows)
-    parts = list(audit(data_set).kinds["parts"])
-    assert [finding.across for finding in parts] == [True, False]
+    parts = list(audit(data_set).of_kind("parts"))
+    assert [finding["across"] for finding in parts] == [True, False]
 
 
 def test_a_manifest_of_another_version(data_set, capsys):
