@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from beam_pipeline.elements.record_files import write_records as write_records
     from beam_pipeline.pipeline.sink import WriteToTFRecord as WriteToTFRecord
     from beam_pipeline.read.audit import audit as audit
-    from beam_pipeline.read.augmentation_values import (
-        augmentation_values as augmentation_values,
-    )
     from beam_pipeline.read.clean_manifest import (
         write_clean_manifest as write_clean_manifest,
     )
@@ -55,7 +52,6 @@ _MODULES = {
     "Recipe": "recipe.recipe",
     "WriteToTFRecord": "pipeline.sink",
     "audit": "read.audit",
-    "augmentation_values": "read.augmentation_values",
     "convert": "conversion.convert",
     "encode_example": "elements.encode_example",
     "mix": "read.mixing",

@@ -44,11 +44,11 @@ NEVER = {("run", "read")}
 HOMES = {
     "apache_beam": "pipeline run dofns [storage.beam_filesystem] [run.engine] "
     "[run.preflight] [by_value]",
-    "tensorflow": "read.replay read.global_order read.mixed_replay "
+    "tensorflow": "read.replay read.tf_batches "
     "read.shard_streams read.parse_examples read.parse_elements "
-    "read.original_records read.replay_mixup elements.tensors elements.record_dataset "
+    "read.original_records elements.tensors elements.record_dataset "
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
-    "[examples.feature_description] [read.mixing] [read.show]",
+    "[examples.feature_description] [read.batch_iteration] [read.show]",
     "fastavro": "[inputs.avro]",
     "obstore": "[storage.object_store] [storage.credentials] [storage.store_ranges] "
     "[storage.store_errors]",
@@ -61,7 +61,7 @@ HOMES = {
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
-    "pyarrow": "[read.arrow_batches] [read.framework_methods] "
+    "pyarrow": "[read.arrow_batches] [read.records] "
     "[storage.parquet] [dataset.manifest] "
     "[dataset.window_table] [read.audit] [read.clean_manifest] "
     "[read.conditions] "
@@ -71,9 +71,7 @@ HOMES = {
     "threadpoolctl": "transforms.describe write.one_thread run.parts",
     "tqdm": "[progress]",
     "PIL": "[examples.images] [read.example_view]",
-    "datasets": ("read.hugging_face read.hugging_face_stream [read.framework_methods]"),
-    "jax": "read.jax_batches [transforms.xla]",
-    "keras": "read.keras_batches",
+    "jax": "[transforms.xla]",
     "torch": "read.torch_batches",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms [read.mixup] [read.similarity] [transforms.filters]",

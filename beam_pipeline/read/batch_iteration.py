@@ -6,13 +6,17 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.errors import InputError
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.choices import check_number
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.read_ahead import Batch, Submit, Task, read_ahead
 from beam_pipeline.read.sizes import READ_AHEAD_BYTES
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 # JSON values that say where the next batch is.
 State = dict[str, Any]
@@ -23,9 +27,17 @@ class BatchIteration(ABC):
 
     Attributes
     ----------
+    features : mapping
+        Name to :class:`.FeatureSpec`, for each feature of a batch.
     _state : dict
         Where the batch is that the caller gets next.
+    _batch_size : int
+    _drop_remainder : bool
     """
+
+    features: Mapping[str, FeatureSpec]
+    _batch_size: int
+    _drop_remainder: bool
 
     def __init__(self, state: State, threads: int | None, batch_bytes: int):
         self._state = state
@@ -83,6 +95,24 @@ class BatchIteration(ABC):
                 "A newer iteration of these batches has begun, or a state was loaded. "
                 "Iterate over one object at a time, or make another with `batches()`."
             )
+
+    def to_tf(self) -> tf.data.Dataset:
+        """Returns these batches as dicts of tensors, in a ``tf.data.Dataset``.
+
+        Each pass over it is the next epoch. It calls Python in the process that
+        iterates, so it cannot be saved as a graph, or sent to another process; and
+        where it is prefetched, ``state_dict`` counts what was prefetched, too.
+        Arrays whose lengths differ become ragged tensors.
+
+        Raises
+        ------
+        InputError
+            If tensors cannot hold a feature.
+        """
+        from beam_pipeline.read.tf_batches import dataset_of
+
+        size = self._batch_size if self._drop_remainder else None
+        return dataset_of(self, self.features, size)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns where the next batch is, as JSON values.

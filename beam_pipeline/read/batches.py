@@ -107,6 +107,9 @@ class Batches(BatchIteration):
         alpha = check_mixup(mixup)
         classes = len(records.metadata.classes)
         self._mixup = None if alpha is None else Mixup(alpha, self._seed, classes)
+        self.features = dict(records.features)
+        if self._mixup is not None:
+            self.features = self._mixup.features(self.features)
         self._reader = SourceReader(
             records, self._shuffle, self._seed, self._shard, normalize
         )

@@ -31,7 +31,7 @@ from beam_pipeline.examples.structure import (
 def check_values(
     batch_size: int | None,
     drop_remainder: bool,
-    shuffle: bool | int | str,
+    shuffle: bool | int,
     repeat: bool | int,
     shard: tuple[int, int] | None,
     normalize: bool | Sequence[str],
@@ -43,9 +43,12 @@ def check_values(
         raise OptionError("drop_remainder", "must be True or False", drop_remainder)
     if drop_remainder and batch_size is None:
         raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
-    if not (shuffle == "global" or isinstance(shuffle, bool) or _is_size(shuffle, 0)):
+    if not (isinstance(shuffle, bool) or _is_size(shuffle, 0)):
         raise OptionError(
-            "shuffle", "must be True, False, a buffer size or 'global'", shuffle
+            "shuffle",
+            "must be True, False or a buffer size; for a global order, use "
+            "`open_records(...).batches(..., shuffle='global').to_tf()`",
+            shuffle,
         )
     if not (isinstance(repeat, bool) or _is_size(repeat, 1)):
         raise OptionError("repeat", "must be True, False or a number of passes", repeat)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from beam_pipeline.read.read_ahead import Batch, Submit, Task
 from beam_pipeline.read.records import Records, open_records
 from beam_pipeline.read.source_reader import Reading, SourceReader
 from beam_pipeline.read.split_choice import Split
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 Folder = str | os.PathLike[str]
 Sources = (
@@ -212,22 +209,6 @@ class Mixed:
             self, batch_size, shuffle, shard, drop_remainder, normalize, threads
         )
 
-    def replay(self, **options: Any) -> tf.data.Dataset:
-        """Returns the mix as ``tf.data``, with the same draws.
-
-        Parameters
-        ----------
-        **options
-            As of :func:`.replay`; but ``split``, ``features`` and ``seed`` are those of
-            the mix, and ``shuffle`` is ``"global"`` by default, which gives the same
-            examples as :meth:`batches`. ``repeat`` repeats the whole mix, with the same
-            draws.
-        """
-        from beam_pipeline.read.mixed_replay import replay_mixed
-
-        draws = self.draws(options.get("shard"))
-        return replay_mixed(self.sources, self.source_seeds(), draws, **options)
-
     def source_seeds(self) -> list[int]:
         """Returns the seed of the order of each source."""
         return [
@@ -255,6 +236,7 @@ class MixedBatches(BatchIteration):
         check_number("batch_size", batch_size, 1)
         check_values(batch_size, drop_remainder, False, False, shard, normalize)
         self._mixed = mixed
+        self.features = mixed.sources[0].features
         self._batch_size = int(batch_size)
         self._shuffle = check_shuffle(shuffle)
         self._shard = None if shard is None else (int(shard[0]), int(shard[1]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import hash64
 from beam_pipeline.read.read_ahead import Batch, Task
 from beam_pipeline.recipe.values import is_real
@@ -38,6 +41,15 @@ class Mixup(NamedTuple):
     alpha: float
     seed: int
     classes: int
+
+    def features(self, specs: Mapping[str, FeatureSpec]) -> dict[str, FeatureSpec]:
+        """Returns the features of batches that are mixed."""
+        made = dict(specs)
+        for name in TARGETS:
+            if name in made and not made[name].dtype.startswith("float"):
+                shape = (self.classes,) if name == "target" else made[name].shape
+                made[name] = replace(made[name], dtype="float32", shape=shape)
+        return made
 
     def of(self, task: Task, epoch: int, position: int) -> Task:
         """Returns a task that mixes the batch of another one.

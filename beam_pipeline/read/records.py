@@ -28,7 +28,6 @@ from beam_pipeline.read.chosen_numbers import chosen_numbers, no_example
 from beam_pipeline.read.conditions import rows_where
 from beam_pipeline.read.example import Example
 from beam_pipeline.read.example_places import Integers
-from beam_pipeline.read.framework_methods import FrameworkMethods
 from beam_pipeline.read.scales import choose_statistics
 from beam_pipeline.read.sources import SourceMethods
 from beam_pipeline.read.split_choice import Split
@@ -40,8 +39,11 @@ from beam_pipeline.read.window_table import (
 from beam_pipeline.storage import files
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from beam_pipeline.read.batches import Batches
     from beam_pipeline.read.orders import Shuffle
+    from beam_pipeline.read.torch_batches import TorchBatches
 
 # Iterating reads about so many bytes, and at most so many examples, at once.
 AHEAD_BYTES = 2 << 20
@@ -90,7 +92,7 @@ def open_records(
     return Records(source, source.numbers, scaled_by)
 
 
-class Records(FrameworkMethods, SourceMethods, Sequence[Example]):
+class Records(SourceMethods, Sequence[Example]):
     """A sequence of examples, which it reads when they are asked for.
 
     ``records[i]`` is a dict of numpy arrays, numpy scalars and texts; features that an
@@ -346,6 +348,110 @@ class Records(FrameworkMethods, SourceMethods, Sequence[Example]):
             threads=threads,
             mixup=mixup,
         )
+
+    def to_torch(
+        self, batch_size: int, *, rank: tuple[int, int] | None = None, **options: Any
+    ) -> TorchBatches:
+        """Returns batches of tensors, as a ``torch.utils.data.IterableDataset``.
+
+        ::
+
+            dataset = records.to_torch(32, shuffle="global", drop_remainder=True)
+            loader = StatefulDataLoader(dataset, batch_size=None, num_workers=2)
+
+        The ranks and their workers read different examples, all of them together every
+        example of an epoch; with ``drop_remainder``, each of them gives the same number
+        of batches. Each pass over the loader is the next epoch.
+        With ``StatefulDataLoader`` of torchdata, the loader's ``state_dict`` continues
+        at the next example, also with workers. Its ``num_workers`` and the number of
+        ranks must then stay the same.
+
+        Texts are lists of str. Features whose shapes differ between examples, or that
+        an example may lack, are lists of tensors.
+
+        Parameters
+        ----------
+        batch_size : int
+        rank : (int, int), optional
+            ``(index, count)`` of this trainer. Default: that of ``torch.distributed``,
+            if it is initialised; or the environment variables ``RANK`` and
+            ``WORLD_SIZE``; or a single one.
+        **options
+            See :meth:`batches`. By default, workers share the cores.
+        """
+        try:
+            from beam_pipeline.read.torch_batches import TorchBatches
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise InputError(
+                "PyTorch is not installed. Install it: "
+                "pip install 'audio-tfrecords[torch]'"
+            ) from error
+        return TorchBatches(self, batch_size, rank, options)
+
+    def to_arrow(
+        self,
+        batch_size: int = 256,
+        *,
+        tensors: bool = True,
+        binary: Sequence[str] = (),
+    ) -> pyarrow.Table:
+        """Returns these examples as a table of Arrow, in memory.
+
+        ::
+
+            frame = records[:1000].to_arrow().to_pandas()
+
+        See :meth:`arrow_batches`, which reads them one batch after the other.
+        """
+        return self.arrow_batches(batch_size, tensors=tensors, binary=binary).read_all()
+
+    def arrow_batches(
+        self,
+        batch_size: int = 256,
+        *,
+        tensors: bool = True,
+        binary: Sequence[str] = (),
+    ) -> pyarrow.RecordBatchReader:
+        """Returns a reader of batches of Arrow, which threads read ahead.
+
+        ::
+
+            with records.where("class == 'owl'").arrow_batches() as batches:
+                pyarrow.dataset.write_dataset(batches, "owls/", format="parquet")
+
+        Arrays that have one shape are ``fixed_shape_tensor``; others, and those that an
+        example may lack, are lists, with null where it does. Values of arrays of
+        numbers are not copied from what was read. Complex numbers become two real ones,
+        on an axis at the end, and ``bfloat16`` becomes float32.
+
+        Parameters
+        ----------
+        batch_size : int
+            The last batch may be smaller.
+        tensors : bool
+            False: fixed-size lists instead of tensors, for programs that do not know
+            these.
+        binary : sequence of str
+            Features of texts to store as bytes.
+
+        Raises
+        ------
+        InputError
+            If Arrow has no type for a feature, because its number of axes differs
+            between examples; when a batch is read, if a text is not UTF-8, and
+            ``binary`` does not name its feature.
+        OptionError
+            If an argument has a wrong value.
+        """
+        import pyarrow as pa
+
+        from beam_pipeline.read.arrow_batches import arrow_schema, record_batches
+
+        schema = arrow_schema(self.features, tensors, binary)
+        made = record_batches(iter(self.batches(batch_size)), schema, self.features)
+        return pa.RecordBatchReader.from_batches(schema, made)
 
     @cached_property
     def fingerprint(self) -> str:

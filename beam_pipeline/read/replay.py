@@ -24,16 +24,12 @@ from beam_pipeline.read.choices import (
     choose_parsing,
 )
 from beam_pipeline.read.cores import usable_cores
-from beam_pipeline.read.global_order import replay_permuted
-from beam_pipeline.read.mixup import check_mixup
 from beam_pipeline.read.original_records import read_original
 from beam_pipeline.read.parse_examples import (
     PARSED_TOGETHER,
     PARSING_THREADS,
     make_parser,
 )
-from beam_pipeline.read.records import open_records
-from beam_pipeline.read.replay_mixup import mix_batches
 from beam_pipeline.read.scales import choose_scales, choose_statistics
 from beam_pipeline.read.shard_streams import (
     read_in_order,
@@ -55,7 +51,7 @@ def replay(
     as_supervised: Sequence[str] | bool | None = None,
     batch_size: int | None = None,
     drop_remainder: bool = False,
-    shuffle: bool | int | str = False,
+    shuffle: bool | int = False,
     seed: int = 0,
     repeat: bool | int = False,
     shard: tuple[int, int] | None = None,
@@ -64,7 +60,6 @@ def replay(
     statistics: Split | None = None,
     encoded: Sequence[str] = (),
     missing: Mapping[str, Any] | None = None,
-    mixup: float | None = None,
 ) -> tf.data.Dataset:
     """Reads a recorded data set as ``tf.data``.
 
@@ -101,18 +96,15 @@ def replay(
     drop_remainder : bool
         Leaves out a last batch that is smaller; the first axis is then static. Needs
         ``batch_size``.
-    shuffle : bool, int or "global"
+    shuffle : bool or int
         Shuffles in another order in every pass. True: with a buffer of 128 MiB of
         examples, at least a batch. An int: with a buffer of this many examples. The
         buffer is filled from up to 16 shards by turns, because a shard holds the
-        windows of one clip next to each other. ``"global"``: every order of all
-        examples is equally likely, the same as of :meth:`.Records.batches`; an iterator
-        in a ``tf.train.Checkpoint`` continues at the next element. This needs an index
-        of members, and runs Python in the process that iterates. False: the order on
-        disk; up to 256 MiB are read ahead.
+        windows of one clip next to each other. False: the order on disk; up to 256 MiB
+        are read ahead. For a uniformly random order, or to continue in the middle of an
+        epoch, use ``open_records(...).batches(..., shuffle="global").to_tf()``.
     seed : int
-        Seed of the shuffled order, together with ``tf.random.set_seed`` unless
-        ``shuffle`` is ``"global"``.
+        Seed of the shuffled order, together with ``tf.random.set_seed``.
     repeat : bool or int
         True: endless. An int: this many passes, each of them complete.
     shard : (int, int), optional
@@ -136,11 +128,6 @@ def replay(
     missing : mapping, optional
         The value of a single number or text in the examples that lack it. Without it,
         such a feature is a list of one value, or of none.
-    mixup : float, optional
-        Mixes each example with another of its batch, and their targets, as
-        :class:`.Batches` does, with weights of the distribution Beta(mixup, mixup). The
-        draws depend on ``seed`` and on the pass over the data, and are not those of
-        :class:`.Batches`. Needs ``batch_size``.
 
     Returns
     -------
@@ -151,8 +138,8 @@ def replay(
     Raises
     ------
     InputError
-        If there is no data set, no split or feature of this name, or nothing to mix; or
-        if a shard is missing or has another size than in the metadata. A shard of the
+        If there is no data set, no split or feature of this name; or if a shard is
+        missing or has another size than in the metadata. A shard of the
         right size with damaged content raises ``tf.errors.DataLossError`` when it is
         read; TensorFlow does not name the file there, but ``audio-tfrecords verify``
         does.
@@ -160,17 +147,12 @@ def replay(
         If another argument has a wrong value.
     """
     folder = files.absolute(os.fspath(records))
-    alpha = check_mixup(mixup)
     if find_original(folder) and not files.exists(files.join(folder, METADATA)):
         check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
-        if isinstance(shuffle, str):
-            raise OptionError(
-                "shuffle", "must be True, False or a buffer size here", shuffle
-            )
         dataset = read_original(folder, shuffle=shuffle, seed=seed)
         if batch_size is not None and original_batch_size(folder) is not None:
             dataset = dataset.unbatch()
-        given = (split, shard, normalize, statistics, encoded, missing, alpha)
+        given = (split, shard, normalize, statistics, encoded, missing)
         return _choose_original(
             dataset, features, as_supervised, batch_size, drop_remainder, repeat, given
         )
@@ -179,42 +161,14 @@ def replay(
         batch_size = metadata.elements.batch_size
         drop_remainder = drop_remainder or metadata.elements.drop_remainder
     check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
-    if alpha is not None and batch_size is None:
-        raise OptionError("mixup", "needs `batch_size`", mixup)
     choice = choose_splits(metadata, split)
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
     scaled_by = choose_statistics(metadata, choice.splits, statistics)
     scales = choose_scales(folder, metadata, parsing.specs, normalize, scaled_by)
-    share = (0, 1) if shard is None or shuffle == "global" else shard
-    pieces = cut_pieces(choice.pieces(metadata), *share)
+    pieces = cut_pieces(choice.pieces(metadata), *(shard or (0, 1)))
     check_files(folder, [piece.shard for piece in pieces])
 
     parse = make_parser(parsing, scales)
-
-    def finished(elements: tf.data.Dataset) -> tf.data.Dataset:
-        if alpha is not None:
-            elements = mix_batches(elements, parsing, alpha, seed)
-        dataset = elements.prefetch(ahead).with_options(options)
-        dataset.class_names = list(metadata.classes)
-        return dataset
-
-    options = _options(deterministic, shard)
-    ahead = 2 if batch_size else 4 * PARSED_TOGETHER
-    if shuffle == "global":
-        policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-        options.experimental_external_state_policy = policy
-        elements = replay_permuted(
-            open_records(folder, split),
-            parsing,
-            parse,
-            batch_size=batch_size,
-            drop_remainder=drop_remainder,
-            seed=seed,
-            repeat=repeat,
-            shard=shard,
-            deterministic=deterministic,
-        )
-        return finished(elements)
 
     total = sum(piece.take for piece in pieces)
     size = memory_bytes(metadata, metadata.features.values())
@@ -243,7 +197,10 @@ def replay(
             batches = batches.ragged_batch(batch_size, drop_remainder)
     if repeat:
         batches = batches.repeat(None if repeat is True else repeat)
-    return finished(batches)
+    ahead = 2 if batch_size else 4 * PARSED_TOGETHER
+    dataset = batches.prefetch(ahead).with_options(_options(deterministic, shard))
+    dataset.class_names = list(metadata.classes)
+    return dataset
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -328,7 +285,7 @@ def _choose_original(
     """Returns what is asked for of a folder that tf_dataset wrote."""
     if any(value not in (None, False, ()) for value in not_for_it):
         raise OptionError(
-            "split, shard, normalize, statistics, encoded, missing, mixup",
+            "split, shard, normalize, statistics, encoded, missing",
             "do not apply to a folder that tf_dataset wrote; rewrite it with "
             "`audio-tfrecords convert` first",
         )
@@ -353,7 +310,7 @@ def _choose_original(
 
 def replay_dataset(
     record_dir: str | os.PathLike[str] = ".",
-    shuffle: bool | int | str = False,
+    shuffle: bool | int = False,
     **options: Any,
 ) -> tf.data.Dataset:
     """Reads a data set of :func:`record_dataset`; :func:`replay` under another name.
@@ -364,7 +321,7 @@ def replay_dataset(
     Parameters
     ----------
     record_dir : path
-    shuffle : bool, int or "global"
+    shuffle : bool or int
         See :func:`replay`.
     **options
         The other keywords of :func:`replay`.

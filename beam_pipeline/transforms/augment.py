@@ -53,10 +53,6 @@ class Augmentation(Protocol):
     ``keys`` is uint64 of shape (n,), a random number for each window. The result is
     float32 of the same shape as ``windows``. Each result may depend only on its own
     window and key. Recipes can name frozen dataclasses at the top level of a module.
-
-    A method ``drawn(keys, frames, sample_rate_hz)`` is optional. It returns the values
-    that ``augment`` draws for windows of ``frames`` frames: a mapping of names to
-    arrays of shape (n, ...); see :func:`beam_pipeline.augmentation_values`.
     """
 
     def augment(

@@ -51,7 +51,7 @@ def main():
     records = record_digits(arguments.sounds, arguments.out, arguments.test)
     names = ("mel", "target")
     train = replay(
-        records, split="train", as_supervised=names, batch_size=64, shuffle="global"
+        records, split="train", as_supervised=names, batch_size=64, shuffle=True
     )
     test = replay(records, split="test", as_supervised=names, batch_size=250)
 

@@ -73,7 +73,7 @@ def main():
         split="train",
         as_supervised=names,
         batch_size=16,
-        shuffle="global",
+        shuffle=True,
         normalize=True,
     )
     test = replay(

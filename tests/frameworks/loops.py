@@ -17,6 +17,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from beam_pipeline.read.records import open_records
 
 BATCH = 4
@@ -73,61 +75,66 @@ def grain(records: Any, state: Any) -> Iterator[Step]:
 
 
 def jax(records: Any, state: Any) -> Iterator[Step]:
-    batches = records.to_jax(BATCH, shuffle="global", seed=1)
+    import jax as library
+
+    batches = records.batches(BATCH, shuffle="global", seed=1)
     if state is not None:
         batches.load_state_dict(state)
-    while batches.state_dict()["epoch"] < EPOCHS:
+    while batches.epoch < EPOCHS:
         for batch in batches:
-            yield batch["number"].tolist(), batches.state_dict
+            numbers = library.device_put(batch["number"])
+            yield numbers.tolist(), batches.state_dict
 
 
 def keras(records: Any, state: Any) -> Iterator[Step]:
-    """Keras calls back, so the steps are taken where it does."""
     import keras as library
 
-    data = records.to_keras(BATCH, "number", "level", shuffle="global")
-    first = 0
+    model = library.Sequential([library.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    batches = records.batches(BATCH, shuffle="global")
     if state is not None:
-        data.load_state_dict(state)
-        first = state["epoch"]
+        batches.load_state_dict(state)
+    while batches.epoch < EPOCHS:
+        for batch in batches:
+            model.train_on_batch(batch["pcm"].astype("float32"), batch["level"])
+            yield batch["number"].tolist(), batches.state_dict
 
-    class Trained(library.Model):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = library.layers.Dense(1)
 
-        def call(self, x: Any) -> Any:
-            return self.dense(library.ops.cast(x, "float32")[:, None])
-
-        def train_step(self, batch: Any) -> Any:
-            self.latest = batch[0].numpy().tolist()
-            return super().train_step(batch)
-
-    class Take(library.callbacks.Callback):  # type: ignore[misc]
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            take(self.model.latest, lambda: data.state_dict(batch))
-
-    model = Trained()
-    model.compile("sgd", "mse", run_eagerly=True)
-    model.fit(
-        data, initial_epoch=first, epochs=EPOCHS, shuffle=False, verbose=0,
-        callbacks=[Take()],
-    )  # fmt: skip
-    yield from ()
+def tensorflow(records: Any, state: Any) -> Iterator[Step]:
+    batches = records.batches(BATCH, shuffle="global")
+    if state is not None:
+        batches.load_state_dict(state)
+    dataset = batches.to_tf()
+    while batches.epoch < EPOCHS:
+        for batch in dataset:
+            yield batch["number"].numpy().tolist(), batches.state_dict
 
 
 def hugging_face(records: Any, state: Any) -> Iterator[Step]:
-    stream = records.to_datasets(streaming=True, shuffle="global", seed=1)
-    batches = stream.batch(BATCH)
+    """A stream in pieces, read by the two workers of a loader."""
+    import datasets
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    order = np.random.default_rng(1).permutation(len(records))
+    pieces = [(start, start + 9) for start in range(0, len(records), 9)]
+    kwargs = {"records": records[order], "pieces": pieces}
+    stream = datasets.IterableDataset.from_generator(read_pieces, gen_kwargs=kwargs)
+    loader = StatefulDataLoader(stream, BATCH, num_workers=2)
     if state is not None:
-        batches.load_state_dict(state)
-    for batch in batches:
-        yield list(batch["number"]), batches.state_dict
+        loader.load_state_dict(state)
+    for batch in loader:
+        yield batch["number"].tolist(), loader.state_dict
+
+
+def read_pieces(records: Any, pieces: Any) -> Iterator[dict[str, Any]]:
+    for start, stop in pieces:
+        for example in records[start:stop]:
+            yield {"number": example["number"], "text": example["text"]}
 
 
 LOOPS = {
     loop.__name__: loop
-    for loop in (torch, torch_records, grain, jax, keras, hugging_face)
+    for loop in (torch, torch_records, grain, jax, keras, tensorflow, hugging_face)
 }
 
 

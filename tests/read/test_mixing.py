@@ -17,8 +17,6 @@ from tests.read.fake_records import FakeRecords
 from tests.read.members import rewrite
 from tests.read.test_replay import NUMBER, make
 
-tf = pytest.importorskip("tensorflow")
-
 ENDS = ("repeat", "stop", "leave")
 
 
@@ -251,8 +249,6 @@ class TestMix:
         a, b = (open_records(folder, "train") for folder in folders)
         mixed = mix([(a[:3], 1), (b[[1, 5]], 1)], ends="leave")
         assert sorted(pairs_of(mixed.batches(2))) == [0, 1, 2, 101, 105]
-        with raises(InputError, naming="view"):
-            mixed.replay()
 
     @pytest.mark.parametrize(
         ("sources", "options", "named"),
@@ -318,43 +314,3 @@ class TestMix:
         with raises(InputError, naming="a, b"):
             mix(dict.fromkeys(made, 1))
         mix(dict.fromkeys(made, 1), features=["number"])
-
-
-class TestReplay:
-    @pytest.mark.parametrize("ends", ENDS)
-    @pytest.mark.parametrize("shard", [None, (1, 2)])
-    def test_has_the_examples_of_batches(self, folders, ends, shard):
-        mixed = mix({folders[0]: 1, folders[1]: 2}, split="train", ends=ends, seed=4)
-        ds = mixed.replay(shard=shard, batch_size=5)
-        expected = pairs_of(mixed.batches(5, shard=shard), 60)
-        found = [int(n) for batch in ds.take(12) for n in batch["number"]][:60]
-        assert found == expected
-        endless = tf.data.INFINITE_CARDINALITY
-        length = endless if ends == "repeat" else -(-len(expected) // 5)
-        assert ds.cardinality() == length
-
-    def test_options(self, folders):
-        mixed = mix({folders[0]: 1, folders[1]: 1}, split="train", ends="leave")
-        ds = mixed.replay(shuffle=False, batch_size=4, drop_remainder=True, repeat=2)
-        assert ds.element_spec["number"].shape == (4,)
-        numbers = [int(n) for batch in ds for n in batch["number"]]
-        small = [n for n in numbers if n < 100]
-        assert small[:9] == list(range(9))
-        with raises(OptionError, naming="seed"):
-            mixed.replay(seed=3)
-
-    def test_checkpoint(self, folders, tmp_path):
-        def iterator():
-            mixed = mix({folders[0]: 1, folders[1]: 1}, split="train")
-            return iter(mixed.replay(batch_size=3))
-
-        whole = iterator()
-        expected = [next(whole)["number"].numpy().tolist() for _ in range(12)]
-        first = iterator()
-        found = [next(first)["number"].numpy().tolist() for _ in range(5)]
-        checkpoint = tf.train.Checkpoint(iterator=first)
-        path = checkpoint.write(str(tmp_path / "saved"))
-        restored = iterator()
-        tf.train.Checkpoint(iterator=restored).read(path)
-        found += [next(restored)["number"].numpy().tolist() for _ in range(7)]
-        assert found == expected

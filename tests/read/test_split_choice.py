@@ -174,7 +174,6 @@ def test_every_reader_gives_the_same_examples(folds, split):
         for batch in records.batches(8, shuffle="global", seed=3)
         for path, start in zip(batch["filepath"], batch["win_start_idx"], strict=True)
     ]
-    assert of_tf(shuffle="global", seed=3) == shuffled
     assert sorted(shuffled) == sorted(wanted) != shuffled
     again = pickle.loads(pickle.dumps(records))
     assert [(e["filepath"], int(e["win_start_idx"])) for e in again] == wanted
@@ -229,7 +228,6 @@ def test_a_mix_of_several_folds(folds):
     mixed = mix({folds: 1.0}, split="!fold1", ends="stop")
     count = sum(len(batch["x"]) for batch in mixed.batches(8))
     assert count == len(open_records(folds, "!fold1"))
-    assert len(mixed.replay()) == count
 
 
 @pytest.mark.runs

@@ -1,0 +1,168 @@
+"""``batches.to_tf()``: the batches of any order as ``tf.data``."""
+
+import json
+
+import numpy as np
+import pytest
+
+from beam_pipeline import mix, open_records, record_examples
+from beam_pipeline.errors import InputError
+from tests.raising import raises
+from tests.read.members import rewrite
+from tests.read.test_replay import NUMBER, make
+
+tf = pytest.importorskip("tensorflow")
+
+COUNT = 23
+
+
+def example(n):
+    return {
+        "number": np.int64(n),
+        "x": np.full((2, 3), n, np.float32),
+        "half": np.full(4, n, np.complex64),
+        "text": f"ä{n}",
+        "target": np.int64(n % 3),
+        "list": np.full((n % 4, 2), n, np.float32),
+        "grid": np.full((n % 4, n % 2 + 1), n, np.float32),
+        **({"maybe": np.float32(n)} if n % 2 else {}),
+    }
+
+
+FIXED = ["number", "x", "half", "text", "target", "list"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = str(tmp_path_factory.mktemp("elements") / "records")
+    record_examples([example(n) for n in range(COUNT)], out, num_shards=3)
+    return out
+
+
+def numbers_of(dataset):
+    return [batch["number"].numpy().tolist() for batch in dataset]
+
+
+def expected(batches):
+    return [batch["number"].tolist() for batch in batches]
+
+
+def test_values_types_and_epochs(folder):
+    records = open_records(folder, features=FIXED)
+    dataset = records.batches(5, shuffle="global", seed=4).to_tf()
+    spec = dataset.element_spec
+    assert spec["x"] == tf.TensorSpec((None, 2, 3), tf.float32)
+    assert spec["list"] == tf.RaggedTensorSpec((None, None, 2), tf.float32, 1)
+    plain = records.batches(5, shuffle="global", seed=4)
+    orders = []
+    for _ in range(2):
+        for got, wanted in zip(dataset, plain, strict=True):
+            for name in ("number", "x", "half", "target"):
+                np.testing.assert_array_equal(got[name], wanted[name])
+                assert got[name].dtype == wanted[name].dtype
+            texts = [text.decode() for text in got["text"].numpy()]
+            assert texts == wanted["text"].tolist()
+            for row, array in zip(got["list"], wanted["list"], strict=True):
+                np.testing.assert_array_equal(row, array)
+        orders.append(plain.state_dict()["epoch"])
+    assert orders == [1, 2]
+
+
+def test_whole_batches_have_a_static_size(folder):
+    records = open_records(folder, features=["x", "number"])
+    dataset = records.batches(4, drop_remainder=True).to_tf()
+    assert dataset.element_spec["x"].shape == (4, 2, 3)
+    assert len(list(dataset)) == COUNT // 4
+
+
+@pytest.mark.parametrize("feature", ["maybe", "grid"])
+def test_what_no_tensor_holds_is_named(folder, feature):
+    with raises(InputError, naming=feature):
+        open_records(folder, features=[feature]).batches(4).to_tf()
+
+
+def test_continues_at_every_batch(folder):
+    records = open_records(folder, features=["number"])
+
+    def make_batches():
+        return records.batches(5, shuffle="global", seed=1)
+
+    whole = make_batches()
+    wanted = expected(whole) + expected(whole)
+    batches = make_batches()
+    iterator = iter(batches.to_tf())
+    for step in range(1, 5):
+        found = next(iterator)["number"].numpy().tolist()
+        assert found == wanted[step - 1]
+        state = json.loads(json.dumps(batches.state_dict()))
+        restored = make_batches()
+        restored.load_state_dict(state)
+        dataset = restored.to_tf()
+        assert numbers_of(dataset) + numbers_of(dataset) == wanted[step:]
+
+
+def test_a_model_is_fitted(folder):
+    """Each epoch of fit is an epoch of the batches, and its end is a state."""
+    records = open_records(folder, features=["number", "x", "target"])
+    batches = records.batches(4, shuffle="global", seed=2)
+    seen, states = [], []
+
+    class Trained(tf.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = tf.keras.layers.Dense(3, activation="softmax")
+
+        def call(self, x):
+            return self.dense(tf.reshape(x[:, :, :, 0], (-1, 6)))
+
+        def train_step(self, data):
+            seen.append(data[0][:, 0, 0, 0].numpy().astype(int).tolist())
+            return super().train_step(data)
+
+    class Save(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            states.append(batches.state_dict())
+
+    model = Trained()
+    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+    pairs = batches.to_tf().map(lambda b: (b["x"][..., tf.newaxis], b["target"]))
+    model.fit(pairs, epochs=3, verbose=0, callbacks=[Save()])
+    plain = records.batches(4, shuffle="global", seed=2)
+    assert seen == [numbers for _ in range(3) for numbers in expected(plain)]
+    assert [(s["epoch"], s["position"]) for s in states] == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_mixed_targets_are_weights_of_classes(tmp_path):
+    target = NUMBER.__class__("target", "int64", (), NUMBER.encoding)
+    x = NUMBER.__class__("x", "float32", (2,), "float_list")
+    columns = {
+        "number": np.arange(8),
+        "target": np.arange(8) % 2,
+        "x": np.arange(16, dtype=np.float32).reshape(8, 2),
+    }
+    made = make(tmp_path, [NUMBER, target, x], columns, {"train": (8,)}, ("a", "b"))
+    records = open_records(str(rewrite(made, tmp_path / "members")))
+    dataset = records.batches(4, mixup=0.5).to_tf()
+    assert dataset.element_spec["target"] == tf.TensorSpec((None, 2), tf.float32)
+    (first, *_), (wanted, *_) = list(dataset), list(records.batches(4, mixup=0.5))
+    np.testing.assert_array_equal(first["target"], wanted["target"])
+    np.testing.assert_array_equal(first["x"], wanted["x"])
+
+
+def test_a_mix(folder):
+    def batches():
+        mixed = mix([(folder, 1), (folder, 2)], features=["number"], ends="stop")
+        return mixed.batches(4)
+
+    assert numbers_of(batches().to_tf()) == expected(batches())
+
+
+def test_damage_names_the_file(tmp_path):
+    folder = make(tmp_path, [NUMBER], {"number": np.arange(9)}, {"train": (9,)})
+    folder = rewrite(folder, tmp_path / "copy")
+    (path,) = folder.glob("train/*")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(data)
+    with pytest.raises(tf.errors.OpError, match=path.name):
+        list(open_records(str(folder)).batches(4).to_tf())
