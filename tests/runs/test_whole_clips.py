@@ -124,7 +124,10 @@ def test_other_readers(run: Run) -> None:
     batch = next(iter(records.batches(3)))
     assert isinstance(batch["signal"], list)
     np.testing.assert_array_equal(batch["mel"][2], records[2]["mel"])
-    rows = next(iter(records.batches(3).to_tf()))["mel"]
+    with raises(InputError, naming=["pairs", "replay"]):
+        records.batches(3).to_tf()
+    mel = open_records(str(run.folder), "train", features=["mel"])
+    rows = next(iter(mel.batches(3).to_tf()))["mel"]
     np.testing.assert_array_equal(rows[2].numpy(), records[2]["mel"])
     assert len(records.where("valid_frames > 2600")) == sum(
         len(example["signal"]) > 2600 for example in records
