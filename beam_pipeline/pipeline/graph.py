@@ -162,7 +162,7 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
         | "SelectAndAugment" >> beam.ParDo(SelectAndAugment())  # WindowBlock
         | "ApplyTransforms" >> beam.ParDo(ApplyTransforms())    # FeatureBlock
         | "EncodeExamples" >> encode.with_outputs(REJECTS, main="records")
-    )                                               # PlacedRecords; Reject
+    )                                               # EncodedBlock; Reject
     written = encoded.records | "WriteToTFRecord" >> WriteToTFRecord(
         job.shards_folder(), file_name_suffix=suffix_for(job.recipe.shards.compression),
         work_folder=job.work_folder,

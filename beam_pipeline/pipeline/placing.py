@@ -8,9 +8,10 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsSingleton
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.pipeline.sink import at_the_end
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.group_counts import CountedParts
 from beam_pipeline.plan.group_measures import (
@@ -35,6 +36,12 @@ from beam_pipeline.plan.stratify import (
 )
 from beam_pipeline.recipe.example_sections import Shards
 from beam_pipeline.recipe.recipe import Recipe
+
+
+def at_the_end(value: Any) -> WindowedValue:
+    """Wraps an output of ``finish_bundle``, where Beam knows no window for it."""
+    window = GlobalWindow()
+    return WindowedValue(value, window.max_timestamp(), [window])
 
 
 @dataclass(eq=False)

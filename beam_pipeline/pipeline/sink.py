@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -13,31 +11,30 @@ from apache_beam.coders import BytesCoder, Coder
 from apache_beam.io import filesystem, tfrecordio
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.typehints import with_input_types, with_output_types
 
-from beam_pipeline.dataset.work_folder import PARTS, new_draft, receipt_path
+from beam_pipeline.dataset.work_folder import new_draft, receipt_path
+from beam_pipeline.errors import EngineError
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.recipe.values import check_whole
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import GzipWriter
 from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.tfrecord import frame_record
-from beam_pipeline.write.stretches import (
-    PlacedRecords,
-    Stretch,
-    StretchFile,
-    clips_text,
-    join_stretches,
-    members_text,
-    rows_text,
-)
+from beam_pipeline.write.blocks import EncodedBlock
+from beam_pipeline.write.shard import ShardDraft
 
 CompressionTypes = filesystem.CompressionTypes
 
 # The namespace of this package's counters.
 COUNTERS = "audio_tfrecords"
 
+# The runner that is refused, and why.
+REFUSED_RUNNER = "BundleBasedDirectRunner"
+WHY_REFUSED = (
+    "it decodes all blocks of a shard before it writes the first one, which needs the "
+    "memory for them, and evaluates side inputs too early"
+)
 
 # There is none, or it was cut off, or somebody else has written it.
 _NO_RECEIPT = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError)
@@ -73,12 +70,12 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):  # type: ignore[misc]
     On a ``PCollection[bytes]`` it does the same as Beam's transform; GZIP is some ten
     times faster. GZIP files hold no time and no name.
 
-    With ``work_folder`` the elements are :class:`PlacedRecords`. Each shard becomes the
-    file ``prefix + shard.name + suffix``, with its records at their positions. If the
-    records of a shard arrive in order, as they do when the runner fuses the stages
-    before with this one, they go to one file, which is renamed when it is whole.
-    Otherwise each stretch of positions becomes a file, and these are joined, with the
-    same bytes. The output is one :class:`ShardInfo` for each shard.
+    With ``work_folder`` the elements are the :class:`EncodedBlock` of shards. A shard
+    must come in one bundle, block after block, up to its last one, which has an end; so
+    the steps that make its blocks must be fused with this one. The shard then becomes
+    the file ``prefix + shard.name + suffix``. The output is one :class:`ShardInfo` for
+    each shard. A bundle that ends within a shard, or holds its blocks in another order,
+    raises IncompleteRun.
 
     Parameters
     ----------
@@ -86,11 +83,11 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):  # type: ignore[misc]
 compression_type, triggering_frequency
         As in ``beam.io.WriteToTFRecord``.
     work_folder : str, optional
-        A folder for unfinished files. If given, the elements are PlacedRecords.
+        A folder for unfinished files. If given, the elements are EncodedBlocks.
     member_bytes : int, optional
         Files consist of GZIP members of whole records, up to this many bytes before
         GZIP, or of one record. Each can be inflated without those before it. Default:
-        one member. Shards of PlacedRecords have those of their plan.
+        one member. Planned shards have those of their plan.
     """
 
     def __init__(
@@ -126,111 +123,66 @@ compression_type, triggering_frequency
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         if self._work_folder is None:
             return super().expand(pcoll)
+        runner = type(pcoll.pipeline.runner).__name__
+        if runner == REFUSED_RUNNER:
+            raise EngineError(f"{runner} cannot write shards: {WHY_REFUSED}.")
         target = (self._prefix, self._suffix, self._work_folder)
-        write = beam.ParDo(_WriteShards(*target))
-        written = pcoll | "WriteShards" >> write.with_outputs(PARTS, main="whole")
-        joined = (
-            written[PARTS]
-            | "KeyByShard" >> beam.Map(_key_by_shard)
-            | "GroupParts" >> beam.GroupByKey()
-            | "JoinParts" >> beam.Map(join_parts, *target)
-        )
-        return (written.whole, joined) | "Shards" >> beam.Flatten()
+        return pcoll | "WriteShards" >> beam.ParDo(_WriteShards(*target, runner))
 
 
-def at_the_end(value: Any) -> WindowedValue:
-    """Wraps an output of ``finish_bundle``, where Beam knows no window for it."""
-    window = GlobalWindow()
-    return WindowedValue(value, window.max_timestamp(), [window])
-
-
-def _key_by_shard(part: StretchFile) -> tuple[str, StretchFile]:
-    return part.shard.name, part
-
-
+@with_input_types(EncodedBlock)
+@with_output_types(ShardInfo)
 class _WriteShards(beam.DoFn):  # type: ignore[misc]
-    """Writes stretches of positions; a whole shard gets its final name at once."""
+    """Calls :class:`ShardDraft`: EncodedBlock -> ShardInfo, at the end of each shard.
 
-    def __init__(self, prefix: str, suffix: str, work_folder: str):
+    A draft has a name of its own, and a shard that is written twice has the same bytes.
+    So a runner may compute a bundle again, also at the same time.
+    """
+
+    def __init__(self, prefix: str, suffix: str, work_folder: str, runner: str):
         self._prefix = prefix
         self._suffix = suffix
         self._work_folder = work_folder
+        self._runner = runner
 
     def setup(self) -> None:
-        self._stretch: Stretch | None = None
+        self._draft: ShardDraft | None = None
 
-    def process(self, element: PlacedRecords) -> Iterator[Any]:
-        if self._stretch is not None and not self._stretch.continued_by(element):
-            yield self._finish(self._stretch)
-        if self._stretch is None:
-            name = element.shard.name.replace("/", ".")
+    def start_bundle(self) -> None:
+        self._abandon()
+
+    def process(self, block: EncodedBlock) -> Iterator[ShardInfo]:
+        shard = block.slot.shard
+        if self._draft is None:
+            name = shard.name.replace("/", ".")
             path = new_draft(f"{name}-", self._suffix, self._work_folder)
-            self._stretch = Stretch(element.shard, element.position, path)
-        self._stretch.write(element)
-        if self._stretch.is_whole():
-            yield self._finish(self._stretch)
+            self._draft = ShardDraft(shard, path, self._runner)
+        self._draft.write(block)
+        if self._draft.is_complete:
+            info = self._draft.close(shard.name + self._suffix)
+            draft, self._draft = self._draft, None
+            yield _commit(info, draft.path, self._prefix, self._work_folder)
 
-    def finish_bundle(self) -> Iterator[Any]:
-        if self._stretch is not None:
-            part = self._share(self._close(self._stretch))
-            yield beam.pvalue.TaggedOutput(PARTS, at_the_end(part))
+    def finish_bundle(self) -> None:
+        if self._draft is not None:
+            self._draft.check_complete()
 
     def teardown(self) -> None:
+        self._abandon()
+
+    def _abandon(self) -> None:
         """Deletes the open file; there is one only if a stage failed."""
-        if self._stretch is not None:
-            self._stretch.abandon()
-
-    def _close(self, stretch: Stretch) -> StretchFile:
-        self._stretch = None
-        return stretch.close()
-
-    def _finish(self, stretch: Stretch) -> Any:
-        written = self._close(stretch)
-        if written.span < written.shard.examples:
-            return beam.pvalue.TaggedOutput(PARTS, self._share(written))
-        return _commit(written, self._prefix, self._suffix, self._work_folder)
-
-    def _share(self, part: StretchFile) -> StretchFile:
-        """Moves a part to the work folder, where every worker can read it."""
-        path = files.join(self._work_folder, PARTS, os.path.basename(part.path))
-        if path != part.path:
-            files.move(part.path, path)
-        return replace(part, path=path)
+        if self._draft is not None:
+            self._draft.abandon()
+            self._draft = None
 
 
-def join_parts(
-    keyed: tuple[str, Iterable[StretchFile]],
-    prefix: str,
-    suffix: str,
-    work_folder: str,
-) -> ShardInfo:
-    """Joins the stretches of one shard; see :func:`join_stretches`."""
-    # The parts are not deleted: a runner may run this again after it has finished.
-    draft = new_draft("", suffix, work_folder)
-    return _commit(join_stretches(keyed[1], draft), prefix, suffix, work_folder)
-
-
-def _commit(
-    shard: StretchFile, prefix: str, suffix: str, work_folder: str
-) -> ShardInfo:
+def _commit(info: ShardInfo, draft: str, prefix: str, work_folder: str) -> ShardInfo:
     """Gives a shard its final name, then writes its receipt.
 
     A shard that lost windows gets no receipt: the next run tries again.
     """
-    info = ShardInfo(
-        shard.shard,
-        shard.shard.name + suffix,
-        shard.examples,
-        shard.bytes,
-        shard.sha256,
-        shard.left_out,
-        shard.seen,
-        members_text(shard),
-        rows_text(shard),
-        shard.crc32c,
-        clips_text(shard),
-    )
-    files.move(shard.path, prefix + info.file)
+    files.move(draft, prefix + info.file)
     Metrics.counter(COUNTERS, "shards").inc()
     Metrics.counter(COUNTERS, "bytes").inc(info.bytes)
     if info.is_whole():

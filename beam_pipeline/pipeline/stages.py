@@ -9,13 +9,12 @@ from itertools import chain
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
+from apache_beam.typehints import with_input_types, with_output_types
 
 from beam_pipeline.dataset.suspect_files import read_suspects
 from beam_pipeline.dataset.work_folder import keeping_verdict, receipt_path
-from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.freed_memory import keep_freed_memory
 from beam_pipeline.inputs.listing import ListingSummary
@@ -25,7 +24,6 @@ from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.sink import (
     COUNTERS,
-    at_the_end,
     find_finished,
 )
 from beam_pipeline.plan.batch import Batch
@@ -33,23 +31,22 @@ from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.corpus import format_of, merge_corpora
 from beam_pipeline.plan.prober import BlockProber
 from beam_pipeline.plan.segments import ShardWork
-from beam_pipeline.plan.shards import Shard, ShardInfo
+from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.write.blocks import (
+    EncodedBlock,
     FeatureBlock,
     FrameBlock,
-    Lost,
     WindowBlock,
     apply_transforms,
     cut_windows,
     decode_audio,
-    encode_examples,
     select_and_augment,
 )
-from beam_pipeline.write.observations import Observations, merge_observations
+from beam_pipeline.write.observations import merge_observations
 from beam_pipeline.write.one_thread import OneThread
-from beam_pipeline.write.stretches import PlacedRecords
+from beam_pipeline.write.shard import ShardEncoder
 
 REJECTS = "rejects"
 LISTING = "listing"
@@ -153,9 +150,11 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
             yield TaggedOutput(FINISHED, info)
 
 
+@with_input_types(ShardWork)
+@with_output_types(FrameBlock)
 @dataclass(eq=False)
 class DecodeAudio(beam.DoFn):  # type: ignore[misc]
-    """Calls :func:`decode_audio`: ShardWork -> FrameBlock | Lost, in order."""
+    """Calls :func:`decode_audio`: ShardWork -> FrameBlock, in order."""
 
     inputs: tuple[Input, ...]
     recipe: Recipe
@@ -169,111 +168,65 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
     def teardown(self) -> None:
         OneThread.end()
 
-    def process(self, work: ShardWork) -> Iterator[FrameBlock | Lost]:
+    def process(self, work: ShardWork) -> Iterator[FrameBlock]:
         yield from decode_audio(work, self.inputs, self.recipe, self._suspects)
 
 
+@with_input_types(FrameBlock)
+@with_output_types(WindowBlock)
 class CutWindows(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`cut_windows`: FrameBlock -> WindowBlock."""
 
-    def process(self, block: FrameBlock | Lost) -> Iterator[WindowBlock | Lost]:
-        yield block if isinstance(block, Lost) else cut_windows(block)
+    def process(self, block: FrameBlock) -> Iterator[WindowBlock]:
+        yield cut_windows(block)
 
 
+@with_input_types(WindowBlock)
+@with_output_types(WindowBlock)
 class SelectAndAugment(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`select_and_augment`: WindowBlock -> WindowBlock."""
 
-    def process(self, block: WindowBlock | Lost) -> Iterator[WindowBlock | Lost]:
-        yield block if isinstance(block, Lost) else select_and_augment(block)
+    def process(self, block: WindowBlock) -> Iterator[WindowBlock]:
+        yield select_and_augment(block)
 
 
+@with_input_types(WindowBlock)
+@with_output_types(FeatureBlock)
 class ApplyTransforms(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`apply_transforms`: WindowBlock -> FeatureBlock."""
 
-    def process(self, block: WindowBlock | Lost) -> Iterator[FeatureBlock | Lost]:
-        yield block if isinstance(block, Lost) else apply_transforms(block)
+    def process(self, block: WindowBlock) -> Iterator[FeatureBlock]:
+        yield apply_transforms(block)
 
 
+@with_input_types(FeatureBlock)
+@with_output_types(EncodedBlock)
 class EncodeExamples(beam.DoFn):  # type: ignore[misc]
-    """Calls :func:`encode_examples`: FeatureBlock -> PlacedRecords; side output Reject.
-
-    The observations of a shard go with its last records. If a runner ends a bundle in
-    the middle of a shard, they go with a PlacedRecords of span 0.
-    """
+    """Calls :class:`ShardEncoder`: FeatureBlock -> EncodedBlock; side output Reject."""
 
     def start_bundle(self) -> None:
-        self._format: ExampleFormat | None = None
-        self._observed: Observations | None = None
-        self._end: tuple[Shard, int] | None = None  # the end of the previous block
+        self._encoder = ShardEncoder()
 
-    def process(self, block: FeatureBlock | Lost) -> Iterator[Any]:
-        slot = block.slot
-        if self._end != (slot.shard, slot.position):
-            yield from self._observations()
-        if slot.example_format is not self._format:
-            self._format = slot.example_format
-            self._encoder = ExampleEncoder(slot.example_format.features.specs.values())
-            self._targets = {
-                label: i for i, label in enumerate(slot.example_format.classes)
-            }
-        if self._observed is None:
-            features = slot.example_format.features
-            self._observed = Observations.of(
-                features.specs[name] for name in features.transforms
-            )
-        records: Sequence[bytes] = ()
-        left_out, offsets = 0, None
-        if isinstance(block, FeatureBlock):
-            encoded = encode_examples(block, self._encoder, self._targets)
-            if isinstance(encoded, Lost):
-                block = encoded
-            else:
-                records = encoded
-        if isinstance(block, Lost):
-            yield _rejected(block.reject)
+    def process(self, block: FeatureBlock) -> Iterator[Any]:
+        encoded = self._encoder.encode(block)
+        if encoded.reject is not None:
+            yield _rejected(encoded.reject)
         else:
-            left_out = slot.examples - len(records)
-            if left_out:
-                offsets = np.flatnonzero(block.rows.kept).tolist()
-            self._observed.add(block)
-            self._count(block, left_out)
+            _count(encoded)
         # To write a shard may take long, and is not the work of a clip.
         Marks.unmark()
-        self._end = slot.shard, slot.position + slot.examples
-        seen = None
-        if self._end[1] == slot.shard.examples:
-            seen, self._observed = self._observed.state(), None
-        yield PlacedRecords(
-            slot.shard,
-            slot.position,
-            slot.examples,
-            records,
-            left_out,
-            seen,
-            offsets,
-            block.rows,
-            slot.clip.row,
-        )
+        yield encoded
 
-    def finish_bundle(self) -> Iterator[Any]:
-        return map(at_the_end, self._observations())
 
-    def _observations(self) -> Iterator[PlacedRecords]:
-        """The observations of a shard whose end is in another bundle."""
-        if self._observed is not None and self._end is not None:
-            shard, position = self._end
-            yield PlacedRecords(shard, position, 0, (), 0, self._observed.state())
-        self._observed = None
-
-    def _count(self, block: FeatureBlock, left_out: int) -> None:
-        slot = block.slot
-        frames = slot.example_format.window_frames(slot.clip.frames)
-        seconds = len(block.starts) * frames / slot.clip.sample_rate_hz
-        _counter("windows").inc(len(block.starts))
-        if left_out:
-            _counter("windows_left_out").inc(left_out)
-        _counter("audio_microseconds").inc(round(1e6 * seconds))
-        Marks.add(slot.examples, seconds)
+def _count(block: EncodedBlock) -> None:
+    slot, written = block.slot, len(block.records)
+    frames = slot.example_format.window_frames(slot.clip.frames)
+    seconds = written * frames / slot.clip.sample_rate_hz
+    _counter("windows").inc(written)
+    if written < slot.examples:
+        _counter("windows_left_out").inc(slot.examples - written)
+    _counter("audio_microseconds").inc(round(1e6 * seconds))
+    Marks.add(slot.examples, seconds)
 
 
 def split_info(info: ShardInfo) -> Iterator[Any]:

@@ -42,7 +42,7 @@ from beam_pipeline.plan.segments import (
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.blocks import (
-    Lost,
+    Block,
     WindowBlock,
     apply_transforms,
     cut_windows,
@@ -51,7 +51,7 @@ from beam_pipeline.write.blocks import (
     select_and_augment,
 )
 
-_T = TypeVar("_T")
+_Block = TypeVar("_Block", bound=Block)
 
 # What the inputs say of a clip -> its name in the manifest.
 _OF_CLIPS = {
@@ -241,7 +241,9 @@ class DecodeAgain:
             If it cannot be made, or the recipe leaves it out.
         """
         featured = _checked(apply_transforms(self._block(clip, row)))
-        return _checked(encode_examples(featured, self._encoder, self._targets))[-1]
+        return _checked(
+            encode_examples(featured, self._encoder, self._targets)
+        ).records[-1]
 
     def window(self, clip: Clip, row: int) -> npt.NDArray[np.float32]:
         """Returns the samples of a planned window, which transforms get.
@@ -283,8 +285,8 @@ class DecodeAgain:
         return block
 
 
-def _checked(made: _T | Lost) -> _T:
-    """Returns what was made of a block; raises ValueError if it is lost."""
-    if isinstance(made, Lost):
-        raise ValueError(f"cannot be made again: {made.reject.reason}")
-    return made
+def _checked(block: _Block) -> _Block:
+    """Returns a block; raises ValueError if its examples are lost."""
+    if block.reject is not None:
+        raise ValueError(f"cannot be made again: {block.reject.reason}")
+    return block

@@ -62,7 +62,7 @@ from beam_pipeline.run.plan_again import (
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records, suffix_for
-from beam_pipeline.write.mixed_shards import mixed_order
+from beam_pipeline.write.shard import mixed_order
 
 # How a data set differs; the text continues "... holds a data set, and".
 OTHER_RECIPE = "it has another recipe"

@@ -37,9 +37,9 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.guard import Guard
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage.tfrecord import suffix_for
-from beam_pipeline.write.alone import ShardWriter, write_alone
-from beam_pipeline.write.blocks import BLOCK_BYTES, decode_audio
+from beam_pipeline.write.blocks import BLOCK_BYTES
 from beam_pipeline.write.one_thread import OneThread
+from beam_pipeline.write.shard import write_shard
 
 # Split and number of a shard.
 ShardKey = tuple[str, int]
@@ -191,6 +191,17 @@ def _alone(block: Segment, work: ShardWork) -> ShardWork:
     return work._replace(task=ShardTask(shard, (block._replace(position=0),)))
 
 
+def _together(works: Sequence[ShardWork]) -> ShardWork:
+    """Returns the work for one shard of all blocks."""
+    segments, position = [], 0
+    for work in works:
+        (block,) = work.task.segments
+        segments.append(block._replace(position=position))
+        position += block.examples
+    shard = works[0].task.shard._replace(examples=position)
+    return works[0]._replace(task=ShardTask(shard, tuple(segments)))
+
+
 def _measure(
     works: Sequence[ShardWork], job: Job, folder: str, _: int
 ) -> tuple[list[MeasuredBlock], float]:
@@ -205,30 +216,19 @@ def _measure(
     OneThread.begin()
     try:
         # What a process needs once, such as tables of a filter, is not measured.
-        write_alone(works[0], job.inputs, job.recipe, path, suspects)
+        write_shard(works[0], job.inputs, job.recipe, path, suspects)
         for work in works:
             started = time.perf_counter()
-            file = write_alone(work, job.inputs, job.recipe, path, suspects)
+            info = write_shard(work, job.inputs, job.recipe, path, suspects)
             seconds = time.perf_counter() - started
             planned = work.task.shard.examples
-            lost = planned - file.examples - file.left_out
+            lost = planned - info.examples - info.left_out
             measured.append(
-                MeasuredBlock(planned, file.examples, lost, file.bytes, seconds)
+                MeasuredBlock(planned, info.examples, lost, info.bytes, seconds)
             )
-        examples = sum(block.planned for block in measured)
-        shard = works[0].task.shard._replace(examples=examples)
-        together = works[0]._replace(task=ShardTask(shard, works[0].task.segments))
-        writer, position = ShardWriter(together, path), 0
-        for work in works:
-            (block,) = work.task.segments
-            placed = block._replace(position=position)
-            task = ShardTask(shard, (placed,))
-            for frames in decode_audio(
-                work._replace(task=task), job.inputs, job.recipe, suspects
-            ):
-                writer.write(frames)
-            position += block.examples
-        joined = writer.close().bytes / sum(block.bytes for block in measured)
+        together = _together(works)
+        info = write_shard(together, job.inputs, job.recipe, path, suspects)
+        joined = info.bytes / sum(block.bytes for block in measured)
     finally:
         OneThread.end()
     return measured, joined

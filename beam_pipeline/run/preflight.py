@@ -32,8 +32,6 @@ _ENGINES = {
     ),
     "PrismRunner": ((), "prism_location", "prism"),
 }
-# Its side inputs are empty where other runners wait for them.
-_CANNOT_RUN = "BundleBasedDirectRunner"
 _START_JOB_SERVER = ("FlinkRunner", "SparkRunner", "KafkaStreamsRunner")
 _NEED_JOB_SERVER = ("PortableRunner", "PrismRunner", *_START_JOB_SERVER)
 _UBER_JARS = ("flink_submit_uber_jar", "spark_submit_uber_jar")
@@ -69,17 +67,19 @@ def check_engine(beam_args: Sequence[str]) -> None:
     )
     from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 
+    from beam_pipeline.pipeline.sink import REFUSED_RUNNER, WHY_REFUSED
+
     words = list(beam_args)
     _parse(words)  # before Beam does: it ends the process if a value is wrong
     options = PipelineOptions(words)
     runner = _make_runner(options.view_as(StandardOptions).runner)
     values, unknown = _parse(words)  # again: the runner may define options
     name = type(runner).__name__
-    if name == _CANNOT_RUN:
+    if name == REFUSED_RUNNER:
         raise OptionError(
             _BEAM_OPTIONS,
-            "this runner cannot run the job: it evaluates side inputs too early. Use "
-            "DirectRunner, or leave `--runner` out",
+            f"this runner cannot run the job: {WHY_REFUSED}. Use DirectRunner, or "
+            "leave `--runner` out",
             f"--runner={name}",
         )
     endpoint = options.view_as(PortableOptions).job_endpoint

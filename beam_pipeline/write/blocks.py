@@ -2,21 +2,21 @@
 
 ::
 
-    ShardWork -> FrameBlock -> WindowBlock -> FeatureBlock -> serialised examples
+    ShardWork -> FrameBlock -> WindowBlock -> FeatureBlock -> EncodedBlock
               decode        cut, treat    transform        encode
 
 A block is some windows of one clip, small enough for the processor's cache. Only one
-block is in memory. If a block cannot be made, a :class:`Lost` takes its place, so that
-the positions of the shard still add up.
+block is in memory. A block whose windows cannot be made goes on without windows, with
+its reject, so that the positions of the shard still add up.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,6 @@ from beam_pipeline.storage import files
 from beam_pipeline.write.window_rows import (
     BY_KEEP,
     BY_NO_EVENT,
-    REJECTED,
     WindowRows,
     window_levels,
 )
@@ -57,6 +56,9 @@ TREAT, TRANSFORM, ENCODE = "treat", "transform", "encode"
 # How many clips are requested from an object store while another is decoded. Without
 # this, each short clip would wait for an answer.
 CLIPS_AHEAD = 16
+
+# The frames, or the windows, of a block whose examples are lost.
+_NOTHING = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +77,41 @@ class Slot:
 class Block:
     """Some examples of a clip.
 
-    ``starts`` has the first frame of each example's window, and ``copies`` the number
-    of its copy. There are fewer than ``slot.examples`` if windows were left out.
+    Attributes
+    ----------
+    rows : WindowRows
+        A row for each example of the slot, also for those that were left out or lost.
+    reject : Reject or None
+        Why the examples of the slot are lost. Then the block has no windows.
     """
 
     slot: Slot
-    starts: Integers
-    copies: Integers
+    rows: WindowRows
+    reject: Reject | None = field(default=None, kw_only=True)
+
+    @property
+    def starts(self) -> Integers:
+        """The first frame of the window of each example that the block still has."""
+        return self.rows.starts[self.rows.kept]
+
+    @property
+    def copies(self) -> Integers:
+        """The number of the copy of each example that the block still has."""
+        return self.rows.copies[self.rows.kept]
 
 
 @dataclass(frozen=True, slots=True)
 class FrameBlock(Block):
-    """A stretch of a clip that covers the windows; ``frames`` begin at ``offset``."""
+    """The frames of a clip from the first window's start to the last window's end."""
 
-    offset: int
     frames: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class WindowBlock(Block):
-    """Windows, shape ``(n, frames)`` or ``(n, channels, frames)``.
-
-    ``rows`` has a row for each example of the slot, also for those that were left out.
-    """
+    """Windows, shape ``(n, frames)`` or ``(n, channels, frames)``."""
 
     windows: npt.NDArray[np.float32]
-    rows: WindowRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +124,6 @@ class FeatureBlock(Block):
     values: Mapping[str, npt.NDArray[Any]]
     clipped: Mapping[str, int]
     windows: npt.NDArray[np.float32]
-    rows: WindowRows
 
     @property
     def valid_frames(self) -> Integers:
@@ -121,13 +131,35 @@ class FeatureBlock(Block):
         return self.rows.frames[self.rows.kept]
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The slot of planned examples that cannot be made, and the reason."""
+class ShardEnd(NamedTuple):
+    """What the last block of a shard says about all blocks of the shard.
 
-    slot: Slot
-    reject: Reject
-    rows: WindowRows
+    Attributes
+    ----------
+    positions : int
+        How many positions of the shard were encoded.
+    lost : tuple of range
+        The positions of the blocks that have a reject.
+    seen : mapping
+        The observations of the shard's examples.
+    """
+
+    positions: int
+    lost: tuple[range, ...]
+    seen: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBlock(Block):
+    """Serialised examples. Only the last block of a shard has an ``end``."""
+
+    records: Sequence[bytes]
+    end: ShardEnd | None = None
+
+    @property
+    def positions(self) -> range:
+        """The positions of the shard that this block fills."""
+        return range(self.slot.position, self.slot.position + self.slot.examples)
 
 
 def decode_audio(
@@ -135,7 +167,7 @@ def decode_audio(
     inputs: Sequence[Input],
     recipe: Recipe,
     suspects: Suspects = NO_SUSPECTS,
-) -> Iterator[FrameBlock | Lost]:
+) -> Iterator[FrameBlock]:
     """Decodes the clips of a shard, in the order of its positions.
 
     Suspects are lost without being opened by a decoder.
@@ -177,9 +209,11 @@ def _decode_segment(
     starts: Integers,
     copies: Integers,
     source: str | BinaryIO,
-) -> Iterator[FrameBlock | Lost]:
+) -> Iterator[FrameBlock]:
     clip, audio, windows = segment.clip, recipe.audio, recipe.windows
     suspect = suspects.recorded(clip)
+    length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
+    planned = WindowRows.of(starts, np.minimum(length, clip.frames - starts), copies)
     done = 0
 
     def slot(until: int) -> Slot:
@@ -198,17 +232,13 @@ def _decode_segment(
                 raise suspect.to_error()
         for block, frames in _read_stretches(clip, starts, source, audio, windows):
             until = done + len(block)
-            yield FrameBlock(
-                slot(until), block, copies[done:until], int(block[0]), frames
-            )
+            yield FrameBlock(slot(until), planned.part(done, until), frames)
             done = until
     except ClipError as error:
-        left = starts[done:]
-        length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
-        frames_left = np.minimum(length, clip.frames - left)
-        rows = WindowRows.lost(left, frames_left, copies[done:])
+        rest, rows = slot(len(starts)), planned.part(done, len(starts))
         stage = DECODE if suspect is None else suspect.stage
-        yield lose(slot(len(starts)), stage, error, rows)
+        reject = _reject(rest, rows, stage, error)
+        yield FrameBlock(rest, rows.rejected(), _NOTHING, reject=reject)
 
 
 def _read_stretches(
@@ -259,15 +289,15 @@ def read_windows(
         yield block, slice_windows(frames, int(block[0]), block, length)
 
 
-def lose(slot: Slot, stage: str, error: ClipError, rows: WindowRows) -> Lost:
-    """Returns the examples of a slot as lost, with a reject of their clip."""
+def _reject(slot: Slot, rows: WindowRows, stage: str, error: ClipError) -> Reject:
+    """Returns the reject of a clip whose examples of a slot are lost."""
     clip, first, n = slot.clip, slot.first, slot.examples
     cause = error.reason.rstrip(".")
     reason = (
         f"{cause}; examples {first} to {first + n - 1} of {clip.examples} are "
         f"missing in {slot.shard.name}"
     )
-    reject = Reject(
+    return Reject(
         clip.row,
         clip.filepath,
         stage,
@@ -280,52 +310,53 @@ def lose(slot: Slot, stage: str, error: ClipError, rows: WindowRows) -> Lost:
         clip.sample_rate_hz,
         rows.covered_frames() / clip.sample_rate_hz,
     )
-    return Lost(slot, reject, rows.without(np.zeros(n, bool), REJECTED))
 
 
 def cut_windows(block: FrameBlock) -> WindowBlock:
     """Cuts a block's windows out of its frames."""
-    clip = block.slot.clip
-    win_len = block.slot.example_format.window_frames(clip.frames)
-    windows = slice_windows(block.frames, block.offset, block.starts, win_len)
-    frames = np.minimum(win_len, clip.frames - block.starts)
-    rows = WindowRows.of(block.starts, frames, block.copies, window_levels(windows))
-    return WindowBlock(block.slot, block.starts, block.copies, windows, rows)
+    slot, rows = block.slot, block.rows
+    if block.reject is not None:
+        return WindowBlock(slot, rows, _NOTHING, reject=block.reject)
+    win_len = slot.example_format.window_frames(slot.clip.frames)
+    windows = slice_windows(block.frames, int(rows.starts[0]), rows.starts, win_len)
+    return WindowBlock(slot, rows._replace(levels=window_levels(windows)), windows)
 
 
-def select_and_augment(block: WindowBlock) -> WindowBlock | Lost:
+def select_and_augment(block: WindowBlock) -> WindowBlock:
     """Leaves out windows and augments copies, as the recipe says."""
-    treatment, clip = block.slot.example_format.treatment, block.slot.clip
-    starts, copies, windows = block.starts, block.copies, block.windows
-    rows = block.rows
+    slot, rows, windows = block.slot, block.rows, block.windows
+    if not len(windows):
+        return block
+    treatment, clip = slot.example_format.treatment, slot.clip
     Marks.mark(clip, TREAT)
     rate = clip.sample_rate_hz
     try:
-        rule = block.slot.example_format.features.events
+        rule = slot.example_format.features.events
         if treatment.selections:
-            selected = treatment.selected(windows, starts, rate, clip.filepath)
+            selected = treatment.selected(windows, block.starts, rate, clip.filepath)
             rows = rows.without(selected, BY_KEEP)
         if rule is not None and rule.drops:
             rows = rows.without(rule.selected(*timed(block)), BY_NO_EVENT)
         if not rows.kept.all():
-            starts, copies = starts[rows.kept], copies[rows.kept]
             windows = windows[rows.kept]
-        numbers = block.slot.first + np.flatnonzero(rows.kept)
+        numbers = slot.first + np.flatnonzero(rows.kept)
+        copies = rows.copies[rows.kept]
         augmented = np.flatnonzero(copies)
         if augmented.size:
             windows = windows.copy()
             windows[augmented] = treatment.augmented(
                 windows[augmented],
                 numbers[augmented],
-                starts[augmented],
+                rows.starts[rows.kept][augmented],
                 rate,
                 clip.filepath,
                 clip.source,
             )
             windows.flags.writeable = False
     except ClipError as error:
-        return lose(block.slot, TREAT, error, block.rows)
-    return WindowBlock(block.slot, starts, copies, windows, rows)
+        reject = _reject(slot, block.rows, TREAT, error)
+        return WindowBlock(slot, block.rows.rejected(), _NOTHING, reject=reject)
+    return WindowBlock(slot, rows, windows)
 
 
 def timed(block: Block) -> tuple[Sequence[Event], npt.NDArray[np.float64], float]:
@@ -339,61 +370,58 @@ def timed(block: Block) -> tuple[Sequence[Event], npt.NDArray[np.float64], float
     return near(clip.events, starts_s, length_s), starts_s, length_s
 
 
-def apply_transforms(block: WindowBlock) -> FeatureBlock | Lost:
+def apply_transforms(block: WindowBlock) -> FeatureBlock:
     """Applies every transform to a block's windows."""
-    clip, example_format = block.slot.clip, block.slot.example_format
-    numbers = block.slot.first + np.flatnonzero(block.rows.kept)
+    slot, rows = block.slot, block.rows
+    if not len(block.windows):
+        return FeatureBlock(slot, rows, {}, {}, block.windows, reject=block.reject)
+    clip, example_format = slot.clip, slot.example_format
+    numbers = slot.first + np.flatnonzero(rows.kept)
     origins = example_format.treatment.origins(
         numbers, block.copies, clip.filepath, clip.source, clip.measured
     )
-    values: dict[str, npt.NDArray[Any]] = {}
-    clipped: dict[str, int] = {}
     Marks.mark(clip, TRANSFORM)
     try:
-        if len(block.windows):
-            values, clipped = example_format.features.apply(
-                block.windows,
-                clip.sample_rate_hz,
-                clip.filepath,
-                block.starts,
-                origins,
-            )
+        values, clipped = example_format.features.apply(
+            block.windows,
+            clip.sample_rate_hz,
+            clip.filepath,
+            block.starts,
+            origins,
+        )
     except ClipError as error:
-        return lose(block.slot, TRANSFORM, error, block.rows)
-    return FeatureBlock(
-        block.slot,
-        block.starts,
-        block.copies,
-        values,
-        clipped,
-        block.windows,
-        block.rows,
-    )
+        reject = _reject(slot, rows, TRANSFORM, error)
+        return FeatureBlock(slot, rows.rejected(), {}, {}, _NOTHING, reject=reject)
+    return FeatureBlock(slot, rows, values, clipped, block.windows)
 
 
 def encode_examples(
     block: FeatureBlock, encoder: ExampleEncoder, targets: Mapping[str, int]
-) -> list[bytes] | Lost:
+) -> EncodedBlock:
     """Serialises a block's examples; lost if an encoding cannot hold their values."""
-    clip = block.slot.clip
+    slot, rows, clip = block.slot, block.rows, block.slot.clip
+    if not len(block.windows):
+        return EncodedBlock(slot, rows, (), reject=block.reject)
     Marks.mark(clip, ENCODE)
+    starts = block.starts
     columns = {
         **block.values,
         "filepath": clip.filepath,
         "index": clip.row,
         "fs": clip.sample_rate_hz,
-        "win_start_idx": block.starts,
+        "win_start_idx": starts,
         "copy": block.copies,
         VALID_FRAMES: block.valid_frames,
     }
-    features = block.slot.example_format.features
+    features = slot.example_format.features
     columns.update(features.of_clip(clip.label, clip.columns, targets))
     if features.events is not None:
         columns.update(features.events.columns(*timed(block)))
     try:
-        records = encoder.encode(len(block.starts), columns)
+        records = encoder.encode(len(starts), columns)
         check_lengths(records)
     except InputError as error:
         problem = TransformError(clip.filepath, str(error))
-        return lose(block.slot, ENCODE, problem, block.rows)
-    return records
+        reject = _reject(slot, rows, ENCODE, problem)
+        return EncodedBlock(slot, rows.rejected(), (), reject=reject)
+    return EncodedBlock(slot, rows, records)

@@ -50,21 +50,32 @@ class WindowRows(NamedTuple):
 
     @classmethod
     def of(
-        cls, starts: Integers, frames: Integers, copies: Integers, levels: Integers
+        cls,
+        starts: Integers,
+        frames: Integers,
+        copies: Integers,
+        levels: Integers | None = None,
     ) -> WindowRows:
-        """Returns rows of windows that are in the data set."""
-        return cls(starts, frames, copies, levels, np.full(len(starts), KEPT))
+        """Returns rows of windows that are in the data set.
 
-    @classmethod
-    def lost(cls, starts: Integers, frames: Integers, copies: Integers) -> WindowRows:
-        """Returns rows of windows that could not be made."""
+        Without ``levels`` these are not known.
+        """
         n = len(starts)
-        return cls(starts, frames, copies, np.full(n, _UNKNOWN), np.full(n, REJECTED))
+        known = np.full(n, _UNKNOWN) if levels is None else levels
+        return cls(starts, frames, copies, known, np.full(n, KEPT))
+
+    def part(self, first: int, stop: int) -> WindowRows:
+        """Returns the rows ``first .. stop - 1``."""
+        return WindowRows(*(column[first:stop] for column in self))
 
     def without(self, selected: npt.NDArray[np.bool_], reason: int) -> WindowRows:
         """Returns the rows with a reason for those kept so far, but not selected."""
         out = (self.left_out == KEPT) & ~selected
         return self._replace(left_out=np.where(out, reason, self.left_out))
+
+    def rejected(self) -> WindowRows:
+        """Returns the rows of windows that could not be made."""
+        return self.without(np.zeros(len(self.starts), np.bool_), REJECTED)
 
     @property
     def kept(self) -> npt.NDArray[np.bool_]:
@@ -72,14 +83,13 @@ class WindowRows(NamedTuple):
         return np.equal(self.left_out, KEPT)
 
     def covered_frames(self) -> int:
-        """Returns the frames of the clip in windows that no rule has left out.
+        """Returns the frames of the clip in windows that are kept.
 
         Where windows overlap, a frame counts once.
         """
-        some = self.kept | (self.left_out == REJECTED)
-        starts = self.starts[some]
+        starts = self.starts[self.kept]
         order = np.argsort(starts, kind="stable")
-        starts, stops = starts[order], (starts + self.frames[some])[order]
+        starts, stops = starts[order], (starts + self.frames[self.kept])[order]
         seen = np.maximum.accumulate(np.concatenate([[0], stops]))[:-1]
         return int(np.maximum(stops - np.maximum(starts, seen), 0).sum())
 

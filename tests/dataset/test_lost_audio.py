@@ -45,7 +45,7 @@ def test_words_for_lost_audio(seconds: list[float | None], words: str) -> None:
 )
 def test_overlapping_windows_count_once(windows: list[tuple[int, int, bool]]) -> None:
     starts, frames, kept = (np.array([w[k] for w in windows], int) for k in range(3))
-    rows = WindowRows.lost(starts, frames, starts * 0)
+    rows = WindowRows.of(starts, frames, starts * 0)
     rows = rows._replace(left_out=np.where(kept, rows.left_out, BY_KEEP))
     expected = {
         frame for start, n, is_kept in windows if is_kept

@@ -1,35 +1,30 @@
-"""sink.py against Beam's own sink and reader, and with blocks in any order."""
+"""sink.py against Beam's own sink and reader, and with the blocks of shards."""
 
 import hashlib
 import itertools
 import json
-import random
 
 import apache_beam as beam
-import numpy as np
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.pipeline.sink import (
-    WriteToTFRecord,
-    find_finished,
-    join_parts,
-)
+from beam_pipeline.errors import EngineError
+from beam_pipeline.pipeline.sink import WriteToTFRecord, find_finished
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.storage.tfrecord import SUFFIX, read_records, scan_members
-from beam_pipeline.write.stretches import PlacedRecords, Stretch, StretchFile
+from beam_pipeline.write.blocks import EncodedBlock
 from tests.raising import raises
+from tests.shards import blocks_of, record_at
 
 pytestmark = pytest.mark.runs
 
 RECORDS = [b"record %d " % i * (i + 1) for i in range(25)]
 
 
-def run(build):
-    """Runs a pipeline in memory."""
-    pipeline = beam.Pipeline(runner=FnApiRunner())
+def run(build, runner=None):
+    """Runs a pipeline, in memory unless there is a runner."""
+    pipeline = beam.Pipeline(runner=runner or FnApiRunner())
     build(pipeline)
     pipeline.run().wait_until_finish()
 
@@ -153,28 +148,26 @@ def shards_of(sizes):
 
 
 def records_of(shard):
-    return [b"%d/%d" % (shard.number, i) for i in range(shard.examples)]
+    return [record_at(shard, position) for position in range(shard.examples)]
 
 
-def blocks_of(shard, size, lost=()):
-    """A shard in blocks of a size, in order; those in ``lost`` have no records."""
-    records = records_of(shard)
-    return [
-        PlacedRecords(shard, at, len(some), () if number in lost else some)
-        for number, at in enumerate(range(0, shard.examples, size))
-        if (some := records[at : at + size])
-    ]
+def every(size, shard):
+    """The cuts that make blocks of a size."""
+    return range(0, shard.examples, size)
 
 
-def write_placed(tmp_path, bundles, expected=None, before=None):
-    """Writes blocks, each list in a bundle of its own; returns the ShardInfos."""
+def write_placed(tmp_path, shards, before=None, runner=None):
+    """Writes shards, each a list of blocks; returns the ShardInfos.
+
+    ``before`` is put between the step that gives the blocks and the sink.
+    """
     found = []
 
     def build(pipeline):
         infos = (
             pipeline
-            | beam.Create(bundles, reshuffle=True)
-            | beam.FlatMap(list)
+            | beam.Create(shards, reshuffle=True)
+            | beam.FlatMap(list).with_output_types(EncodedBlock)
             | (before or beam.Map(lambda block: block))
             | WriteToTFRecord(
                 f"{tmp_path}/out/",
@@ -190,7 +183,7 @@ def write_placed(tmp_path, bundles, expected=None, before=None):
         )
 
     (tmp_path / "out").mkdir(exist_ok=True)
-    run(build)
+    run(build, runner)
     for line in (tmp_path / "infos").read_text().splitlines():
         shard, *rest = json.loads(line)
         found.append(ShardInfo(Shard(*shard), *rest))
@@ -217,10 +210,11 @@ def expect_infos(tmp_path, infos, shards, lost=0):
 
 
 @pytest.mark.parametrize("block", [1, 6, 7, 8])
-def test_a_shard_in_order_is_written_in_one_go(tmp_path, block):
+@pytest.mark.parametrize("runner", ["FnApiRunner", "DirectRunner"])
+def test_shards_are_written(tmp_path, block, runner):
     shards = shards_of([7, 1, 7, 3])
-    blocks = [b for shard in shards for b in blocks_of(shard, block)]
-    infos = write_placed(tmp_path, [blocks])
+    blocks = [blocks_of(shard, every(block, shard)) for shard in shards]
+    infos = write_placed(tmp_path, blocks, runner=runner)
     expect_infos(tmp_path, infos, shards)
     assert contents(tmp_path / "out") == {
         shard.name + SUFFIX: records_of(shard) for shard in shards
@@ -230,148 +224,85 @@ def test_a_shard_in_order_is_written_in_one_go(tmp_path, block):
     ]
 
 
-def test_how_blocks_are_cut_changes_no_byte(tmp_path):
-    shards = [Shard(f"shard-{size}", "records", 0, 50) for size in (1, 7, 50)]
-    blocks = [
-        b
-        for shard, size in zip(shards, (1, 7, 50), strict=True)
-        for b in blocks_of(shard, size)
-    ]
-    infos = write_placed(tmp_path, [blocks])
-    assert len(infos) == 3
-    assert len({info.sha256 for info in infos}) == 1
-
-
 def test_a_shard_in_a_folder_of_its_split(tmp_path):
     shard = Shard("train/train-00000-of-00001", "train", 0, 3)
-    (info,) = write_placed(tmp_path, [blocks_of(shard, 2)])
+    (info,) = write_placed(tmp_path, [blocks_of(shard, [2])])
     assert info.file == "train/train-00000-of-00001.tfrecord.gz"
     assert contents(tmp_path / "out") == {info.file: records_of(shard)}
     assert find_finished(shard, f"{tmp_path}/out/", str(tmp_path / "work"))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_blocks_in_any_order_and_bundle_are_the_same_records(tmp_path, seed):
-    shards = shards_of([1, 9, 20, 2])
-    blocks = [b for shard in shards for b in blocks_of(shard, 3)]
-    random.Random(seed).shuffle(blocks)
-    infos = write_placed(
-        tmp_path, [[block] for block in blocks], before=beam.Reshuffle()
-    )
-    expect_infos(tmp_path, infos, shards)
-    assert contents(tmp_path / "out") == {
-        shard.name + SUFFIX: records_of(shard) for shard in shards
-    }
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (0, 2, 1)])
-def test_one_bundle_out_of_order(tmp_path, order):
-    shards = shards_of([9, 4])
-    first = blocks_of(shards[0], 3)
-    blocks = [first[i] for i in order]
-    blocks.insert(1, blocks_of(shards[1], 4)[0])
-    expect_infos(tmp_path, write_placed(tmp_path, [blocks]), shards)
-    assert contents(tmp_path / "out") == {
-        shard.name + SUFFIX: records_of(shard) for shard in shards
-    }
-
-
-@pytest.mark.parametrize("backwards", [False, True])
-def test_lost_windows_leave_the_other_records_in_order(tmp_path, backwards):
-    lost = [(0,), (1,), (2,), (0, 1, 2)]
+def test_lost_windows_leave_the_other_records_in_order(tmp_path):
+    lost = [(0,), (2,), (4,), (0, 2, 4)]
     shards = shards_of([6] * len(lost))
     blocks = [
-        b
+        blocks_of(shard, every(2, shard), lost=some)
         for shard, some in zip(shards, lost, strict=True)
-        for b in blocks_of(shard, 2, some)
     ]
-    infos = write_placed(tmp_path, [blocks[::-1] if backwards else blocks])
+    infos = write_placed(tmp_path, blocks)
     for info, some in zip(infos, lost, strict=True):
         expect_infos(tmp_path, [info], [info.shard], lost=2 * len(some))
         # Another run tries again.
         assert find_finished(info.shard, f"{tmp_path}/out/", f"{tmp_path}/work") is None
     assert contents(tmp_path / "out") == {
-        shard.name + SUFFIX: [r for b in blocks if b.shard == shard for r in b.records]
-        for shard in shards
+        shard.name + SUFFIX: [r for block in some for r in block.records]
+        for shard, some in zip(shards, blocks, strict=True)
     }
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        lambda blocks: blocks[1:],
-        lambda blocks: blocks[:-1],
-        lambda blocks: [blocks[0], blocks[2]],
-        lambda blocks: [blocks[0], *blocks],
-        lambda blocks: [*blocks[:2], *blocks[1:]],
-        lambda blocks: [blocks[0], blocks[2], blocks[1], blocks[1]],
-        lambda blocks: [blocks[1]],
-    ],
-    ids=["first", "last", "middle", "first twice", "middle twice", "two twice", "only"],
-)
-def test_a_shard_with_gaps_or_repeats_is_named(tmp_path, changed):
-    good, bad = shards_of([4, 6])
-    blocks = [*blocks_of(good, 2), *changed(blocks_of(bad, 2))]
-    with raises(Exception, naming="records-00001-of-00002") as raised:
-        write_placed(tmp_path, [blocks])
+class OneAfterTheOther(beam.PTransform):
+    """Ends the fused stage, so that blocks of several shards follow each other."""
+
+    def expand(self, blocks):
+        return (
+            blocks
+            | beam.Map(lambda block: (block.slot.position, block))
+            | beam.GroupByKey()
+            | beam.FlatMap(lambda keyed: keyed[1])
+        )
+
+
+def test_a_runner_that_mixes_the_blocks_of_shards_is_refused(tmp_path):
+    shards = shards_of([9, 9, 9])
+    blocks = [blocks_of(shard, every(3, shard)) for shard in shards]
+    with raises(Exception, naming="All blocks of a shard must come") as raised:
+        write_placed(tmp_path, blocks, before=OneAfterTheOther())
     assert "IncompleteRun" in repr(raised.value) + str(raised.value)
-    whole = {s.name + SUFFIX: records_of(s) for s in (good, bad)}
+    assert "FnApiRunner" in str(raised.value)
+    whole = {shard.name + SUFFIX: records_of(shard) for shard in shards}
     assert contents(tmp_path / "out").items() <= whole.items()
+    assert not list((tmp_path / "work").rglob("*.tfrecord*"))
 
 
-def test_a_block_beyond_the_end_of_its_shard_is_an_error(tmp_path):
-    shard, other = shards_of([6, 2])
-    beyond = PlacedRecords(shard, 4, 3, [b"4", b"5", b"6"])
-    blocks = [*blocks_of(shard, 4)[:1], beyond, *blocks_of(other, 2)]
-    words = ["records-00000-of-00002", 6]
-    with raises(Exception, naming=words):
-        write_placed(tmp_path, [blocks])
-    assert names_below(tmp_path / "out") == []
-    assert not list((tmp_path / "work").rglob("records-00000*"))
-
-
-def part(shard, position, span, path="nowhere"):
-    nothing = np.zeros(0, np.int64)
-    return StretchFile(
-        shard, position, span, span, 0, None, path, 0, "", 0, [], [], nothing
+def test_a_bundle_that_ends_within_a_shard_is_refused(tmp_path):
+    good, bad = shards_of([4, 6])
+    blocks = [blocks_of(good), blocks_of(bad, [2])[:1]]
+    with raises(Exception, naming=[bad.name, "2 of 6", "FnApiRunner ended a bundle"]):
+        write_placed(tmp_path, [*blocks])
+    assert (
+        contents(tmp_path / "out").items()
+        <= {good.name + SUFFIX: records_of(good)}.items()
     )
+    assert not list((tmp_path / "work").rglob("*.tfrecord*"))
 
 
-@pytest.mark.parametrize(
-    ("spans", "facts"),
-    [
-        ([(0, 2)], ["2", "4"]),
-        ([(2, 2)], ["0", "2"]),
-        ([(0, 1), (2, 2)], ["1", "2"]),
-        ([(0, 2), (0, 2), (2, 2)], ["2", "0"]),
-        ([(0, 2), (1, 3)], ["2", "1"]),
-        ([(0, 3), (3, 2)], ["5", "4"]),
-    ],
-)
-def test_parts_must_fill_the_shard_exactly(tmp_path, spans, facts):
+def test_a_runner_that_makes_all_blocks_first_is_refused(tmp_path):
     (shard,) = shards_of([4])
-    parts = [part(shard, *span) for span in reversed(spans)]
-    with raises(IncompleteRun, naming=[shard.name, *facts]):
-        join_parts((shard.name, parts), str(tmp_path), SUFFIX, str(tmp_path))
-    assert names_below(tmp_path) == []
+    with raises(EngineError, naming=["BundleBasedDirectRunner", "memory"]):
+        write_placed(tmp_path, [blocks_of(shard)], runner="BundleBasedDirectRunner")
+    assert not (tmp_path / "work").exists()
 
 
-@pytest.mark.parametrize("spans", [[(0, 4)], [(0, 1), (1, 3)], [(0, 0), (0, 4)]])
-def test_joining_twice_does_no_harm(tmp_path, spans):
-    (shard,) = shards_of([4])
-    records, parts = records_of(shard), []
-    for position, span in spans:
-        path = str(tmp_path / f"part {position} {span}{SUFFIX}")
-        stretch = Stretch(shard, position, path)
-        some = records[position : position + span]
-        stretch.write(PlacedRecords(shard, position, span, some))
-        parts.append(stretch.close())
-    prefix = f"{tmp_path}/out/"
-    args = ((shard.name, parts), prefix, SUFFIX, str(tmp_path / "work"))
-    first = join_parts(*args)
-    assert join_parts(*args) == first
-    assert contents(tmp_path / "out") == {first.file: records}
+@pytest.mark.parametrize("mix_seed", [None, 1])
+def test_a_shard_that_is_written_twice_is_the_same(tmp_path, mix_seed):
+    """Engines compute bundles again, also at the same time."""
+    shard = Shard("train/one", "train", 0, 9, "digest", 2, mix_seed)
+    blocks = blocks_of(shard, every(4, shard))
+    first, again = write_placed(tmp_path, [blocks, blocks])
+    assert first == again
     expect_infos(tmp_path, [first], [shard])
+    assert names_below(tmp_path / "out") == [first.file]
+    assert names_below(tmp_path / "work") == ["receipts/train.one.json"]
 
 
 # Receipts
@@ -379,7 +310,7 @@ def test_joining_twice_does_no_harm(tmp_path, spans):
 
 def finish_one(tmp_path):
     (shard,) = shards_of([5])
-    (info,) = write_placed(tmp_path, [blocks_of(shard, 5)])
+    (info,) = write_placed(tmp_path, [blocks_of(shard)])
     return shard, info, (f"{tmp_path}/out/", str(tmp_path / "work"))
 
 
@@ -417,7 +348,7 @@ def test_a_receipt_without_its_file_counts_for_nothing(tmp_path, change):
 
 def test_writing_again_replaces_the_shard(tmp_path):
     (shard,) = shards_of([5])
-    write_placed(tmp_path, [blocks_of(shard, 5, lost=(0,))])
+    write_placed(tmp_path, [blocks_of(shard, lost=(0,))])
     assert contents(tmp_path / "out") == {shard.name + SUFFIX: []}
-    write_placed(tmp_path, [blocks_of(shard, 5)])
+    write_placed(tmp_path, [blocks_of(shard)])
     assert contents(tmp_path / "out") == {shard.name + SUFFIX: records_of(shard)}

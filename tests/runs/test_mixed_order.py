@@ -238,7 +238,7 @@ def test_compressed_files_and_a_clip_that_breaks(tmp_path):
 
 
 def test_a_run_is_continued(sounds, mixed, tmp_path, monkeypatch):
-    from beam_pipeline.write import mixed_shards
+    from beam_pipeline.write import shard as writing
 
     calls = []
 
@@ -246,10 +246,10 @@ def test_a_run_is_continued(sounds, mixed, tmp_path, monkeypatch):
         calls.append(arguments)
         if len(calls) == 3:
             raise OSError("no more shards")
-        return members(*arguments)
+        return order(*arguments)
 
-    members = mixed_shards.mixed_members
-    monkeypatch.setattr("beam_pipeline.write.stretches.mixed_members", fail)
+    order = writing.mixed_order
+    monkeypatch.setattr(writing, "mixed_order", fail)
     options = {**OPTIONS, "workers": 1, "limits": None}
     options.pop("limits")
     out = tmp_path / "out"

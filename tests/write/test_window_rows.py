@@ -65,7 +65,7 @@ def test_the_first_reason_stays():
     rows = rows.without(np.array([True, False, True, True]), BY_KEEP)
     rows = rows.without(np.array([True, False, False, True]), BY_NO_EVENT)
     assert rows.left_out.tolist() == [KEPT, BY_KEEP, BY_NO_EVENT, KEPT]
-    rows = rows.without(np.zeros(4, bool), REJECTED)
+    rows = rows.rejected()
     assert rows.left_out.tolist() == [REJECTED, BY_KEEP, BY_NO_EVENT, REJECTED]
 
 
@@ -79,6 +79,6 @@ def test_rows_survive_their_text(n):
 
 
 def test_lost_windows_have_no_level():
-    rows = WindowRows.lost(np.arange(2), *np.zeros((2, 2)))
+    rows = WindowRows.of(np.arange(2), *np.zeros((2, 2))).rejected()
     assert np.isnan(levels_db(rows.levels)).all()
     assert rows.left_out.tolist() == [REJECTED, REJECTED]

@@ -1,0 +1,345 @@
+"""One shard: its blocks are encoded, and written to a file, without Beam.
+
+::
+
+    blocks in order     0   1   2   3   4   5   end
+    ShardDraft          file of members, or of records if the shard is mixed
+    mixed_order         4   0   5   2   1   3
+    the mixed shard     |  4 0  |  5 2  |  1 3  |
+
+A shard is one task: one worker makes all its blocks, in the order of its positions. The
+last block carries what all of them were; only then is the file a shard. Examples of a
+mixed shard change places when it is complete.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from beam_pipeline.errors import IncompleteRun
+from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.examples.format import ExampleFormat
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.marks import Marks
+from beam_pipeline.permutation import Permutation
+from beam_pipeline.plan.segments import ShardWork
+from beam_pipeline.plan.shards import Shard, ShardInfo
+from beam_pipeline.plan.suspects import NO_SUSPECTS, Suspects
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
+from beam_pipeline.storage.gzip_members import MemberWriter
+from beam_pipeline.storage.tfrecord import frame_parts, frame_record, is_compressed
+from beam_pipeline.write.blocks import (
+    EncodedBlock,
+    FeatureBlock,
+    ShardEnd,
+    apply_transforms,
+    cut_windows,
+    decode_audio,
+    encode_examples,
+    select_and_augment,
+)
+from beam_pipeline.write.members import Integers, Members, pack_columns
+from beam_pipeline.write.observations import Observations
+from beam_pipeline.write.window_rows import WindowRows, join_rows
+
+
+class ShardEncoder:
+    """Serialises the blocks of shards, and observes them until the end of each shard.
+
+    It says in the end of a shard how many positions it was given. Whether they are all
+    of the shard, and in order, is for the reader of the end to check.
+    """
+
+    def __init__(self) -> None:
+        self._format: ExampleFormat | None = None
+
+    def encode(self, block: FeatureBlock) -> EncodedBlock:
+        """Serialises a block's examples."""
+        slot = block.slot
+        if slot.example_format is not self._format:
+            self._prepare(slot.example_format)
+        if slot.position == 0:
+            self._begin(slot.example_format)
+        encoded = encode_examples(block, self._encoder, self._targets)
+        self._positions += slot.examples
+        if encoded.reject is None:
+            self._observed.add(block)
+        else:
+            self._lost.append(encoded.positions)
+        if encoded.positions.stop < slot.shard.examples:
+            return encoded
+        end = ShardEnd(self._positions, tuple(self._lost), self._observed.state())
+        return replace(encoded, end=end)
+
+    def _prepare(self, example_format: ExampleFormat) -> None:
+        self._format = example_format
+        self._encoder = ExampleEncoder(example_format.features.specs.values())
+        self._targets = {label: i for i, label in enumerate(example_format.classes)}
+        self._begin(example_format)
+
+    def _begin(self, example_format: ExampleFormat) -> None:
+        features = example_format.features
+        self._positions = 0
+        self._lost: list[range] = []
+        self._observed = Observations.of(
+            features.specs[name] for name in features.transforms
+        )
+
+
+def encode_shard(
+    work: ShardWork,
+    inputs: Sequence[Input],
+    recipe: Recipe,
+    suspects: Suspects = NO_SUSPECTS,
+) -> Iterator[EncodedBlock]:
+    """Makes the blocks of a shard by the steps of a job.
+
+    See :func:`beam_pipeline.pipeline.graph.write_shards`.
+    """
+    encoder = ShardEncoder()
+    for frames in decode_audio(work, inputs, recipe, suspects):
+        windows = select_and_augment(cut_windows(frames))
+        yield encoder.encode(apply_transforms(windows))
+    Marks.unmark()
+
+
+def write_shard(
+    work: ShardWork,
+    inputs: Sequence[Input],
+    recipe: Recipe,
+    path: str,
+    suspects: Suspects = NO_SUSPECTS,
+) -> ShardInfo:
+    """Writes a shard to a local file; its suffix says whether it is compressed."""
+    draft = ShardDraft(work.task.shard, path)
+    for block in encode_shard(work, inputs, recipe, suspects):
+        draft.write(block)
+    return draft.close(os.path.basename(path))
+
+
+def mixed_order(shard: Shard) -> Integers:
+    """Returns for each position of a mixed shard which planned one it takes."""
+    assert shard.mix_seed is not None
+    order = Permutation(
+        shard.examples, shard.mix_seed, name=f"examples of {shard.name}"
+    )
+    return order.at(np.arange(shard.examples))
+
+
+class ShardDraft:
+    """The local file of a shard, until it is complete.
+
+    Member ``m`` of a shard holds the positions ``m * per_member`` and following. Those
+    without a record leave no gap. If the shard is mixed, its records go to a file of
+    their own first, as they come.
+
+    Parameters
+    ----------
+    shard : Shard
+    path : str
+        Its suffix says whether the file is compressed.
+    runner : str
+        Who gives the blocks, for messages.
+    """
+
+    def __init__(self, shard: Shard, path: str, runner: str = "the caller"):
+        self.shard = shard
+        self.path, self._runner = path, runner
+        with files.writing(path):
+            self._writer = MemberWriter(
+                open(path, "wb"),  # noqa: SIM115
+                is_compressed(path),
+            )
+        self._planned = self._make_planned() if shard.mix_seed is not None else None
+        self._position = self._examples = self._left_out = 0
+        self._lost: list[range] = []
+        self._rows: list[WindowRows] = []
+        self._members: list[tuple[int, int]] = []  # bytes, records
+        # Of the member that is not complete: its number, its records, and how many.
+        self._number, self._parts, self._count = 0, list[bytes](), 0
+        self._end: ShardEnd | None = None
+
+    def _make_planned(self) -> _PlannedRecords:
+        return _PlannedRecords(f"{self.path}.planned", self.shard.examples)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last block of the shard has come."""
+        return self._end is not None
+
+    def write(self, block: EncodedBlock) -> None:
+        """Writes the records of the next positions.
+
+        Raises
+        ------
+        IncompleteRun
+            If other positions are next, or the last block is not about those before.
+        """
+        slot, end = block.slot, block.end
+        if slot.shard != self.shard or slot.position != self._position:
+            raise self._broken(
+                f"gave position {slot.position} of shard {slot.shard.name} after the "
+                f"first {self._position} positions of shard {self.shard.name}"
+            )
+        self._position = block.positions.stop
+        if block.reject is not None:
+            self._lost.append(block.positions)
+        else:
+            self._left_out += slot.examples - len(block.records)
+        self._examples += len(block.records)
+        self._rows.append(block.rows)
+        if self._planned is not None:
+            self._planned.write(block)
+        else:
+            for position, record in zip(_kept(block), block.records, strict=True):
+                self._put(position, frame_parts(record))
+        if end is not None:
+            self._check_end(end)
+            self._end = end
+
+    def _check_end(self, end: ShardEnd) -> None:
+        found = self._position, tuple(self._lost)
+        if end[:2] != found or self._position != self.shard.examples:
+            raise self._broken(
+                f"ended shard {self.shard.name} of {self.shard.examples} positions "
+                f"after {self._position}, of which {end.positions} were encoded "
+                "together"
+            )
+
+    def check_complete(self) -> None:
+        """Raises IncompleteRun if blocks are missing, when no more can come."""
+        if not self.is_complete:
+            raise self._broken(
+                f"ended a bundle after {self._position} of {self.shard.examples} "
+                f"positions of shard {self.shard.name}"
+            )
+
+    def _broken(self, what: str) -> IncompleteRun:
+        return IncompleteRun(
+            f"{self._runner} {what}. All blocks of a shard must come in order and in "
+            "one bundle, so the runner must fuse the steps from DecodeAudio to "
+            "WriteToTFRecord. FnApiRunner, PrismRunner, FlinkRunner, SparkRunner and "
+            "DataflowRunner do. In a pipeline of your own, put no Reshuffle, no "
+            "GroupByKey and no side input between these steps."
+        )
+
+    def _put(self, position: int, parts: Sequence[bytes]) -> None:
+        """Writes a framed record, in parts, to the member of its position."""
+        number = position // self.shard.per_member
+        if number != self._number:
+            self._end_member()
+            self._number = number
+        self._parts += parts
+        self._count += 1
+
+    def _end_member(self) -> None:
+        if self._count:
+            with files.writing(self.path):
+                size = self._writer.write_member(b"".join(self._parts))
+            self._members.append((size, self._count))
+            self._parts, self._count = [], 0
+
+    def close(self, file: str) -> ShardInfo:
+        """Ends the file of a complete shard.
+
+        Parameters
+        ----------
+        file : str
+            The name that the shard will have.
+        """
+        self.check_complete()
+        assert self._end is not None
+        rows, clips = join_rows(self._rows), ""
+        if self._planned is not None:
+            order = mixed_order(self.shard)
+            for position, record in self._planned.read(order.tolist()):
+                self._put(position, [record])
+            rows = WindowRows(*(column[order] for column in rows))
+            clips = pack_columns([self._planned.clips()[order]])
+        self._end_member()
+        with files.writing(self.path):
+            self._writer.close()
+        return ShardInfo(
+            self.shard,
+            file,
+            self._examples,
+            self._writer.bytes_written,
+            self._writer.sha256(),
+            self._left_out,
+            self._end.seen,
+            Members.of(self._members).pack(),
+            rows.pack(),
+            self._writer.crc32c,
+            clips,
+        )
+
+    def abandon(self) -> None:
+        """Closes and deletes the file."""
+        with suppress(OSError, ValueError):  # the disk is full; the file is closed
+            self._writer.close()
+        with suppress(FileNotFoundError):
+            os.remove(self.path)
+        if self._planned is not None:
+            self._planned.abandon()
+
+
+class _PlannedRecords:
+    """A file with the framed records of a mixed shard, in the order of the plan."""
+
+    def __init__(self, path: str, examples: int):
+        self._path = path
+        with files.writing(path):
+            self._file = open(path, "wb")  # noqa: SIM115
+        self._sizes = np.zeros(examples, np.int64)
+        self._clips: list[Integers] = []
+
+    def write(self, block: EncodedBlock) -> None:
+        """Writes the records of a block."""
+        self._clips.append(np.full(block.slot.examples, block.slot.clip.row))
+        with files.writing(self._path):
+            for position, record in zip(_kept(block), block.records, strict=True):
+                self._sizes[position] = self._file.write(frame_record(record))
+
+    def clips(self) -> Integers:
+        """Returns the row of the clip of each position."""
+        return np.concatenate(self._clips)
+
+    def read(self, order: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """Yields the records in another order, and deletes the file.
+
+        Each comes with its position in the mixed shard.
+        """
+        with files.writing(self._path):
+            self._file.close()
+        stops = np.cumsum(self._sizes)
+        starts, stops = (stops - self._sizes).tolist(), stops.tolist()
+        with open(self._path, "rb") as file, ExitStack() as stack:
+            content: Any = b""
+            if stops[-1]:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                stack.enter_context(content)
+            for position, planned in enumerate(order):
+                start, stop = starts[planned], stops[planned]
+                if start < stop:
+                    yield position, content[start:stop]
+        os.remove(self._path)
+
+    def abandon(self) -> None:
+        """Closes and deletes the file."""
+        with suppress(OSError):
+            self._file.close()
+        with suppress(FileNotFoundError):
+            os.remove(self._path)
+
+
+def _kept(block: EncodedBlock) -> list[int]:
+    """Returns the positions of a block's records."""
+    return (block.slot.position + np.flatnonzero(block.rows.kept)).tolist()
