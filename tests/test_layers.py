@@ -55,7 +55,6 @@ HOMES = {
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder [examples.flac_signal] [read.listening] "
     "[reporting.samples] [transforms.codecs]",
-    "sounddevice": "[read.listening]",
     "av": "[audio.av_decoder] [audio.av_library]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
@@ -67,10 +66,10 @@ HOMES = {
     "[read.conditions] "
     "[read.csv_tables] [read.source_columns] [read.window_table]",
     "isal": "storage.gzip_members dataset.manifest",
-    "matplotlib": "[read.plots]",
+    "matplotlib": "[read.drawing]",
     "threadpoolctl": "transforms.describe write.one_thread run.parts",
     "tqdm": "[progress]",
-    "PIL": "[examples.images] [read.example_view]",
+    "PIL": "[examples.images]",
     "jax": "[transforms.xla]",
     "torch": "read.torch_batches",
     "yaml": "[recipe.recipe_file]",

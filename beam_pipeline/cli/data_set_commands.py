@@ -33,7 +33,7 @@ def add_show(commands: Any) -> None:
         "records/ -n 3",
         "records/ --split test --plot examples.png",
         "records/ -n 1 --text",
-        "records/ -n 5 --save-wav heard/ --play",
+        "records/ -n 5 --save-wav heard/",
         "records/ --clip owl/night.wav --where 'start_s >= 60 and level_db > -40'",
     )
     add_folder(parser)
@@ -79,17 +79,11 @@ def add_show(commands: Any) -> None:
         "number, clip and second",
     )
     parser.add_argument(
-        "--play",
-        action="store_true",
-        help="play them with sounddevice, ffplay, aplay, afplay or play, whichever is "
-        "there",
-    )
-    parser.add_argument(
         "--input",
         action="append",
         default=None,
         metavar="PATH",
-        help="with --save-wav or --play, if examples have no samples: what they were "
+        help="with --save-wav, if examples have no samples: what they were "
         "recorded from, as for record; runs the recipe",
     )
 

@@ -1,10 +1,9 @@
-"""The command ``show``: prints, draws, saves and plays examples."""
+"""The command ``show``: prints and draws examples, and saves their sounds."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.dataset.metadata import Metadata
-    from beam_pipeline.read.plots import picture_path, plot_examples
+    from beam_pipeline.read.drawing import picture_path, plot_examples
     from beam_pipeline.read.show import (
         describe_example,
         example_text,
@@ -32,11 +31,11 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     no_beam_args("show", beam_args)
     if args.n < 1:
         raise OptionError("-n", "must be at least 1", args.n)
-    heard = args.play or args.save_wav is not None
+    heard = args.save_wav is not None
     if args.input is not None and not heard:
-        raise OptionError("input", "needs `save_wav` or `play`")
+        raise OptionError("input", "needs `save_wav`")
     picture = None if args.plot is None else picture_path(args.plot)
-    if args.save_wav is not None:
+    if heard:
         from beam_pipeline.read.listening import wav_folder
 
         wav_folder(args.save_wav)
@@ -61,33 +60,26 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         if left_out:
             say(f"not drawn: {', '.join(left_out)}")
     if heard:
-        _make_heard(args, metadata, split, examples)
+        _save_sounds(args, metadata, split, examples)
     return 0
 
 
-def _make_heard(
+def _save_sounds(
     args: argparse.Namespace,
     metadata: Metadata,
     split: str,
     examples: Mapping[int, Mapping[str, Any]],
 ) -> None:
-    """Saves the sounds of examples, and plays them."""
+    """Saves the sounds of examples."""
     from beam_pipeline.inputs.in_memory import resolved
-    from beam_pipeline.read.listening import Sounds, play, save_wav
+    from beam_pipeline.read.listening import Sounds, save_wav
 
     with contextlib.ExitStack() as stack:
         inputs: Sequence[Input] = ()
         if args.input is not None and metadata.recipe is not None:
             search_here()
             inputs = stack.enter_context(resolved(args.input, metadata.recipe))
-        folder = args.save_wav
-        if folder is None:
-            temporary = tempfile.TemporaryDirectory(prefix="audio-tfrecords-play-")
-            folder = stack.enter_context(temporary)
         sounds = Sounds(args.records, metadata, examples.values(), inputs)
         for number, example in examples.items():
-            path = save_wav(sounds.of(split, number, example), folder)
-            if args.save_wav is not None:
-                say(f"saved: {path}")
-            if args.play:
-                play([path])
+            sound = sounds.of(split, number, example)
+            say(f"saved: {save_wav(sound, args.save_wav)}")

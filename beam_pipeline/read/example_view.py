@@ -1,14 +1,13 @@
-"""An example as HTML, for notebooks: a player, drawings, and a table of other values.
+"""An example as HTML, for notebooks: a player, a drawing, and a table of other values.
 
 Everything is inline, without scripts or style sheets, so that a saved notebook shows
-it. Lines and texts take the notebook's colour, in the light and in the dark.
+it.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-import math
 import os
 from collections.abc import Iterator, Mapping
 from functools import reduce
@@ -22,35 +21,15 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import Recipe
 
-# All drawings and players take at most this; what has no room is listed in the table.
-MOST_BYTES = 250_000
-# Of it for one player: two seconds at 32 kHz.
+# For one player: two seconds at 32 kHz.
 MOST_WAV_BYTES = 128_000
 MOST_TABLE_BYTES = 40_000
+MOST_PLAYERS, MOST_DRAWN = 2, 6
 MOST_HZ = 10_000_000
 
-WIDTH, LINE_HEIGHT = 600, 80
-MOST_ROWS = 256  # of pixels
 SHORT_SIGNAL = 64  # shorter arrays are values
 LONG_TEXT, LONG_LIST = 300, 12
-
-# Dark to bright, evenly in lightness: five colours that are interpolated.
-_COLOURS = np.array(
-    [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]]
-)
-
-_PALETTE = bytes(
-    np.stack(
-        [
-            np.interp(np.linspace(0, 1, 256), np.linspace(0, 1, len(_COLOURS)), column)
-            for column in _COLOURS.T
-        ],
-        axis=-1,
-    ).astype(np.uint8)
-)
-
-_LINE = "border:1px solid rgba(128,128,128,.4)"
-_BOX = f"width:100%;height:{{height}}px;display:block;{_LINE}"
+_DOTS_PER_INCH = 64
 
 Array = npt.NDArray[Any]
 
@@ -64,8 +43,7 @@ def view_example(
 
     Signals are real arrays without axes, of shape ``(frames,)`` or ``(channels,
     frames)``. They get a player if their sample rate is known; a long one plays its
-    beginning. Complex values are drawn by their magnitude, and ``uint8`` images as
-    they are.
+    beginning. Matplotlib draws arrays, if it is installed.
 
     Parameters
     ----------
@@ -77,21 +55,56 @@ def view_example(
         Of the data set, if it was recorded from audio files. The sample rate is then
         ``fs`` of the example, or else that of the recipe, as the feature's transform
         changes it. Without a recipe it is ``fs`` or ``sample_rate`` of the example.
-
-    Returns
-    -------
-    str
-        Less than 300 KB.
     """
-    drawn = _draw_all(example, features, recipe)
-    parts = [
-        _small(f"{name}: {example[name].dtype} {example[name].shape}") + drawing
-        for name, drawing in drawn.items()
+    arrays = {name: v for name, v in example.items() if _can_be_drawn(v)}
+    heard = {}
+    for name in arrays:
+        rate = rate_of(name, example, recipe)
+        axes = features[name].axes if name in features else ()
+        if rate is not None and is_signal(arrays[name], axes):
+            heard[name] = rate
+    players = [
+        _small(f"{name}: {example[name].dtype} {example[name].shape}")
+        + "".join(_player(example[name], rate))
+        for name, rate in list(heard.items())[:MOST_PLAYERS]
     ]
+    first = [*heard, *(name for name in arrays if name not in heard)][:MOST_DRAWN]
+    picture = _picture({**example, **arrays}, first, features, recipe)
+    drawn = first if picture.startswith("<img") else []
     rows = [(k, describe_value(v)) for k, v in example.items() if k not in drawn]
     title = escape(_short(title_of(example)))
-    inner = "".join(parts) + _table(rows)
-    return f'<div style="max-width:{WIDTH}px"><strong>{title}</strong>{inner}</div>'
+    inner = "".join(players) + picture + _table(rows)
+    return f"<div><strong>{title}</strong>{inner}</div>"
+
+
+def _can_be_drawn(value: Any) -> bool:
+    if not isinstance(value, np.ndarray) or value.ndim > 3:
+        return False
+    is_number = value.dtype.kind in "biufc" or value.dtype.name == "bfloat16"
+    return is_number and value.size >= SHORT_SIGNAL
+
+
+def _picture(
+    example: Mapping[str, Any],
+    names: list[str],
+    features: Mapping[str, FeatureSpec],
+    recipe: Recipe | None,
+) -> str:
+    """Returns the drawing of some features as an element of HTML."""
+    from beam_pipeline.read.drawing import draw_examples
+
+    others = ("class", "filepath", "fs", "win_start_idx")
+    shown = {n: example[n] for n in [*names, *others] if n in example}
+    try:
+        figure, _ = draw_examples([shown], features, recipe)
+    except ImportError:
+        return _small("To draw arrays, install matplotlib.")
+    if figure is None:
+        return ""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=_DOTS_PER_INCH)
+    content = base64.b64encode(file.getvalue()).decode()
+    return f'<img alt="" style="max-width:100%" src="data:image/png;base64,{content}"/>'
 
 
 def describe_value(value: Any) -> str:
@@ -163,84 +176,12 @@ def rate_of(name: str, example: Mapping[str, Any], recipe: Recipe | None) -> int
     return reduce(lambda hz, step: rate_after(step, hz), steps, rate)
 
 
-def _draw_all(
-    example: Mapping[str, Any], features: Mapping[str, FeatureSpec], recipe: Any
-) -> dict[str, str]:
-    """Returns the drawings that have room: signals with a player, others, spectra.
-
-    What is left for the spectra is shared among them, and they become smaller.
-    """
-    ranked: dict[int, list[str]] = {0: [], 1: [], 2: []}
-    rates = {}
-    for name, value in example.items():
-        if isinstance(value, np.ndarray) and value.size:
-            rates[name] = rate_of(name, example, recipe)
-            heard = is_signal(value, _axes_of(name, features))
-            ranked[2 - heard - (heard and rates[name] is not None)].append(name)
-    drawn: dict[str, str] = {}
-    left = MOST_BYTES
-    for rank, names in ranked.items():
-        for number, name in enumerate(names):
-            room = left if rank < 2 else left // (len(names) - number)
-            for smaller in (1, 2, 4, 8):
-                parts = _draw(
-                    example[name], _axes_of(name, features), rates[name], smaller
-                )
-                drawing = "".join(parts)
-                if not drawing or len(drawing) <= room:
-                    break
-            if drawing and len(drawing) <= room:
-                drawn[name] = drawing
-                left -= len(drawing)
-    return drawn
-
-
-def _axes_of(name: str, features: Mapping[str, FeatureSpec]) -> Any:
-    return features[name].axes if name in features else ()
-
-
-def _draw(value: Array, axes: Any, rate: int | None, smaller: int) -> Iterator[str]:
-    """Yields the player and the drawings of a feature; nothing if it has none.
-
-    Spectra and pictures have at most ``1 / smaller`` of their pixels in each direction.
-    """
-    if value.dtype.name == "bfloat16":
-        value = value.astype(np.float32)
-    if value.dtype.kind not in "biufc":
-        return
-    if is_image(value):
-        yield _picture(value, MOST_ROWS // smaller)
-    elif is_signal(value, axes):
-        if value.dtype.kind in "iuf" and rate is not None:
-            yield from _player(value, rate)
-        yield _waveform(_real(value))
-    elif value.ndim == 1 and value.size >= SHORT_SIGNAL:
-        yield _waveform(_real(value))
-    elif value.ndim in (2, 3) and min(value.shape[-2:]) > 1:
-        layers = _real(value).reshape(-1, *value.shape[-2:])
-        for layer in layers[:2]:
-            yield _spectrum(layer, axes, smaller)
-
-
-def is_image(value: Array) -> bool:
-    """Whether an array is a picture: uint8, grey or with 1, 3 or 4 channels."""
-    if value.dtype != np.uint8 or min(value.shape, default=0) < 1:
-        return False
-    return value.ndim == 2 or (value.ndim == 3 and value.shape[2] in (1, 3, 4))
-
-
 def is_signal(value: Array, axes: Any) -> bool:
     """Whether an array is of samples: real, ``(frames,)`` or ``(channels, frames)``."""
     if axes or value.dtype.kind not in "iuf":
         return False
     channels = 1 if value.ndim == 1 else len(value)
     return value.ndim in (1, 2) and channels <= 8 and value.shape[-1] >= SHORT_SIGNAL
-
-
-def _real(value: Array) -> npt.NDArray[np.float64]:
-    """Returns finite numbers; the magnitude of complex ones."""
-    real = np.abs(value) if value.dtype.kind == "c" else value
-    return np.nan_to_num(real.astype(np.float64), posinf=0, neginf=0)
 
 
 def _player(signal: Array, rate: int) -> Iterator[str]:
@@ -266,100 +207,12 @@ def _player(signal: Array, rate: int) -> Iterator[str]:
         yield f"<div><small>{', '.join(notes)}</small></div>"
 
 
-def _waveform(signal: npt.NDArray[np.float64]) -> str:
-    """Draws the range of the values in each column of pixels, channel by channel."""
-    channels = np.atleast_2d(signal)[:4]
-    columns = min(WIDTH, channels.shape[1])
-    starts = np.arange(columns) * channels.shape[1] // columns
-    low = np.minimum.reduceat(channels, starts, axis=1)
-    high = np.maximum.reduceat(channels, starts, axis=1)
-    bottom, top = float(channels.min()), float(channels.max())
-    scale = (LINE_HEIGHT - 2) / ((top - bottom) or 1.0)
-    lines = []
-    for number, (lows, highs) in enumerate(zip(low, high, strict=True)):
-        base = number * LINE_HEIGHT + 1
-        points = [
-            # Neighbours meet, because each column starts where the one before ended.
-            f"{x * WIDTH / columns:.4g},{base + (top - y) * scale:.4g}"
-            for x in range(columns)
-            for y in ((lows[x], highs[x]) if x % 2 else (highs[x], lows[x]))
-        ]
-        lines.append(f'<polyline points="{" ".join(points)}"/>')
-    height = LINE_HEIGHT * len(channels)
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none" role="img" '
-        f'style="{_BOX.format(height=height)}"><g fill="none" stroke="currentColor" '
-        f'stroke-width="1">{"".join(lines)}</g></svg>'
-    )
-
-
-def _spectrum(values: npt.NDArray[np.float64], axes: Any, smaller: int) -> str:
-    """Draws an array: its first axis to the right, its second upwards."""
-    pixels = _reduce(values.T[::-1], (MOST_ROWS // smaller, WIDTH // smaller))
-    bottom, top = float(pixels.min()), float(pixels.max())
-    levels = (pixels - bottom) / ((top - bottom) or 1.0) * 255
-    picture = _png(np.round(levels).astype(np.uint8), _PALETTE)
-    words = ", ".join(
-        f"{where} {_words_of(axis)}"
-        for where, axis in zip(("right:", "up:"), axes[-2:], strict=False)
-    )
-    words = f"{words}; colour: {_range_of(values)}" if words else _range_of(values)
-    style = f"{_BOX.format(height=2 * LINE_HEIGHT)};image-rendering:pixelated"
-    return f'<img alt="" src="{picture}" style="{style}"/>' + _small(words)
-
-
-def _words_of(axis: Mapping[str, Any]) -> str:
-    """Returns the name of an axis, and from where to where it goes."""
-    if "labels" in axis:
-        return _short(", ".join(map(str, axis["labels"])))
-    values = axis.get("values")
-    first = axis.get("start", 0) if values is None else values[0]
-    step, size = axis.get("step", 1), axis.get("size", 1)
-    if size is None:  # it depends on the length of the clip
-        return str(axis["name"])
-    last = first + step * (size - 1) if values is None else values[-1]
-    if isinstance(first, str) or isinstance(last, str):
-        return f"{axis['name']} {first} to {last}"
-    unit = f" {axis['unit']}" if axis.get("unit") else ""
-    return f"{axis['name']} {first:.4g} to {last:.4g}{unit}"
-
-
-def _picture(image: Array, most: int) -> str:
-    pixels = image[..., 0] if image.shape[2:] == (1,) else image
-    step = max(1, math.ceil(max(pixels.shape[:2]) / most))
-    height = len(pixels[::step])
-    style = f"max-width:100%;height:{max(height, 64)}px;image-rendering:pixelated"
-    return f'<img alt="" src="{_png(pixels[::step, ::step])}" style="{style}"/>'
-
-
-def _reduce(values: Array, most: tuple[int, int]) -> Array:
-    """Returns the largest value of each block, so that there are at most so many."""
-    for axis, limit in enumerate(most):
-        size = values.shape[axis]
-        if size > limit:
-            starts = np.arange(limit) * size // limit
-            values = np.maximum.reduceat(values, starts, axis=axis)
-    return values
-
-
-def _png(pixels: Array, palette: bytes | None = None) -> str:
-    """Returns pixels, or places in a palette, as a PNG within a URL."""
-    from PIL import Image
-
-    file = io.BytesIO()
-    image = Image.fromarray(np.ascontiguousarray(pixels))
-    if palette is not None:
-        image.putpalette(palette)
-    image.save(file, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
 def _small(words: str) -> str:
     return f"<div><small>{escape(_short(words))}</small></div>"
 
 
 def _range_of(values: Array) -> str:
-    real = _real(values)
+    real = np.nan_to_num(values.astype(np.float64), posinf=0, neginf=0)
     return f"{real.min():.4g} to {real.max():.4g}"
 
 

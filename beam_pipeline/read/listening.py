@@ -1,4 +1,4 @@
-"""Examples to listen to: their samples as WAV files, and through loudspeakers.
+"""Examples to listen to: their samples as WAV files.
 
 ::
 
@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -31,18 +29,6 @@ from beam_pipeline.read.example_view import is_signal, rate_of
 from beam_pipeline.read.window_table import open_metadata, read_tables
 from beam_pipeline.storage import files
 from beam_pipeline.write.one_thread import OneThread
-
-# The first of these that is on PATH plays; each ends when the sound does.
-PLAYERS: Mapping[str, Sequence[str]] = {
-    "ffplay": ("-nodisp", "-autoexit", "-loglevel", "error"),
-    "aplay": ("-q",),
-    "afplay": (),
-    "play": ("-q",),
-}
-_ADVICE = (
-    "run `pip install sounddevice`, or install one of the programs ffplay (of ffmpeg), "
-    "aplay (of alsa-utils), afplay (of macOS) or play (of SoX)"
-)
 
 # How a WAV file stores samples of a type, unchanged.
 _SUBTYPES = {
@@ -268,49 +254,3 @@ def save_wav(sound: Sound, folder: str) -> str:
             "space."
         ) from error
     return path
-
-
-def play(paths: Iterable[str]) -> None:
-    """Plays WAV files one after the other, and returns when they have ended.
-
-    ``sounddevice`` plays if it is installed, or else the first of ``PLAYERS`` that is
-    on ``PATH``.
-
-    Raises
-    ------
-    InputError
-        If nothing can play, or the player fails.
-    """
-    try:
-        import sounddevice
-    except (ImportError, OSError):  # OSError: it has no PortAudio
-        player = next(filter(None, map(shutil.which, PLAYERS)), None)
-        if player is None:
-            raise InputError(f"Nothing here can play sound: {_ADVICE}.") from None
-        for path in paths:
-            _play_with(player, path)
-        return
-    import soundfile
-
-    for path in paths:
-        samples, rate = soundfile.read(path, dtype="float32")
-        try:
-            sounddevice.play(samples, rate, blocking=True)
-        except sounddevice.PortAudioError as error:
-            raise InputError(f"sounddevice cannot play {path}: {error}") from error
-
-
-def _play_with(player: str, path: str) -> None:
-    name = os.path.splitext(os.path.basename(player))[0]
-    done = subprocess.run(
-        [player, *PLAYERS[name], path],
-        stdout=subprocess.DEVNULL,  # ffplay ends with an empty line
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = f": {said[-1]}" if said else ""
-        raise InputError(
-            f"{player} cannot play {path} (exit status {done.returncode}){reason}"
-        )

@@ -309,7 +309,7 @@ def test_advice_is_spelled_as_flags(
     ("arguments", "said"),
     [
         ("plan --input in --win-len 500 --sample 0", "--sample: "),
-        ("show out --input in", "--input: needs --save-wav or --play"),
+        ("show out --input in", "--input: needs --save-wav"),
     ],
 )
 def test_errors_name_the_flags_of_their_command(

@@ -11,9 +11,9 @@ from beam_pipeline.read.example import Example
 def test_an_example_is_shown_with_its_axes_and_rate(sounds):
     text = sounds[0]._repr_html_()
     assert 'src="data:audio/wav;base64,' in text
-    assert "up: mel_band" in text
+    assert 'src="data:image/png;base64,' in text
     assert sounds[0]["class"] in text
-    assert len(text) < 300_000
+    assert len(text) < 600_000
 
 
 def test_an_example_of_elements_is_shown(everything):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import soundfile
 
 from beam_pipeline import open_records, record, record_examples
 from beam_pipeline.cli.main import main
-from beam_pipeline.read.listening import PLAYERS
 from tests.raising import assert_names
 from tests.sounds import RATE, write_sound
 
@@ -105,7 +103,7 @@ def test_what_is_missing_is_said(sounds, tmp_path, capsys):
     assert main(["show", str(tmp_path / "mel"), *save]) == 2
     assert_names(capsys.readouterr().err, "--input")
     assert main(["show", str(tmp_path / "mel"), "--input", str(sounds)]) == 2
-    assert_names(capsys.readouterr().err, "--input", "--save-wav", "--play")
+    assert_names(capsys.readouterr().err, "--input", "--save-wav")
     write_sound(tmp_path / "other/y.wav", 9000)
     other = ["--input", str(tmp_path / "other")]
     assert main(["show", str(tmp_path / "mel"), *save, *other]) == 2
@@ -134,33 +132,3 @@ def test_a_folder_that_cannot_be(folder, tmp_path, monkeypatch, capsys):
     assert main(["show", "out", "--save-wav", folder]) == 2
     assert_names(capsys.readouterr().err, folder)
     assert os.listdir() == ["out"]
-
-
-def fake_player(folder: Path, name: str, script: str) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod((folder / name).stat().st_mode | stat.S_IXUSR)
-
-
-def test_a_player_on_the_path_plays(sounds, tmp_path, monkeypatch, capsys):
-    record(sounds, tmp_path / "out", win_len=WIN_LEN)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setitem(__import__("sys").modules, "sounddevice", None)
-    show = ["show", str(tmp_path / "out"), "-n", "2", "--play"]
-    assert main(show) == 2
-    assert_names(capsys.readouterr().err, "pip install sounddevice", *PLAYERS)
-    heard = tmp_path / "heard"
-    for name in PLAYERS:
-        fake_player(tmp_path / "bin", name, f'echo "{name} $@" >> {heard}')
-    paths = [str(path) for path in saved(tmp_path / "out", tmp_path / "wav")]
-    assert main([*show, "--save-wav", str(tmp_path / "wav")]) == 0
-    lines = heard.read_text().splitlines()
-    first = f"ffplay {' '.join(PLAYERS['ffplay'])}"
-    assert lines == [f"{first} {paths[0]}", f"{first} {paths[4]}"]
-    for name in list(PLAYERS)[:-1]:
-        os.remove(tmp_path / "bin" / name)
-    assert main(show) == 0
-    assert heard.read_text().splitlines()[-1].startswith("play -q ")
-    fake_player(tmp_path / "bin", "play", "echo no such device >&2; exit 3")
-    assert main(show) == 2
-    assert_names(capsys.readouterr().err, "3", "no such device", "play")

@@ -120,8 +120,9 @@ def test_pictures(folder, tmp_path, capsys, figures):
     said = said_by_show(capsys, folder, "-n", "2", "--plot", str(tmp_path / "x.png"))
     assert said.splitlines()[-2:] == [
         f"drawn: {tmp_path}/x.png",
-        "not drawn: age (a single value), movies (string), ratings (no values), "
-        "member (a single value), cube (3 dimensions), some (string)",
+        "not drawn: age (a single value), movies (a list of string), "
+        "ratings (no values), member (a single value), cube (3 dimensions), "
+        "some (string)",
     ]
     panels = [axes for axes in figures[0].axes if axes.axison]
     titles = [axes.get_title() for axes in panels]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.spec import FLOAT_LIST, FeatureSpec
 from beam_pipeline.examples.structure import component_names
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE
@@ -103,22 +103,46 @@ def plot_examples(
     InputError
         If no feature can be drawn, or the picture cannot be written.
     """
+    names: Sequence[str] = tuple(metadata.features)
+    if metadata.elements is not None:
+        names = component_names(metadata.features, metadata.elements.structure)
+    shown = [{n: example[n] for n in names if n in example} for example in examples]
+    figure, left_out = draw_examples(shown, metadata.features, metadata.recipe)
+    if figure is None:
+        raise InputError("These examples have no signal, spectrum or image to draw.")
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+    return left_out
+
+
+def draw_examples(
+    examples: Sequence[Mapping[str, Any]],
+    features: Mapping[str, FeatureSpec],
+    recipe: Recipe | None,
+) -> tuple[Any, list[str]]:
+    """Draws the array features of examples, one example below the other.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure or None
+        None if there is nothing to draw.
+    left_out : list of str
+        The features that are not drawn, and why.
+    """
     from matplotlib.figure import Figure
 
-    lengths: list[int] = []
     arranged: list[list[Panel]] = []
-    left_out: list[str] = []
-    if examples and metadata.recipe is not None:
-        for example in examples:
-            lengths.append(_win_len(metadata.recipe, example))
-            panels, left_out = _arrange(metadata, example, lengths[-1])
-            arranged.append(panels)
-    elif examples:
-        arranged, left_out = _arrange_elements(metadata, examples)
+    left_out: dict[str, None] = {}
+    for example in examples:
+        panels, others = _arrange(example, features, recipe)
+        arranged.append(panels)
+        left_out.update(dict.fromkeys(others))
     most = max(map(len, arranged), default=0)
     if not most:
-        raise InputError("These examples have no signal, spectrum or image to draw.")
-    # A grid of panels for each example, one example below the other.
+        return None, list(left_out)
+    # A grid of panels for each example.
     across = min(most, PLOTS_ACROSS)
     down = -(-most // across)
     size = (5 * across, 2.6 * down * len(examples))
@@ -127,18 +151,16 @@ def plot_examples(
     for number, (example, panels) in enumerate(zip(examples, arranged, strict=True)):
         grid = axes[number * down : (number + 1) * down].ravel()
         for cell, panel in zip(grid, panels, strict=False):
-            _draw(cell, panel, example, lengths[number] if lengths else 0)
+            _draw(cell, panel, example, _win_len(recipe, example))
         for cell in grid[len(panels) :]:
             cell.set_axis_off()
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}.") from error
-    return left_out
+    return figure, list(left_out)
 
 
-def _win_len(recipe: Recipe, example: Mapping[str, Any]) -> int:
+def _win_len(recipe: Recipe | None, example: Mapping[str, Any]) -> int:
     """The frames of an example's window; of a whole clip, those of its signal."""
+    if recipe is None or "fs" not in example:
+        return 0
     if not recipe.windows.are_clips:
         return WindowPlan.of(recipe.windows, int(example["fs"]), 0).length
     signal = np.asarray(example.get(DEFAULT_FEATURE, ()))
@@ -146,84 +168,64 @@ def _win_len(recipe: Recipe, example: Mapping[str, Any]) -> int:
 
 
 def _arrange(
-    metadata: Metadata, example: Mapping[str, Any], win_len: int
+    example: Mapping[str, Any],
+    features: Mapping[str, FeatureSpec],
+    recipe: Recipe | None,
 ) -> tuple[list[Panel], list[str]]:
     """Returns the panels of an example, and the features that are not drawn."""
-    recipe = metadata.recipe
     keeps = recipe is not None and recipe.audio.channels == "keep"
     noun = "channel" if keeps else "row"
-    specs = [
-        replace(spec, shape=np.shape(example[spec.name]))
-        for spec in metadata.features.values()
-        if spec.name in example
-    ]
-    channels = _channels(specs, win_len) if keeps else None
+    arrays = {name: np.asarray(value) for name, value in example.items()}
+    specs = {
+        name: replace(features[name], shape=array.shape)
+        if name in features
+        else FeatureSpec(name, str(array.dtype), array.shape, FLOAT_LIST)
+        for name, array in arrays.items()
+    }
+    channels = _channels(list(specs.values()), _win_len(recipe, example))
     panels, left_out = [], []
-    for spec in specs:
-        inner = len(spec.sizes)
-        if inner and spec.is_text:
-            left_out.append(f"{spec.name} (a list of {spec.dtype})")
+    for name, spec in specs.items():
+        array, inner = arrays[name], len(spec.sizes)
+        if is_image(array) and not spec.axes:
+            panels.append(Panel(spec, array.shape, (0,), 1, noun, is_picture=True))
             continue
         if spec.axes:
             inner = len(spec.axes)
-        elif channels and spec.sizes[:1] == (channels,):
+        elif keeps and channels and spec.sizes[:1] == (channels,):
             inner -= 1
         outer = len(spec.sizes) - inner
-        count, shape = math.prod(spec.sizes[:outer]), spec.sizes[outer:]
-        if inner not in (1, 2):
-            if spec.name not in CLIP_FEATURES:
-                kind = f"{inner} dimensions" if inner else "a single value"
-                if inner == 0 and outer:
-                    kind = f"a value for each {noun}"
-                left_out.append(f"{spec.name} ({kind})")
+        problem = _not_drawn(array, spec, inner, noun)
+        if problem is not None:
+            if name not in CLIP_FEATURES:
+                left_out.append(f"{name} ({problem})")
             continue
+        count, shape = math.prod(spec.sizes[:outer]), spec.sizes[outer:]
         drawn = tuple(range(min(count, LAYERS_SHOWN)))
         if count > len(drawn):
-            left_out.append(f"{spec.name} (those after the first {len(drawn)})")
+            left_out.append(f"{name} (those after the first {len(drawn)})")
         together = [drawn] if inner == 1 else [(layer,) for layer in drawn]
         panels += [Panel(spec, shape, layers, count, noun) for layers in together]
     return panels, left_out
 
 
-def _arrange_elements(
-    metadata: Metadata, examples: Sequence[Mapping[str, Any]]
-) -> tuple[list[list[Panel]], list[str]]:
-    """Returns the panels of each example, whose shapes may differ."""
-    assert metadata.elements is not None
-    names = component_names(metadata.features, metadata.elements.structure)
-    arranged: list[list[Panel]] = []
-    left_out: dict[str, None] = {}
-    for example in examples:
-        panels = []
-        for name in names:
-            spec = metadata.features[name]
-            if name not in example:
-                continue
-            array = np.asarray(example[name])
-            problem = None
-            if array.dtype.kind not in "biufc":
-                problem = f"{spec.dtype}"
-            elif array.ndim == 0:
-                problem = "a single value"
-            elif array.size == 0:
-                problem = "no values"
-            elif array.ndim > 2 and not _is_image(array):
-                problem = f"{array.ndim} dimensions"
-            if problem is None:
-                picture = _is_image(array)
-                panels.append(Panel(spec, array.shape, (0,), 1, "row", picture))
-            else:
-                left_out[f"{name} ({problem})"] = None
-        arranged.append(panels)
-    return arranged, list(left_out)
+def _not_drawn(
+    array: npt.NDArray[Any], spec: FeatureSpec, inner: int, noun: str
+) -> str | None:
+    """Returns why a feature is not drawn; None if it is."""
+    if array.dtype.kind not in "biufc" and array.dtype.name != "bfloat16":
+        return f"a list of {spec.dtype}" if array.ndim else spec.dtype
+    if inner == 0:
+        return f"a value for each {noun}" if array.ndim else "a single value"
+    if array.size == 0:
+        return "no values"
+    return None if inner <= 2 else f"{inner} dimensions"
 
 
-def _is_image(array: npt.NDArray[Any]) -> bool:
-    """Whether an array is a picture: grey, or with 1, 3 or 4 channels."""
-    channels = array.shape[2:]
-    return array.dtype == np.uint8 and (
-        array.ndim == 2 or (len(channels) == 1 and channels[0] in (1, 3, 4))
-    )
+def is_image(array: npt.NDArray[Any]) -> bool:
+    """Whether an array is a picture: uint8, grey or with 1, 3 or 4 channels."""
+    if array.dtype != np.uint8 or not array.size:
+        return False
+    return array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
 
 
 def _channels(specs: Sequence[FeatureSpec], win_len: int) -> int | None:
@@ -241,6 +243,8 @@ def _channels(specs: Sequence[FeatureSpec], win_len: int) -> int | None:
 def _draw(axes: Any, panel: Panel, example: Mapping[str, Any], win_len: int) -> None:
     spec = panel.spec
     values = np.asarray(example[spec.name])
+    if values.dtype.name == "bfloat16":
+        values = values.astype(np.float32)
     if values.dtype.kind == "c":
         values = np.abs(values)
     layers = values.reshape(panel.count, *panel.shape)[list(panel.layers)]
@@ -249,7 +253,7 @@ def _draw(axes: Any, panel: Panel, example: Mapping[str, Any], win_len: int) -> 
         what = f"{what[: TITLE_LENGTH - 1]}\N{HORIZONTAL ELLIPSIS}"
     axes.set_title(f"{panel.title()}: {what}" if what else panel.title())
     if len(panel.shape) == 1:
-        if not spec.axes and panel.shape == (win_len,):
+        if not spec.axes and panel.shape == (win_len,) and "win_start_idx" in example:
             rate = float(example["fs"])
             start = float(example["win_start_idx"]) / rate
             axes.plot(start + np.arange(win_len) / rate, layers.T, linewidth=0.5)
