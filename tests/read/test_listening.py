@@ -1,4 +1,4 @@
-"""Examples to listen to: saved as WAV, and given to a player."""
+"""Examples to listen to, saved as WAV files."""
 
 from __future__ import annotations
 
