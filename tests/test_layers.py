@@ -65,7 +65,7 @@ HOMES = {
     "[dataset.window_table] [read.audit] [read.clean_manifest] "
     "[read.conditions] "
     "[read.csv_tables] [read.source_columns] [read.window_table]",
-    "isal": "storage.gzip_members dataset.manifest",
+    "isal": "storage.gzip_members",
     "matplotlib": "[read.drawing]",
     "threadpoolctl": "transforms.describe write.one_thread run.parts",
     "tqdm": "[progress]",

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from operator import itemgetter
 from typing import Any, NamedTuple
-
-from isal import isal_zlib
 
 from beam_pipeline.inputs.column_types import (
     BYTES,
@@ -34,7 +31,6 @@ from beam_pipeline.storage.parquet import (
     open_parquet,
     read_parquet,
 )
-from beam_pipeline.storage.spilled import SortedValues
 
 # In the schema of the file: who reads it with other tools sees only names.
 _DESCRIPTIONS = {
@@ -48,23 +44,19 @@ _ROW_GROUP = 1 << 16
 
 
 class ManifestPart(NamedTuple):
-    """The rows of one bucket of clips, packed to some 30 bytes for each clip.
+    """The rows of one bucket of clips.
 
     Attributes
     ----------
-    split, bucket : str, int
-        They order the parts.
     clips, windows : int
         Number of rows, and the sum of their planned windows.
-    rows : bytes
-        JSON, compressed.
+    rows : str
+        JSON.
     """
 
-    split: str
-    bucket: int
     clips: int
     windows: int
-    rows: bytes
+    rows: str
 
 
 def manifest_fields(
@@ -147,26 +139,21 @@ def make_manifest_part(
         )
         index += clip.examples
         planned += windows
-    packed = isal_zlib.compress(json.dumps(rows, default=bytes.hex).encode())
-    return ManifestPart(placed.split, placed.bucket, len(rows), planned, packed)
-
-
-def sort_manifest(parts: Iterable[ManifestPart]) -> SortedValues[ManifestPart]:
-    """Returns the parts of a manifest in the order of the examples."""
-    return SortedValues(itemgetter(0, 1), parts)
+    text = json.dumps(rows, default=bytes.hex)
+    return ManifestPart(len(rows), planned, text)
 
 
 def write_manifest(
     path: str,
-    parts: SortedValues[ManifestPart],
+    parts: Iterable[ManifestPart],
     fields: Mapping[str, ColumnType | int],
 ) -> None:
     """Writes ``manifest.parquet``: one row for each clip, in the order of the examples.
 
     Parameters
     ----------
-    parts : SortedValues
-        See :func:`sort_manifest`.
+    parts : iterable
+        In the order of the examples.
     fields : mapping
         See :func:`manifest_fields`.
     """
@@ -181,7 +168,7 @@ def write_manifest(
     with create_parquet(path, schema) as writer:
         rows: list[Sequence[Any]] = []
         for part in parts:
-            rows += json.loads(isal_zlib.decompress(part.rows))
+            rows += json.loads(part.rows)
             if len(rows) >= _ROW_GROUP:
                 writer.write_table(_table(rows, schema))
                 rows = []

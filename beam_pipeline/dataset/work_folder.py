@@ -6,6 +6,7 @@
     rows/            the rows of tables that were given in memory
     plan.json        the number of examples and seconds, once the headers are read
     receipts/        one file for each finished shard
+    plans/           the plan of a run on an engine, in pages
     parts/           unfinished shards
     phases/          elements that one phase on this machine stores for the next one
     suspects/        one file for each clip that ended or stalled its process
@@ -44,6 +45,7 @@ JOB_FILE = "job.json"
 PLAN_FILE = "plan.json"
 VERDICT_FILE = "verdict.json"
 RECEIPTS = "receipts"
+PLANS = "plans"
 PARTS = "parts"
 PHASES = "phases"
 ROWS = "rows"
@@ -51,8 +53,8 @@ SUSPECTS = "suspects"
 REPAIR = "repair"
 NEW = "new"
 OURS = (
-    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PARTS, PHASES, ROWS, SUSPECTS, REPAIR,
-    NEW, REJECTED,
+    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PLANS, PARTS, PHASES, ROWS, SUSPECTS,
+    REPAIR, NEW, REJECTED,
 )  # fmt: skip
 
 # A plan with more is none.

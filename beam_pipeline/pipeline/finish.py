@@ -14,7 +14,6 @@ from beam_pipeline.dataset.manifest import (
     ManifestPart,
     manifest_fields,
     recorded_formats,
-    sort_manifest,
     write_manifest,
 )
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
@@ -294,6 +293,17 @@ def publish(infos: Iterable[ShardInfo], shards_folder: str, output: str) -> None
             files.move(shards_folder + info.file, files.join(output, info.file))
 
 
+def is_finished(output: str, infos: Sequence[ShardInfo]) -> bool:
+    """Whether the output holds a data set of just these shards."""
+    try:
+        entries = list(Metadata.load(output).shards())
+    except InputError:
+        return False
+    return {(entry.file, entry.sha256) for entry in entries} == {
+        (info.file, info.sha256) for info in infos
+    }
+
+
 def _tally_key(reject: Reject) -> TallyKey:
     return reject.split or "", reject.label or "", reject.sample_rate_hz
 
@@ -310,7 +320,7 @@ def finish_job(
 
     It deletes the shards of earlier plans first: the output holds exactly the shards
     that the metadata list. A data set that the job replaces is replaced now, once the
-    checks have passed. A runner may call it twice.
+    checks have passed. A runner may call it twice. The manifest is iterated twice.
 
     Returns
     -------
@@ -328,13 +338,12 @@ def finish_job(
     written, shards = sort_shards(infos)
     rejects = sort_rejects(rejects)
     seen = merge_observed(observed)
-    parts = sort_manifest(manifest)
     replaces = shards_folder != output
     write_rejects(files.join(work_folder if replaces else output, REJECTED), rejects)
     with keeping_verdict(work_folder):
         check_any_accepted(summary, rejects)
         check_any_selected(shards, recipe)
-        check_nothing_lost(summary, shards, rejects, parts, seen, work_folder)
+        check_nothing_lost(summary, shards, rejects, manifest, seen, work_folder)
         drafts = work_folder if replaces else ""
         check_rejects(summary.listing, rejects, job.max_rejected, drafts)
         if is_claimed(work_folder):
@@ -346,7 +355,7 @@ def finish_job(
     # With these moves in the recipe, no clip changes its split when files are added.
     recipe = recipe.replace(split_moves=summary.moves)
     fields = manifest_fields(recipe.audio, job.inputs[0].columns)
-    write_manifest(files.join(output, MANIFEST), parts, fields)
+    write_manifest(files.join(output, MANIFEST), manifest, fields)
     formats = recorded_formats(files.join(output, MANIFEST))
     described = assemble_metadata(summary, shards, rejects, seen, recipe, formats)
     schema = schema_text(described.features, described.classes)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, field
 
-from beam_pipeline.dataset.work_folder import NEW
+from beam_pipeline.dataset.work_folder import NEW, PLANS
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
@@ -17,6 +18,8 @@ class Job:
 
     With ``as_recorded``, the recipe is that of a data set, so its splits are decided.
     With ``replaces``, a data set in the output stays until the new one is ready.
+    ``run`` is another name in each run: a plan is for one run, because inputs may have
+    changed since the run before.
     """
 
     inputs: tuple[Input, ...]
@@ -26,6 +29,7 @@ class Job:
     max_rejected: str = "0"
     as_recorded: bool = False
     replaces: bool = False
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def splits_are_decided(self) -> bool:
         """Whether each clip's split follows from its group, and no group is moved."""
@@ -41,6 +45,10 @@ class Job:
         if not (self.replaces and all(map(files.is_local, where))):
             return self.output
         return files.join(self.work_folder, NEW, "")
+
+    def plan_folder(self) -> str:
+        """Where all workers of an engine find the plan and its pages."""
+        return files.join(self.work_folder, PLANS, self.run)
 
     def listing(self) -> Listing:
         """Returns the listing of the inputs."""

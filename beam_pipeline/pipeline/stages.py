@@ -6,34 +6,45 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import with_input_types, with_output_types
+from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.suspect_files import read_suspects
-from beam_pipeline.dataset.work_folder import keeping_verdict, receipt_path
-from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.dataset.work_folder import clear_work, keeping_verdict, receipt_path
 from beam_pipeline.freed_memory import keep_freed_memory
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.marks import Marks
+from beam_pipeline.pipeline.finish import finish_job, is_finished
 from beam_pipeline.pipeline.job import Job
+from beam_pipeline.pipeline.planner import (
+    ClipPages,
+    PublishedPlan,
+    find_plan,
+    make_plan,
+    planned_rejects,
+    read_plan,
+    read_work,
+)
 from beam_pipeline.pipeline.sink import (
     COUNTERS,
     find_finished,
 )
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.corpus import format_of, merge_corpora
-from beam_pipeline.plan.prober import BlockProber
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.pages import Page, Pages, Place
 from beam_pipeline.write.blocks import (
     EncodedBlock,
     FeatureBlock,
@@ -44,7 +55,7 @@ from beam_pipeline.write.blocks import (
     decode_audio,
     select_and_augment,
 )
-from beam_pipeline.write.observations import merge_observations
+from beam_pipeline.write.observations import Seen, merge_observations
 from beam_pipeline.write.one_thread import OneThread
 from beam_pipeline.write.shard import ShardEncoder
 
@@ -79,45 +90,97 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
         yield TaggedOutput(LISTING, summary)
 
 
-@dataclass(eq=False)
-class ProbeAudio(beam.DoFn):  # type: ignore[misc]
-    """Calls :meth:`BlockProber.probe`: [SourceRow] -> [Clip]; side output Reject.
+def at_the_end(value: Any) -> WindowedValue:
+    """Wraps an output of ``finish_bundle``, where Beam knows no window for it."""
+    window = GlobalWindow()
+    return WindowedValue(value, window.max_timestamp(), [window])
 
-    The listing holds the names that several files share, which no row shows by itself.
-    """
+
+@dataclass(eq=False)
+class ProbeClips(beam.DoFn):  # type: ignore[misc]
+    """Calls :meth:`ClipPages.add`: (key, [[SourceRow]]) -> Page, of all in a bundle."""
 
     job: Job
 
     def setup(self) -> None:
-        suspects = read_suspects(self.job.work_folder)
-        self._prober = BlockProber(self.job.inputs, self.job.recipe, suspects)
+        self._pages = ClipPages(self.job, self.job.plan_folder())
+
+    def start_bundle(self) -> None:
+        self._pages.clear()
 
     def teardown(self) -> None:
-        self._prober.close()
+        self._pages.close()
 
     def process(
-        self, keyed: tuple[int, Iterable[Sequence[SourceRow]]], listing: ListingSummary
-    ) -> Iterator[Any]:
-        rows = chain.from_iterable(keyed[1])
-        with keeping_verdict(self.job.work_folder):
-            clips, rejects = self._prober.probe(rows, listing.alike)
-        yield from map(_rejected, rejects)
+        self, keyed: tuple[int, Iterable[Sequence[SourceRow]]]
+    ) -> Iterator[Page]:
+        clips, rejects = self._pages.add(chain.from_iterable(keyed[1]))
         _counter("clips").inc(len(clips))
-        yield Batch(clips)
+        for reject in rejects:
+            _counter(f"rejected_{reject.error}").inc()
+        if self._pages.is_full():
+            yield from self._pages.flush()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return map(at_the_end, self._pages.flush())
+
+
+def plan_pages(
+    _: Any, pages: Iterable[Page], listing: ListingSummary, job: Job
+) -> Iterator[tuple[int, Place]]:
+    """Calls :func:`make_plan`: pages of clips -> numbered places of tasks."""
+    folder = job.plan_folder()
+    make_plan(pages, listing, job, folder)
+    yield from enumerate(Pages(folder, read_plan(folder).tasks).places())
+
+
+@dataclass(eq=False)
+class ReadTasks(beam.DoFn):  # type: ignore[misc]
+    """Calls :func:`read_work`: (number, [Place]) -> ShardWork."""
+
+    job: Job
+
+    def setup(self) -> None:
+        self._plan: PublishedPlan | None = None
+
+    def process(self, keyed: tuple[int, Iterable[Place]]) -> Iterator[ShardWork]:
+        folder = self.job.plan_folder()
+        if self._plan is None:
+            self._plan = read_plan(folder)
+        for place in keyed[1]:
+            yield read_work(self._plan, place, folder)
+
+
+def finish_planned(
+    _: Any,
+    infos: Iterable[ShardInfo],
+    rejects: Iterable[Reject],
+    observed: Iterable[tuple[str, Seen]],
+    job: Job,
+) -> str:
+    """Calls :func:`finish_job`, unless an earlier try, which deletes the plan, did."""
+    folder, infos = job.plan_folder(), list(infos)
+    plan = find_plan(folder)
+    if plan is None and is_finished(job.output, infos):
+        clear_work(job.work_folder)
+        return files.join(job.output, METADATA)
+    plan = read_plan(folder)
+    all_rejects = chain(planned_rejects(plan, folder), rejects)
+    manifest = Pages(folder, plan.manifest)
+    return finish_job(plan.summary, infos, all_rejects, manifest, observed, job)
+
+
+class Written(NamedTuple):
+    """The shards."""
+
+    finished: beam.PCollection  # ShardInfo, of shards that an earlier run wrote
+    shards: beam.PCollection  # ShardInfo
+    rejects: beam.PCollection  # Reject
 
 
 def _rejected(reject: Reject) -> TaggedOutput:
     _counter(f"rejected_{reject.error}").inc()
     return TaggedOutput(REJECTS, reject)
-
-
-def resolve_job_format(
-    _: Any, corpora: Iterable[Corpus], job: Job, listing: ListingSummary
-) -> ExampleFormat | None:
-    """Calls :func:`format_of` for all clips together."""
-    corpus, columns = merge_corpora(corpora), job.inputs[0].columns
-    with keeping_verdict(job.work_folder):
-        return format_of(corpus, job.recipe, listing, columns)
 
 
 @dataclass(eq=False)

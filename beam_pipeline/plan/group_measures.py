@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
@@ -22,6 +25,7 @@ from beam_pipeline.plan.measures import FeatureMeasures
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.spilled import SortedValues
 
 # The split and the name of a group, a feature, and the length of the measures of its
 # clips. A column may put parts of a file into several splits, and nothing may leak from
@@ -69,12 +73,22 @@ def of_groups(clip: Clip, steps: Mapping[str, Any]) -> Iterator[tuple[GroupKey, 
             yield (group, name, len(measured)), measured
 
 
-def measure_group(
-    keyed: tuple[GroupKey, Iterable[bytes]], recipe: Recipe
-) -> tuple[GroupKey, bytes]:
-    """Returns the measure of a group, from those of all its clips."""
-    key, measured = keyed
-    return key, group_steps(recipe)[key[1]].measure_group(measured)
+def measure_groups(
+    clips: Iterable[PlacedClips], layouts: Mapping[str, ShardLayout], recipe: Recipe
+) -> dict[GroupKey, bytes]:
+    """Returns the measures of all groups; those of clips go to disk before."""
+    steps = group_steps(recipe)
+    if not steps:
+        return {}
+    measures = (clip_measures(placed, layouts, recipe) for placed in clips)
+    kept = SortedValues[tuple[GroupKey, bytes]](
+        itemgetter(0), chain.from_iterable(measures)
+    )
+    with closing(kept):
+        return {
+            key: steps[key[1]].measure_group(measured for _, measured in of_clips)
+            for key, of_clips in groupby(kept, key=itemgetter(0))
+        }
 
 
 def with_groups(

@@ -8,19 +8,22 @@
                            + examples of the clips before, in its bucket
                            + its number in its clip
 
-So each bucket can be placed by itself once the counts of all buckets are known.
+Clips go to disk by bucket, so no more than one bucket is sorted in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.recipe.example_sections import LISTED, Shards
+from beam_pipeline.storage.spilled import SortedValues
 
 # Ten million clips in 256 buckets give about 40 000 clips, or 20 MB, in each.
 BUCKET_BITS = 8
@@ -57,52 +60,48 @@ def bucket_of(clip: Clip, shards: Shards) -> int:
     return order_key(clip, shards) >> (64 - BUCKET_BITS)
 
 
-def sort_bucket(clips: Iterable[Clip], shards: Shards) -> list[Clip]:
-    """Returns a bucket's clips in order."""
-    return sorted(clips, key=lambda clip: (order_key(clip, shards), clip.row))
+class Buckets:
+    """Clips on disk, which come back in their order, split by split.
 
-
-def count_bucket(key: BucketKey, clips: Sequence[Clip]) -> tuple[BucketKey, int]:
-    """Returns how many examples some clips of a bucket have."""
-    return key, sum(clip.examples for clip in clips)
-
-
-def count_before(key: BucketKey, counts: Mapping[BucketKey, int]) -> int:
-    """Returns how many examples the earlier buckets of a bucket's split have."""
-    split, bucket = key
-    return sum(n for (s, b), n in counts.items() if s == split and b < bucket)
-
-
-def place_bucket(
-    key: BucketKey, parts: Iterable[Sequence[Clip]], before: int, shards: Shards
-) -> PlacedClips:
-    """Returns a bucket's clips in order; ``before`` is that of :func:`count_before`."""
-    clips = sort_bucket(chain.from_iterable(parts), shards)
-    return PlacedClips(*key, before, tuple(clips))
-
-
-class BucketBatches:
-    """Gathers the clips of several blocks by bucket.
-
-    A block holds one or two clips of each bucket. Elements that small are the largest
-    cost of a shuffle, so the clips of many blocks cross it together.
+    Attributes
+    ----------
+    examples : Counter
+        The number of examples of each split that has clips.
     """
 
     def __init__(self, shards: Shards):
+        self.examples = Counter[str]()
         self._shards = shards
-        self._buckets: dict[BucketKey, list[Clip]] = {}
+        self._waiting: dict[BucketKey, list[Clip]] = {}
         self._held = 0
+        self._kept = SortedValues[tuple[BucketKey, Batch[Clip]]](itemgetter(0))
 
-    def add(self, clips: Sequence[Clip]) -> Iterator[tuple[BucketKey, Batch[Clip]]]:
-        """Adds a block; yields everything that waits if it is enough."""
+    def add(self, clips: Iterable[Clip]) -> None:
+        """Adds clips, in any order."""
         for clip in clips:
             key = clip.split, bucket_of(clip, self._shards)
-            self._buckets.setdefault(key, []).append(clip)
-        self._held += len(clips)
+            self._waiting.setdefault(key, []).append(clip)
+            self.examples[clip.split] += clip.examples
+            self._held += 1
         if self._held >= CLIPS_HELD:
-            yield from self.flush()
+            self._spill()
 
-    def flush(self) -> Iterator[tuple[BucketKey, Batch[Clip]]]:
-        """Yields everything that waits."""
-        buckets, self._buckets, self._held = self._buckets, {}, 0
-        return ((key, Batch(clips)) for key, clips in buckets.items())
+    def _spill(self) -> None:
+        self._kept.extend((key, Batch(clips)) for key, clips in self._waiting.items())
+        self._waiting, self._held = {}, 0
+
+    def placed(self) -> Iterator[PlacedClips]:
+        """Yields the clips of each bucket in order."""
+        self._spill()
+        before = Counter[str]()
+        for (split, bucket), parts in groupby(self._kept, key=itemgetter(0)):
+            clips = sorted(
+                (clip for _, part in parts for clip in part),
+                key=lambda clip: (order_key(clip, self._shards), clip.row),
+            )
+            yield PlacedClips(split, bucket, before[split], tuple(clips))
+            before[split] += sum(clip.examples for clip in clips)
+
+    def close(self) -> None:
+        """Frees the disk."""
+        self._kept.close()

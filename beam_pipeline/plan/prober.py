@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import BinaryIO
 
 from beam_pipeline.audio.clip_reader import output_frames
@@ -74,21 +73,11 @@ class Prober:
         self._hashes = FileHashes()
         self._measures = FeatureMeasures.of(recipe)
 
-    def probe(
-        self, row: SourceRow, alike: Mapping[str, str] | None = None
-    ) -> Clip | Reject:
-        """Returns the clip of a row, or a reject with the reason.
-
-        ``alike`` is that of :class:`beam_pipeline.inputs.listing.ListingSummary`.
-        """
+    def probe(self, row: SourceRow) -> Clip | Reject:
+        """Returns the clip of a row, or a reject with the reason."""
         try:
             if row.problem is not None:
                 raise UnusableEntry(row.filepath, row.problem)
-            if alike and self._events is not None:
-                name = self._events.name_of(row.filepath) or ""
-                if name in alike:
-                    problem = self._events.unclear(name, alike[name])
-                    raise UnusableEntry(row.filepath, problem)
             if (suspect := self._suspects.probed(row)) is not None:
                 raise suspect.to_error()
             return self.clip(row)
@@ -284,15 +273,13 @@ class BlockProber:
         if not all(files.is_local(entry.location) for entry in inputs):
             self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
 
-    def probe(
-        self, rows: Iterable[SourceRow], alike: Mapping[str, str]
-    ) -> tuple[list[Clip], list[Reject]]:
+    def probe(self, rows: Iterable[SourceRow]) -> tuple[list[Clip], list[Reject]]:
         """Returns the clips and the rejects of some rows; see :meth:`Prober.probe`."""
         pool = None if Marks.one_thread() else self._pool
         over = map if pool is None else pool.map
         clips: list[Clip] = []
         rejects: list[Reject] = []
-        for probed in over(partial(self._prober.probe, alike=alike), rows):
+        for probed in over(self._prober.probe, rows):
             if isinstance(probed, Reject):
                 rejects.append(probed)
             else:

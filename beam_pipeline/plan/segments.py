@@ -12,10 +12,11 @@ positions of segments are then those before the examples of the shard change pla
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +29,15 @@ from beam_pipeline.examples.windows import (
     frames_in,
     window_starts,
 )
-from beam_pipeline.hashing import clip_key
+from beam_pipeline.hashing import bytes_sha256, clip_key
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import copies_in, example_numbers
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.pages import stable_bytes
+from beam_pipeline.storage.spilled import SortedValues
 
 Integers = npt.NDArray[np.int64]
 
@@ -58,8 +61,7 @@ class ShardTask(NamedTuple):
     def of(cls, shard: Shard, segments: Iterable[Segment], salt: str) -> ShardTask:
         """Sorts the segments and digests them; ``salt`` is a hash of the recipe."""
         ordered = Batch(sorted(segments, key=lambda segment: segment.position))
-        text = "\n".join([salt, *map(repr, (shard, *ordered))])
-        digest = hashlib.sha256(text.encode()).hexdigest()
+        digest = bytes_sha256(stable_bytes((salt, shard, ordered)))
         return cls(shard._replace(digest=digest), ordered)
 
 
@@ -176,23 +178,33 @@ def count_events(
     return rule.counts(*windows), int((~selected).sum()), frames
 
 
-def cut_shards(
-    placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
-) -> Iterator[tuple[str, Any]]:
-    """Yields (name, (shard, segments)) for each shard that takes clips of a bucket."""
+def cut_tasks(
+    clips: Iterable[PlacedClips], layouts: Mapping[str, ShardLayout], recipe: Recipe
+) -> Iterator[ShardTask]:
+    """Yields the task of each shard; the clips are in order, split by split.
+
+    So the segments of a shard follow each other. If examples are mixed, the segments of
+    all shards go to disk before.
+    """
+    salt = recipe.sha256()
+    cut: Iterable[tuple[Shard, Batch[Segment]]] = chain.from_iterable(
+        _cut_shards(placed, layouts[placed.split], recipe) for placed in clips
+    )
+    with ExitStack() as stack:
+        if recipe.shards.are_mixed:
+            cut = SortedValues(lambda part: (part[0].name,), cut)
+            stack.enter_context(closing(cut))
+        for shard, parts in groupby(cut, key=itemgetter(0)):
+            segments = chain.from_iterable(part for _, part in parts)
+            yield ShardTask.of(shard, segments, salt)
+
+
+def _cut_shards(
+    placed: PlacedClips, layout: ShardLayout, recipe: Recipe
+) -> Iterator[tuple[Shard, Batch[Segment]]]:
+    """Yields the segments of each shard that takes clips of a bucket."""
     segments: dict[Shard, list[Segment]] = {}
-    for shard, segment in cut_segments(placed, layouts[placed.split]):
+    for shard, segment in cut_segments(placed, layout):
         segments.setdefault(shard, []).append(narrow_events(segment, recipe))
     for shard, its_segments in segments.items():
-        yield shard.name, (shard, Batch(its_segments))
-
-
-def make_task(
-    keyed: tuple[str, Iterable[tuple[Shard, Sequence[Segment]]]],
-    example_format: ExampleFormat,
-    salt: str,
-) -> Any:
-    """Returns the work for a shard, from its segments of all buckets."""
-    parts = list(keyed[1])
-    segments = chain.from_iterable(part for _, part in parts)
-    return ShardWork(ShardTask.of(parts[0][0], segments, salt), example_format)
+        yield shard, Batch(its_segments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -11,7 +10,6 @@ from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.plan.copies import check_copies
 from beam_pipeline.plan.mixing import StripPlaces, Strips, strip_examples
-from beam_pipeline.plan.order import BucketKey
 from beam_pipeline.plan.shard_names import shard_name
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import GZIP
@@ -183,8 +181,7 @@ Places = InOrder | StripPlaces
 
 
 def lay_out(
-    _: Any,
-    counts: Mapping[BucketKey, int],
+    totals: Mapping[str, int],
     example_format: ExampleFormat | None,
     recipe: Recipe,
 ) -> dict[str, ShardLayout]:
@@ -192,9 +189,6 @@ def lay_out(
 
     A split of which all clips are left out has none.
     """
-    totals: Counter[str] = Counter()
-    for (split, _bucket), count in counts.items():
-        totals[split] += count
     size, walk = 1, 0  # without a clip that is not left out, all totals are 0
     if example_format is not None:
         size, walk = example_bytes(example_format.features), example_format.longest_walk

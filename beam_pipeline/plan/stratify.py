@@ -13,6 +13,9 @@ moves when files are added to the data set, or recorded again with its recipe.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from beam_pipeline.inputs.splits import Splitter, group_key
@@ -22,6 +25,7 @@ from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.copies import with_split
 from beam_pipeline.plan.group_counts import (
     EVERYTHING,
+    CountedParts,
     GroupCounts,
     GroupTally,
     add_counts,
@@ -31,6 +35,10 @@ from beam_pipeline.plan.group_counts import (
 )
 from beam_pipeline.recipe.moved_groups import moved_key
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.spilled import SortedValues
+
+# A tally may hold some MB.
+TALLIES_AT_ONCE = 8
 
 # Group, as `moved_key` names it, to its split.
 Moves = Mapping[int, str]
@@ -49,6 +57,33 @@ def tally_clips(clips: Iterable[Clip], recipe: Recipe) -> GroupTally:
 def add_tallies(tallies: Iterable[GroupTally], recipe: Recipe) -> GroupTally:
     """Calls :func:`merge_group_tallies`."""
     return merge_group_tallies(tallies, hash_splitter(recipe))
+
+
+def tally_corpus(blocks: Iterable[Sequence[Clip]], recipe: Recipe) -> GroupTally:
+    """Returns the tally of all clips; the counts of groups go to disk."""
+    if not recipe.splits.stratify:
+        return _merged((tally_clips(clips, recipe) for clips in blocks), recipe)
+    parts = CountedParts(recipe)
+    kept = SortedValues[tuple[int, GroupCounts]](lambda part: (part[0],))
+    with closing(kept):
+        for clips in blocks:
+            kept.extend(parts.add(clips))
+        kept.extend(parts.flush())
+        tallies = (
+            tally_part((number, (counts for _, counts in some)), recipe)
+            for number, some in groupby(kept, key=itemgetter(0))
+        )
+        return _merged(tallies, recipe)
+
+
+def _merged(tallies: Iterable[GroupTally], recipe: Recipe) -> GroupTally:
+    """Returns the sum of many tallies; some of them are in memory."""
+    waiting: list[GroupTally] = []
+    for tally in tallies:
+        waiting.append(tally)
+        if len(waiting) == TALLIES_AT_ONCE:
+            waiting = [add_tallies(waiting, recipe)]
+    return add_tallies(waiting, recipe)
 
 
 def hash_splitter(recipe: Recipe) -> Splitter:

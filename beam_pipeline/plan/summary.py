@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.listing import ListingSummary
+from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.left_out import why_left_out
 from beam_pipeline.plan.order import PlacedClips
 from beam_pipeline.plan.segments import count_audio, count_events
@@ -20,17 +20,6 @@ from beam_pipeline.recipe.recipe import Recipe
 TallyKey = tuple[str, str, int]
 Tally = Mapping[TallyKey, tuple[int, int]]  # clips, examples
 AudioKey = tuple[str, int]  # split and sample rate
-
-
-class BucketTally(NamedTuple):
-    """What the plan of some clips holds; see :class:`PlanSummary`."""
-
-    tally: Tally
-    by_event: Tally
-    dropped: Mapping[TallyKey, int]
-    audio: Mapping[AudioKey, int]
-    left_out: Mapping[str, int]
-    frames: Mapping[TallyKey, int]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -151,116 +140,83 @@ def split_by_class(
     return found
 
 
-def tally_bucket(
-    placed: PlacedClips,
-    layouts: Mapping[str, ShardLayout],
-    example_format: ExampleFormat | None,
-    recipe: Recipe,
-) -> BucketTally:
-    """Counts the clips and examples of a bucket by split, class and sample rate.
+class PlanTally:
+    """Counts the clips and examples of a plan by split, class and sample rate.
 
-    ``by_event`` has the classes of events in windows.
+    Clips are added bucket by bucket.
     """
-    total = layouts[placed.split].total
-    clips, examples = Counter[TallyKey](), Counter[TallyKey]()
-    event_clips, event_examples = Counter[TallyKey](), Counter[TallyKey]()
-    dropped = Counter[TallyKey]()
-    audio = Counter[AudioKey]()
-    left_out = Counter[str]()
-    frames_of = Counter[TallyKey]()
-    plans = WindowPlans(recipe.windows)
-    index = placed.first_window
-    for clip in placed.clips:
-        if not clip.examples:
-            plan = plans.of(clip.sample_rate_hz, clip.frames)
-            left_out[why_left_out(clip.frames, plan, recipe.windows)] += 1
-            continue
-        count = min(clip.examples, max(0, total - index))
-        key = (clip.split, clip.label or "", clip.sample_rate_hz)
-        clips[key] += count > 0
-        examples[key] += count
-        if recipe.windows.are_clips:
-            frames_of[key] += count * clip.frames
-        index += clip.examples
-        if not count:
-            continue
-        if recipe.events.source is None or example_format is None:
-            rate = clip.sample_rate_hz
-            plan = plans.of(rate, clip.frames)
-            audio[clip.split, rate] += count_audio(clip, count, plan, recipe)
+
+    def __init__(
+        self,
+        layouts: Mapping[str, ShardLayout],
+        example_format: ExampleFormat | None,
+        recipe: Recipe,
+    ):
+        self._layouts, self._format, self._recipe = layouts, example_format, recipe
+        self._plans = WindowPlans(recipe.windows)
+        self._clips, self._examples = Counter[TallyKey](), Counter[TallyKey]()
+        self._event_clips = Counter[TallyKey]()
+        self._event_examples = Counter[TallyKey]()
+        self._dropped = Counter[TallyKey]()
+        self._audio = Counter[AudioKey]()
+        self._left_out = Counter[str]()
+        self._frames = Counter[TallyKey]()
+
+    def add(self, placed: PlacedClips) -> None:
+        """Counts the clips of a bucket."""
+        windows, total = self._recipe.windows, self._layouts[placed.split].total
+        index = placed.first_window
+        for clip in placed.clips:
+            if not clip.examples:
+                plan = self._plans.of(clip.sample_rate_hz, clip.frames)
+                self._left_out[why_left_out(clip.frames, plan, windows)] += 1
+                continue
+            count = min(clip.examples, max(0, total - index))
+            index += clip.examples
+            key = (clip.split, clip.label or "", clip.sample_rate_hz)
+            self._clips[key] += count > 0
+            self._examples[key] += count
+            if windows.are_clips:
+                self._frames[key] += count * clip.frames
+            if count:
+                self._count_windows(clip, count, key)
+
+    def _count_windows(self, clip: Clip, count: int, key: TallyKey) -> None:
+        """Counts the audio and the events of a clip's first examples."""
+        rate = clip.sample_rate_hz
+        if self._recipe.events.source is None or self._format is None:
+            plan = self._plans.of(rate, clip.frames)
+            audio = count_audio(clip, count, plan, self._recipe)
         else:
-            found = count_events(clip, count, example_format, recipe)
-            by_label, without, frames = found
-            dropped[key] += without
-            audio[clip.split, clip.sample_rate_hz] += frames
+            by_label, dropped, audio = count_events(
+                clip, count, self._format, self._recipe
+            )
+            self._dropped[key] += dropped
             for label, n in by_label.items():
-                key = (clip.split, label, clip.sample_rate_hz)
-                event_clips[key] += n > 0
-                event_examples[key] += n
-    return BucketTally(
-        {key: (clips[key], examples[key]) for key in examples},
-        {key: (event_clips[key], event_examples[key]) for key in event_examples},
-        dropped,
-        audio,
-        left_out,
-        frames_of,
-    )
+                self._event_clips[clip.split, label, rate] += n > 0
+                self._event_examples[clip.split, label, rate] += n
+        self._audio[clip.split, rate] += audio
+
+    def summary(
+        self, listing: ListingSummary, moves: Mapping[int, str] | None
+    ) -> PlanSummary:
+        """Returns the summary of the plan."""
+        shares = self._recipe.splits.hashed_shares() or ()
+        layouts = {name: some for name, some in self._layouts.items() if some.total}
+        return PlanSummary(
+            listing,
+            self._format,
+            layouts,
+            _tally(self._clips, self._examples),
+            _tally(self._event_clips, self._event_examples),
+            moves,
+            tuple(name for name in shares if name not in layouts),
+            dict(sorted(self._dropped.items())),
+            dict(sorted(self._audio.items())),
+            dict(sorted(self._left_out.items(), reverse=True)),
+            dict(sorted(self._frames.items())),
+        )
 
 
-def merge_tallies(parts: Iterable[BucketTally]) -> BucketTally:
-    """Returns the sum of what :func:`tally_bucket` counts in several buckets."""
-    parts = list(parts)
-    dropped = Counter[TallyKey]()
-    audio = Counter[AudioKey]()
-    left_out = Counter[str]()
-    frames = Counter[TallyKey]()
-    for part in parts:
-        dropped.update(part.dropped)
-        audio.update(part.audio)
-        left_out.update(part.left_out)
-        frames.update(part.frames)
-    return BucketTally(
-        _added(part.tally for part in parts),
-        _added(part.by_event for part in parts),
-        dropped,
-        dict(sorted(audio.items())),
-        dict(sorted(left_out.items(), reverse=True)),
-        dict(sorted(frames.items())),
-    )
-
-
-def _added(tallies: Iterable[Tally]) -> dict[TallyKey, tuple[int, int]]:
-    clips, examples = Counter[TallyKey](), Counter[TallyKey]()
-    for tally in tallies:
-        for key, (some_clips, some_examples) in tally.items():
-            clips[key] += some_clips
-            examples[key] += some_examples
-    return {key: (clips[key], examples[key]) for key in sorted(examples)}
-
-
-def summarise(
-    _: Any,
-    listing: ListingSummary,
-    example_format: ExampleFormat | None,
-    layouts: Mapping[str, ShardLayout],
-    tallies: Iterable[BucketTally],
-    moves: Mapping[int, str] | None,
-    shares: Mapping[str, float] | None,
-) -> PlanSummary:
-    """Returns the summary of a plan; ``tallies`` are those of its buckets."""
-    tally, by_event, dropped, audio, left_out, frames = merge_tallies(tallies)
-    layouts = {split: layout for split, layout in layouts.items() if layout.total}
-    empty = tuple(name for name in shares or () if name not in layouts)
-    return PlanSummary(
-        listing,
-        example_format,
-        layouts,
-        tally,
-        by_event,
-        moves,
-        empty,
-        dropped,
-        audio,
-        left_out,
-        frames,
-    )
+def _tally(clips: Counter[TallyKey], examples: Counter[TallyKey]) -> Tally:
+    return {key: (clips[key], n) for key, n in sorted(examples.items())}

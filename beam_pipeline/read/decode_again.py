@@ -27,7 +27,6 @@ from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.group_measures import (
     GroupKey,
     group_steps,
-    measure_group,
     of_groups,
     with_group,
 )
@@ -220,6 +219,7 @@ class DecodeAgain:
 
     def _measure(self, rows: Iterable[SourceRow], split: str) -> dict[GroupKey, bytes]:
         """Returns the measures of a group of this split, from all its clips."""
+        steps = group_steps(self._recipe)
         parts: dict[GroupKey, list[bytes]] = {}
         for row in rows:
             probed = self._prober.probe(row)
@@ -228,9 +228,9 @@ class DecodeAgain:
                     f"{row.filepath} of its group cannot be read again: {probed.reason}"
                 )
             clip = probed._replace(split=split)
-            for key, measured in of_groups(clip, group_steps(self._recipe)):
+            for key, measured in of_groups(clip, steps):
                 parts.setdefault(key, []).append(measured)
-        return dict(measure_group(part, self._recipe) for part in parts.items())
+        return {key: steps[key[1]].measure_group(some) for key, some in parts.items()}
 
     def record(self, clip: Clip, row: int) -> bytes:
         """Returns the example of a planned window, made from the sources.

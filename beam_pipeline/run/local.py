@@ -21,6 +21,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import apache_beam as beam
@@ -31,16 +32,18 @@ from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
+from beam_pipeline.pipeline.planner import planned_rejects, planned_work, read_plan
 from beam_pipeline.plan.suspects import Suspects
 from beam_pipeline.run.guard import Guard
 from beam_pipeline.run.limits import Limits
-from beam_pipeline.run.local_plan import make_plan
+from beam_pipeline.run.local_plan import plan_here
 from beam_pipeline.run.phases import in_memory_pipeline, store, store_shards
-from beam_pipeline.run.stored import check_ours, phase_folder, stored, stored_work
+from beam_pipeline.run.stored import check_ours, phase_folder, stored
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch, reporter, reporting
 from beam_pipeline.run.writers import totals_of, writers_for
 from beam_pipeline.storage import files
+from beam_pipeline.storage.pages import Pages
 
 # The memory of a smaller plan is not worth the time of collecting it.
 MANY_CLIPS = 10_000
@@ -69,18 +72,22 @@ def run_local(
     """
     with phase_folder(job) as folder, Workers(limits) as processes:
         drop_cleared(job.work_folder, job.inputs, limits)
-        summary = make_plan(job, folder, processes)
+        summary = plan_here(job, folder, processes)
         if summary.listing.clips >= MANY_CLIPS:
             processes.dismiss()
             give_back_memory()
         writers = writers_for(summary, workers)
         write_planned(job, folder, writers, processes, totals_of(summary), watch)
         processes.dismiss()
+        plan = read_plan(folder)
         finish_job(
             summary,
             _stored_by_all(folder, writers, "infos"),
-            _stored_by_all(folder, writers, "rejects"),
-            _stored_by_all(folder, writers, "manifest"),
+            chain(
+                planned_rejects(plan, folder),
+                _stored_by_all(folder, writers, "rejects"),
+            ),
+            Pages(folder, plan.manifest),
             _stored_by_all(folder, writers, "observed"),
             job,
         )
@@ -113,7 +120,7 @@ def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
         work = (
             pipeline
             | "Writer" >> beam.Create([writer], reshuffle=False)
-            | "MyShards" >> beam.FlatMap(stored_work, folder, writers)
+            | "MyShards" >> beam.FlatMap(planned_work, folder, writers)
         )
         written = write_shards(work, job)
         store_shards(written.finished, results, "finished")
@@ -122,9 +129,9 @@ def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
 
 
 def _stored_by_all(folder: str, writers: int, name: str) -> Iterator[Any]:
-    """Yields what the plan and its writers have stored under a name, all of it."""
-    for each in (folder, *(results_of(writer, folder) for writer in range(writers))):
-        yield from stored(each, name)
+    """Yields what the writers have stored under a name, all of it."""
+    for writer in range(writers):
+        yield from stored(results_of(writer, folder), name)
     check_ours(folder)
 
 
@@ -135,7 +142,7 @@ def results_of(writer: int, folder: str) -> str:
 
 def _holds(folder: str, writers: int, writer: int, suspects: Suspects) -> bool:
     """Whether a writer's shards have examples of suspects."""
-    return any(map(suspects.among, stored_work(writer, folder, writers)))
+    return any(map(suspects.among, planned_work(writer, folder, writers)))
 
 
 def give_back_memory() -> None:

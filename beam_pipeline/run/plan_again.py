@@ -16,7 +16,6 @@ from beam_pipeline.dataset.code_stamp import sources_of_code
 from beam_pipeline.dataset.manifest import (
     manifest_difference,
     manifest_fields,
-    sort_manifest,
     write_manifest,
 )
 from beam_pipeline.dataset.metadata import Metadata
@@ -26,15 +25,16 @@ from beam_pipeline.dataset.work_folder import PHASES
 from beam_pipeline.inputs.event_files import events_file
 from beam_pipeline.inputs.sources import locate
 from beam_pipeline.pipeline.job import Job
+from beam_pipeline.pipeline.planner import planned_rejects, planned_work, read_plan
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.limits import Limits
-from beam_pipeline.run.local_plan import make_plan
-from beam_pipeline.run.stored import stored, stored_work
+from beam_pipeline.run.local_plan import plan_here
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage import files
+from beam_pipeline.storage.pages import Pages
 from beam_pipeline.storage.tfrecord import suffix_for
 
 
@@ -47,7 +47,7 @@ class PlanAgain:
     job : Job
         The job, with its output and its work folder in that folder.
     phase : str
-        Where the elements of the plan are, see :func:`stored`.
+        The folder of the plan.
     summary : PlanSummary
     """
 
@@ -57,17 +57,17 @@ class PlanAgain:
 
     def work(self) -> Iterator[ShardWork]:
         """Yields the planned shards."""
-        return stored_work(0, self.phase, 1)
+        return planned_work(0, self.phase)
 
     def rejects(self) -> Iterator[Reject]:
         """Yields the rejects by header."""
-        return stored(self.phase, "rejects")
+        return planned_rejects(read_plan(self.phase), self.phase)
 
     def write_manifest(self) -> str:
         """Writes the manifest of the plan; returns its path."""
         path = files.join(self.job.work_folder, MANIFEST)
         fields = manifest_fields(self.job.recipe.audio, self.job.inputs[0].columns)
-        parts = sort_manifest(stored(self.phase, "manifest"))
+        parts = Pages(self.phase, read_plan(self.phase).manifest)
         write_manifest(path, parts, fields)
         return path
 
@@ -111,7 +111,7 @@ def planned_again(
         )
         phase = files.join(folder, PHASES)
         with Workers(limits) as processes:
-            summary = make_plan(again, phase, processes)
+            summary = plan_here(again, phase, processes)
         yield PlanAgain(again, phase, summary)
 
 

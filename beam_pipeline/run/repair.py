@@ -51,8 +51,10 @@ from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.finish import check_observed, merge_observed
 from beam_pipeline.pipeline.job import Job
+from beam_pipeline.pipeline.planner import PublishedPlan, publish
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.dry_run import check_transforms
 from beam_pipeline.run.limits import Limits
@@ -63,11 +65,12 @@ from beam_pipeline.run.plan_again import (
     find_newer,
     planned_again,
 )
-from beam_pipeline.run.stored import new_work, stored
+from beam_pipeline.run.stored import stored
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch
 from beam_pipeline.run.writers import totals_of, writers_for
 from beam_pipeline.storage import files
+from beam_pipeline.storage.pages import PageWriter
 from beam_pipeline.storage.tfrecord import suffix_for
 from beam_pipeline.transforms.expressions import give_steps
 
@@ -257,7 +260,7 @@ class _Repair:
         """Writes shards into the work folder; returns them by file."""
         some = [w for w in plan.work() if w.task.shard.name + self._suffix in wanted]
         folder = files.join(plan.phase, _AGAIN)
-        _store_work(some, folder)
+        _store_work(plan.summary, some, folder)
         total = sum(work.task.shard.examples for work in some)
         planned = totals_of(plan.summary)
         totals = Totals(total, planned.seconds * total / planned.examples)
@@ -365,9 +368,10 @@ class _Repair:
         return replaced
 
 
-def _store_work(some: Iterable[ShardWork], folder: str) -> None:
-    """Stores shards as the plan of a run does."""
+def _store_work(summary: PlanSummary, some: Iterable[ShardWork], folder: str) -> None:
+    """Publishes a plan that has only some shards of another one."""
     files.make_folder(folder)
-    work = new_work(folder)
-    work.extend(some)
-    work.keep()
+    tasks = PageWriter(folder)
+    for work in some:
+        tasks.add(work.task)
+    publish(PublishedPlan(summary, tasks.finish(), (), ()), folder)

@@ -14,11 +14,8 @@ from typing import Any
 from beam_pipeline.dataset.work_folder import PHASES, delete_all_drafts
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.storage import files
-from beam_pipeline.storage.spilled import SortedValues
 
-WORK = "work.db"
 _MARK = ".run"
 
 
@@ -96,20 +93,3 @@ def stored(folder: str, name: str) -> Iterator[Any]:
         with open(path, "rb") as file:
             while file.peek(1):
                 yield pickle.load(file)
-
-
-def new_work(folder: str) -> SortedValues[ShardWork]:
-    """The work of a plan in a phase's folder, by the numbers of shards.
-
-    Other phases can read what it keeps.
-    """
-    return SortedValues(_number_and_split, path=os.path.join(folder, WORK))
-
-
-def stored_work(writer: int, folder: str, writers: int) -> Iterator[ShardWork]:
-    """The shards of the stored plan that one of the writers writes."""
-    return new_work(folder).every(writers, writer)
-
-
-def _number_and_split(work: ShardWork) -> tuple[int, str]:
-    return work.task.shard.number, work.task.shard.split

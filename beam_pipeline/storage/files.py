@@ -189,6 +189,27 @@ def write_bytes(path: str, content: bytes) -> None:
         os.replace(draft, path)
 
 
+def create(path: str, content: bytes) -> bool:
+    """Writes a whole file unless it exists; returns whether this call has written it.
+
+    Of several calls at once one writes the file, also on machines that share a disk
+    and in object stores. Other file systems of Beam cannot promise that.
+    """
+    if not is_local(path):
+        return bool(_remote(path).create(path, content))
+    draft = draft_of(path)
+    with writing(path):
+        with open(draft, "wb") as file:
+            file.write(content)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        finally:
+            os.remove(draft)
+    return True
+
+
 _CANNOT = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the quota of the disk is used up",

@@ -273,6 +273,20 @@ def write(path: str, content: bytes) -> None:
     _put(path, content)
 
 
+def create(path: str, content: bytes) -> bool:
+    """Writes a whole object unless it exists; returns whether this call wrote it."""
+    import obstore
+    from obstore.exceptions import AlreadyExistsError
+
+    store, key = _split(path)
+    with _explained(path):
+        try:
+            obstore.put(store, key, content, mode="create")
+        except AlreadyExistsError:
+            return False
+    return True
+
+
 def upload(local_path: str, path: str) -> None:
     """Uploads a local file; a large one in several parts in parallel."""
     with open(local_path, "rb") as file:

@@ -73,16 +73,17 @@ def pretend_to_write(job, folder, writers, writer):
     """In the place of `write_phase`: the infos of a writer's shards, without files."""
     import numpy as np
 
+    from beam_pipeline.pipeline.planner import planned_work
     from beam_pipeline.plan.segments import locate_examples
     from beam_pipeline.plan.shards import ShardInfo
     from beam_pipeline.run.local import results_of
-    from beam_pipeline.run.stored import ElementFile, stored_work
+    from beam_pipeline.run.stored import ElementFile
     from beam_pipeline.storage.tfrecord import SUFFIX
     from beam_pipeline.write.members import Members
     from beam_pipeline.write.window_rows import WindowRows
 
     infos = ElementFile(results_of(writer, folder), "infos")
-    for work in stored_work(writer, folder, writers):
+    for work in planned_work(writer, folder, writers):
         shard, segments = work.task
         found = [locate_examples(segment, job.recipe) for segment in segments]
         starts, copies = (np.concatenate(part) for part in zip(*found, strict=True))
@@ -132,7 +133,7 @@ def run(command, kind, table, folder):
         assert len(rejects) == 0
         clips = summary.listing.clips
     else:
-        local.make_plan = timed("planned", local.make_plan)
+        local.plan_here = timed("planned", local.plan_here)
         local.write_phase = pretend_to_write
         local.write_planned = timed("written", local.write_planned)
         clips = record(table, Path(folder, "records"), **options, workers=2).clips

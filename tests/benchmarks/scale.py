@@ -116,14 +116,14 @@ def measure(clips, workers):
     planned = []
     # A fork takes what was simulated along; threads would forbid it.
     threading.active_count = lambda: 1
-    real = local.make_plan
+    real = local.plan_here
 
     def make_plan(*arguments):
         summary = real(*arguments)
         planned.append((time.perf_counter(), peak_mb()))
         return summary
 
-    local.make_plan = make_plan
+    local.plan_here = make_plan
     started = time.perf_counter()
     try:
         with Children() as children:

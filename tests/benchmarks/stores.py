@@ -74,11 +74,9 @@ def clips_by_beam(folder):
 
 def clips_by_ours(folder):
     from beam_pipeline.examples.format import Corpus, ExampleFormat
-    from beam_pipeline.inputs.listing import ListingSummary, list_sources
+    from beam_pipeline.inputs.listing import list_sources
     from beam_pipeline.inputs.sources import resolve_inputs
-    from beam_pipeline.pipeline.job import Job
-    from beam_pipeline.pipeline.stages import ProbeAudio
-    from beam_pipeline.plan.clips import Clip
+    from beam_pipeline.plan.prober import BlockProber
     from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
     from beam_pipeline.plan.shards import Shard
     from beam_pipeline.recipe.recipe import Recipe
@@ -86,12 +84,10 @@ def clips_by_ours(folder):
 
     recipe = Recipe(win_len=RATE)
     inputs = tuple(resolve_inputs([f"{folder}/clips"]))
-    probe = ProbeAudio(Job(inputs, "", "no-folder", recipe))
-    probe.setup()
-    rows = list(list_sources(inputs, recipe))
-    (clips,) = probe.process((0, [rows]), ListingSummary(len(rows), 0))
-    probe.teardown()
-    assert all(isinstance(clip, Clip) for clip in clips)
+    prober = BlockProber(inputs, recipe)
+    clips, rejects = prober.probe(list_sources(inputs, recipe))
+    prober.close()
+    assert not rejects
     example_format = ExampleFormat.of(Corpus((), {RATE: 1}, {1: 1}), recipe)
     segments = [Segment(clip, 0, 1, at) for at, clip in enumerate(clips)]
     task = ShardTask.of(Shard("s", "records", 0, CLIPS), segments, "")

@@ -20,7 +20,6 @@ from beam_pipeline.dataset.manifest import (
     make_manifest_part,
     manifest_difference,
     manifest_fields,
-    sort_manifest,
     write_manifest,
 )
 from beam_pipeline.dataset.metadata import (
@@ -444,7 +443,7 @@ def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=()):
         parts.append(make_manifest_part(placed, {"records": layout}, recipe))
     path = tmp_path / "manifest.parquet"
     fields = manifest_fields(recipe.audio, columns)
-    write_manifest(str(path), sort_manifest(reversed(parts)), fields)
+    write_manifest(str(path), parts, fields)
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.parquet"]
     return pq.read_table(path)
 

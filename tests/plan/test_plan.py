@@ -1,28 +1,36 @@
 """The arithmetic of plans, compared with lists of every example."""
 
 import pickle
+from collections import Counter
+from contextlib import closing
 from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.hashing import clip_key
+from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.plan import order
 from beam_pipeline.plan.batch import Batch
-from beam_pipeline.plan.clips import Clip
+from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.corpus import CorpusCount
 from beam_pipeline.plan.order import (
     BUCKET_BITS,
     ROWS_PER_LISTED_BUCKET,
+    Buckets,
     PlacedClips,
     bucket_of,
     order_key,
-    sort_bucket,
 )
 from beam_pipeline.plan.segments import Segment, ShardTask, cut_segments
-from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES, Shard, ShardLayout
+from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES, Shard, ShardLayout, lay_out
+from beam_pipeline.plan.summary import PlanTally
 from beam_pipeline.recipe.recipe import Recipe
 
+RATE = 8000
 SHUFFLED = Recipe(win_len=100, seed=3)
 LISTED = Recipe(win_len=100, order="listed")
 
@@ -261,23 +269,44 @@ def test_clip_keys_differ_by_seed_name_and_input():
     assert clip_key(0, "a.wav", 11) != clip_key(0, "1a.wav", 1)
 
 
+def in_order(clips, recipe):
+    buckets = Buckets(recipe.shards)
+    buckets.add(clips)
+    with closing(buckets):
+        return [one for placed in buckets.placed() for one in placed.clips]
+
+
 @pytest.mark.parametrize("recipe", [SHUFFLED, LISTED], ids=["shuffled", "listed"])
 @settings(max_examples=50, deadline=None)
-@given(st.integers(0, 60), st.randoms(use_true_random=False))
-def test_buckets_one_by_one_are_one_global_sort(recipe, count, random):
+@given(
+    st.integers(0, 60), st.integers(1, 70), st.randoms(use_true_random=False),
+)  # fmt: skip
+def test_buckets_one_by_one_are_one_global_sort(recipe, count, held, random):
+    """However few clips are in memory, and in whatever order they come."""
     step = ROWS_PER_LISTED_BUCKET // 4
-    clips = [clip(step * i) for i in range(count)]
-    wanted = sorted(clips, key=lambda c: (order_key(c, recipe.shards), c.row))
-    random.shuffle(clips)
-    buckets = {}
-    for one in clips:
-        buckets.setdefault(bucket_of(one, recipe.shards), []).append(one)
-    found = [
-        one
-        for number in sorted(buckets)
-        for one in sort_bucket(buckets[number], recipe.shards)
+    clips = [
+        clip(step * i, i % 3, split=("train", "test")[i % 5 == 0]) for i in range(count)
     ]
-    assert found == wanted
+    wanted = sorted(clips, key=lambda c: (c.split, order_key(c, recipe.shards), c.row))
+    random.shuffle(clips)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "CLIPS_HELD", held)
+        buckets = Buckets(recipe.shards)
+        for start in range(0, count, 7):
+            buckets.add(clips[start : start + 7])
+        for _ in range(2):  # they can be read again
+            placed = list(buckets.placed())
+            assert [one for part in placed for one in part.clips] == wanted
+            before = Counter()
+            for part in placed:
+                assert part.first_window == before[part.split]
+                before[part.split] += sum(one.examples for one in part.clips)
+                assert {bucket_of(one, recipe.shards) for one in part.clips} == {
+                    part.bucket
+                }
+            assert before == buckets.examples
+        assert len({(part.split, part.bucket) for part in placed}) == len(placed)
+        buckets.close()
 
 
 @pytest.mark.parametrize(
@@ -303,10 +332,7 @@ def test_shuffled_buckets_have_similar_sizes():
 
 def test_another_seed_is_another_order():
     orders = {
-        tuple(
-            c.row
-            for c in sort_bucket(clips_of([1] * 8), Recipe(win_len=1, seed=s).shards)
-        )
+        tuple(c.row for c in in_order(clips_of([1] * 8), Recipe(win_len=1, seed=s)))
         for s in range(10)
     }
     assert len(orders) == 10
@@ -315,7 +341,7 @@ def test_another_seed_is_another_order():
 @pytest.mark.parametrize("recipe", [SHUFFLED, LISTED], ids=["shuffled", "listed"])
 def test_files_of_one_name_are_in_the_order_of_the_listing(recipe):
     clips = [clip(row, filepath="x.wav") for row in (2, 0, 1)]
-    assert [c.row for c in sort_bucket(clips, recipe.shards)] == [0, 1, 2]
+    assert [c.row for c in in_order(clips, recipe)] == [0, 1, 2]
 
 
 # Tasks
@@ -388,3 +414,92 @@ def test_a_batch_keeps_the_kinds_of_its_values():
         back = pickle.loads(pickle.dumps(Batch(values)))
         # Named tuples equal plain ones, but do not look like them.
         assert repr(tuple(back)) == repr(tuple(values))
+
+
+# Counts
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.sampled_from("ab"), st.sampled_from([8, 16])),
+        max_size=9,
+    ),
+    st.integers(1, 60),
+    st.integers(0, 9),
+)
+def test_tallies_count_what_segments_hold(sizes, total, cut):
+    clips = [
+        clip(row, windows)._replace(label=label, sample_rate_hz=rate, frames=90)
+        for row, (windows, label, rate) in enumerate(sizes)
+    ]
+    first = sum(one.examples for one in clips[:cut])
+    buckets = [
+        PlacedClips("train", 0, 0, tuple(clips[:cut])),
+        PlacedClips("train", 1, first, tuple(clips[cut:])),
+    ]
+    layout = ShardLayout("train", total, -(-total // 4), 4)
+    windows, rows = Counter(), {}
+    recipe = Recipe(win_len=1, min_seconds=0.001, splits={"train": 0.5, "test": 0.5})
+    tally = PlanTally({"train": layout, "test": ShardLayout("test", 0, 0, 4)}, None,
+                      recipe)  # fmt: skip
+    for placed in buckets:
+        tally.add(placed)
+        for _, segment in cut_segments(placed, layout):
+            key = ("train", segment.clip.label, segment.clip.sample_rate_hz)
+            windows[key] += segment.examples
+            rows.setdefault(key, set()).add(segment.clip.row)
+    found = tally.summary(ListingSummary(len(clips), 0), None)
+    assert found.by_event == found.dropped == found.frames == {}
+    assert {key: pair for key, pair in found.tally.items() if pair != (0, 0)} == {
+        key: (len(rows[key]), n) for key, n in windows.items()
+    }
+    # Windows of one frame: each is a frame of audio.
+    assert sum(found.audio.values()) == sum(windows.values())
+    assert sum(found.left_out.values()) == sum(not one.examples for one in clips)
+    assert (found.empty, list(found.layouts)) == (("test",), ["train"])
+
+
+@pytest.mark.parametrize("splits", [(), ("records",), ("eval", "train")])
+def test_each_split_has_a_layout(splits):
+    recipe = Recipe(win_len=100, elements_per_file=4)
+    example_format = (
+        ExampleFormat.of(Corpus((), {RATE: 1}, {1: 1}), recipe) if splits else None
+    )
+    found = lay_out(dict.fromkeys(splits, 15), example_format, recipe)
+    per_member = example_format and found[splits[0]].per_member
+    assert found == {
+        split: ShardLayout(split, 15, 4, 4, per_member) for split in splits
+    }
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_corpus_does_not_depend_on_the_order_of_clips(random):
+    recipe = Recipe(win_len=100, label_separator=";")
+    clips = [
+        clip(row, row % 3)._replace(label="abc"[row % 3] + ";d") for row in range(9)
+    ]
+    rejects = [Reject(9 + k, f"{k}.wav", "probe", "ShortClip", "is short",
+                      sample_rate_hz=8 + k // 2) for k in range(3)]  # fmt: skip
+    random.shuffle(clips)
+    random.shuffle(rejects)
+    count = CorpusCount(recipe)
+    cut = random.randint(0, 9)
+    count.add(clips[:cut], rejects[:1])
+    count.add(clips[cut:], rejects[1:])
+    assert repr(count.corpus()) == repr(
+        Corpus(
+            ("b", "c", "d"),
+            Counter({8000: 6}),
+            Counter({1: 6}),
+            {
+                ("Hz", 8000): "a/1.wav",
+                ("channels", 1): "a/1.wav",
+                ("class", "b"): "a/1.wav",
+                ("class", "c"): "a/2.wav",
+                ("class", "d"): "a/1.wav",
+            },
+            {8: (2, "0.wav"), 9: (1, "2.wav")},
+            900,
+        )
+    )

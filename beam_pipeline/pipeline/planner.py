@@ -1,0 +1,276 @@
+"""The plan of a job: from pages of clips to pages of tasks.
+
+::
+
+    pages of clips --> splits --> buckets, on disk --> layouts of the shards
+                                     |                    |
+                                     +-> bucket 0 -> bucket 1 -> bucket 2 ...
+                                             |
+                                          tasks of shard 0, shard 1, shard 2, ...
+                                          rows of the manifest, and what is counted
+
+One process makes the plan, where all clips are known: this process, or one worker of an
+engine. Clips, segments and counts of groups are in temporary files of SQLite on its own
+disk, which nobody else reads. A plan is published by one file in its folder. If a
+runner makes the plan twice, the first file counts.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from typing import NamedTuple
+
+from beam_pipeline.dataset.manifest import make_manifest_part
+from beam_pipeline.dataset.suspect_files import read_suspects
+from beam_pipeline.dataset.work_folder import announce_plan, keeping_verdict
+from beam_pipeline.errors import IncompleteRun, UnusableEntry
+from beam_pipeline.inputs.event_files import EventTable
+from beam_pipeline.inputs.listing import ListingSummary
+from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.pipeline.job import Job
+from beam_pipeline.plan.batch import Batch
+from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.corpus import CorpusCount, format_of
+from beam_pipeline.plan.group_measures import measure_groups, with_groups
+from beam_pipeline.plan.order import Buckets, PlacedClips
+from beam_pipeline.plan.prober import BlockProber
+from beam_pipeline.plan.segments import ShardWork, cut_tasks
+from beam_pipeline.plan.shards import lay_out
+from beam_pipeline.plan.stratify import (
+    Moves,
+    assign_splits,
+    choose_moves,
+    tally_corpus,
+)
+from beam_pipeline.plan.summary import PlanSummary, PlanTally
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
+from beam_pipeline.storage.pages import (
+    Page,
+    Pages,
+    PageWriter,
+    Place,
+    read_place,
+    write_page,
+)
+
+PLAN = "plan"
+# A page of clips has so many of them, some 300 kB, or what a bundle of a runner has.
+CLIPS_IN_PAGE = 1 << 14
+
+Probed = tuple[Sequence[Clip], Sequence[Reject]]
+Blocks = Callable[[], Iterable[Probed]]
+
+
+class PublishedPlan(NamedTuple):
+    """A plan: its summary, and the pages of its shards, rejects and rows."""
+
+    summary: PlanSummary
+    tasks: tuple[Page, ...]
+    rejects: tuple[Page, ...]
+    manifest: tuple[Page, ...]
+
+
+class ClipPages:
+    """Reads the headers of listed rows, and writes clips and rejects to pages."""
+
+    def __init__(self, job: Job, folder: str):
+        suspects = read_suspects(job.work_folder)
+        self._prober = BlockProber(job.inputs, job.recipe, suspects)
+        self._job, self._folder = job, folder
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets what waits: a runner repeats a bundle that has failed."""
+        self._clips: list[Clip] = []
+        self._rejects: list[Reject] = []
+
+    def add(self, rows: Iterable[SourceRow]) -> Probed:
+        """Adds a block of rows; returns its clips and its rejects."""
+        with keeping_verdict(self._job.work_folder):
+            clips, rejects = self._prober.probe(rows)
+        self._clips += clips
+        self._rejects += rejects
+        return clips, rejects
+
+    def is_full(self) -> bool:
+        """Whether what waits is enough for a page."""
+        return len(self._clips) + len(self._rejects) >= CLIPS_IN_PAGE
+
+    def flush(self) -> Iterator[Page]:
+        """Writes a page of what waits, if anything does."""
+        if self._clips or self._rejects:
+            yield write_page((Batch(self._clips), Batch(self._rejects)), self._folder)
+        self.clear()
+
+    def close(self) -> None:
+        """Ends the threads that read headers."""
+        self._prober.close()
+
+
+def make_plan(
+    pages: Iterable[Page], listing: ListingSummary, job: Job, folder: str
+) -> PlanSummary:
+    """Makes a plan of pages of clips in a folder, and publishes it there.
+
+    The order of the pages does not matter. If the folder has a plan, nothing is made.
+    """
+    found = find_plan(folder)
+    if found is None:
+        with keeping_verdict(job.work_folder):
+            plan = _plan(sorted(pages), listing, job, folder)
+            found = publish(plan, folder)
+    return announce_plan(found.summary, job.work_folder)
+
+
+def _plan(
+    pages: Sequence[Page], listing: ListingSummary, job: Job, folder: str
+) -> PublishedPlan:
+    recipe = job.recipe
+
+    def blocks() -> Iterator[Probed]:
+        for clips, bad in Pages(folder, pages):
+            yield _without_alike(clips, bad, listing, recipe)
+
+    rejects, corpus = PageWriter(folder), CorpusCount(recipe)
+    for clips, bad in blocks():
+        corpus.add(clips, bad)
+        if bad:
+            rejects.add(Batch(bad))
+    columns = job.inputs[0].columns
+    example_format = format_of(corpus.corpus(), recipe, listing, columns)
+    manifest, tasks = PageWriter(folder), PageWriter(folder)
+    moves, buckets = _with_splits(blocks, job)
+    with closing(buckets):
+        layouts = lay_out(buckets.examples, example_format, recipe)
+        measured = measure_groups(buckets.placed(), layouts, recipe)
+        tally = PlanTally(layouts, example_format, recipe)
+
+        def noted() -> Iterator[PlacedClips]:
+            for placed in buckets.placed():
+                placed = with_groups(placed, measured, recipe)
+                tally.add(placed)
+                manifest.add(make_manifest_part(placed, layouts, recipe))
+                yield placed
+
+        for task in cut_tasks(noted(), layouts, recipe):
+            tasks.add(task)
+    return PublishedPlan(
+        tally.summary(listing, moves),
+        tasks.finish(),
+        rejects.finish(),
+        manifest.finish(),
+    )
+
+
+def _without_alike(
+    clips: Sequence[Clip],
+    rejects: Sequence[Reject],
+    listing: ListingSummary,
+    recipe: Recipe,
+) -> Probed:
+    """Rejects clips whose name in the table of events other files have, too.
+
+    Only the whole listing shows that.
+    """
+    events = EventTable.of(recipe.events)
+    if not listing.alike or events is None:
+        return clips, rejects
+    kept, rejects = [], list(rejects)
+    for clip in clips:
+        name = events.name_of(clip.filepath) or ""
+        if name not in listing.alike:
+            kept.append(clip)
+            continue
+        problem = events.unclear(name, listing.alike[name])
+        error = UnusableEntry.__name__
+        rejects.append(Reject(clip.row, clip.filepath, "probe", error, problem))
+    return kept, rejects
+
+
+def _with_splits(blocks: Blocks, job: Job) -> tuple[Moves | None, Buckets]:
+    """Returns the groups that leave the split of their hash, and clips in buckets.
+
+    Clips have the split of their hash already, unless the recipe stratifies. Then, or
+    if a split has no example, the sums of what splits hold decide.
+    """
+    recipe = job.recipe
+    shares = recipe.splits.hashed_shares() or {}
+    if job.splits_are_decided():
+        return recipe.splits.moves, _in_buckets((c for c, _ in blocks()), recipe)
+    if not recipe.splits.stratify:
+        buckets = _in_buckets((clips for clips, _ in blocks()), recipe)
+        if all(buckets.examples[split] for split in shares):
+            return None, buckets
+        buckets.close()
+    moves = choose_moves(tally_corpus((clips for clips, _ in blocks()), recipe), recipe)
+    return moves, _in_buckets(
+        (assign_splits(clips, moves, recipe) for clips, _ in blocks()), recipe
+    )
+
+
+def _in_buckets(blocks: Iterable[Iterable[Clip]], recipe: Recipe) -> Buckets:
+    buckets = Buckets(recipe.shards)
+    for clips in blocks:
+        buckets.add(clips)
+    return buckets
+
+
+def publish(plan: PublishedPlan, folder: str) -> PublishedPlan:
+    """Writes the file that makes a plan valid; returns the plan that is valid.
+
+    That is another one if another try was faster.
+    """
+    path = files.join(folder, PLAN)
+    if files.create(path, pickle.dumps(plan, pickle.HIGHEST_PROTOCOL)):
+        return plan
+    return read_plan(folder)
+
+
+def find_plan(folder: str) -> PublishedPlan | None:
+    """Returns the plan of a folder; None if none is published there."""
+    try:
+        content = files.read_bytes(files.join(folder, PLAN))
+    except FileNotFoundError:
+        return None
+    plan: PublishedPlan = pickle.loads(content)
+    return plan
+
+
+def read_plan(folder: str) -> PublishedPlan:
+    """Returns the plan of a folder.
+
+    Raises
+    ------
+    IncompleteRun
+        If there is none, because somebody has deleted it.
+    """
+    found = find_plan(folder)
+    if found is None:
+        raise IncompleteRun(
+            f"The plan in {folder} was deleted while a run used it. Wait until no "
+            "other run writes there. Then give the same command again to continue."
+        )
+    return found
+
+
+def planned_work(first: int, folder: str, step: int = 1) -> Iterator[ShardWork]:
+    """Yields the work of every ``step``-th shard of the plan of a folder."""
+    plan = read_plan(folder)
+    for place in islice(Pages(folder, plan.tasks).places(), first, None, step):
+        yield read_work(plan, place, folder)
+
+
+def read_work(plan: PublishedPlan, place: Place, folder: str) -> ShardWork:
+    """Returns the work of the shard whose task is at a place."""
+    example_format = plan.summary.example_format
+    assert example_format is not None  # without clips there are no shards
+    return ShardWork(read_place(place, folder), example_format)
+
+
+def planned_rejects(plan: PublishedPlan, folder: str) -> Iterator[Reject]:
+    """Yields the rejects of a plan, in no order."""
+    return (reject for some in Pages(folder, plan.rejects) for reject in some)

@@ -1,0 +1,158 @@
+"""Pages: files of the work folder that hold the clips and the tasks of a plan.
+
+::
+
+    pages/3f1c...   values, one after another, each compressed
+    pages/77aa...
+
+A page has the hash of its bytes as its name, and nobody lists the folder: only the
+names that a step of the job passes on count. So it does no harm if a runner repeats a
+step: that writes the same page again, or one that nobody reads.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.storage import files
+
+PAGES = "pages"
+# A page ends with the value that makes it as long as this.
+PAGE_BYTES = 4 << 20
+_LEVEL = 1
+
+
+class Place(NamedTuple):
+    """Where a value is: some bytes of a page."""
+
+    page: str
+    offset: int
+    length: int
+
+
+class Page(NamedTuple):
+    """A page that was written: its name, and the length of each of its values."""
+
+    name: str
+    lengths: tuple[int, ...]
+
+    def places(self) -> Iterator[Place]:
+        """Yields the places of its values, in order."""
+        offsets = accumulate(self.lengths, initial=0)
+        for offset, length in zip(offsets, self.lengths, strict=False):
+            yield Place(self.name, offset, length)
+
+
+class Pages(Sequence[Any]):
+    """The values of some pages, in order; each is read when it is asked for.
+
+    Parameters
+    ----------
+    folder : str
+        The folder that has the pages in a folder of its own.
+    """
+
+    def __init__(self, folder: str, pages: Iterable[Page]):
+        self._folder = folder
+        self._pages = tuple(pages)
+
+    def __len__(self) -> int:
+        return sum(len(page.lengths) for page in self._pages)
+
+    def places(self) -> Iterator[Place]:
+        """Yields the places of the values."""
+        return (place for page in self._pages for place in page.places())
+
+    def __iter__(self) -> Iterator[Any]:
+        for page in self._pages:
+            content = memoryview(files.read_bytes(_path(self._folder, page.name)))
+            for _, offset, length in page.places():
+                yield _unpacked(content[offset : offset + length])
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = list(self.places())[index]
+        if isinstance(chosen, Place):
+            return read_place(chosen, self._folder)
+        return [read_place(place, self._folder) for place in chosen]
+
+
+class PageWriter:
+    """Writes values to pages of a folder."""
+
+    def __init__(self, folder: str):
+        self._folder = folder
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+        self._pages: list[Page] = []
+
+    def add(self, value: Any) -> None:
+        """Adds a value; writes a page if it is full."""
+        packed = _packed(value)
+        self._waiting.append(packed)
+        self._bytes += len(packed)
+        if self._bytes >= PAGE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        page = _write(self._waiting, self._folder)
+        self._pages.append(page)
+        self._waiting, self._bytes = [], 0
+
+    def finish(self) -> tuple[Page, ...]:
+        """Writes what still waits; returns all pages, in order."""
+        if self._waiting:
+            self._write()
+        return tuple(self._pages)
+
+
+def write_page(value: Any, folder: str) -> Page:
+    """Writes a page with one value."""
+    return _write([_packed(value)], folder)
+
+
+def read_place(place: Place, folder: str) -> Any:
+    """Returns the value at a place of a page of this folder."""
+    with files.open_read(_path(folder, place.page)) as file:
+        file.seek(place.offset)
+        return _unpacked(file.read(place.length))
+
+
+def _write(packed: Sequence[bytes], folder: str) -> Page:
+    content = b"".join(packed)
+    name = bytes_sha256(content)
+    path = _path(folder, name)
+    if files.is_local(path):
+        files.make_folder(files.join(folder, PAGES))
+    files.write_bytes(path, content)
+    return Page(name, tuple(map(len, packed)))
+
+
+def _path(folder: str, name: str) -> str:
+    return files.join(folder, PAGES, name)
+
+
+def stable_bytes(value: Any) -> bytes:
+    """Returns a value as bytes that depend on it alone.
+
+    A pickler's memo notes which equal values are one object, so there is none.
+    """
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
+    pickler.fast = True
+    pickler.dump(value)
+    return buffer.getvalue()
+
+
+def _packed(value: Any) -> bytes:
+    # ISA-L is faster than zlib, but its bytes depend on an address.
+    return zlib.compress(stable_bytes(value), _LEVEL)
+
+
+def _unpacked(packed: bytes | memoryview) -> Any:
+    return pickle.loads(zlib.decompress(packed))

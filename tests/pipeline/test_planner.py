@@ -1,0 +1,463 @@
+"""The plan: one and the same wherever it is made, and that of a list of all windows."""
+
+import json
+import shutil
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import IncompleteRun, RecipeError
+from beam_pipeline.hashing import clip_key
+from beam_pipeline.inputs import listing
+from beam_pipeline.inputs.in_memory import resolved
+from beam_pipeline.inputs.splits import Splitter, group_key
+from beam_pipeline.pipeline import graph, planner, stages
+from beam_pipeline.pipeline.job import Job
+from beam_pipeline.pipeline.planner import (
+    ClipPages,
+    make_plan,
+    planned_rejects,
+    planned_work,
+    publish,
+    read_plan,
+)
+from beam_pipeline.plan import group_counts, order
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.run.limits import Limits
+from beam_pipeline.run.local_plan import plan_local, plan_phase
+from beam_pipeline.run.phases import in_memory_pipeline
+from beam_pipeline.run.stored import ElementFile, check_ours, phase_folder, stored
+from beam_pipeline.storage import files, pages
+from beam_pipeline.storage.pages import Pages
+from tests.raising import raises
+from tests.sounds import write_corpus
+
+pytestmark = pytest.mark.runs
+
+SPLITS = {"train": 0.5, "eval": 0.5}
+
+
+def a_job(folder, inputs, recipe):
+    return Job(tuple(inputs), "unused", str(folder / "work"), recipe)
+
+
+def told(folder):
+    """A published plan as text, which shows types and every field."""
+    plan = read_plan(folder)
+    return {
+        "summary": repr(plan.summary),
+        "work": list(map(repr, planned_work(0, folder))),
+        "rejects": sorted(map(repr, planned_rejects(plan, folder))),
+        "manifest": "".join(map(repr, Pages(folder, plan.manifest))),
+    }
+
+
+def plan_here(job):
+    folder = job.plan_folder()
+    plan_phase(job, folder)
+    return told(folder)
+
+
+def plan_by_beam(job):
+    """The plan of the graph, in Beam's in-memory runner."""
+    with in_memory_pipeline() as pipeline:
+        once = pipeline | "Once" >> beam.Create([job.inputs], reshuffle=False)
+        work = graph.plan_shards(once, job)
+        names = work | beam.Map(lambda work: work.task.shard.name)
+        names | beam.Map(_note, job.work_folder)
+    found = told(job.plan_folder())
+    noted = (Path(job.work_folder) / "noted").read_text().split()
+    assert len(noted) == len(set(noted)) == len(found["work"])
+    return found
+
+
+def _note(name, folder):
+    with (Path(folder) / "noted").open("a") as file:
+        file.write(f"{name}\n")
+
+
+def rows_of(lengths, every=1):
+    """Rows of a table that gives the length of clips; some of files with two clips."""
+    return [
+        {
+            "path": f"{i // every}.wav",
+            "offset_s": 0.0125 * (i % every),
+            "kind": f"k{i % 3}",
+            "who": i // every % 5,
+            "frames": length,
+            "sample_rate_hz": (8000, 16000)[i // every % 2],
+        }
+        for i, length in enumerate(lengths)
+    ]
+
+
+def write_table(folder, rows):
+    path = folder / "table.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+LENGTHS = [200 + 37 * i % 700 for i in range(70)]
+KINDS = {
+    "no splits": {},
+    "splits": {"splits": SPLITS},
+    "groups": {"splits": SPLITS, "group_by": "who"},
+    "stratified": {"splits": SPLITS, "stratify": True},
+    "stratified groups": {"splits": SPLITS, "stratify": True, "group_by": "who"},
+    "an empty split": {"splits": "a=1,b=1,c=1,d=1,e=1", "group_by": "who"},
+    "copies and an empty split": {
+        "splits": "train=1,b=1,c=1,d=1,e=1",
+        "group_by": "who",
+        "augment": "random_gain()",
+        "copies": 2,
+        "sample_rate": 8000,
+    },
+    "a column": {"split_column": "kind"},
+    "listed": {"order": "listed", "splits": SPLITS},
+    "mixed": {"order": "mixed", "splits": SPLITS, "elements_per_file": 20},
+    "mixed after a filter": {"order": "mixed", "stream": "gain(gain_db=1)"},
+    "cut off": {"num_elems": 17, "splits": SPLITS},
+    "one shard": {"elements_per_file": None, "num_shards": 1},
+    "more shards": {"elements_per_file": None, "num_shards": 9, "splits": SPLITS},
+    "copies": {"augment": "random_gain()", "copies": 2, "sample_rate": 8000},
+    "columns": {"columns": "who"},
+}
+
+
+@pytest.mark.parametrize("kind", ["splits", "stratified", "mixed", "columns"])
+def test_an_engine_makes_the_same_plan(tmp_path, kind):
+    options = {"label_from": "kind", "columns": "none", **KINDS[kind]}
+    recipe = Recipe(**{"win_len": 100, "elements_per_file": 4, **options})
+    rows = [*rows_of(LENGTHS), {"path": "short.wav", "frames": 9, "kind": "k0",
+                                "who": 1, "sample_rate_hz": 8000}]  # fmt: skip
+    with resolved(write_table(tmp_path, rows), recipe) as inputs:
+        jobs = [a_job(tmp_path / name, inputs, recipe) for name in ("here", "beam")]
+        here, there = plan_here(jobs[0]), plan_by_beam(jobs[1])
+        assert here == there
+        assert (len(here["work"]) > 9, len(here["rejects"])) == (True, 1)
+        totals = [(Path(job.work_folder) / "plan.json").read_bytes() for job in jobs]
+        assert totals[0] == totals[1]
+        summary, rejects = plan_local(jobs[0], Limits())
+        assert repr(summary) == here["summary"]
+        assert list(map(repr, rejects)) == here["rejects"]
+
+
+def windows_of(rows, recipe):
+    """Each split's windows in order, from the recipe's definition alone."""
+    splitter = Splitter.of(recipe.splits)
+    found = {}
+    for row, values in enumerate(rows):
+        split = "records"
+        if splitter is not None:
+            # Without `group_by`, the folder's real path names the group.
+            split = splitter.split_of(group_key(recipe.shards.seed, values["who"]))
+        name = values["path"]
+        key = row if recipe.shards.order == "listed" else clip_key(0, name, 0)
+        windows = values["frames"] // 100
+        clips = found.setdefault(split, [])
+        clips.append((key, row, [(name, k) for k in range(windows)]))
+    return {
+        split: [window for *_, windows in sorted(clips) for window in windows]
+        for split, clips in found.items()
+    }
+
+
+@pytest.mark.parametrize("count", [1, 2, 61])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"elements_per_file": 4},
+        {"elements_per_file": 7, "order": "listed"},
+        {"num_shards": 3, "splits": SPLITS, "group_by": "who"},
+        {"elements_per_file": 5, "num_elems": 33},
+    ],
+)
+def test_shards_hold_every_window_once_in_order(tmp_path, count, options):
+    recipe = Recipe(win_len=100, label_from="none", columns="none", **options)
+    rows = [{"path": f"{i}.wav", "who": f"w{i % 7}", "frames": 100 + 37 * i % 700,
+             "sample_rate_hz": 8000} for i in range(count)]  # fmt: skip
+    wanted = windows_of(rows, recipe)
+    if "splits" in options and len(wanted) < 2:
+        pytest.skip("a group would leave the split of its hash")
+    with resolved(write_table(tmp_path, rows), recipe) as inputs:
+        job = a_job(tmp_path, inputs, recipe)
+        plan_phase(job, job.plan_folder())
+        found = {}
+        for work in planned_work(0, job.plan_folder()):
+            shard, segments = work.task
+            windows = [
+                (segment.clip.filepath, segment.first + k)
+                for segment in segments
+                for k in range(segment.examples)
+            ]
+            assert len(windows) == shard.examples
+            found.setdefault(shard.split, []).append((shard.number, windows))
+    assert found.keys() == wanted.keys()
+    for split, shards in found.items():
+        numbers, contents = zip(*shards, strict=True)
+        assert numbers == tuple(range(len(shards)))
+        together = [window for windows in contents for window in windows]
+        assert together == wanted[split][: recipe.shards.num_elems]
+        size = recipe.shards.elements_per_file
+        if size is not None:
+            assert {len(windows) for windows in contents[:-1]} <= {size}
+
+
+def set_limits(patch, limit):
+    """Lets no more than so many rows, clips, values or bytes wait in memory."""
+    patch.setattr(listing, "ROWS_PER_BLOCK", limit)
+    patch.setattr(planner, "CLIPS_IN_PAGE", limit)
+    patch.setattr(order, "CLIPS_HELD", limit)
+    patch.setattr(group_counts, "CLIPS_COUNTED", limit)
+    patch.setattr(pages, "PAGE_BYTES", 100 * limit)
+
+
+@settings(
+    max_examples=25, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(
+    lengths=st.lists(st.integers(90, 700), min_size=1, max_size=12),
+    every=st.integers(1, 3),
+    # A single group may leave train empty, and copies need train.
+    kind=st.sampled_from(sorted(set(KINDS) - {"copies and an empty split"})),
+    limit=st.integers(1, 13),
+    random=st.randoms(use_true_random=False),
+)
+def test_the_size_number_and_order_of_pages_do_not_matter(
+    tmp_path, lengths, every, kind, limit, random
+):
+    options = {"win_len": 100, "elements_per_file": 4, "label_from": "kind"}
+    recipe = Recipe(**{**options, "columns": "none", **KINDS[kind]})
+    rows = rows_of(lengths, every)
+    rows += [*rows[::2], {**rows[0], "who": 9, "channel": 0}]  # which are rejected
+    shutil.rmtree(tmp_path, ignore_errors=True)
+    tmp_path.mkdir()
+    with resolved(write_table(tmp_path, rows), recipe) as inputs:
+        wanted = plan_here(a_job(tmp_path / "a", inputs, recipe))
+        job = a_job(tmp_path / "b", inputs, recipe)
+        folder = job.plan_folder()
+        with pytest.MonkeyPatch.context() as patch:
+            set_limits(patch, limit)
+            listed, made = job.listing(), []
+            blocks = list(listed.blocks())
+            random.shuffle(blocks)
+            with closing(ClipPages(job, folder)) as clips:
+                for rows in blocks:
+                    clips.add(rows)
+                    if random.random() < 0.5 or clips.is_full():
+                        made += clips.flush()
+                made += clips.flush()
+            random.shuffle(made)
+            make_plan(made, listed.summary(), job, folder)
+            assert told(folder) == wanted
+
+
+def probe_all(job, folder):
+    listed = job.listing()
+    with closing(ClipPages(job, folder)) as clips:
+        for rows in listed.blocks():
+            clips.add(rows)
+        return list(clips.flush()), listed.summary()
+
+
+@pytest.fixture
+def job(tmp_path):
+    recipe = Recipe(win_len=100, label_from="kind", columns="none", splits=SPLITS)
+    source = write_table(tmp_path, rows_of(LENGTHS))
+    with resolved(source, recipe) as inputs:
+        yield a_job(tmp_path, inputs, recipe)
+
+
+def test_a_step_that_runs_twice_writes_the_same_page(job):
+    folder = job.plan_folder()
+    (once, _), (twice, _) = (probe_all(job, folder) for _ in range(2))
+    assert once == twice
+    assert len(list(Path(folder, "pages").iterdir())) == 1
+
+
+def test_pages_that_no_step_names_do_not_count(job):
+    """Those of a bundle that failed after it had written."""
+    folder = job.plan_folder()
+    found, summary = probe_all(job, folder)
+    pages.write_page((("a clip",), ()), folder)
+    make_plan(found, summary, job, folder)
+    made = told(folder)
+    Path(folder, "plan").unlink()
+    make_plan(found, summary, job, folder)
+    assert told(folder) == made
+
+
+def test_of_two_planners_the_first_plan_counts(job, monkeypatch):
+    folder = job.plan_folder()
+    found, summary = probe_all(job, folder)
+    first = make_plan(found, summary, job, folder)
+    published = Path(folder, "plan").read_bytes()
+    # Another try, of other inputs: it begins after the first one ended ...
+    assert make_plan((), summary, job, folder) == first
+    # ... or before.
+    monkeypatch.setattr(planner, "find_plan", lambda _, find=planner.find_plan: None)
+    monkeypatch.setattr(planner, "read_plan", lambda _: "the first plan")
+    empty = planner._plan((), summary, job, folder)
+    assert publish(empty, folder) == "the first plan"
+    assert Path(folder, "plan").read_bytes() == published
+
+
+def test_one_of_many_planners_publishes(tmp_path):
+    path = str(tmp_path / "plan")
+    assert [files.create(path, bytes([k])) for k in range(3)] == [True, False, False]
+    assert Path(path).read_bytes() == bytes([0])
+    assert [file.name for file in tmp_path.iterdir()] == ["plan"]
+
+
+def test_the_disk_of_the_planner_is_its_own(job, tmp_path, monkeypatch):
+    """Nothing but pages and the plan is in the folder; temporary files have no name."""
+    folder = job.plan_folder()
+    monkeypatch.setattr(order, "CLIPS_HELD", 1)
+    found, summary = probe_all(job, folder)
+    make_plan(found, summary, job, folder)
+    moved = shutil.move(folder, tmp_path / "elsewhere")
+    assert {path.name for path in Path(moved).iterdir()} == {"plan", "pages"}
+    assert len(list(planned_work(0, str(moved)))) == len(SPLITS)
+
+
+def test_writers_share_the_work(job):
+    folder = job.plan_folder()
+    plan_phase(job, folder)
+    every = list(map(repr, planned_work(0, folder)))
+    for step in (1, 2, 3):
+        parts = [list(map(repr, planned_work(k, folder, step))) for k in range(step)]
+        assert Counter(name for part in parts for name in part) == Counter(every)
+
+
+def test_a_plan_that_was_deleted_is_named(job):
+    plan_phase(job, job.plan_folder())
+    shutil.rmtree(job.work_folder)
+    with raises(IncompleteRun, naming=[job.plan_folder(), "deleted"]):
+        read_plan(job.plan_folder())
+
+
+def test_the_last_step_may_run_again_after_it_has_finished(job, monkeypatch):
+    """It has deleted the plan then; the data set must be that of these shards."""
+    monkeypatch.setattr(stages, "is_finished", lambda output, infos: infos == ["mine"])
+    assert stages.finish_planned(None, iter(["mine"]), (), (), job).endswith(
+        "metadata.json"
+    )
+    with raises(IncompleteRun, naming="deleted"):
+        stages.finish_planned(None, iter(["another"]), (), (), job)
+
+
+@pytest.mark.parametrize("kind", ["splits", "stratified"])
+def test_a_plan_without_clips(tmp_path, kind):
+    source = write_table(tmp_path, rows_of([9, 9]))
+    options = {"label_from": "kind", "columns": "none", **KINDS[kind]}
+    recipe = Recipe(win_len=100, **options)
+    with resolved(source, recipe) as inputs:
+        jobs = [a_job(tmp_path / name, inputs, recipe) for name in ("here", "beam")]
+        (Path(jobs[1].work_folder)).mkdir(parents=True)
+        (Path(jobs[1].work_folder) / "noted").touch()
+        plan = plan_here(jobs[0])
+        assert plan == plan_by_beam(jobs[1])
+    assert read_plan(jobs[0].plan_folder()).summary.example_format is None
+    assert (plan["work"], len(plan["rejects"])) == ([], 2)
+
+
+@pytest.mark.parametrize("limit", [1, 9])
+def test_rates_are_counted_over_all_clips(tmp_path, monkeypatch, limit):
+    """Also those of clips without a window, and rates that only such clips have."""
+    set_limits(monkeypatch, limit)
+    lengths = [(8000, 500), (16000, 500), (8000, 9), (8001, 9), (8001, 8)]
+    rows = [
+        {"path": f"{k}.wav", "frames": frames, "sample_rate_hz": rate}
+        for k, (rate, frames) in enumerate(lengths)
+    ]
+    recipe = Recipe(win_seconds=0.01, label_from="none")
+    with resolved(write_table(tmp_path, rows), recipe) as inputs:
+        job = a_job(tmp_path, inputs, recipe)
+        facts = [
+            "2 of 8000 Hz (for example 0.wav)",
+            "2 of 8001 Hz (for example 3.wav)",
+            "1 of 16000 Hz (for example 1.wav)",
+            "3 of them are shorter than a window",
+        ]
+        with raises(RecipeError, "sample_rate", naming=facts):
+            plan_here(job)
+
+
+def test_a_plan_of_files(tmp_path):
+    write_corpus(tmp_path / "in")
+    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
+    (tmp_path / "in" / "notes.md").touch()
+    recipe = Recipe(win_len=100)
+    with resolved(str(tmp_path / "in"), recipe) as inputs:
+        jobs = [a_job(tmp_path / name, inputs, recipe) for name in ("here", "beam")]
+        plan = plan_here(jobs[0])
+        assert plan == plan_by_beam(jobs[1])
+        assert len(plan["rejects"]) == 1
+        assert read_plan(jobs[0].plan_folder()).summary.listing.ignored == 1
+
+
+def test_names_that_are_not_unique_in_a_table_of_events(tmp_path):
+    """Only the last file shows that the first one's name is not unique."""
+    write_corpus(tmp_path / "in", clips=2)
+    names = sorted((tmp_path / "in").rglob("*.wav"))
+    (tmp_path / "in" / "zebra").mkdir()
+    (tmp_path / "in" / "zebra" / names[0].name).write_bytes(names[0].read_bytes())
+    lines = [f"{path.name},0,0.1,call" for path in names]
+    table = tmp_path / "events.csv"
+    table.write_text("\n".join(["file,start,end,label", *lines, ""]))
+    recipe = Recipe(win_len=100, events=str(table))
+    with resolved(str(tmp_path / "in"), recipe) as inputs:
+        job = a_job(tmp_path, inputs, recipe)
+        plan_phase(job, job.plan_folder())
+        plan = read_plan(job.plan_folder())
+        rejects = list(planned_rejects(plan, job.plan_folder()))
+    assert list(plan.summary.listing.alike) == [names[0].name]
+    assert [reject.filepath.rpartition("/")[2] for reject in rejects] == [
+        names[0].name
+    ] * 2
+    assert all("has the same name" in reject.reason for reject in rejects)
+
+
+def test_a_plan_that_fails_is_not_published(tmp_path):
+    options = {"augment": "random_gain()", "copies": 1}  # for one sample rate only
+    recipe = Recipe(win_len=100, label_from="none", columns="none", **options)
+    with resolved(write_table(tmp_path, rows_of(LENGTHS)), recipe) as inputs:
+        job = a_job(tmp_path, inputs, recipe)
+        with raises(RecipeError, naming="0.wav"):
+            plan_phase(job, job.plan_folder())
+    assert (tmp_path / "work" / "verdict.json").exists()
+    assert not (Path(job.plan_folder()) / "plan").exists()
+
+
+@pytest.mark.parametrize("how", ["deleted", "another run"])
+def test_a_run_notices_that_its_files_were_deleted(tmp_path, how):
+    work = tmp_path / "work"
+    job = Job((), "unused", str(work), Recipe(win_len=100))
+    with raises(IncompleteRun, naming=[str(work), "another machine"]):  # noqa: SIM117
+        with phase_folder(job) as folder:
+            check_ours(folder)
+            if how == "deleted":
+                shutil.rmtree(work)
+            else:
+                with phase_folder(job) as other:
+                    check_ours(other)
+            ElementFile(folder, "infos").close()
+            next(stored(folder, "rejects"), None)
+            raise KeyError("the error that the user would not understand")
+
+
+def test_unfinished_shards_of_an_interrupted_run_give_their_room_back(tmp_path):
+    job = Job((), "unused", str(tmp_path / "work"), Recipe(win_len=9))
+    parts = Path(job.work_folder, "parts")
+    parts.mkdir(parents=True)
+    drafts = "a-0.7.tfrecord.gz", "a-0.7.tfrecord.gz.planned", "a-0.7.tfrecord"
+    for name in (*drafts, "room-made"):
+        (parts / name).touch()
+    with phase_folder(job):
+        assert [path.name for path in parts.iterdir()] == ["room-made"]
