@@ -45,7 +45,7 @@ HOMES = {
     "apache_beam": "pipeline run dofns [storage.beam_filesystem] [run.engine] "
     "[run.preflight] [by_value]",
     "tensorflow": "read.replay read.tf_batches "
-    "read.shard_streams read.parse_examples read.parse_elements "
+    "read.shard_streams read.parse_examples read.parse_examples "
     "read.original_records elements.tensors elements.record_dataset "
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
     "[examples.feature_description] [read.batch_iteration] [read.show]",

@@ -21,11 +21,9 @@ from beam_pipeline.examples.decoding import arrow_columns
 from beam_pipeline.examples.spec import INT64_LIST, LISTS, FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.read.choices import choose_parsing
-from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.parse_examples import (
-    PARSED_TOGETHER,
-    PARSING_THREADS,
     make_parser,
+    parse_dataset,
 )
 from beam_pipeline.read.shard_streams import (
     first_record,
@@ -105,17 +103,11 @@ def replay_files(
     metadata = _describe(paths, schema, dtypes or {})
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
     records = _read(paths, shuffle, seed, deterministic)
-    threads = min(usable_cores(), PARSING_THREADS)
-    parse = _exact(make_parser(parsing, {}), parsing.specs)
-    if parsing.is_fixed:
-        together = batch_size or PARSED_TOGETHER
-        batches = records.batch(together, drop_remainder).map(
-            parse, threads, deterministic
-        )
-        return (batches if batch_size else batches.unbatch()).prefetch(2)
-    elements = records.map(parse, threads, deterministic)
-    if batch_size is not None:
-        elements = elements.ragged_batch(batch_size, drop_remainder)
+    elements = parse_dataset(
+        records, parsing, _exact(make_parser(parsing, {}), parsing.specs),
+        batch_size=batch_size, drop_remainder=drop_remainder,
+        deterministic=deterministic,
+    )  # fmt: skip
     return elements.prefetch(2)
 
 

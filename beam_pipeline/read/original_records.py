@@ -25,16 +25,14 @@ from beam_pipeline.examples.tensor_proto import decode_tensor
 from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.parse_examples import PARSING_THREADS
 from beam_pipeline.read.shard_streams import (
-    MIXED_SHARDS,
+    LEAST_RECORD_BYTES,
+    read_files_in_order,
+    read_mixed_files,
 )
-from beam_pipeline.read.sizes import READ_AHEAD_BYTES, SHUFFLE_BYTES
+from beam_pipeline.read.sizes import SHUFFLE_BYTES
 from beam_pipeline.storage import files
 
 _TEXT_BYTES = 64
-# The parallel interleave also starts on files whose turn is not near.
-_STARTED_PER_STREAM = 4
-# The length and both checksums.
-_LEAST_RECORD_BYTES = 16
 _PREFETCHED = 16
 
 
@@ -89,11 +87,11 @@ def read_original(
         room = SHUFFLE_BYTES // max(element_bytes(specs), 1)
         room = max(room, batch_size or 1) if shuffle is True else shuffle
         # The buffer takes memory even where there are no records to fill it.
-        room = min(room, sum(sizes) // _LEAST_RECORD_BYTES + 1)
-        records = _read_mixed(paths, seed)
+        room = min(room, sum(sizes) // LEAST_RECORD_BYTES + 1)
+        records = read_mixed_files(paths, True, seed)
         records = records.shuffle(room, seed, reshuffle_each_iteration=True)
     else:
-        records = _read_in_order(paths, max(sizes))
+        records = read_files_in_order(paths, sizes)
     elements = records.map(
         make_original_parser(specs),
         num_parallel_calls=min(usable_cores(), PARSING_THREADS),
@@ -180,38 +178,6 @@ def make_original_parser(
         return element
 
     return parse
-
-
-def _read_in_order(paths: Sequence[str], largest: int) -> tf.data.Dataset:
-    """Reads records file by file; starts on the next files before their turn.
-
-    Files that are started must be held in memory until their turn, so large files are
-    read one after the other.
-    """
-    held = READ_AHEAD_BYTES // max(largest, 1) // _STARTED_PER_STREAM
-    streams = min(MIXED_SHARDS, held, len(paths))
-    if streams < 2:
-        return tf.data.TFRecordDataset(paths)
-    return tf.data.Dataset.from_tensor_slices(paths).interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=streams,
-        block_length=max(largest // _LEAST_RECORD_BYTES, 1),
-        num_parallel_calls=streams,
-        deterministic=True,
-    )
-
-
-def _read_mixed(paths: Sequence[str], seed: int) -> tf.data.Dataset:
-    """Reads records from up to 16 files by turns; their order differs in each pass."""
-    mixed = min(MIXED_SHARDS, len(paths))
-    names = tf.data.Dataset.from_tensor_slices(paths)
-    names = names.shuffle(len(paths), seed, reshuffle_each_iteration=True)
-    return names.interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=mixed,
-        num_parallel_calls=min(usable_cores(), mixed),
-        deterministic=True,
-    )
 
 
 def _options() -> tf.data.Options:

@@ -1,31 +1,51 @@
 """Parses serialised examples into tensors, by the specs in the metadata.
 
-Where all examples have the same shapes, a batch of them is parsed at once. Others are
-parsed one by one, see :mod:`.parse_elements`.
+Where all examples have the same shapes, a batch of them is parsed at once; others are
+parsed one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
-from beam_pipeline.examples.spec import LISTS, FeatureSpec
-from beam_pipeline.read.choices import Parsing
-from beam_pipeline.read.parse_elements import (
-    decode_bytes,
-    make_element_parser,
-    restore_structure,
+from beam_pipeline.examples.flac_signal import decode_flac
+from beam_pipeline.examples.spec import (
+    ARRAYS,
+    BYTES_LIST,
+    FLAC,
+    IMAGES,
+    INT8,
+    LISTS,
+    PNG,
+    TENSOR,
+    FeatureSpec,
 )
+from beam_pipeline.examples.structure import (
+    Leaf,
+    Structure,
+    dense_shape,
+    indices,
+    rebuild,
+    row_splits,
+)
+from beam_pipeline.read.choices import Parsing
+from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.scales import Scale
 
 NUM_CLASSES = "num_classes"
 
 PARSING_THREADS = 4
 PARSED_TOGETHER = 16
+
+_TO_THE_END = 2**31 - 1
+# tf.io.decode_raw does not support unsigned integers of these widths.
+_DECODED_AS = {"uint32": "int32", "uint64": "int64"}
 
 
 def make_parser(parsing: Parsing, scales: Mapping[str, Scale]) -> Callable[[Any], Any]:
@@ -66,20 +86,206 @@ def make_parser(parsing: Parsing, scales: Mapping[str, Scale]) -> Callable[[Any]
     return parse
 
 
+def parse_dataset(
+    examples: tf.data.Dataset,
+    parsing: Parsing,
+    parse: Callable[[Any], Any],
+    *,
+    batch_size: int | None,
+    drop_remainder: bool,
+    deterministic: bool,
+) -> tf.data.Dataset:
+    """Returns the elements, or batches of them, of serialised examples."""
+    threads = min(usable_cores(), PARSING_THREADS)
+    if parsing.is_fixed:
+        batches = examples.batch(batch_size or PARSED_TOGETHER, drop_remainder)
+        batches = batches.map(parse, threads, deterministic)
+        return batches if batch_size else batches.unbatch()
+    elements = examples.map(parse, threads, deterministic)
+    if batch_size is None:
+        return elements
+    return elements.ragged_batch(batch_size, drop_remainder)
+
+
 def _batch_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
     specs = parsing.specs
     stored = describe_features(specs).context
 
     def parse(serialised: Any) -> dict[str, Any]:
         values = tf.io.parse_example(serialised, stored)
-        return {name: _restore(spec, values[name]) for name, spec in specs.items()}
+        return {
+            name: _restore_batch(spec, values[name]) for name, spec in specs.items()
+        }
 
     return parse
 
 
-def _restore(spec: FeatureSpec, stored: Any) -> Any:
+def _restore_batch(spec: FeatureSpec, stored: Any) -> Any:
     """Returns a batch of one feature with the dtype and shape of its spec."""
     if spec.encoding in LISTS:
         return tf.cast(stored, spec.tensor_dtype)
     values = decode_bytes(spec, stored)
     return tf.reshape(values, tf.concat([tf.shape(stored), spec.sizes], 0))
+
+
+def decode_raw(values: Any, dtype: str) -> Any:
+    """Returns little-endian bytes as numbers, with an axis for them at the end."""
+    decoded_as = _DECODED_AS.get(dtype, dtype)
+    numbers = tf.io.decode_raw(values, decoded_as)
+    return numbers if decoded_as == dtype else tf.bitcast(numbers, dtype)
+
+
+def decode_bytes(spec: FeatureSpec, values: Any) -> Any:
+    """Returns the bytes of arrays as numbers, with an axis for them at the end."""
+    if spec.encoding == INT8:
+        scale = tf.io.decode_raw(tf.strings.substr(values, 0, 4), tf.float32)
+        levels = tf.io.decode_raw(tf.strings.substr(values, 4, _TO_THE_END), tf.int8)
+        return tf.cast(levels, tf.float32) * scale
+    return tf.cast(decode_raw(values, spec.stored_dtype), spec.dtype)
+
+
+def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
+    """Returns a function from one serialised example to its components by name."""
+    specs, missing, encoded = parsing.specs, parsing.missing, parsing.encoded
+    stored, steps = describe_features(specs, missing)
+    parts = {
+        leaf.feature: leaf
+        for leaf in parsing.leaves
+        if leaf.kind in ("ragged", "sparse") and leaf.feature in specs
+    }
+    shapes = {spec.shape_in for spec in specs.values()}
+    helpers = set(shapes)
+    for name, leaf in parts.items():
+        helpers |= {row_splits(name, i) for i in range(leaf.ragged_rank)}
+        if leaf.kind == "sparse":
+            helpers |= {indices(name), dense_shape(name)}
+
+    def parse(serialised: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if steps:
+            found, lists = tf.io.parse_single_sequence_example(
+                serialised, stored, steps
+            )
+            found.update(lists)
+        else:
+            found = tf.io.parse_single_example(serialised, stored)
+        values: dict[str, Any] = {}
+        # Shapes first: the arrays need them.
+        for name in sorted(specs, key=lambda name: name not in shapes):
+            if name in encoded:
+                values[name] = found[name]
+                continue
+            shape = values.get(specs[name].shape_in or "")
+            values[name] = _restore(specs[name], found[name], shape, name in missing)
+        return {
+            name: _composite(parts[name], values) if name in parts else value
+            for name, value in values.items()
+            if name not in helpers
+        }
+
+    return parse
+
+
+def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> Any:
+    """Returns the value of one feature of one example."""
+    if spec.encoding in (TENSOR, FLAC, *IMAGES):
+        return _decode(spec, stored)
+    values = stored.values if isinstance(stored, tf.SparseTensor) else stored
+    values = (
+        decode_bytes(spec, values)
+        if spec.encoding in (*ARRAYS, INT8)
+        else tf.cast(values, spec.dtype)
+        if spec.encoding != BYTES_LIST
+        else values
+    )
+    if spec.optional and spec.shape == ():
+        return values if has_default else tf.reshape(values, (-1,))
+    if shape is None:
+        sizes = (None,) if spec.shape is None else spec.shape
+        if spec.optional or spec.sequence:
+            sizes = (None, *sizes[1:])
+        shape = [-1 if size is None else size for size in sizes]
+        values = tf.reshape(values, shape)
+        return tf.ensure_shape(values, sizes)
+    if not spec.optional:
+        return tf.ensure_shape(tf.reshape(values, shape), spec.shape)
+    # In an example that lacks it, the array has no values and no shape.
+    rank = None if spec.shape is None else len(spec.shape)
+    lacks = (tf.size(values) == 0) & (tf.size(shape) == 0)
+    none = tf.zeros([1 if rank is None else rank], shape.dtype)
+    shape = tf.cond(lacks, lambda: none, lambda: shape)
+    values = tf.reshape(values, shape)
+    return values if rank is None else tf.ensure_shape(values, [None] * rank)
+
+
+def _decode(spec: FeatureSpec, stored: Any) -> Any:
+    """Returns the array of a feature that is stored as one text of bytes."""
+    dtype = tf.as_dtype(spec.tensor_dtype)
+
+    def decode(value: Any) -> Any:
+        if spec.encoding == TENSOR:
+            return tf.io.parse_tensor(value, dtype)
+        if spec.encoding == FLAC:  # TensorFlow decodes only WAV
+            read = partial(decode_flac, dtype=spec.dtype, shape=spec.shape or ())
+            return tf.numpy_function(read, [value], dtype, stateful=False)
+        rank = None if spec.shape is None else len(spec.shape)
+        grey = rank == 2
+        channels = 1 if grey else (spec.sizes[-1] if rank == 3 else 0)
+        if spec.encoding == PNG:
+            image = tf.io.decode_png(value, channels, dtype)
+        else:
+            # The same values as of other decoders, for a few microseconds more.
+            image = tf.io.decode_jpeg(value, channels, dct_method="INTEGER_ACCURATE")
+        return image[:, :, 0] if grey else image
+
+    if isinstance(stored, tf.SparseTensor):
+        empty = tf.zeros([0] * len(spec.shape or (0,)), dtype)
+        values = stored.values
+        found = tf.cond(tf.size(values) > 0, lambda: decode(values[0]), lambda: empty)
+        return tf.ensure_shape(found, [None] * len(spec.shape) if spec.shape else None)
+    if spec.sequence:
+        decoded = tf.map_fn(decode, stored, fn_output_signature=dtype)
+    else:
+        decoded = decode(stored)
+    return tf.ensure_shape(decoded, spec.shape)
+
+
+def _composite(leaf: Leaf, values: Mapping[str, Any]) -> Any:
+    """Returns a ragged or sparse tensor from its parts."""
+    name = leaf.feature
+    if leaf.kind == "sparse":
+        shape = tf.ensure_shape(
+            values[dense_shape(name)], None if leaf.shape is None else [len(leaf.shape)]
+        )
+        made = tf.SparseTensor(values[indices(name)], values[name], shape)
+        return _with_static_shape(made, leaf)
+    ragged = values[name]
+    for axis in reversed(range(leaf.ragged_rank)):
+        splits = tf.cast(values[row_splits(name, axis)], leaf.splits_dtype)
+        uniform = None if leaf.shape is None else leaf.shape[axis + 1]
+        if uniform is None:
+            ragged = tf.RaggedTensor.from_row_splits(ragged, splits, validate=False)
+        else:
+            ragged = tf.RaggedTensor.from_uniform_row_length(
+                ragged,
+                tf.constant(uniform, leaf.splits_dtype),
+                nrows=tf.shape(splits, leaf.splits_dtype)[0] - 1,
+                validate=False,
+            )
+    return ragged
+
+
+def _with_static_shape(sparse: Any, leaf: Leaf) -> Any:
+    """Returns a sparse tensor whose static shape is known."""
+    if leaf.shape is not None:
+        sparse.set_shape(leaf.shape)
+    return sparse
+
+
+def restore_structure(structure: Structure | None, values: Mapping[str, Any]) -> Any:
+    """Returns the element of these components; a dict of them without a structure."""
+    if structure is None:
+        return dict(values)
+    return rebuild(
+        structure, lambda leaf: None if leaf.kind == "none" else values[leaf.feature]
+    )

@@ -23,12 +23,11 @@ from beam_pipeline.read.choices import (
     check_values,
     choose_parsing,
 )
-from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.original_records import read_original
 from beam_pipeline.read.parse_examples import (
     PARSED_TOGETHER,
-    PARSING_THREADS,
     make_parser,
+    parse_dataset,
 )
 from beam_pipeline.read.scales import choose_scales, choose_statistics
 from beam_pipeline.read.shard_streams import (
@@ -168,8 +167,6 @@ def replay(
     pieces = cut_pieces(choice.pieces(metadata), *(shard or (0, 1)))
     check_files(folder, [piece.shard for piece in pieces])
 
-    parse = make_parser(parsing, scales)
-
     total = sum(piece.take for piece in pieces)
     size = memory_bytes(metadata, metadata.features.values())
     if shuffle:
@@ -183,18 +180,13 @@ def replay(
         examples = read_mixed(folder, pieces, deterministic)
     examples = examples.apply(tf.data.experimental.assert_cardinality(total))
 
-    threads = min(usable_cores(), PARSING_THREADS)
-    if parsing.is_fixed:
-        batches = examples.batch(batch_size or PARSED_TOGETHER, drop_remainder)
-        batches = batches.map(parse, threads, deterministic)
-        if batch_size is None:
-            batches = batches.unbatch().apply(
-                tf.data.experimental.assert_cardinality(total)
-            )
-    else:
-        batches = examples.map(parse, threads, deterministic)
-        if batch_size is not None:
-            batches = batches.ragged_batch(batch_size, drop_remainder)
+    batches = parse_dataset(
+        examples, parsing, make_parser(parsing, scales),
+        batch_size=batch_size, drop_remainder=drop_remainder,
+        deterministic=deterministic,
+    )  # fmt: skip
+    if batch_size is None:
+        batches = batches.apply(tf.data.experimental.assert_cardinality(total))
     if repeat:
         batches = batches.repeat(None if repeat is True else repeat)
     ahead = 2 if batch_size else 4 * PARSED_TOGETHER
@@ -264,12 +256,14 @@ def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Opti
     options.autotune.enabled = False
     # Streams start to read before their first turn.
     options.experimental_warm_start = True
-    # A strategy of tf.distribute must not shard by files, which are few and uneven. If
-    # the caller gave `shard`, it must not shard at all.
     policy = tf.data.experimental.AutoShardPolicy
-    options.experimental_distribute.auto_shard_policy = (
-        policy.DATA if shard is None else policy.OFF
-    )
+    if shard is not None:  # it is shared out already
+        chosen = policy.OFF
+    elif deterministic:  # files may be few and uneven
+        chosen = policy.DATA
+    else:  # by data, each worker must have the same order
+        chosen = policy.FILE
+    options.experimental_distribute.auto_shard_policy = chosen
     return options
 
 

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.errors import InputError
@@ -23,6 +22,10 @@ from beam_pipeline.storage.object_store import is_in_store
 from beam_pipeline.storage.tfrecord import is_compressed, is_gzip, read_any_records
 
 MIXED_SHARDS = 16
+# The parallel interleave also starts on files whose turn is not near.
+STARTED_PER_STREAM = 3
+# The length and both checksums.
+LEAST_RECORD_BYTES = 16
 # Records that cross from Python to TensorFlow together.
 _STORE_BLOCK = 64
 _OPENING_THREADS = 32
@@ -33,29 +36,11 @@ _ALL = -1  # what `take` calls all of a dataset
 def read_in_order(folder: str, pieces: Sequence[Piece], size: int) -> tf.data.Dataset:
     """Reads serialised examples in the order on disk, from several shards at once.
 
-    There is one stream for each core. Stream k of n reads the shards k, k + n, ...
-    ahead, and the streams take turns of a whole shard. A stream helps only if it can
-    hold a shard until its turn, so large shards have fewer streams.
+    ``size`` is about that of an example, in bytes.
     """
-    largest = size * max((piece.take for piece in pieces), default=1)
-    streams = min(
-        usable_cores(), max(READ_AHEAD_BYTES // largest, 2), max(len(pieces), 1)
-    )
-    held = max(READ_AHEAD_BYTES // streams // size, 1)
-
-    def turn(stream: Any, examples: Any) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensors(stream).repeat(examples)
-
-    read = _reader_for(folder)
-    takes = np.array([piece.take for piece in pieces], np.int64)
-    turns = np.arange(len(pieces), dtype=np.int64) % streams
-    return tf.data.Dataset.choose_from_datasets(
-        [
-            _piece_dataset(folder, pieces[i::streams]).flat_map(read).prefetch(held)
-            for i in range(streams)
-        ],
-        tf.data.Dataset.from_tensor_slices((turns, takes)).flat_map(turn),
-    )
+    most = max((piece.take for piece in pieces), default=1)
+    dataset = _piece_dataset(folder, pieces)
+    return _in_order(dataset, _reader_for(folder), most, size)
 
 
 def read_mixed(
@@ -108,6 +93,50 @@ def first_record(paths: Sequence[str]) -> tuple[str, bytes]:
         for record in read_files([path]).take(1):
             return path, record.numpy()
     return "", b""
+
+
+def read_files_in_order(paths: Sequence[str], sizes: Sequence[int]) -> tf.data.Dataset:
+    """Reads TFRecord files without compression like :func:`read_in_order`."""
+    dataset = _dataset(paths, [""] * len(paths), [0] * len(paths), [_ALL] * len(paths))
+    most = max(max(sizes) // LEAST_RECORD_BYTES, 1)
+    return _in_order(dataset, _reader_for(*paths), most, LEAST_RECORD_BYTES)
+
+
+def _in_order(
+    dataset: tf.data.Dataset, read: Any, most: int, size: int
+) -> tf.data.Dataset:
+    """Reads files one after the other, and the next ones ahead.
+
+    The interleave starts the files of its cycle, and twice as many after them. Where
+    all of these fit into memory, a cycle takes a whole file from each of its streams.
+    Otherwise files are taken one by one, and each that is started holds its part of
+    the memory.
+
+    Parameters
+    ----------
+    most : int
+        No file has more examples.
+    size : int
+        About the bytes of an example.
+    """
+    streams = READ_AHEAD_BYTES // (STARTED_PER_STREAM * most * size)
+    streams = min(usable_cores(), streams, max(int(dataset.cardinality()), 1))
+    if streams > 1:
+        return dataset.interleave(
+            read,
+            cycle_length=streams,
+            block_length=most,
+            num_parallel_calls=streams,
+            deterministic=True,
+        )
+    held = max(READ_AHEAD_BYTES // STARTED_PER_STREAM // size, 1)
+
+    def read_ahead(*piece: Any) -> tf.data.Dataset:
+        return read(*piece).prefetch(held)
+
+    return dataset.interleave(
+        read_ahead, cycle_length=1, num_parallel_calls=1, deterministic=True
+    )
 
 
 def _mix(

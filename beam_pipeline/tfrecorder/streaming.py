@@ -23,8 +23,7 @@ from beam_pipeline.examples.spec import (
     merge_shapes,
 )
 from beam_pipeline.read.cores import usable_cores
-from beam_pipeline.read.parse_elements import decode_raw
-from beam_pipeline.read.parse_examples import PARSING_THREADS
+from beam_pipeline.read.parse_examples import PARSING_THREADS, decode_raw
 from beam_pipeline.read.shard_streams import (
     MIXED_SHARDS,
     first_record,

@@ -442,8 +442,14 @@ class TestTrainers:
 
     def test_a_strategy_does_not_share_out_once_more(self, numbered):
         policy = tf.data.experimental.AutoShardPolicy
-        for shard, expected in ((None, policy.DATA), ((0, 2), policy.OFF)):
-            options = replay(numbered, split="train", shard=shard).options()
+        for shard, deterministic, expected in (
+            (None, True, policy.DATA),
+            (None, False, policy.FILE),
+            ((0, 2), True, policy.OFF),
+        ):
+            options = replay(
+                numbered, split="train", shard=shard, deterministic=deterministic
+            ).options()
             assert options.experimental_distribute.auto_shard_policy == expected
 
 
