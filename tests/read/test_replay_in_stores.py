@@ -53,7 +53,6 @@ def elements_of(folder, **options):
         {"split": "b", "batch_size": 64, "repeat": 2},
         {"split": "a", "batch_size": 7, "shard": (1, 2)},
         {"split": "a", "batch_size": 7, "shuffle": True, "seed": 3},
-        {"split": "a", "batch_size": 7, "shuffle": "global", "seed": 3},
     ],
     ids=str,
 )
