@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,21 +13,30 @@ from typing import TYPE_CHECKING, Any
 from beam_pipeline.dataset.claim import (
     check_work_folder,
     claim_output,
+    has_nothing_new,
     leaves_data_set,
     nothing_left,
+    nothing_new,
 )
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.reused_recipe import reused_recipe
+from beam_pipeline.dataset.side_by_side import check_skipped
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
-from beam_pipeline.dataset.work_folder import WORK_FOLDER, clear_work, place_rows
+from beam_pipeline.dataset.work_folder import (
+    WORK_FOLDER,
+    clear_work,
+    place_rows,
+)
 from beam_pipeline.errors import InputError, OptionError, OutputError, StoreError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
+from beam_pipeline.inputs.sources import Input
 from beam_pipeline.progress import in_notebook, watch_bar
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.recipe.values import check_whole
 from beam_pipeline.run.dry_run import check_transforms
 from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
@@ -50,7 +59,7 @@ def record(
     input: Source,
     output: PathLike,
     *,
-    recipe: Recipe | Metadata | None = None,
+    recipe: Recipe | Metadata | PathLike | None = None,
     watch: Callable[..., Any] | bool | None = None,
     counted: Callable[[Mapping[str, int]], Any] | None = None,
     found: Callable[[Metadata], Any] | None = None,
@@ -74,10 +83,10 @@ def record(
         A folder that is new, empty, or has an unfinished run of the same job, which is
         continued. A finished data set of the same recipe and inputs stays as it is;
         :mod:`beam_pipeline.run.already_done` lists what is compared.
-    recipe : Recipe or Metadata, optional
-        Options to start from; keywords override them. The metadata of a data set bring
-        its classes, too, so that targets mean the same; a clip of any other class is
-        rejected.
+    recipe : Recipe, Metadata or path, optional
+        Options to start from; keywords override them. A path is that of a YAML file or
+        of a data set. The metadata of a data set bring its classes, too, so that
+        targets mean the same; a clip of any other class is rejected.
     watch : callable or bool, optional
         Whether there is a progress bar; default: only in a notebook. A callable is
         called once with the totals, and returns a function that is called with the
@@ -95,7 +104,8 @@ def record(
     Returns
     -------
     Metadata
-        The metadata of the finished data set.
+        The metadata of the finished data set. They have no splits, and there is no
+        folder, if ``skip_recorded`` leaves nothing to record.
 
     Warns
     -----
@@ -134,6 +144,8 @@ def record(
                 counted(counts)
         elif job is not None:
             run_local(job, run.workers, Limits.of(run), bar)
+        if job is not None and has_nothing_new(job.work_folder):
+            return nothing_new(job.output, job.work_folder, recipe)
         folder = files.absolute(os.fspath(output))
         metadata = Metadata.load(folder)
         warn_of_data(folder, metadata)
@@ -155,11 +167,27 @@ def _watching(
 
 
 def _given_recipe(
-    recipe: Recipe | Metadata | None, given: Mapping[str, Any]
+    recipe: Recipe | Metadata | PathLike | None, given: Mapping[str, Any]
 ) -> Recipe | None:
+    if isinstance(recipe, str | os.PathLike):
+        folder = files.absolute(os.fspath(recipe))
+        if not files.exists(files.join(folder, METADATA)):
+            return Recipe(**read_recipe(os.fspath(recipe)))
+        recipe = Metadata.load(folder)
     if isinstance(recipe, Metadata):
         return reused_recipe(recipe, given.get("label_from"))
     return recipe
+
+
+def _skipped(
+    run: RunOptions, recipe: Recipe, inputs: Sequence[Input]
+) -> tuple[str, ...]:
+    """Returns the folders of the data sets whose clips a run leaves out."""
+    given = run.skip_recorded
+    paths = [given] if isinstance(given, str | os.PathLike) else given
+    folders = tuple(files.absolute(os.fspath(path)) for path in paths)
+    check_skipped(folders, recipe, inputs)
+    return folders
 
 
 def _checked(output: Any) -> str:
@@ -180,7 +208,7 @@ def write_template(
     input: Source,
     output: PathLike,
     *,
-    recipe: Recipe | Metadata | None = None,
+    recipe: Recipe | Metadata | PathLike | None = None,
     **options: Unpack[RecordKeywords],
 ) -> None:
     """Writes the job of :func:`record` to a file, from which a service can start it.
@@ -228,7 +256,12 @@ def claimed_job(
             check_work_folder(work, output, inputs)
         placed = [place_rows(entry, work) for entry in inputs]
         job = Job(
-            tuple(placed), files.join(output, ""), work, recipe, str(run.max_rejected)
+            tuple(placed),
+            files.join(output, ""),
+            work,
+            recipe,
+            str(run.max_rejected),
+            skip_recorded=_skipped(run, recipe, inputs),
         )
         with locked(work), nothing_left(output, work):
             difference = None
@@ -250,7 +283,13 @@ def claimed_job(
 
                 check_replacement(again, limits)
             replaces = claim_output(
-                output, work, recipe, placed, run.overwrite, difference
+                output,
+                work,
+                recipe,
+                placed,
+                run.overwrite,
+                difference,
+                job.skip_recorded,
             )
             for given, entry in zip(inputs, placed, strict=True):
                 if given is not entry:
@@ -275,7 +314,7 @@ def continuing() -> Iterator[None]:
 def plan(
     input: Source,
     *,
-    recipe: Recipe | Metadata | None = None,
+    recipe: Recipe | Metadata | PathLike | None = None,
     sample: int = 0,
     **options: Unpack[RecordKeywords],
 ) -> Plan:
@@ -320,7 +359,14 @@ def plan(
         limits = Limits.of(run)
         check_transforms(recipe, inputs, limits)
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
-            job = Job(tuple(inputs), "", work, recipe, str(run.max_rejected))
+            job = Job(
+                tuple(inputs),
+                "",
+                work,
+                recipe,
+                str(run.max_rejected),
+                skip_recorded=_skipped(run, recipe, inputs),
+            )
             made = plan_local(job, limits, sample)
     warn_of_plan(made.summary, recipe)
     return made

@@ -58,6 +58,11 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             **given_options(args),
         )
     seconds = time.monotonic() - started
+    for warning in warned if not metadata.splits else ():
+        complain(f"warning: {warning}")
+    if not metadata.splits:
+        say(f"{args.output}: nothing new to record, {seconds:.1f} s")
+        return 0
     from beam_pipeline.cli.audit_report import describe_counts
     from beam_pipeline.cli.reports import describe_metadata
     from beam_pipeline.read.audit import PARTS, count_overlaps

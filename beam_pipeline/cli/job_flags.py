@@ -69,9 +69,9 @@ def _add_inputs(group: Any) -> None:
     )
     group.add_argument(
         "--recipe",
-        metavar="FILE",
-        help="read options from a YAML file or a data set's metadata.json; flags "
-        "override them",
+        metavar="PATH",
+        help="read options from a YAML file or a data set, which also decides classes "
+        "and splits; flags override them",
     )
 
 
@@ -109,6 +109,8 @@ def _add_run_option(group: Any, field: Any) -> None:
     if field.default is not False:
         parse = field.metadata["parse"]
         more = {"type": flag_type(parse), "metavar": field.metadata["metavar"]}
+    if field.default == ():
+        more["action"] = "append"
     group.add_argument(
         flag,
         default=argparse.SUPPRESS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -17,10 +18,12 @@ from typing import Any
 from beam_pipeline.audio.av_library import is_installed
 from beam_pipeline.dataset.code_stamp import code_of
 from beam_pipeline.dataset.job_difference import job_differences
-from beam_pipeline.dataset.metadata import to_text
+from beam_pipeline.dataset.metadata import Metadata, to_text
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
+from beam_pipeline.dataset.rejects import read_rejects
 from beam_pipeline.dataset.work_folder import (
     JOB_FILE,
+    NOTHING_NEW,
     PARTS,
     PHASES,
     PLAN_FILE,
@@ -35,6 +38,7 @@ from beam_pipeline.dataset.work_folder import (
 )
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import (
+    DataSetWarning,
     EngineError,
     InputError,
     OutputError,
@@ -49,6 +53,8 @@ from beam_pipeline.storage.json_text import parse_json
 
 # In the stamp of a run: the SHA-256 of the metadata of the data set that it replaces.
 REPLACES = "replaces"
+
+NAMED_IN_WARNING = 10
 
 # In the folder of parts: the data set that was there is deleted.
 _ROOM_MADE = "room-made"
@@ -89,6 +95,7 @@ def claim_output(
     inputs: Sequence[Input],
     overwrite: bool,
     difference: str | None = None,
+    skip_recorded: Sequence[str] = (),
 ) -> bool:
     """Claims the output folder; returns whether a data set there stays until the end.
 
@@ -100,6 +107,8 @@ def claim_output(
     difference : str, optional
         How the data set in the folder differs from the one that the job would record;
         for the error.
+    skip_recorded : sequence of str
+        The folders of the data sets whose clips the job leaves out.
 
     Raises
     ------
@@ -108,7 +117,9 @@ def claim_output(
         ``overwrite``, if it holds files that do not belong to a data set.
     """
     # As it is read again, for comparisons.
-    stamp = json.loads(json.dumps(job_stamp(output, work, recipe, inputs)))
+    stamp = json.loads(
+        json.dumps(job_stamp(output, work, recipe, inputs, skip_recorded))
+    )
     check_output(output, inputs)
     held = list(islice(_held_files(output, work), 100_000))
     found = read_stamp(files.join(work, JOB_FILE)) if is_claimed(work) else None
@@ -159,7 +170,11 @@ def _other_run(
 
 
 def job_stamp(
-    output: str, work: str, recipe: Recipe, inputs: Sequence[Input]
+    output: str,
+    work: str,
+    recipe: Recipe,
+    inputs: Sequence[Input],
+    skip_recorded: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns what must be equal for a run to continue another one."""
     stamp: dict[str, Any] = {
@@ -172,6 +187,10 @@ def job_stamp(
             backend=recipe.features.backend,
         ),
         "code": code_of(recipe),
+        "skip_recorded": {
+            folder: bytes_sha256(files.read_bytes(files.join(folder, METADATA)))
+            for folder in skip_recorded
+        },
     }
     if work != files.join(output, WORK_FOLDER):
         # Two outputs may be given the same work folder.
@@ -349,6 +368,41 @@ def claimed_for_elements(
                 _delete_empty([*(files.join(output, name) for name in folders), *made])
         raise
     clear_work(work)
+
+
+def has_nothing_new(work: str) -> bool:
+    """Whether a run has ended that had nothing to record."""
+    return files.exists(files.join(work, NOTHING_NEW))
+
+
+def nothing_new(output: str, work: str, recipe: Recipe) -> Metadata:
+    """Ends a run that had nothing to record beside other data sets: no folder is left.
+
+    Warns if clips were rejected.
+
+    Returns
+    -------
+    Metadata
+        Without splits.
+    """
+    rejects = read_rejects(work, NOTHING_NEW)
+    if rejects:
+        first = [f"  {each['path']}: {each['reason']}" for each in rejects[:10]]
+        more = [f"  ... and {len(rejects) - 10} more"] if len(rejects) > 10 else []
+        warnings.warn(
+            "\n".join(
+                ["Nothing was recorded. These clips were rejected:", *first, *more]
+            ),
+            DataSetWarning,
+            stacklevel=3,  # of `record`
+        )
+    clear_work(work)
+    if not files.exists(files.join(output, METADATA)):
+        files.delete([files.join(output, REJECTED)])
+        if files.is_local(output):
+            _delete_empty([output])
+    number = len({each["path"] for each in rejects})
+    return Metadata(recipe, {}, (), {}, clips=number, rejected=number)
 
 
 def made_room(output: str, work: str) -> bool:

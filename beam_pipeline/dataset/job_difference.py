@@ -43,12 +43,21 @@ def job_differences(old: Any, new: Mapping[str, Any]) -> list[str]:
         return []
     found = option_differences(old["recipe"], new["recipe"])
     found += _input_differences(old.get("inputs"), new["inputs"])
-    for name, what in (("writer", "{}"), ("code", "the code of {}")):
-        before, now = old.get(name) or {}, new[name]
-        for key in sorted({*before, *now}):
+    skipped = (
+        {"skip_recorded": [*(job.get("skip_recorded") or ())]} for job in (old, new)
+    )
+    found += option_differences(*skipped)
+    for name, what in (
+        ("writer", "{}"),
+        ("code", "the code of {}"),
+        ("skip_recorded", "the data set in {}"),
+    ):
+        before, now = old.get(name) or {}, new.get(name) or {}
+        keys = before.keys() & now if name == "skip_recorded" else {*before, *now}
+        for key in sorted(keys):
             if before.get(key) == now.get(key):
                 continue
-            if name == "code":
+            if name != "writer":
                 found.append(f"{what.format(key)} has changed")
             else:
                 found.append(f"{key} was {before.get(key)}, here it is {now.get(key)}")

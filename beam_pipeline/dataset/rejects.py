@@ -170,7 +170,7 @@ def _is_line(line: bytes) -> bool:
         return False
 
 
-def read_rejects(folder: str) -> list[dict[str, Any]]:
+def read_rejects(folder: str, name: str = REJECTED) -> list[dict[str, Any]]:
     """Returns the rejects of a data set, as the file lists them."""
-    lines = files.read_bytes(files.join(folder, REJECTED)).splitlines()
+    lines = files.read_bytes(files.join(folder, name)).splitlines()
     return [parse_json(line) for line in lines]

@@ -22,6 +22,7 @@ from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.file_identity import FileIdentities
 from beam_pipeline.inputs.labels import named_groups
 from beam_pipeline.inputs.part_columns import check_no_parts
+from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.rows import RowReader, SourceRow
 from beam_pipeline.inputs.sources import FOLDER, GLOB, LIST, TABLE, Input
 from beam_pipeline.inputs.tables import open_table, read_rows
@@ -47,10 +48,18 @@ class ListingSummary(NamedTuple):
 
 
 class Listing:
-    """The rows of all inputs in blocks, and then their summary."""
+    """The rows of all inputs in blocks, and then their summary.
 
-    def __init__(self, inputs: Sequence[Input], recipe: Recipe):
-        self._inputs = inputs
+    Clips that are ``recorded`` in other data sets do not count.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        recipe: Recipe,
+        recorded: RecordedClips | None = None,
+    ):
+        self._inputs, self._recorded = inputs, recorded
         self._recipe = recipe
         self._duplicates = DuplicateCheck(
             inputs, bool(recipe.splits.group_by), EventTable.of(recipe.events)
@@ -60,11 +69,13 @@ class Listing:
     def blocks(self) -> Iterator[list[SourceRow]]:
         """Yields every row of :func:`list_sources`, once."""
         block: list[SourceRow] = []
-        for row in list_sources(self._inputs, self._recipe, self._duplicates):
+        for row in list_sources(
+            self._inputs, self._recipe, self._duplicates, self._recorded
+        ):
             if row is None:
                 self._ignored += 1
                 continue
-            self._clips += 1
+            self._clips += row.recorded is None
             block.append(row)
             if len(block) == ROWS_PER_BLOCK:
                 yield block
@@ -81,6 +92,7 @@ def list_sources(
     inputs: Sequence[Input],
     recipe: Recipe,
     before: DuplicateCheck | None = None,
+    recorded: RecordedClips | None = None,
 ) -> Iterator[SourceRow | None]:
     """Yields every clip of every input, in order; None for each file that is ignored.
 
@@ -92,15 +104,22 @@ def list_sources(
 
     If the table of events has one name for several files, the first of them has no
     problem in its row. ``before.alike`` names these files when the listing is complete.
+
+    Clips that are ``recorded`` in other data sets are marked, and take no number.
     """
     events = EventTable.of(recipe.events)
     before = before or DuplicateCheck(inputs, bool(recipe.splits.group_by), events)
     row = 0
     for found in _listed(inputs, recipe, before):
-        if found is not None:
+        if found is not None and recorded is not None:
+            found = found._replace(row=row, file=row)
+            found = recorded.compared(found, inputs[found.source].root)
+        if found is not None and found.recorded is None:
             found = before.check(found)
             row += 1
         yield found
+    if events is not None and recorded is not None:
+        before.named.update((events.name_of(n) or "", n) for n in recorded.names)
     for name in events.by_name if events is not None else ():
         if name not in before.named:
             problem = (

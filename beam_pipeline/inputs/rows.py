@@ -59,6 +59,9 @@ class SourceRow(NamedTuple):
         Its line in the table, from 1, including the header; 0: it is in no table.
     file : int
         The row of the first clip of the same file.
+    recorded : (int, int, int) or None
+        The frames, sample rate and channels that its file had, if another data set
+        holds the clip; then it becomes no clip.
     """
 
     row: int
@@ -75,6 +78,7 @@ class SourceRow(NamedTuple):
     columns: tuple[Any, ...] = ()
     line: int = 0
     file: int = 0
+    recorded: tuple[int, int, int] | None = None
 
 
 class RowReader:
@@ -187,7 +191,10 @@ class RowReader:
         )
         for part in parts if self._classes else ():
             if part not in self._classes:
-                raise ValueError(f"has class {part}, but it is not in `classes`")
+                raise ValueError(
+                    f"has class {part}, but it is not in `classes`; `convert "
+                    "--classes` adds it to a data set"
+                )
         return label if self._separator is None else self._separator.join(parts)
 
     def _joined(self, labels: Sequence[Any]) -> str:

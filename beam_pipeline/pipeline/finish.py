@@ -42,7 +42,12 @@ from beam_pipeline.dataset.rejects import (
 )
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
-from beam_pipeline.dataset.work_folder import clear_work, is_claimed, keeping_verdict
+from beam_pipeline.dataset.work_folder import (
+    NOTHING_NEW,
+    clear_work,
+    is_claimed,
+    keeping_verdict,
+)
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.pipeline.job import Job
@@ -325,7 +330,9 @@ def finish_job(
     Returns
     -------
     str
-        The path of ``metadata.json``.
+        The path of ``metadata.json``. Empty if the run had nothing to add to the data
+        sets whose clips it left out: then it writes nothing but the list of its rejects
+        in the work folder.
 
     Raises
     ------
@@ -339,6 +346,15 @@ def finish_job(
     rejects = sort_rejects(rejects)
     seen = merge_observed(observed)
     replaces = shards_folder != output
+    if job.skip_recorded and not any(info.examples for info in shards):
+        with keeping_verdict(work_folder):
+            check_nothing_lost(summary, shards, rejects, parts, seen, work_folder)
+            write_rejects(files.join(work_folder, REJECTED), rejects)
+            check_rejects(summary.listing, rejects, job.max_rejected, work_folder)
+        if not replaces and files.is_folder(output):
+            delete_stale(output, ())
+        write_rejects(files.join(work_folder, NOTHING_NEW), rejects)
+        return ""
     write_rejects(files.join(work_folder if replaces else output, REJECTED), rejects)
     with keeping_verdict(work_folder):
         check_any_accepted(summary, rejects)
@@ -352,8 +368,9 @@ def finish_job(
                 publish(shards, shards_folder, output)
                 write_rejects(files.join(output, REJECTED), rejects)
             delete_stale(output, (info.file for info in shards))
-    # With these moves in the recipe, no clip changes its split when files are added.
-    recipe = recipe.replace(split_moves=summary.moves)
+    if recipe.splits.hashed_shares() is not None:
+        # So no group changes its split in a data set beside this one.
+        recipe = recipe.replace(split_moves=summary.moves or {})
     fields = manifest_fields(recipe.audio, job.inputs[0].columns)
     write_manifest(files.join(output, MANIFEST), manifest, fields)
     formats = recorded_formats(files.join(output, MANIFEST))

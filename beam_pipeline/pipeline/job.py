@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from beam_pipeline.dataset.side_by_side import read_recorded
 from beam_pipeline.dataset.work_folder import NEW, PLANS
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.sources import Input
@@ -16,8 +17,8 @@ from beam_pipeline.storage import files
 class Job:
     """What to record, how, and where; ``output`` ends in a separator.
 
-    With ``as_recorded``, the recipe is that of a data set, so its splits are decided.
-    With ``replaces``, a data set in the output stays until the new one is ready.
+    With ``replaces``, a data set in the output stays until the new one is ready. Clips
+    that the data sets in the folders ``skip_recorded`` hold are left out.
     ``run`` is another name in each run: a plan is for one run, because inputs may have
     changed since the run before.
     """
@@ -27,13 +28,13 @@ class Job:
     work_folder: str
     recipe: Recipe
     max_rejected: str = "0"
-    as_recorded: bool = False
     replaces: bool = False
+    skip_recorded: tuple[str, ...] = ()
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def splits_are_decided(self) -> bool:
         """Whether each clip's split follows from its group, and no group is moved."""
-        return self.as_recorded or self.recipe.splits.are_decided()
+        return self.recipe.splits.are_decided()
 
     def shards_folder(self) -> str:
         """Where finished shards are while others are written; ends in a separator.
@@ -52,4 +53,7 @@ class Job:
 
     def listing(self) -> Listing:
         """Returns the listing of the inputs."""
-        return Listing(self.inputs, self.recipe)
+        recorded = None
+        if self.skip_recorded:
+            recorded = read_recorded(self.skip_recorded, self.recipe)
+        return Listing(self.inputs, self.recipe, recorded)

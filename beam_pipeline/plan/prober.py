@@ -24,6 +24,7 @@ from beam_pipeline.examples.windows import (
     too_short_or_long,
 )
 from beam_pipeline.inputs.event_files import Event, EventTable, clip_events
+from beam_pipeline.inputs.recorded_clips import Header, changed_file
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
@@ -232,6 +233,25 @@ class Prober:
                 )
         return events
 
+    def check_unchanged(self, row: SourceRow) -> None:
+        """Raises InputError if a recorded file has another header than it had then.
+
+        A file that cannot be read any more is not needed.
+        """
+        info = None if row.known is None else AudioInfo(*row.known, "", "")
+        try:
+            if info is None and self._suspects.probed(row) is None:
+                info = self._probed(row)[0]
+        except ClipError:
+            return
+        finally:
+            Marks.unmark()
+        if info is None or row.recorded is None:
+            return
+        now = Header(info.frames, info.sample_rate_hz, info.channels)
+        if now != row.recorded:
+            raise changed_file(row.filepath, Header(*row.recorded), now)
+
     def _begun(self, row: SourceRow) -> str | BinaryIO:
         path = locate(self._inputs, row.source, row.filepath)
         try:
@@ -274,9 +294,16 @@ class BlockProber:
             self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
 
     def probe(self, rows: Iterable[SourceRow]) -> tuple[list[Clip], list[Reject]]:
-        """Returns the clips and the rejects of some rows; see :meth:`Prober.probe`."""
+        """Returns the clips and the rejects of some rows; see :meth:`Prober.probe`.
+
+        Rows of recorded clips give neither; see :meth:`Prober.check_unchanged`.
+        """
         pool = None if Marks.one_thread() else self._pool
         over = map if pool is None else pool.map
+        rows = list(rows)
+        for _ in over(self._prober.check_unchanged, [r for r in rows if r.recorded]):
+            pass
+        rows = [row for row in rows if row.recorded is None]
         clips: list[Clip] = []
         rejects: list[Reject] = []
         for probed in over(self._prober.probe, rows):

@@ -21,6 +21,9 @@ from beam_pipeline.transforms.expressions import (
     parse_transform,
 )
 
+# Options that decide the split of a group before any is moved.
+OF_HASH = ("split_column", "splits", "folds", "group_by", "seed")
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -65,8 +68,20 @@ def split_options(
         )
     changes: Any = {n: v for n, v in options.items() if n in recipe_names}
     run = RunOptions(**{n: v for n, v in options.items() if n in run_names})
+    if recipe is not None and _changes_hash(recipe, changes):
+        changes.setdefault("split_moves", None)  # they are those of another hash
     made = Recipe(**changes) if recipe is None else recipe.replace(**changes)
     return canonical_recipe(made), run
+
+
+def _changes_hash(recipe: Recipe, changes: Mapping[str, Any]) -> bool:
+    """Whether options decide other splits of groups than a recipe, before any move."""
+    declared, json = recipe_options(), recipe.to_json()
+    return any(
+        declared[name][1].kind.json(name, changes[name]) != json[name]
+        for name in OF_HASH
+        if name in changes
+    )
 
 
 def canonical_recipe(recipe: Recipe) -> Recipe:

@@ -93,6 +93,7 @@ class RunKeywords(TypedDict, total=False):
 
     max_rejected: int | str
     overwrite: bool
+    skip_recorded: PathLike | Sequence[PathLike]
     workers: int | None
     work_dir: PathLike | None
     time_limit: float | None

@@ -37,6 +37,9 @@ class RunOptions:
         Largest number or percentage of clips that may be rejected: ``5`` or ``"1%"``.
     overwrite : bool
         Replace the data set that is in the output folder.
+    skip_recorded : path or sequence of paths
+        Folders of data sets: clips that they hold are left out, and clips that they
+        have rejected are tried again.
     workers : int, optional
         Processes on this machine. Default: one for each core, if the job is large.
     work_dir : path, optional
@@ -62,6 +65,15 @@ class RunOptions:
         "N|P%",
     )
     overwrite: bool = _option(False, "replace the data set in the output folder")
+    skip_recorded: PathLike | Sequence[PathLike] = field(
+        default=(),
+        metadata={
+            "help": "leave out clips that the data set in this folder holds, and try "
+            "again those that it rejected; may be repeated",
+            "metavar": "DIR",
+            "parse": str,
+        },
+    )
     workers: int | None = _option(
         None,
         "processes on this machine; default: one for each core, if the job is large",
@@ -94,6 +106,13 @@ class RunOptions:
         allowed_rejects(str(self.max_rejected), 0)
         if not isinstance(self.overwrite, bool):
             raise OptionError("overwrite", "must be True or False", self.overwrite)
+        if self.skip_recorded and self.is_template():
+            raise OptionError(
+                "skip_recorded",
+                "cannot be given with `--template_location`, because the data set may "
+                "change before the job is started",
+                self.skip_recorded,
+            )
         if self.workers is not None:
             if not is_whole(self.workers):
                 raise OptionError("workers", "must be a whole number", self.workers)

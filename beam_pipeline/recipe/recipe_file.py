@@ -25,7 +25,7 @@ _BY_FEATURE = {
 
 
 def read_recipe(path: str) -> dict[str, Any]:
-    """Returns the options of the recipe in a file, by their names in Python.
+    """Returns the options of the recipe in a file or a data set, by names in Python.
 
     Those of a data set have its classes, in its order, so that its targets keep their
     meaning for other data.
@@ -39,11 +39,13 @@ def read_recipe(path: str) -> dict[str, Any]:
         If a value is of a type that its option cannot have.
     """
     location = files.absolute(path)
+    if files.exists(files.join(location, "metadata.json")):
+        location = files.join(location, "metadata.json")
     if files.size(location) < 0:
         if files.is_folder(location):
             raise InputError(
-                f"{path} is a folder. Give a file as `recipe`, like the metadata.json "
-                "of a data set."
+                f"{path} is a folder without a data set. Give a file or the folder of "
+                "a data set as `recipe`."
             )
         raise InputError(f"{path}: there is no such file. Check `recipe`.")
     values = _load(files.read_bytes(location), path)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.dataset.work_folder import is_claimed, read_verdict
+from beam_pipeline.dataset.work_folder import NOTHING_NEW, is_claimed, read_verdict
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun
 from beam_pipeline.run.preflight import explain_start
 from beam_pipeline.storage import files
@@ -113,7 +113,8 @@ def run_pipeline(
         raise IncompleteRun(_ENDED.format(state, advice)) from error
     if state != PipelineState.DONE:
         raise read_verdict(work) or IncompleteRun(_ENDED.format(state, advice))
-    if not files.exists(files.join(output, METADATA)):
+    results = files.join(output, METADATA), files.join(work, NOTHING_NEW)
+    if not any(map(files.exists, results)):
         cause = "its workers must be able to read `input` and to write `output`"
         state = f"{state}, but there is no {METADATA} ({cause})"
         raise IncompleteRun(_ENDED.format(state, advice))

@@ -152,7 +152,7 @@ def count_difference(summary: PlanSummary, metadata: Metadata) -> str | None:
         old, new = (len(some.get(split, ())) for some in (recorded, planned))
         if planned.get(split) != recorded.get(split):
             return f"split {split} has {old} shards; here it has {new}"
-    if summary.moves != metadata.recipe.splits.moves:
+    if (summary.moves or {}) != (metadata.recipe.splits.moves or {}):
         return "other groups leave the split of their hash (`split_moves`)"
     return None
 

@@ -198,7 +198,6 @@ class _Repair:
             work,
             metadata.recipe,
             "100%",
-            as_recorded=True,
         )
 
     def run(

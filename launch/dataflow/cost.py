@@ -40,7 +40,7 @@ OF_TABLES = (
     "label_separator", "classes", "events", "event_column", "event_targets",
     "event_overlap", "no_event", "target_columns", "path_column", "column_names",
     "delimiter", "columns", "split_column", "splits", "folds", "group_by", "stratify",
-    "split_salt", "split_moves",
+    "split_moves",
 )  # fmt: skip
 SAMPLE_CLIPS = 50
 SAMPLE_SECONDS = 20.0

@@ -1,0 +1,337 @@
+"""A data set that grows: each run records what those before it do not hold."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from beam_pipeline import Metadata, open_records, record
+from beam_pipeline.api import plan
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import (
+    DataSetWarning,
+    InputError,
+    OutputError,
+    RecipeError,
+    TooManyRejected,
+)
+from beam_pipeline.read.verification import verify
+from tests.raising import assert_names, raises
+from tests.sounds import write_sound
+
+pytestmark = pytest.mark.runs
+
+SPLITS = "train=.6,eval=.2,test=.2"
+OPTIONS: dict[str, Any] = {
+    "win_len": 500, "splits": SPLITS, "group_by": "speaker", "columns": "none",
+    "label_from": "(?P<class>[a-z]+)/(?P<speaker>[a-z]+)_", "workers": 1,
+}  # fmt: skip
+SPEAKERS = ("ada", "bob", "cy", "dee", "eve", "flo", "gus", "hal")
+
+
+def write_speaker(sounds: Path, speaker: str, clips: int = 2) -> None:
+    for k in range(clips):
+        path = sounds / ("owl", "tit")[k % 2] / f"{speaker}_{k}.wav"
+        seed = SPEAKERS.index(speaker) * 10 + k
+        write_sound(path, 1100 + 10 * k, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sounds of six speakers in ``sounds``, and the data set ``first`` of them."""
+    root = tmp_path_factory.mktemp("before")
+    for speaker in SPEAKERS[:6]:
+        write_speaker(root / "sounds", speaker)
+    record(root / "sounds", root / "first", **OPTIONS)
+    return root
+
+
+@pytest.fixture
+def root(before: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(before, tmp_path / "root"))
+
+
+def held(*folders: Path) -> dict[str, tuple[str, str]]:
+    """The split and the class of each file with examples; each is in one folder."""
+    found: dict[str, tuple[str, str]] = {}
+    for folder in folders:
+        for split in Metadata.load(folder).splits:
+            here = {
+                e["filepath"]: (split, e.get("class", ""))
+                for e in open_records(folder, split)
+            }
+            assert not found.keys() & here.keys()
+            found.update(here)
+    return found
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_new_files_are_recorded_beside_a_data_set(root: Path) -> None:
+    old = content(root / "first")
+    write_speaker(root / "sounds", "gus")
+    write_speaker(root / "sounds", "ada", clips=3)  # one more clip of hers
+    made = record(
+        root / "sounds", root / "second",
+        recipe=root / "first", skip_recorded=root / "first", workers=1,
+    )  # fmt: skip
+    assert (made.clips, made.rejected) == (3, 0)
+    new = held(root / "second")
+    assert {*new} == {"owl/gus_0.wav", "tit/gus_1.wav", "owl/ada_2.wav"}
+    assert new["owl/ada_2.wav"][0] == held(root / "first")["owl/ada_0.wav"][0]
+    assert made.classes == Metadata.load(root / "first").classes
+    assert content(root / "first") == old
+    assert verify(root / "second", deep=True) == []
+    # As if only these files were there.
+    for path in (root / "sounds").rglob("*.wav"):
+        if str(path.relative_to(root / "sounds")) not in new:
+            path.unlink()
+    record(root / "sounds", root / "alone", recipe=root / "first", workers=1)
+    assert content(root / "alone") == content(root / "second")
+
+
+def test_each_run_skips_what_all_before_it_hold(root: Path) -> None:
+    for number, speaker in ((2, "gus"), (3, "hal")):
+        write_speaker(root / "sounds", speaker)
+        skipped = [root / "first", root / "2"][: number - 1]
+        record(
+            root / "sounds", root / str(number), recipe=root / "first",
+            skip_recorded=skipped, workers=1,
+        )  # fmt: skip
+    found = held(root / "first", root / "2", root / "3")
+    assert len(found) == 16
+    # The same command again is complete, and the plan is the same.
+    again: list[Any] = []
+    record(
+        root / "sounds", root / "3", recipe=root / "first", workers=1,
+        skip_recorded=[root / "first", root / "2"], found=again.append,
+    )  # fmt: skip
+    assert again == [Metadata.load(root / "3")]
+    summary, _ = plan(
+        root / "sounds", recipe=root / "first",
+        skip_recorded=[root / "first", root / "2"],
+    )  # fmt: skip
+    assert summary.listing.clips == 2
+
+
+def test_a_recipe_decides_the_splits_of_groups(root: Path) -> None:
+    """Three training speakers stay in train: nothing is balanced again."""
+    before = held(root / "first")
+    train = {path for path, (split, _) in before.items() if split == "train"}
+    speakers = sorted({Path(path).name.partition("_")[0] for path in train})[:3]
+    assert len(speakers) == 3
+    for speaker in speakers:
+        write_speaker(root / "again", speaker)
+    for name, recipe in (
+        ("a", root / "first"), ("b", Metadata.load(root / "first")),
+        ("c", root / "first" / "metadata.json"),
+    ):  # fmt: skip
+        record(root / "again", root / name, recipe=recipe, workers=1)
+        assert {split for split, _ in held(root / name).values()} == {"train"}
+    flags = ["--input", str(root / "again"), "--output", str(root / "d")]
+    assert main(["record", *flags, "--recipe", str(root / "first")]) == 0
+    assert content(root / "d") == content(root / "a")
+    # With other shares, the groups get splits anew.
+    other = record(root / "again", root / "e", recipe=root / "first", splits="a=1,b=1")
+    assert {*other.splits} == {"a", "b"}
+
+
+def test_another_way_to_split_is_refused(root: Path) -> None:
+    options = {**OPTIONS, "skip_recorded": root / "first"}
+    for changes in ({"seed": 1}, {"splits": "train=1,test=1"}, {}):
+        with raises(RecipeError, naming=["first", "--recipe"]):
+            record(root / "sounds", root / "second", **{**options, **changes})
+    assert not (root / "second").exists()
+
+
+def test_nothing_new_leaves_no_folder(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["record", "--input", str(root / "sounds"), "--recipe",
+               str(root / "first"), "--skip-recorded", str(root / "first"),
+               "--output", str(root / "second")]  # fmt: skip
+    assert main(command) == 0
+    assert "nothing new" in capsys.readouterr().out
+    assert not (root / "second").exists()
+    made = record(
+        root / "sounds", root / "second", recipe=root / "first",
+        skip_recorded=root / "first", work_dir=root / "work",
+    )  # fmt: skip
+    assert (made.splits, made.clips, made.rejected) == ({}, 0, 0)
+    assert not any((root / name).exists() for name in ("second", "work"))
+
+
+def test_bad_files_alone_follow_max_rejected(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "sounds" / "owl" / "gus_0.wav").write_bytes(b"no sound")
+    command = ["record", "--input", str(root / "sounds"), "--recipe",
+               str(root / "first"), "--skip-recorded", str(root / "first"),
+               "--output", str(root / "second")]  # fmt: skip
+    assert main(command) == 3
+    assert "gus_0.wav" in capsys.readouterr().err
+    assert main([*command, "--max-rejected", "1"]) == 0
+    assert_names(capsys.readouterr().err, "gus_0.wav", "rejected")
+    assert not (root / "second").exists()
+    # Some of each.
+    write_speaker(root / "sounds", "hal")
+    assert main([*command, "--max-rejected", "1"]) == 0
+    assert Metadata.load(root / "second").rejected == 1
+    assert len(held(root / "first", root / "second")) == 14
+    # What was rejected is tried again.
+    (root / "sounds" / "owl" / "gus_0.wav").unlink()
+    write_speaker(root / "sounds", "gus", clips=1)
+    command[-1] = str(root / "third")
+    assert main([*command, "--skip-recorded", str(root / "second")]) == 0
+    assert {*held(root / "third")} == {"owl/gus_0.wav"}
+
+
+def test_a_clip_that_broke_while_it_was_recorded_is_tried_again(tmp_path: Path) -> None:
+    write_sound(tmp_path / "in/a/good.wav", 3000, seed=1)
+    write_sound(tmp_path / "in/a/bad.flac", 200_000, seed=2)
+    whole = (tmp_path / "in/a/bad.flac").read_bytes()
+    broken = bytearray(whole)
+    broken[len(whole) // 2 : len(whole) // 2 + 4000] = bytes(4000)
+    (tmp_path / "in/a/bad.flac").write_bytes(broken)
+    options: dict[str, Any] = {"win_len": 1000, "whole_clips": True, "workers": 1}
+    record(tmp_path / "in", tmp_path / "1", max_rejected=1, **options)
+    (tmp_path / "in/a/bad.flac").write_bytes(whole)
+    record(tmp_path / "in", tmp_path / "2", skip_recorded=[tmp_path / "1"], **options)
+    assert {*held(tmp_path / "1")} == {"a/good.wav"}
+    assert {*held(tmp_path / "2")} == {"a/bad.flac"}
+
+
+def test_another_length_is_named(root: Path) -> None:
+    write_sound(root / "sounds/owl/ada_0.wav", 1101, seed=99)
+    write_speaker(root / "sounds", "gus")
+    with raises(InputError, naming=["ada_0.wav", "1100", "1101"]):
+        record(
+            root / "sounds", root / "second", recipe=root / "first",
+            skip_recorded=root / "first",
+        )  # fmt: skip
+    assert not (root / "second").exists()
+
+
+def test_another_root_is_asked_for(tmp_path: Path) -> None:
+    for name in "ab":
+        write_sound(tmp_path / f"in/x/{name}.wav", 1000)
+    options: dict[str, Any] = {"win_len": 500, "label_from": "none", "workers": 1}
+    record(tmp_path / "in", tmp_path / "1", **options)
+    options["skip_recorded"] = tmp_path / "1"
+    with pytest.warns(DataSetWarning, match=r"x/..wav.*root of the `input`"):
+        record(tmp_path / "in/x", tmp_path / "2", **options)
+    assert {*held(tmp_path / "2")} == {"a.wav", "b.wav"}
+
+
+def test_a_class_that_is_new_is_rejected(root: Path) -> None:
+    write_sound(root / "sounds/bat/gus_0.wav", 1100)
+    with raises(TooManyRejected, naming=["bat", "convert --classes"]):
+        record(
+            root / "sounds", root / "second", recipe=root / "first",
+            skip_recorded=root / "first",
+        )  # fmt: skip
+
+
+def test_a_group_of_another_split_is_rejected(tmp_path: Path) -> None:
+    def table(*rows: tuple[str, str, str]) -> Path:
+        lines = ["path,speaker,part", *map(",".join, rows)]
+        for path, *_ in rows:
+            if not (tmp_path / path).exists():
+                write_sound(tmp_path / path, 1000, seed=len(rows))
+        (tmp_path / "clips.csv").write_text("\n".join(lines) + "\n")
+        return tmp_path / "clips.csv"
+
+    options: dict[str, Any] = {
+        "win_len": 500, "label_from": "none", "split_column": "part",
+        "group_by": "speaker", "columns": "none", "workers": 1,
+    }  # fmt: skip
+    first = [("a.wav", "ada", "train"), ("b.wav", "bob", "test")]
+    record(table(*first), tmp_path / "1", **options)
+    more = [("c.wav", "ada", "test"), ("d.wav", "bob", "test")]
+    made = record(
+        table(*first, *more), tmp_path / "2", skip_recorded=tmp_path / "1",
+        max_rejected=1, **options,
+    )  # fmt: skip
+    assert {*held(tmp_path / "2")} == {"d.wav"}
+    (line,) = (tmp_path / "2/rejected.jsonl").read_text().splitlines()
+    assert_names(json.loads(line)["reason"], "ada", "train", "test")
+    assert made.rejected == 1
+
+
+def test_parts_and_inputs_are_told_apart(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_sound(tmp_path / name / "x.wav", 4000, seed=len(name))
+    options: dict[str, Any] = {"win_len": 500, "label_from": "none", "workers": 1}
+    record(tmp_path / "one", tmp_path / "1", **options)
+    both = [tmp_path / "one", tmp_path / "two"]
+    record(both, tmp_path / "2", skip_recorded=tmp_path / "1", **options)
+    two = np.stack([e["signal"] for e in open_records(tmp_path / "2")])
+    assert len(two) == 8
+    (tmp_path / "t.csv").write_text("path,offset_s,duration_s\none/x.wav,0,0.1\n")
+    record(tmp_path / "t.csv", tmp_path / "3", **options)
+    with (tmp_path / "t.csv").open("a") as file:
+        file.write("one/x.wav,0.3,0.1\n./one/x.wav,0,0.1\n")
+    record(tmp_path / "t.csv", tmp_path / "4", skip_recorded=tmp_path / "3", **options)
+    table = open_records(tmp_path / "4").table()
+    assert table["start_s"].to_pylist() == [0.3]
+
+
+def test_events_of_recorded_files_are_not_missing(tmp_path: Path) -> None:
+    for name in "ab":
+        write_sound(tmp_path / f"in/{name}.wav", 2000, seed=ord(name))
+    events = tmp_path / "events.csv"
+    rows = [f"{name}.wav,0.01,0.05,owl" for name in "abc"]
+    events.write_text("\n".join(["path,start_s,end_s,label", *rows[:2]]) + "\n")
+    options: dict[str, Any] = {
+        "win_len": 500, "label_from": "none", "events": str(events), "workers": 1,
+        "event_targets": "multi_hot",
+    }  # fmt: skip
+    record(tmp_path / "in", tmp_path / "1", **options)
+    events.write_text("\n".join(["path,start_s,end_s,label", *rows]) + "\n")
+    for name in "ab":
+        (tmp_path / f"in/{name}.wav").unlink()
+    write_sound(tmp_path / "in/c.wav", 2000)
+    with pytest.warns(DataSetWarning, match="root"):
+        made = record(
+            tmp_path / "in", tmp_path / "2", skip_recorded=tmp_path / "1", **options
+        )
+    assert (made.clips, made.rejected) == (1, 0)
+
+
+def test_a_run_continues_with_the_same_data_sets_only(root: Path) -> None:
+    write_speaker(root / "sounds", "gus")
+    (root / "sounds/owl/hal_0.wav").write_bytes(b"no sound")
+    options: dict[str, Any] = {"recipe": root / "first", "workers": 1}
+    with raises(TooManyRejected):
+        record(
+            root / "sounds", root / "second", skip_recorded=root / "first", **options
+        )
+    with raises(OutputError, naming=["--skip-recorded", "first"]):
+        record(root / "sounds", root / "second", **options)
+    made = record(
+        root / "sounds", root / "second", skip_recorded=root / "first",
+        max_rejected=1, **options,
+    )  # fmt: skip
+    assert (made.clips, made.rejected) == (3, 1)
+
+
+def test_a_runner_of_beam_skips_the_same(root: Path) -> None:
+    options: dict[str, Any] = {
+        "recipe": root / "first",
+        "skip_recorded": root / "first",
+    }
+    beam_args = ["--runner=DirectRunner"]
+    made = record(root / "sounds", root / "none", beam_args=beam_args, **options)
+    assert (made.splits, (root / "none").exists()) == ({}, False)
+    write_speaker(root / "sounds", "gus")
+    record(root / "sounds", root / "here", workers=1, **options)
+    record(root / "sounds", root / "beam", beam_args=beam_args, **options)
+    assert content(root / "beam") == content(root / "here")
