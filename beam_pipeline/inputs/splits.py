@@ -38,6 +38,13 @@ def group_key(seed: int, group: str) -> int:
     return text_key(f"split {seed}", group)
 
 
+def places_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Returns where in [0, 1) the hash puts some groups."""
+    hashed = hash64(0, keys.view(np.int64))
+    # The upper 53 bits, which a float64 holds exactly.
+    return np.asarray(hashed >> np.uint64(11), np.float64) * 2.0**-53
+
+
 class Splitter:
     """Assigns groups to splits of given shares.
 
@@ -84,7 +91,17 @@ class Splitter:
 
     def numbers_of(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
         """Returns the numbers of the splits that the hash gives to some groups."""
-        hashed = hash64(0, keys.view(np.int64))
-        # The upper 53 bits, which a float64 holds exactly.
-        u = (hashed >> np.uint64(11)) * 2.0**-53
-        return np.searchsorted(self._bounds, u, "right")
+        return np.searchsorted(self._bounds, places_of(keys), "right")
+
+    def distances(
+        self, places: npt.NDArray[np.float64], split: int
+    ) -> npt.NDArray[np.float64]:
+        """Returns how far places are from the part of [0, 1) that is a split's.
+
+        0 and 1 are the same place, as on a ring.
+        """
+        low, high = [0.0, *self._bounds, 1.0][split : split + 2]
+        far: npt.NDArray[np.float64] = np.minimum(
+            (low - places) % 1, (places - high) % 1
+        )
+        return far

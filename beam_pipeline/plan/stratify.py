@@ -18,7 +18,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from beam_pipeline.inputs.splits import Splitter, group_key
+import numpy as np
+
+from beam_pipeline.inputs.splits import Splitter, group_key, places_of
 from beam_pipeline.plan.balance import balance
 from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip
@@ -94,17 +96,48 @@ def hash_splitter(recipe: Recipe) -> Splitter:
 def choose_moves(tally: GroupTally, recipe: Recipe) -> Moves | None:
     """Returns the groups to move, and their splits.
 
-    Without ``stratify``, groups move only if a split would be empty, and if there are
-    groups enough to fill all. None means that the hash left no split empty.
+    Without ``stratify``, groups move only to make folds even, or if a split would be
+    empty and there are groups enough to fill all. None means that the hash left no
+    split empty.
     """
     splitter = hash_splitter(recipe)
-    if not recipe.splits.stratify:
-        if all(tally.examples.get(EVERYTHING, ())):
-            return None
-        if len(tally.movable.keys) < len(splitter.names):
-            return {}
-    moved = balance(tally, splitter)
+    if is_balanced(recipe):
+        moved = balance(tally, splitter)
+    elif all(tally.examples.get(EVERYTHING, ())):
+        return None
+    else:
+        moved = fill_empty(tally, splitter)
     return {moved_key(key): split for key, split in moved.items()}
+
+
+def is_balanced(recipe: Recipe) -> bool:
+    """Whether groups move to make the splits even, although none is empty."""
+    return recipe.splits.stratify or recipe.splits.folds is not None
+
+
+def fill_empty(tally: GroupTally, splitter: Splitter) -> dict[int, str]:
+    """Returns one group for each empty split, by its key, if there are enough.
+
+    It is the group that the hash puts nearest to the split, among those of the split
+    with the largest share. So where one split is empty, one more group in the corpus
+    moves at most one of the groups that were there.
+    """
+    keys = np.unique(tally.movable.keys)
+    if len(keys) < len(splitter.names):
+        return {}
+    numbers, places = splitter.numbers_of(keys), places_of(keys)
+    groups = np.bincount(numbers, minlength=len(splitter.names))
+    by_share = sorted(range(len(groups)), key=lambda k: -splitter.shares[k])
+    moved: dict[int, str] = {}
+    for empty in np.flatnonzero(groups == 0).tolist():
+        source = next(k for k in by_share if groups[k] > 1)
+        distances = splitter.distances(places, empty)
+        distances[numbers != source] = np.inf
+        group = int(distances.argmin())
+        moved[int(keys[group])] = splitter.names[empty]
+        numbers[group] = empty
+        groups[source] -= 1
+    return moved
 
 
 def assign_splits(clips: Sequence[Clip], moves: Moves | None, recipe: Recipe) -> Any:

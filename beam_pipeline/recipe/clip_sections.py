@@ -240,7 +240,10 @@ class Splits:
         kind=SHARES,
     )
     folds: int | None = option(
-        None, "or: number of equal splits, fold0, fold1 ...", "N", parse=int
+        None,
+        "or: number of splits of even size, fold0, fold1 ...",
+        "N",
+        parse=int,
     )
     group_by: tuple[str, ...] = option(
         None,

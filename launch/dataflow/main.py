@@ -13,7 +13,7 @@ from beam_pipeline.cli.main import main
 METADATA = Path(__file__).with_name("metadata.json")
 
 # Flags that may be repeated; one parameter holds all values.
-REPEATED = ("input", "feature", "encoding")
+REPEATED = ("input", "feature", "encoding", "skip_recorded")
 SEPARATOR = ";"
 
 # Parameters that are options of Beam; and options that submit.sh gives, too.

@@ -344,6 +344,7 @@ VALUES = {
     "decoder": (["pyav", "soundfile", "pyav,soundfile"], ["ffmpeg", "pyav,"]),
     "max_rejected": (["0", "5", "1%", "2.5%", "100%"], ["-1", "101%", "few", "1.5"]),
     "overwrite": (["true", "false"], ["please"]),
+    "skip_recorded": (["gs://b/a", "gs://b/a; s3://c/d"], ["records", "gs://b"]),
     "work_dir": (["gs://b/work"], ["/tmp"]),
     "sdk_container_image": (["registry/image:7"], ["an image", ""]),
     "disk_size_gb": (["50"], ["50GB", "0"]),

@@ -21,6 +21,8 @@ from beam_pipeline.plan.group_counts import (
     merge_group_tallies,
     tally_groups,
 )
+from beam_pipeline.plan.stratify import choose_moves
+from beam_pipeline.recipe.moved_groups import moved_key
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import parse_shares
 
@@ -215,3 +217,55 @@ def test_many_groups_are_balanced_among_the_movable_ones(monkeypatch):
     mean, most = distance(clips, found, parse_shares(SHARES))
     assert (mean, most) < (0.001, 0.002)
     assert 0 < len(moved) <= 4 * 3 * 64
+
+
+# Without `stratify`
+
+
+def splits_by_hash(groups, **options):
+    """The split of each group, and which groups were moved."""
+    recipe = Recipe(win_len=1, **options)
+    splitter = Splitter(recipe.splits.hashed_shares())
+    tally = tally_groups(count_groups(map(clip_of, groups), recipe), splitter)
+    moves = choose_moves(tally, recipe) or {}
+    keys = {group: group_key(0, group) for group in groups}
+    found = {g: moves.get(moved_key(k), splitter.split_of(k)) for g, k in keys.items()}
+    return found, {g for g, k in keys.items() if moved_key(k) in moves}
+
+
+def clip_of(group):
+    return clip(group, None)
+
+
+GROUPS = st.lists(st.integers(0, 10**9).map(str), min_size=4, max_size=15, unique=True)
+
+
+@given(GROUPS)
+def test_one_more_group_moves_one_at_most_where_one_split_would_be_empty(groups):
+    splits = "train=.6,eval=.2,test=.2"
+    before, moved = splits_by_hash(groups[:-1], splits=splits)
+    after, _ = splits_by_hash(groups, splits=splits)
+    assert set(before.values()) == set(after.values()) == {"train", "eval", "test"}
+    changed = [group for group in before if before[group] != after[group]]
+    assert len(changed) <= 2
+    from_train = Counter(before.values())["train"] > 1 or not moved
+    if len(moved) <= 1 and from_train:
+        assert len(changed) <= len(moved)
+
+
+@given(GROUPS)
+def test_a_group_moves_only_into_an_empty_split(groups):
+    found, moved = splits_by_hash(groups, splits="train=.8,eval=.1,test=.1")
+    splitter = Splitter(parse_shares("train=.8,eval=.1,test=.1"))
+    of_hash = {group: splitter.split_of(group_key(0, group)) for group in groups}
+    empty = {"train", "eval", "test"} - {*of_hash.values()}
+    assert sorted(found[group] for group in moved) == sorted(empty)
+    assert all(found[group] == of_hash[group] for group in {*groups} - moved)
+
+
+@pytest.mark.parametrize(("groups", "folds"), [(96, 5), (6, 8), (6, 4), (1000, 10)])
+def test_folds_are_even(groups, folds):
+    found, _ = splits_by_hash([f"clip {k}" for k in range(groups)], folds=folds)
+    sizes = Counter(found.values())
+    assert len(sizes) == min(groups, folds)
+    assert max(sizes.values()) - min(sizes.values()) <= 1
