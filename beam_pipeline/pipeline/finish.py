@@ -348,10 +348,10 @@ def finish_job(
     replaces = shards_folder != output
     if job.skip_recorded and not any(info.examples for info in shards):
         with keeping_verdict(work_folder):
-            check_nothing_lost(summary, shards, rejects, parts, seen, work_folder)
+            check_nothing_lost(summary, shards, rejects, manifest, seen, work_folder)
             write_rejects(files.join(work_folder, REJECTED), rejects)
             check_rejects(summary.listing, rejects, job.max_rejected, work_folder)
-        if not replaces and files.is_folder(output):
+        if is_claimed(work_folder) and not replaces and files.is_folder(output):
             delete_stale(output, ())
         write_rejects(files.join(work_folder, NOTHING_NEW), rejects)
         return ""

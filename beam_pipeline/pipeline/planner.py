@@ -43,6 +43,7 @@ from beam_pipeline.plan.stratify import (
     Moves,
     assign_splits,
     choose_moves,
+    is_balanced,
     tally_corpus,
 )
 from beam_pipeline.plan.summary import PlanSummary, PlanTally
@@ -194,14 +195,14 @@ def _without_alike(
 def _with_splits(blocks: Blocks, job: Job) -> tuple[Moves | None, Buckets]:
     """Returns the groups that leave the split of their hash, and clips in buckets.
 
-    Clips have the split of their hash already, unless the recipe stratifies. Then, or
-    if a split has no example, the sums of what splits hold decide.
+    Clips have the split of their hash already. If the recipe stratifies or has folds,
+    or if a split has no example, the sums of what splits hold decide.
     """
     recipe = job.recipe
     shares = recipe.splits.hashed_shares() or {}
     if job.splits_are_decided():
         return recipe.splits.moves, _in_buckets((c for c, _ in blocks()), recipe)
-    if not recipe.splits.stratify:
+    if not is_balanced(recipe):
         buckets = _in_buckets((clips for clips, _ in blocks()), recipe)
         if all(buckets.examples[split] for split in shares):
             return None, buckets

@@ -44,8 +44,8 @@ def read_recipe(path: str) -> dict[str, Any]:
     if files.size(location) < 0:
         if files.is_folder(location):
             raise InputError(
-                f"{path} is a folder without a data set. Give a file or the folder of "
-                "a data set as `recipe`."
+                f"{path} is a folder without metadata.json, so it is no data set. Give "
+                "a file or a data set as `recipe`."
             )
         raise InputError(f"{path}: there is no such file. Check `recipe`.")
     values = _load(files.read_bytes(location), path)

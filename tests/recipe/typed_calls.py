@@ -41,3 +41,4 @@ record([{"path": "a.wav"}], "out", win_len=1, beam_args=["--runner=PrismRunner"]
 plan("in", win_len=1, max_rejected=3)
 write_template("in", "out", win_len=1, beam_args=["--runner=DataflowRunner"])
 Recipe(win_len=1, splits="train=.8,test=.2").replace(seed=3)
+record("in", "out", recipe="a", skip_recorded=["a", "b"], max_rejected=3)
