@@ -64,7 +64,9 @@ def split_options(
             raise unknown_option(name, [*recipe_names, *run_names])
     if not (recipe is None or isinstance(recipe, Recipe)):
         raise OptionError(
-            "recipe", "must be a Recipe, or metadata like Metadata.load(folder)", recipe
+            "recipe",
+            "must be a Recipe, metadata like Metadata.load(folder), or a path",
+            recipe,
         )
     changes: Any = {n: v for n, v in options.items() if n in recipe_names}
     run = RunOptions(**{n: v for n, v in options.items() if n in run_names})

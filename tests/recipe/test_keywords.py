@@ -116,7 +116,7 @@ def test_shares_are_checked_when_the_recipe_is_made():
 
 def test_arguments_that_are_no_options_are_checked(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    for wrong in ("metadata.json", {"win_len": 1}):
+    for wrong in (3, {"win_len": 1}):
         with raises(OptionError, "recipe", wrong):
             plan(str(tmp_path / "in"), recipe=wrong)
     for wrong in (3, None):
