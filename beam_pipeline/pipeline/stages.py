@@ -183,6 +183,8 @@ def _rejected(reject: Reject) -> TaggedOutput:
     return TaggedOutput(REJECTS, reject)
 
 
+@with_input_types(ShardWork)
+@with_output_types(ShardWork, finished=ShardInfo)
 @dataclass(eq=False)
 class SkipFinished(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`find_finished`: ShardWork -> ShardWork; side output ShardInfo.
@@ -263,7 +265,7 @@ class ApplyTransforms(beam.DoFn):  # type: ignore[misc]
 
 
 @with_input_types(FeatureBlock)
-@with_output_types(EncodedBlock)
+@with_output_types(EncodedBlock, rejects=Reject)
 class EncodeExamples(beam.DoFn):  # type: ignore[misc]
     """Calls :class:`ShardEncoder`: FeatureBlock -> EncodedBlock; side output Reject."""
 

@@ -9,6 +9,7 @@ import soundfile
 from apache_beam.metrics import MetricsFilter
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.typehints.decorators import TypeCheckError
 
 from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.examples.format import Corpus, ExampleFormat
@@ -31,6 +32,8 @@ from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.tfrecord import SUFFIX
+from beam_pipeline.write.blocks import FrameBlock, WindowBlock
+from tests.raising import raises
 from tests.shards import blocks_of
 from tests.sounds import RATE, write_sound
 
@@ -225,18 +228,14 @@ def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
         rejects = encoded[REJECTS] | beam.Map(
             lambda r: (r.row, r.filepath, r.stage, r.shard, r.examples, r.label)
         )
-        return [
-            (
-                places,
-                [
-                    (range(lost), 0, None),
-                    (range(lost, lost + 2), 2, (lost + 2, (range(lost),))),
-                ],
-            ),
-            (rejects, [(0, "a/long.wav", "decode", work.task.shard.name, lost, "a")]),
+        blocks = [
+            (range(lost), 0, None),
+            (range(lost, lost + 2), 2, (lost + 2, (range(lost),))),
         ]
+        reject = (0, "a/long.wav", "decode", work.task.shard.name, lost, "a")
+        return [(places, 2 * blocks), (rejects, 2 * [reject])]
 
-    run([work], build)
+    run([work, work], build)  # each end is of one shard
 
 
 def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
@@ -263,3 +262,19 @@ def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
         ]
 
     run([work], build)
+
+
+@pytest.mark.parametrize(
+    ("step", "given"),
+    [
+        (CutWindows, WindowBlock),
+        (SelectAndAugment, FrameBlock),
+        (ApplyTransforms, FrameBlock),
+        (EncodeExamples, WindowBlock),
+    ],
+)
+def test_a_step_takes_the_blocks_of_the_step_before(step, given):
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    blocks = pipeline | beam.Create([]).with_output_types(given)
+    with raises(TypeCheckError, naming=given.__name__):
+        blocks | beam.ParDo(step())

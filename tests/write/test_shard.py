@@ -17,6 +17,7 @@ from beam_pipeline.storage.tfrecord import (
     read_any_records,
     scan_members,
 )
+from beam_pipeline.write.blocks import ShardEnd
 from beam_pipeline.write.members import Members, unpack_columns
 from beam_pipeline.write.shard import ShardDraft, mixed_order
 from beam_pipeline.write.window_rows import WindowRows
@@ -119,7 +120,7 @@ def with_end(blocks, **changes):
         (lambda b: with_end(b, positions=8), ["8 were encoded"]),
         (lambda b: with_end(b, lost=()), ["12 positions"]),
         (lambda b: with_end(b, lost=(range(4),)), ["12 positions"]),
-        (lambda b: [replace(b[0], end=b[-1].end)], ["after 4"]),
+        (lambda b: [replace(b[0], end=ShardEnd(4, (), SEEN))], ["after 4"]),
     ],
     ids=[
         "first is missing", "gap", "repeated", "other order", "two shards mixed",
