@@ -37,6 +37,7 @@ from beam_pipeline.pipeline.stages import (
     plan_pages,
     split_info,
 )
+from beam_pipeline.storage.pages import Place
 from beam_pipeline.storage.tfrecord import suffix_for
 
 # In each chain, a line is a stage, and its comment is the type of what comes out of it;
@@ -67,7 +68,7 @@ def plan_shards(once: beam.PCollection, job: Job) -> beam.PCollection:
         once
         | "MakePlan" >> beam.FlatMap(
             plan_pages, AsIter(pages), AsSingleton(listed[LISTING]), job,
-        )                                           # number, Place of a task
+        ).with_output_types(tuple[int, Place])      # number, Place of a task
         | "SpreadShards" >> beam.GroupByKey()       # number, [Place]
         | "ReadTasks" >> beam.ParDo(ReadTasks(job))  # ShardWork
     )

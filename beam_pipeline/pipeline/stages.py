@@ -70,6 +70,7 @@ def _counter(name: str) -> Any:
     return Metrics.counter(COUNTERS, name)
 
 
+@with_output_types(tuple[int, Any], listing=ListingSummary)
 @dataclass(eq=False)
 class ListSources(beam.DoFn):  # type: ignore[misc]
     """Calls :meth:`Listing.blocks`: [Input] -> (key, [SourceRow]).
@@ -96,6 +97,8 @@ def at_the_end(value: Any) -> WindowedValue:
     return WindowedValue(value, window.max_timestamp(), [window])
 
 
+@with_input_types(tuple[int, Iterable[Any]])
+@with_output_types(Page)
 @dataclass(eq=False)
 class ProbeClips(beam.DoFn):  # type: ignore[misc]
     """Calls :meth:`ClipPages.add`: (key, [[SourceRow]]) -> Page, of all in a bundle."""
@@ -134,6 +137,8 @@ def plan_pages(
     yield from enumerate(Pages(folder, read_plan(folder).tasks).places())
 
 
+@with_input_types(tuple[int, Iterable[Place]])
+@with_output_types(ShardWork)
 @dataclass(eq=False)
 class ReadTasks(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`read_work`: (number, [Place]) -> ShardWork."""
