@@ -12,8 +12,7 @@ from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec, Shape
-from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.copies import copies_in
+from beam_pipeline.plan.clips import Reject, copies_in
 from beam_pipeline.plan.summary import (
     PlanSummary,
     TallyKey,

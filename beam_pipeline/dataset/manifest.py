@@ -20,7 +20,7 @@ from beam_pipeline.inputs.own_manifest import (
     FINGERPRINT_FIELDS,
     MANIFEST_FIELDS,
 )
-from beam_pipeline.plan.order import PlacedClips
+from beam_pipeline.plan.segments import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe

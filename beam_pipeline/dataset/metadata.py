@@ -108,7 +108,7 @@ class Metadata:
         None if the data set was recorded from audio files.
     left_out : mapping or None
         How many clips are left out, by
-        :func:`beam_pipeline.plan.left_out.reasons_to_leave_out`. None if the recipe
+        :func:`beam_pipeline.plan.clips.reasons_to_leave_out`. None if the recipe
         leaves out none.
     """
 

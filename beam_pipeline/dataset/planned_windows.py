@@ -30,15 +30,14 @@ from beam_pipeline.dataset.problem_lines import differ, name_some
 from beam_pipeline.examples.event_windows import NO_EVENT, PlacedWindows
 from beam_pipeline.examples.windows import WindowPlan, WindowPlans, count_windows
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.copies import examples_of
-from beam_pipeline.plan.left_out import (
+from beam_pipeline.plan.clips import (
     NO_SOUND,
+    Clip,
+    examples_of,
     reasons_to_leave_out,
     why_left_out,
 )
-from beam_pipeline.plan.order import order_key
-from beam_pipeline.plan.segments import Segment, locate_examples
+from beam_pipeline.plan.segments import Segment, locate_examples, order_key
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.window_section import AT_GRID, Windows
 from beam_pipeline.write.window_rows import (

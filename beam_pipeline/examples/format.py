@@ -37,7 +37,7 @@ class ExampleFormat:
     rates_hz : mapping
         The number of clips at each output sample rate.
     longest_walk : int
-        See :func:`beam_pipeline.plan.mixing.longest_walk`.
+        See :func:`beam_pipeline.plan.corpus.longest_walk`.
     """
 
     features: FeatureSet
@@ -190,7 +190,7 @@ class Corpus:
     frames : int
         The length of all clips together, in frames.
     longest_walk : int
-        See :func:`beam_pipeline.plan.mixing.longest_walk`; 0 if examples keep the order
+        See :func:`beam_pipeline.plan.corpus.longest_walk`; 0 if examples keep the order
         of the clips.
     """
 

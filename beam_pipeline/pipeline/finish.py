@@ -51,8 +51,7 @@ from beam_pipeline.dataset.work_folder import (
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.left_out import reasons_to_leave_out
+from beam_pipeline.plan.clips import Reject, reasons_to_leave_out
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
 from beam_pipeline.recipe.recipe import Recipe

@@ -31,13 +31,11 @@ from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.corpus import CorpusCount, format_of
-from beam_pipeline.plan.group_measures import measure_groups, with_groups
-from beam_pipeline.plan.order import Buckets, PlacedClips
+from beam_pipeline.plan.measures import measure_groups, with_groups
 from beam_pipeline.plan.prober import BlockProber
-from beam_pipeline.plan.segments import ShardWork, cut_tasks
+from beam_pipeline.plan.segments import Buckets, PlacedClips, ShardWork, cut_tasks
 from beam_pipeline.plan.shards import lay_out
 from beam_pipeline.plan.stratify import (
     Moves,
@@ -50,6 +48,7 @@ from beam_pipeline.plan.summary import PlanSummary, PlanTally
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import (
+    Batch,
     Page,
     Pages,
     PageWriter,

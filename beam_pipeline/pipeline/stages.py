@@ -38,13 +38,12 @@ from beam_pipeline.pipeline.sink import (
     COUNTERS,
     find_finished,
 )
-from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.pages import Page, Pages, Place
+from beam_pipeline.storage.pages import Batch, Page, Pages, Place
 from beam_pipeline.write.blocks import (
     EncodedBlock,
     FeatureBlock,

@@ -1,12 +1,12 @@
 """From headers to shards, by arithmetic: which example goes to which position.
 
-In: rows of the inputs. Out: clips (:mod:`.prober`), their order (:mod:`.order`), and
-one task for each shard (:mod:`.segments`). Nothing is decoded here, unless the recipe
-needs a clip's peak or fingerprint. Read :mod:`.segments` first.
+In: rows of the inputs. Out: clips (:mod:`.prober`), their order, and one task for each
+shard (:mod:`.segments`). Nothing is decoded here, unless the recipe needs a clip's peak
+or fingerprint. Read :mod:`.segments` first.
 
 ::
 
-    SourceRow -> prober -> Clip -> order -> segments -> ShardWork
+    SourceRow -> prober -> Clip -> buckets -> segments -> ShardTask
                                      |
                                   summary               the output of ``plan``
 """

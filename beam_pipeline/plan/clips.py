@@ -1,13 +1,33 @@
-"""Clips that can be decoded, and rejects.
+"""Clips that can be decoded, their augmented copies, and rejects.
 
-Both are named tuples, which pickle ten times as fast as dataclasses, to half the size.
+::
+
+    window 0    window 1    window 2         of a clip, with copies = 2
+    0  1  2     3  4  5     6  7  8          examples of the clip
+    =  a  b     =  a  b     =  a  b          unchanged, first copy, second copy
+
+Clips and rejects are named tuples, which pickle ten times as fast as dataclasses, to
+half the size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from beam_pipeline.examples.event_windows import PlacedWindows
+import numpy as np
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.event_windows import NO_EVENT, PlacedWindows
+from beam_pipeline.examples.random_keys import Integers
+from beam_pipeline.examples.windows import (
+    TOO_LONG,
+    TOO_SHORT,
+    WindowPlan,
+    too_short_or_long,
+)
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.recipe.window_section import AT_GRID, Windows
 
 
 class Clip(NamedTuple):
@@ -26,7 +46,7 @@ class Clip(NamedTuple):
     examples : int
         The number of its windows and their copies. Zero if it is left out, because of
         its length or because it has nothing that windows are placed at; see
-        :func:`beam_pipeline.plan.left_out.why_left_out`.
+        :func:`beam_pipeline.plan.clips.why_left_out`.
     modified_ns : int
         The time of the last change to its file. A run that continues keeps no shard
         of an older file.
@@ -103,3 +123,68 @@ class Reject(NamedTuple):
     examples: int = 0
     sample_rate_hz: int = 0
     seconds: float | None = None
+
+
+# Copies are for training; evaluation data stay unchanged.
+SPLITS_WITH_COPIES = (DEFAULT_SPLIT, "train")
+
+
+def examples_of(windows: int, split: str, copies: int) -> int:
+    """Returns how many examples a number of windows gives in a split."""
+    return windows * (1 + copies_in(copies, split))
+
+
+def with_split(clip: Clip, split: str, copies: int) -> Clip:
+    """Returns a clip in a split, with the copies that its windows have there."""
+    windows = clip.examples // (1 + copies_in(copies, clip.split))
+    examples = examples_of(windows, split, copies)
+    return clip._replace(split=split, examples=examples)
+
+
+def check_copies(copies: int, splits: Iterable[str]) -> None:
+    """Raises RecipeError if the recipe asks for copies and no split has them."""
+    names = list(splits)
+    if copies and names and not any(copies_in(copies, n) for n in names):
+        raise RecipeError(
+            "copies",
+            f"need a split named train, but the splits are {', '.join(names)}",
+            copies,
+        )
+
+
+def copies_in(copies: int, split: str) -> int:
+    """Returns how many augmented copies each window of a split has."""
+    return copies if split in SPLITS_WITH_COPIES else 0
+
+
+def example_numbers(first: int, count: int, copies: int) -> tuple[Integers, Integers]:
+    """Returns (windows, copies) of a clip's examples ``first .. first + count - 1``.
+
+    >>> [part.tolist() for part in example_numbers(1, 4, 2)]
+    [[0, 0, 1, 1], [1, 2, 0, 1]]
+    """
+    window, copy = np.divmod(np.arange(first, first + count), copies + 1)
+    return window, copy
+
+
+# A placement found no passage in it.
+NO_SOUND = "no_sound"
+
+
+def reasons_to_leave_out(windows: Windows) -> tuple[str, ...]:
+    """Returns why a recipe may leave out clips; empty if it leaves out none."""
+    lengths = (TOO_SHORT, TOO_LONG) if windows.leaves_out_by_length() else ()
+    return (*lengths, *(() if windows.at == AT_GRID else (_nothing_at(windows),)))
+
+
+def why_left_out(frames: int, plan: WindowPlan, windows: Windows) -> str:
+    """Returns why a clip of ``frames`` frames without a window is left out.
+
+    ``plan`` is that of the recipe's ``windows`` in the clip.
+    """
+    return too_short_or_long(frames, plan) or _nothing_at(windows)
+
+
+def _nothing_at(windows: Windows) -> str:
+    """Returns the reason of a clip with nothing that windows could be placed at."""
+    return NO_SOUND if windows.placement else NO_EVENT

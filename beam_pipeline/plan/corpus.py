@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from beam_pipeline.audio.decoder import finds_frames
 from beam_pipeline.errors import ShortClip
 from beam_pipeline.examples.event_targets import check_any_event, named_no_event
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.mixing import longest_walk
+from beam_pipeline.plan.clip_audio import header_of
+from beam_pipeline.plan.clips import Clip, Reject, copies_in
+from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 
 
@@ -93,3 +95,29 @@ def format_of(
         corpus.labels, clip, listing.alike, recipe.events, recipe.labels.classes
     )
     return ExampleFormat.of(corpus, recipe, columns)
+
+
+def longest_walk(clips: Iterable[Clip], recipe: Recipe) -> int:
+    """Returns the most windows of a clip that is decoded from its start.
+
+    To read in the middle of such a clip, the decoder walks there: there is no other
+    way to have the same samples. 0 if all clips are in files that can be sought.
+    """
+    copies = recipe.augmentation.copies
+    return max(
+        (
+            clip.examples // (1 + copies_in(copies, clip.split))
+            for clip in clips
+            if walks(clip, recipe.audio)
+        ),
+        default=0,
+    )
+
+
+def walks(clip: Clip, audio: Audio) -> bool:
+    """Whether reading in the middle of a clip takes what is before, too."""
+    return (
+        bool(audio.stream)
+        or audio.is_loaded(clip.filepath)
+        or not finds_frames(header_of(clip))
+    )

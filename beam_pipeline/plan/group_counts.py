@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from beam_pipeline.inputs.labels import label_parts
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.copies import copies_in
+from beam_pipeline.plan.clips import Clip, copies_in
 from beam_pipeline.recipe.recipe import Recipe
 
 # The row of a count that is over all classes. No class has an empty name.

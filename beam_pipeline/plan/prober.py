@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
@@ -36,9 +38,7 @@ from beam_pipeline.plan.clip_audio import (
     fingerprint_clip,
     measure_clip,
 )
-from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.copies import examples_of
-from beam_pipeline.plan.file_hashes import FileHashes
+from beam_pipeline.plan.clips import Clip, Reject, examples_of
 from beam_pipeline.plan.measures import FeatureMeasures
 from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
 from beam_pipeline.recipe.example_sections import Audio
@@ -355,3 +355,51 @@ def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
             f"part from {row.offset_s:g} to {stop / rate_hz:g} s",
         )
     return start, min(stop, frames)
+
+
+_BLOCK_BYTES = 1 << 20
+# Rows of one file are mostly close to each other.
+_MOST_KNOWN = 1024
+
+
+class FileHashes:
+    """The SHA-256 of files, as ``sha256sum`` prints it.
+
+    Those of the last files are known, so parts of a file cost nothing.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, int], str] = OrderedDict()
+
+    def of(self, path: str, name: str) -> str:
+        """Returns the SHA-256 of a file, in hexadecimal.
+
+        Parameters
+        ----------
+        name : str
+            Name of the file in errors.
+
+        Raises
+        ------
+        UnreadableAudio
+            The file cannot be read.
+        """
+        try:
+            key = path, files.changed_ns(path)
+            found = self._known.get(key)
+            if found is None:
+                found = self._known[key] = _sha256(path)
+        except OSError as error:
+            raise UnreadableAudio(name, f"cannot be hashed: {error}") from error
+        if len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+        return found
+
+
+def _sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    with files.open_read(path) as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+            Marks.progress()
+    return digest.hexdigest()

@@ -22,9 +22,7 @@ import numpy as np
 
 from beam_pipeline.inputs.splits import Splitter, group_key, places_of
 from beam_pipeline.plan.balance import balance
-from beam_pipeline.plan.batch import Batch
-from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.copies import with_split
+from beam_pipeline.plan.clips import Clip, with_split
 from beam_pipeline.plan.group_counts import (
     EVERYTHING,
     CountedParts,
@@ -37,6 +35,7 @@ from beam_pipeline.plan.group_counts import (
 )
 from beam_pipeline.recipe.moved_groups import moved_key
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.pages import Batch
 from beam_pipeline.storage.spilled import SortedValues
 
 # A tally may hold some MB.

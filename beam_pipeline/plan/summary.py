@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.left_out import why_left_out
-from beam_pipeline.plan.order import PlacedClips
-from beam_pipeline.plan.segments import count_audio, count_events
+from beam_pipeline.plan.clips import Clip, why_left_out
+from beam_pipeline.plan.segments import PlacedClips, count_audio, count_events
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
 
@@ -49,7 +47,7 @@ class PlanSummary:
         and copies do not count.
     left_out : mapping
         How many clips are left out, by
-        :func:`beam_pipeline.plan.left_out.reasons_to_leave_out`.
+        :func:`beam_pipeline.plan.clips.reasons_to_leave_out`.
     frames : mapping
         The frames of all examples by the class of the clip, if each is a whole clip;
         otherwise empty, because all examples have the same number of frames.

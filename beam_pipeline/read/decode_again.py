@@ -22,15 +22,14 @@ from beam_pipeline.inputs.listing import list_sources
 from beam_pipeline.inputs.own_manifest import FILE_SHA256
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.group_measures import (
+from beam_pipeline.plan.corpus import longest_walk
+from beam_pipeline.plan.measures import (
     GroupKey,
     group_steps,
     of_groups,
     with_group,
 )
-from beam_pipeline.plan.mixing import longest_walk
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import (
     Segment,
@@ -40,6 +39,7 @@ from beam_pipeline.plan.segments import (
 )
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.pages import Batch
 from beam_pipeline.write.blocks import (
     Block,
     WindowBlock,

@@ -47,7 +47,6 @@ from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import InputError
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.segments import ShardTask, ShardWork
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.recipe.values import allowed_rejects
@@ -61,6 +60,7 @@ from beam_pipeline.run.plan_again import (
 )
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.storage import files
+from beam_pipeline.storage.pages import Batch
 from beam_pipeline.storage.tfrecord import read_any_records, suffix_for
 from beam_pipeline.write.shard import mixed_order
 

@@ -14,8 +14,7 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import list_sources
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.copies import check_copies
+from beam_pipeline.plan.clips import Clip, check_copies
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.limits import Limits

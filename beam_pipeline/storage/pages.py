@@ -15,9 +15,9 @@ from __future__ import annotations
 import io
 import pickle
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.storage import files
@@ -26,6 +26,28 @@ PAGES = "pages"
 # A page ends with the value that makes it as long as this.
 PAGE_BYTES = 4 << 20
 _LEVEL = 1
+
+_T = TypeVar("_T")
+
+
+class Batch(tuple[_T, ...]):
+    """Values that cross a shuffle together; Beam pickles a list's values one by one.
+
+    Named tuples of one kind are pickled as columns, which halves the time.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kinds = set(map(type, self))
+        kind = kinds.pop() if len(kinds) == 1 else object
+        if hasattr(kind, "_make"):
+            return _of_columns, (kind, *map(Batch, zip(*self, strict=True)))
+        return Batch, (tuple(self),)
+
+
+def _of_columns(kind: Callable[..., _T], *columns: Iterable[Any]) -> Batch[_T]:
+    return Batch(map(kind, *columns))
 
 
 class Place(NamedTuple):

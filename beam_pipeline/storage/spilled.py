@@ -1,7 +1,7 @@
 """Collections that go to disk when memory should not hold them; SQLite keeps them.
 
-Their files are private: they have no name, or are deleted with the folder they are in,
-and a run that was interrupted makes them anew. So nothing waits for the disk.
+Their files have no name, so nobody else reads them, and nothing is left of them when
+the process ends. So nothing waits for the disk.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ ENTRIES_HELD = 1 << 18
 _MOST_KEYS = 3
 
 
-def _connect(path: str) -> sqlite3.Connection:
-    """Opens a database; without a path, one that its connection deletes."""
-    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+def _connect() -> sqlite3.Connection:
+    """Opens a database without a name, which nobody else can open.
+
+    SQLite keeps it in the folder that SQLITE_TMPDIR or TMPDIR names, or in /var/tmp.
+    """
+    database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     for setting in (
         "journal_mode = OFF",
         "synchronous = OFF",
@@ -46,7 +49,7 @@ def _connect(path: str) -> sqlite3.Connection:
 
 
 @contextmanager
-def _storing(path: str) -> Iterator[None]:
+def _storing() -> Iterator[None]:
     """Raises the error for a full disk in SQLite's place."""
     try:
         yield
@@ -54,7 +57,7 @@ def _storing(path: str) -> Iterator[None]:
         if "full" not in str(error):
             raise
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        with files.writing(path or "A temporary file of SQLite"):
+        with files.writing("A temporary file (in SQLITE_TMPDIR, TMPDIR or /var/tmp)"):
             raise full from error
 
 
@@ -71,9 +74,6 @@ class SortedValues(Sequence[_T]):
         are compared as Python compares tuples.
     values : iterable
         The first values; :meth:`extend` adds more.
-    path : str, optional
-        A new file, which other processes can read after :meth:`keep`; or such a file.
-        Default: one without a name in SQLite's folder for temporary files.
 
     Examples
     --------
@@ -81,22 +81,16 @@ class SortedValues(Sequence[_T]):
     ['fig', 'date', 'pear']
     """
 
-    def __init__(
-        self, key: Callable[[_T], Key], values: Iterable[_T] = (), path: str = ""
-    ):
+    def __init__(self, key: Callable[[_T], Key], values: Iterable[_T] = ()):
         self._key = key
-        self._path = path
-        self._database = _connect(path)
-        self._database.execute(
-            "CREATE TABLE IF NOT EXISTS kept (k0, k1, k2, value BLOB)"
-        )
-        count = self._database.execute("SELECT count(*) FROM kept").fetchone()
-        self._count = int(count[0])
+        self._database = _connect()
+        self._database.execute("CREATE TABLE kept (k0, k1, k2, value BLOB)")
+        self._count = 0
         self.extend(values)
 
     def extend(self, values: Iterable[_T]) -> None:
         """Adds values, in any order."""
-        with _storing(self._path):
+        with _storing():
             added = self._database.executemany(
                 "INSERT INTO kept VALUES (?, ?, ?, ?)", map(self._row, values)
             )
@@ -117,13 +111,6 @@ class SortedValues(Sequence[_T]):
     def __iter__(self) -> Iterator[_T]:
         return self._select()
 
-    def every(self, step: int, first: int) -> Iterator[_T]:
-        r"""Returns the values whose keys begin with ``first``, plus any ``step``\ s.
-
-        The others are not read.
-        """
-        return self._select("WHERE k0 % ? = ?", (step, first))
-
     @overload
     def __getitem__(self, index: int) -> _T: ...
 
@@ -133,7 +120,7 @@ class SortedValues(Sequence[_T]):
     def __getitem__(self, index: int | slice) -> _T | list[_T]:
         chosen = range(self._count)[index]
         if isinstance(chosen, int):
-            return next(self._select(limit=f"LIMIT 1 OFFSET {chosen}"))
+            return next(self._select(f"LIMIT 1 OFFSET {chosen}"))
         return [self[k] for k in chosen]
 
     def __eq__(self, other: object) -> bool:
@@ -142,35 +129,20 @@ class SortedValues(Sequence[_T]):
             return False
         return all(mine == its for mine, its in zip(self, other, strict=True))
 
-    def _select(
-        self, where: str = "", arguments: Sequence[int] = (), limit: str = ""
-    ) -> Iterator[_T]:
-        self._sort()
-        found = self._database.execute(
-            f"SELECT value FROM kept INDEXED BY in_order {where} "
-            f"ORDER BY k0, k1, k2, rowid {limit}",
-            arguments,
-        )
-        return (pickle.loads(value) for (value,) in found)
-
-    def _sort(self) -> None:
+    def _select(self, limit: str = "") -> Iterator[_T]:
         # The index holds only keys, so it is sorted faster than the values would be.
-        with _storing(self._path):
+        with _storing():
             self._database.execute(
                 "CREATE INDEX IF NOT EXISTS in_order ON kept (k0, k1, k2)"
             )
+        found = self._database.execute(
+            "SELECT value FROM kept INDEXED BY in_order "
+            f"ORDER BY k0, k1, k2, rowid {limit}"
+        )
+        return (pickle.loads(value) for (value,) in found)
 
     def close(self) -> None:
         """Frees the memory, and the disk."""
-        self._database.close()
-        if self._path:
-            os.remove(self._path)
-
-    def keep(self) -> None:
-        """Closes the collection, but keeps its file, for other processes."""
-        self._sort()
-        with _storing(self._path):
-            self._database.execute("COMMIT")
         self._database.close()
 
 
@@ -200,13 +172,13 @@ class FirstValues(Generic[_Values]):
 
     def _spill(self, width: int) -> None:
         if self._database is None:
-            self._database = _connect("")
+            self._database = _connect()
             columns = ", ".join(f"v{k}" for k in range(width))
             self._database.execute(
                 f"CREATE TABLE firsts (key INTEGER PRIMARY KEY, {columns})"
             )
         marks = ", ".join("?" * (width + 1))
-        with _storing(""):
+        with _storing():
             self._database.executemany(
                 f"INSERT INTO firsts VALUES ({marks})",
                 ((key, *value) for key, value in sorted(self._recent.items())),

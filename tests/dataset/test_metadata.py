@@ -39,7 +39,7 @@ from beam_pipeline.examples.images import encode_image
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.column_types import ColumnType
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.order import PlacedClips
+from beam_pipeline.plan.segments import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from tests.raising import raises

@@ -17,7 +17,7 @@ from beam_pipeline.errors import (
     TransformError,
 )
 from beam_pipeline.examples.augmentation import WindowSteps
-from beam_pipeline.plan.copies import copies_in, example_numbers
+from beam_pipeline.plan.clips import copies_in, example_numbers
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.blocks import BLOCK_BYTES

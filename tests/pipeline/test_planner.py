@@ -26,7 +26,7 @@ from beam_pipeline.pipeline.planner import (
     publish,
     read_plan,
 )
-from beam_pipeline.plan import group_counts, order
+from beam_pipeline.plan import group_counts, segments
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.local_plan import plan_local, plan_phase
@@ -212,7 +212,7 @@ def set_limits(patch, limit):
     """Lets no more than so many rows, clips, values or bytes wait in memory."""
     patch.setattr(listing, "ROWS_PER_BLOCK", limit)
     patch.setattr(planner, "CLIPS_IN_PAGE", limit)
-    patch.setattr(order, "CLIPS_HELD", limit)
+    patch.setattr(segments, "CLIPS_HELD", limit)
     patch.setattr(group_counts, "CLIPS_COUNTED", limit)
     patch.setattr(pages, "PAGE_BYTES", 100 * limit)
 
@@ -318,7 +318,7 @@ def test_one_of_many_planners_publishes(tmp_path):
 def test_the_disk_of_the_planner_is_its_own(job, tmp_path, monkeypatch):
     """Nothing but pages and the plan is in the folder; temporary files have no name."""
     folder = job.plan_folder()
-    monkeypatch.setattr(order, "CLIPS_HELD", 1)
+    monkeypatch.setattr(segments, "CLIPS_HELD", 1)
     found, summary = probe_all(job, folder)
     make_plan(found, summary, job, folder)
     moved = shutil.move(folder, tmp_path / "elsewhere")

@@ -19,11 +19,10 @@ from beam_pipeline.pipeline.stages import (
     ListSources,
     ProbeClips,
 )
-from beam_pipeline.plan.batch import Batch
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage.pages import Pages
+from beam_pipeline.storage.pages import Batch, Pages
 from tests.sounds import RATE, write_sound
 
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from beam_pipeline.permutation import Permutation
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.mixing import longest_walk, strip_examples
-from beam_pipeline.plan.order import PlacedClips
-from beam_pipeline.plan.segments import cut_segments
-from beam_pipeline.plan.shards import ShardLayout
+from beam_pipeline.plan.corpus import longest_walk
+from beam_pipeline.plan.segments import PlacedClips, cut_segments
+from beam_pipeline.plan.shards import ShardLayout, strip_examples
 from beam_pipeline.recipe.recipe import Recipe
 
 

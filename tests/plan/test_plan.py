@@ -13,22 +13,24 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.plan import order
-from beam_pipeline.plan.batch import Batch
+from beam_pipeline.plan import segments
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.corpus import CorpusCount
-from beam_pipeline.plan.order import (
+from beam_pipeline.plan.segments import (
     BUCKET_BITS,
     ROWS_PER_LISTED_BUCKET,
     Buckets,
     PlacedClips,
+    Segment,
+    ShardTask,
     bucket_of,
+    cut_segments,
     order_key,
 )
-from beam_pipeline.plan.segments import Segment, ShardTask, cut_segments
 from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES, Shard, ShardLayout, lay_out
 from beam_pipeline.plan.summary import PlanTally
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.pages import Batch
 
 RATE = 8000
 SHUFFLED = Recipe(win_len=100, seed=3)
@@ -290,7 +292,7 @@ def test_buckets_one_by_one_are_one_global_sort(recipe, count, held, random):
     wanted = sorted(clips, key=lambda c: (c.split, order_key(c, recipe.shards), c.row))
     random.shuffle(clips)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "CLIPS_HELD", held)
+        patch.setattr(segments, "CLIPS_HELD", held)
         buckets = Buckets(recipe.shards)
         for start in range(0, count, 7):
             buckets.add(clips[start : start + 7])
