@@ -28,7 +28,7 @@ from beam_pipeline.inputs.recorded_clips import (
     plain_name,
 )
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.plan.group_measures import group_steps
+from beam_pipeline.plan.measures import group_steps
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 
