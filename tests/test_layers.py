@@ -20,7 +20,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 FLOORS = [
     "secrets_in_text",
     "errors seconds",
-    "by_value exact_numbers freed_memory hashing html_tables marks progress",
+    "by_value freed_memory hashing html_tables marks progress",
     "permutation",
     "storage audio transforms",
     "recipe",

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from beam_pipeline.dataset.exact_statistics import statistics_problem
 from beam_pipeline.dataset.member_index import ShardMembers
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import MANIFEST, SCHEMA, WINDOWS
@@ -28,7 +27,7 @@ class Damage(NamedTuple):
         Those that are missing, damaged, or not the ones in the metadata.
     members : dict
         The members of all other shards, by file.
-    schema, windows, manifest, statistics : bool
+    schema, windows, manifest : bool
     """
 
     shards: list[ShardEntry]
@@ -36,7 +35,6 @@ class Damage(NamedTuple):
     schema: bool
     windows: bool
     manifest: bool
-    statistics: bool
 
 
 def find_damage(root: str, metadata: Metadata) -> Damage:
@@ -59,8 +57,7 @@ def find_damage(root: str, metadata: Metadata) -> Damage:
         return schema_problem(text, metadata.features, metadata.classes) is not None
 
     schema = is_damaged(root, SCHEMA, other_schema)
-    statistics = statistics_problem(root, metadata) is not None
-    return Damage(damaged, whole, schema, windows, manifest, statistics)
+    return Damage(damaged, whole, schema, windows, manifest)
 
 
 def is_damaged(root: str, name: str, differs: Callable[[bytes], bool]) -> bool:

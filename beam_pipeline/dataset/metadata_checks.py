@@ -23,6 +23,7 @@ _SHORT.maxstring = _SHORT.maxother = 80
 LONGEST_PATH = 4096
 
 _MOST = 1 << 62
+_MOMENTS = ("mean", "m2", "std")
 _SHARD = {"file": str, "examples": int, "bytes": int, "sha256": str}
 
 
@@ -46,7 +47,7 @@ def check_metadata(values: Any) -> None:
     for name, split in _mapping(values, "splits").items():
         if not re.fullmatch(r"\w+", name):  # it becomes a part of paths
             raise ValueError(f"{short(name)!r} cannot be the name of a split")
-        _check_split(f"split {short(name)}", split)
+        _check_split(f"split {short(name)}", split, values["features"])
     if "inputs" in values:
         for name in ("clips", "rejected", "ignored_files"):
             _get(name, values["inputs"], int, "inputs: ")
@@ -73,7 +74,7 @@ def _check(what: str, value: Any, kind: type) -> None:
 def _get(name: str, values: Any, kind: type, where: str = "") -> Any:
     _check(where.rstrip(": ") or "the metadata", values, dict)
     if name not in values:
-        raise KeyError(name)
+        raise ValueError(f"{where}{name} is missing")
     _check(f"{where}{name}", values[name], kind)
     return values[name]
 
@@ -122,7 +123,7 @@ def _is_dtype(name: str) -> bool:
     return dtype.kind in "biufc" or (dtype.kind == "V" and dtype.name == name)
 
 
-def _check_split(where: str, split: Any) -> None:
+def _check_split(where: str, split: Any, features: Mapping[str, Any]) -> None:
     _get("examples", split, int, f"{where}: ")
     for name in ("clips", "left_out"):
         if name in split:
@@ -137,12 +138,47 @@ def _check_split(where: str, split: Any) -> None:
     if "features" in statistics:
         within = f"{where}: statistics: "
         for name, of_feature in _mapping(statistics, "features", within).items():
-            _check(f"{within}{short(name)}", of_feature, dict)
+            shape = features[name]["shape"] if name in features else None
+            _check_statistics(f"{within}{short(name)}", of_feature, shape)
     for number, shard in enumerate(_get("shards", split, list, f"{where}: ")):
         which = f"{where}: shard {number}"
         for name, kind in _SHARD.items():
             _get(name, shard, kind, f"{which}: ")
         _check_path(f"{which}: file", shard["file"])
+
+
+def _check_statistics(where: str, found: Any, shape: list[int | None] | None) -> None:
+    """Checks what readers use of the statistics of a feature of this shape."""
+    count = _get("count", found, int, f"{where}: ")
+    for name in _MOMENTS:
+        _check_real(f"{where}: {name}", found.get(name), count)
+    if "bins" not in found:
+        return
+    bins = _mapping(found, "bins", f"{where}: ")
+    counts = _get("count", bins, list, f"{where}: bins: ")
+    size = shape[-1] if shape and shape[-1] is not None else len(counts)
+    for name in ("count", *_MOMENTS):
+        values = _get(name, bins, list, f"{where}: bins: ")
+        if len(values) != size:
+            raise ValueError(
+                f"{where}: {name} of bins has the shape ({len(values)},), but the last "
+                f"axis of the feature, of the shape {_SHORT.repr(shape)}, has {size} "
+                "bins"
+            )
+    for k, of_bin in enumerate(counts):
+        _check(f"{where}: count of bin {k}", of_bin, int)
+        for name in _MOMENTS:
+            _check_real(f"{where}: {name} of bin {k}", bins[name][k], of_bin)
+
+
+def _check_real(what: str, value: Any, count: int) -> None:
+    """Checks a number that follows from some values; without any, it is null."""
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_real and count and math.isfinite(value):
+        return
+    if count or value is not None:
+        wanted = f"a number, of {count} values" if count else "null, without values"
+        raise ValueError(f"{what} must be {wanted}; got {_SHORT.repr(value)}")
 
 
 def _check_number(what: str, value: Any) -> None:

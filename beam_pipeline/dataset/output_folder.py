@@ -7,7 +7,6 @@
     manifest.parquet
     windows.parquet
     members.index                   see :mod:`.member_index`
-    statistics.json                 what merging the statistics needs
     rejected.jsonl                  exists after a failed run, too
     log.txt                         of typed examples only, as is the next one
     train/examples.csv
@@ -33,14 +32,13 @@ MANIFEST = "manifest.parquet"
 INDEX = "members.index"
 WINDOWS = "windows.parquet"
 REJECTED = "rejected.jsonl"
-STATISTICS = "statistics.json"
 LOG = "log.txt"
 EXAMPLES_CSV = "examples.csv"
 WORK_FOLDER = "_work"
 
 
 _BESIDE = (
-    METADATA, SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED, STATISTICS, LOG,
+    METADATA, SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED, LOG,
 )  # fmt: skip
 _DRAFT = re.compile(r"\.tmp(-[0-9a-f]+)?$")
 

@@ -20,10 +20,10 @@ from beam_pipeline.write.part_blocks import (
     BlockEncoder,
     BlockRef,
     BlockResult,
+    merge_statistics,
     observed_specs,
 )
 from beam_pipeline.write.parts import ShardSizes
-from beam_pipeline.write.statistics import DataStatistics
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,14 @@ def finish_parts(job: PartsJob, infos: Iterable[ShardInfo], result: BlockResult)
     for info in sorted(infos, key=lambda info: info.shard.number):
         shards[info.shard.split].append(info)
     _check_complete(job, [i for split in shards.values() for i in split], result)
+    measured = [
+        spec
+        for spec in job.encoder.specs
+        if job.measured is None or spec.name in job.measured
+    ]
     statistics = {}
     for split in job.splits:
-        statistics[split] = _statistics(job, result.statistics.get(split))
+        statistics[split] = merge_statistics(result, split, measured)
         _write_table(job, split, [t[2] for t in result.tables if t[0] == split])
     elements = job.elements
     if result.skipped:
@@ -144,16 +149,6 @@ def finish_parts(job: PartsJob, infos: Iterable[ShardInfo], result: BlockResult)
         job.sizes.suffix,
     )
     return files.join(job.output, METADATA)
-
-
-def _statistics(job: PartsJob, state: Mapping[str, Any] | None) -> DataStatistics:
-    """Returns the statistics of a split; of one without examples, if it has none."""
-    if state is None:
-        state = DataStatistics.of(job.encoder.specs, has_windows=False).state()
-    if job.measured is not None:
-        features = {n: s for n, s in state["features"].items() if n in job.measured}
-        state = {**state, "features": features}
-    return DataStatistics.from_state(state)
 
 
 def _check_complete(

@@ -46,6 +46,7 @@ JOB_FILE = "job.json"
 PLAN_FILE = "plan.json"
 VERDICT_FILE = "verdict.json"
 RECEIPTS = "receipts"
+INCOMPLETE = "incomplete"
 PLANS = "plans"
 PARTS = "parts"
 PHASES = "phases"
@@ -55,8 +56,8 @@ REPAIR = "repair"
 NEW = "new"
 NOTHING_NEW = "nothing-new.jsonl"
 OURS = (
-    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PLANS, PARTS, PHASES, ROWS, SUSPECTS,
-    REPAIR, NEW, REJECTED, NOTHING_NEW,
+    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, INCOMPLETE, PLANS, PARTS, PHASES, ROWS,
+    SUSPECTS, REPAIR, NEW, REJECTED, NOTHING_NEW,
 )  # fmt: skip
 
 # A plan with more is none.
@@ -100,10 +101,10 @@ class RunProgress:
     error: AudioTFRecordsError | None = None
 
 
-def receipt_path(shard_name: str, work_folder: str) -> str:
-    """The path of the receipt of a finished shard."""
-    name = shard_name.replace("/", ".")
-    return files.join(work_folder, RECEIPTS, f"{name}.json")
+def receipt_path(shard_name: str, work_folder: str, is_whole: bool = True) -> str:
+    """The path of the receipt of a shard, which may have lost windows."""
+    folder = RECEIPTS if is_whole else INCOMPLETE
+    return files.join(work_folder, folder, f"{shard_name.replace('/', '.')}.json")
 
 
 def new_draft(start: str, suffix: str, work_folder: str) -> str:

@@ -9,7 +9,6 @@ from operator import attrgetter
 
 from beam_pipeline.audio.av_containers import DEMUXERS
 from beam_pipeline.dataset.claim import make_room
-from beam_pipeline.dataset.exact_statistics import statistics_text
 from beam_pipeline.dataset.manifest import (
     ManifestPart,
     manifest_fields,
@@ -28,7 +27,6 @@ from beam_pipeline.dataset.output_folder import (
     METADATA,
     REJECTED,
     SCHEMA,
-    STATISTICS,
     WINDOWS,
     delete_stale,
 )
@@ -51,13 +49,14 @@ from beam_pipeline.dataset.work_folder import (
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.pipeline.job import Job
+from beam_pipeline.pipeline.sink import read_receipt
 from beam_pipeline.plan.clips import Reject, reasons_to_leave_out
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.spilled import SortedValues
-from beam_pipeline.write.observations import Observations, Seen
+from beam_pipeline.write.observations import Observations
 
 
 def sort_shards(
@@ -93,28 +92,6 @@ def check_any_selected(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
         f"None of {left_out} windows passes `keep` '{recipe.windows.keep}'. Lower the "
         f"threshold of `keep`{more}. Give `overwrite` to replace this run."
     )
-
-
-def check_nothing_lost(
-    summary: PlanSummary,
-    infos: Sequence[ShardInfo],
-    rejects: Iterable[Reject],
-    manifest: Iterable[ManifestPart],
-    observed: Mapping[str, Observations],
-    work_folder: str,
-) -> None:
-    """Checks that all that a run has planned and written reached its end.
-
-    ``rejects`` are iterated several times.
-
-    Raises
-    ------
-    IncompleteRun
-        See :func:`check_complete`, :func:`check_clips` and :func:`check_observed`.
-    """
-    check_complete(summary, infos, rejects)
-    check_clips(summary, rejects, manifest, work_folder)
-    check_observed(observed, infos, work_folder)
 
 
 def check_complete(
@@ -178,15 +155,6 @@ def check_clips(
     planned = sum(layout.total for layout in summary.layouts.values())
     _check_equal("clips", clips, summary.listing.clips, work_folder)
     _check_equal("windows of clips", windows, planned, work_folder)
-
-
-def check_observed(
-    observed: Mapping[str, Observations], infos: Iterable[ShardInfo], work_folder: str
-) -> None:
-    """Checks that the statistics are of every example; raises IncompleteRun if not."""
-    seen = sum(each.examples for each in observed.values())
-    written = sum(info.examples for info in infos)
-    _check_equal("examples in the statistics", seen, written, work_folder)
 
 
 def _check_equal(what: str, found: int, expected: int, work_folder: str) -> None:
@@ -277,16 +245,34 @@ def assemble_metadata(
 
 
 def merge_observed(
-    observed: Iterable[tuple[str, Seen]],
+    shards: Iterable[ShardInfo], work_folder: str
 ) -> dict[str, Observations]:
-    """Returns the observations of each split."""
+    """Returns the observations of each split, from the receipts of its shards.
+
+    One receipt after the other is read, in the order of ``shards``. This order decides
+    how statistics are rounded.
+
+    Raises
+    ------
+    IncompleteRun
+        If a receipt is missing, or does not have every example of its shard.
+    """
     merged: dict[str, Observations] = {}
-    for split, state in observed:
-        seen = Observations.from_state(state)
-        if split in merged:
-            merged[split].merge(seen)
+    for info in shards:
+        receipt = read_receipt(info.shard, work_folder, info.is_whole())
+        if receipt is None or receipt.seen is None or receipt.sha256 != info.sha256:
+            raise IncompleteRun(
+                f"Shard {info.shard.name} has no receipt in {work_folder}, or that of "
+                "other bytes. Files there were deleted during the run, or two runs "
+                "wrote this shard. Give the same command again to continue."
+            )
+        seen = Observations.from_state(receipt.seen)
+        what = f"examples in the statistics of {info.shard.name}"
+        _check_equal(what, seen.examples, info.examples, work_folder)
+        if info.shard.split in merged:
+            merged[info.shard.split].merge(seen)
         else:
-            merged[split] = seen
+            merged[info.shard.split] = seen
     return merged
 
 
@@ -317,14 +303,13 @@ def finish_job(
     infos: Iterable[ShardInfo],
     rejects: Iterable[Reject],
     manifest: Iterable[ManifestPart],
-    observed: Iterable[tuple[str, Seen]],
     job: Job,
 ) -> str:
     """Writes the files beside the shards, ``metadata.json`` last.
 
     It deletes the shards of earlier plans first: the output holds exactly the shards
     that the metadata list. A data set that the job replaces is replaced now, once the
-    checks have passed. A runner may call it twice. The manifest is iterated twice.
+    checks have passed. The manifest is iterated twice.
 
     Returns
     -------
@@ -343,11 +328,11 @@ def finish_job(
     shards_folder, recipe = job.shards_folder(), job.recipe
     written, shards = sort_shards(infos)
     rejects = sort_rejects(rejects)
-    seen = merge_observed(observed)
     replaces = shards_folder != output
     if job.skip_recorded and not any(info.examples for info in shards):
         with keeping_verdict(work_folder):
-            check_nothing_lost(summary, shards, rejects, manifest, seen, work_folder)
+            check_complete(summary, shards, rejects)
+            check_clips(summary, rejects, manifest, work_folder)
             write_rejects(files.join(work_folder, REJECTED), rejects)
             check_rejects(summary.listing, rejects, job.max_rejected, work_folder)
         if is_claimed(work_folder) and not replaces and files.is_folder(output):
@@ -358,7 +343,9 @@ def finish_job(
     with keeping_verdict(work_folder):
         check_any_accepted(summary, rejects)
         check_any_selected(shards, recipe)
-        check_nothing_lost(summary, shards, rejects, manifest, seen, work_folder)
+        check_complete(summary, shards, rejects)
+        check_clips(summary, rejects, manifest, work_folder)
+        seen = merge_observed(shards, work_folder)
         drafts = work_folder if replaces else ""
         check_rejects(summary.listing, rejects, job.max_rejected, drafts)
         if is_claimed(work_folder):
@@ -376,8 +363,6 @@ def finish_job(
     described = assemble_metadata(summary, shards, rejects, seen, recipe, formats)
     schema = schema_text(described.features, described.classes)
     files.write_bytes(files.join(output, SCHEMA), schema)
-    exact = {split: each.statistics for split, each in seen.items()}
-    files.write_bytes(files.join(output, STATISTICS), statistics_text(exact))
     write_index(output, map(ShardMembers.of, written))
     write_windows(files.join(output, WINDOWS), written)
     path = files.join(output, METADATA)

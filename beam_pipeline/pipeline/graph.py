@@ -20,14 +20,12 @@ from beam_pipeline.pipeline.sink import WriteToTFRecord
 from beam_pipeline.pipeline.stages import (
     FINISHED,
     LISTING,
-    OBSERVED,
     REJECTS,
     ApplyTransforms,
     CutWindows,
     DecodeAudio,
     EncodeExamples,
     ListSources,
-    MergeObservations,
     ProbeClips,
     ReadTasks,
     SelectAndAugment,
@@ -35,7 +33,6 @@ from beam_pipeline.pipeline.stages import (
     Written,
     finish_planned,
     plan_pages,
-    split_info,
 )
 from beam_pipeline.storage.pages import Place
 from beam_pipeline.storage.tfrecord import suffix_for
@@ -106,16 +103,10 @@ def finish(
     shards = (
         (written.finished, written.shards)
         | "AllShards" >> beam.Flatten()             # ShardInfo
-        | "SplitInfo" >> beam.FlatMap(split_info).with_outputs(OBSERVED, main="infos")
-    )                                               # ShardInfo; split, observations
-    observed = (
-        shards[OBSERVED]
-        | "MergeObservations" >> beam.CombinePerKey(MergeObservations())
-    )                                               # split, merged observations
+    )
     return (
         once
         | "FinishDataSet" >> beam.Map(
-            finish_planned, AsIter(shards.infos), AsIter(written.rejects),
-            AsIter(observed), job,
+            finish_planned, AsIter(shards), AsIter(written.rejects), job,
         )                                           # path of metadata.json
     )

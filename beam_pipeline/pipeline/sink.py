@@ -180,29 +180,40 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 def _commit(info: ShardInfo, draft: str, prefix: str, work_folder: str) -> ShardInfo:
     """Gives a shard its final name, then writes its receipt.
 
-    A shard that lost windows gets no receipt: the next run tries again.
+    Only the receipt has the observations. That of a shard that lost windows is apart:
+    the next run tries again.
     """
     files.move(draft, prefix + info.file)
     Metrics.counter(COUNTERS, "shards").inc()
     Metrics.counter(COUNTERS, "bytes").inc(info.bytes)
-    if info.is_whole():
-        content = json.dumps({**info._asdict(), "shard": info.shard._asdict()}).encode()
-        files.write_bytes(receipt_path(info.shard.name, work_folder), content)
-    return info
+    content = json.dumps({**info._asdict(), "shard": info.shard._asdict()}).encode()
+    path = receipt_path(info.shard.name, work_folder, info.is_whole())
+    files.write_bytes(path, content)
+    return info._replace(seen=None)
 
 
-def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | None:
-    """Returns the receipt of this very shard; None if no run has finished it.
-
-    The file must still have the bytes that were written, by their checksum.
-    """
-    path = receipt_path(shard.name, work_folder)
+def read_receipt(
+    shard: Shard, work_folder: str, is_whole: bool = True
+) -> ShardInfo | None:
+    """Returns what the receipt of this very shard says; None if there is none."""
+    path = receipt_path(shard.name, work_folder, is_whole)
     try:
         values = parse_json(files.read_bytes(path))
         info = ShardInfo(Shard(**values.pop("shard")), **values)
     except _NO_RECEIPT:
         return None
-    target = prefix + info.file
-    if info.shard != shard or files.size(target) != info.bytes:
+    return info if info.shard == shard else None
+
+
+def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | None:
+    """Returns this very shard, without observations; None if no run has finished it.
+
+    The file must still have the bytes that were written, by their checksum.
+    """
+    info = read_receipt(shard, work_folder)
+    if info is None:
         return None
-    return info if files.crc32c_of(target) == info.crc32c else None
+    target = prefix + info.file
+    if files.size(target) != info.bytes or files.crc32c_of(target) != info.crc32c:
+        return None
+    return info._replace(seen=None)

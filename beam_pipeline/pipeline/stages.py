@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -17,7 +16,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.suspect_files import read_suspects
-from beam_pipeline.dataset.work_folder import clear_work, keeping_verdict, receipt_path
+from beam_pipeline.dataset.work_folder import (
+    clear_work,
+    is_claimed,
+    keeping_verdict,
+    receipt_path,
+)
 from beam_pipeline.freed_memory import keep_freed_memory
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
@@ -28,7 +32,6 @@ from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.planner import (
     ClipPages,
     PublishedPlan,
-    find_plan,
     make_plan,
     planned_rejects,
     read_plan,
@@ -54,14 +57,12 @@ from beam_pipeline.write.blocks import (
     decode_audio,
     select_and_augment,
 )
-from beam_pipeline.write.observations import Seen, merge_observations
 from beam_pipeline.write.one_thread import OneThread
 from beam_pipeline.write.shard import ShardEncoder
 
 REJECTS = "rejects"
 LISTING = "listing"
 FINISHED = "finished"
-OBSERVED = "observed"
 
 
 def _counter(name: str) -> Any:
@@ -159,19 +160,17 @@ def finish_planned(
     _: Any,
     infos: Iterable[ShardInfo],
     rejects: Iterable[Reject],
-    observed: Iterable[tuple[str, Seen]],
     job: Job,
 ) -> str:
-    """Calls :func:`finish_job`, unless an earlier try, which deletes the plan, did."""
+    """Calls :func:`finish_job`, unless an earlier try, which ends the claim, did."""
     folder, infos = job.plan_folder(), list(infos)
-    plan = find_plan(folder)
-    if plan is None and is_finished(job.output, infos):
+    if not is_claimed(job.work_folder) and is_finished(job.output, infos):
         clear_work(job.work_folder)
         return files.join(job.output, METADATA)
     plan = read_plan(folder)
     all_rejects = chain(planned_rejects(plan, folder), rejects)
     manifest = Pages(folder, plan.manifest)
-    return finish_job(plan.summary, infos, all_rejects, manifest, observed, job)
+    return finish_job(plan.summary, infos, all_rejects, manifest, job)
 
 
 class Written(NamedTuple):
@@ -296,26 +295,3 @@ def _count(block: EncodedBlock) -> None:
         _counter("windows_left_out").inc(slot.examples - written)
     _counter("audio_microseconds").inc(round(1e6 * seconds))
     Marks.add(slot.examples, seconds)
-
-
-def split_info(info: ShardInfo) -> Iterator[Any]:
-    """ShardInfo -> ShardInfo without observations; these go to the side output."""
-    yield info._replace(seen=None)
-    if info.seen is not None:
-        yield TaggedOutput(OBSERVED, (info.shard.split, info.seen))
-
-
-class MergeObservations(beam.CombineFn):  # type: ignore[misc]
-    """Calls :func:`merge_observations`: the result does not depend on the order."""
-
-    def create_accumulator(self) -> Any:
-        return None
-
-    def add_input(self, merged: Any, seen: Any) -> Any:
-        return merge_observations(merged, seen)
-
-    def merge_accumulators(self, several: Iterable[Any]) -> Any:
-        return reduce(merge_observations, several, None)
-
-    def extract_output(self, merged: Any) -> Any:
-        return merged

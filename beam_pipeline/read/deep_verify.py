@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.dataset.class_seconds import class_seconds_problems
-from beam_pipeline.dataset.exact_statistics import statistics_problem
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA
 from beam_pipeline.dataset.planned_windows import PlannedWindows, plan_problems
@@ -89,8 +88,8 @@ def find_deep_problems(
     Besides what :func:`.find_problems` compares: each example is parsed, and its
     features are those of the metadata; windows, clips and rejects are those of the
     recipe, each once, in their splits and positions; counts of classes and statistics
-    are those of the examples; ``statistics.json`` gives the same statistics;
-    ``schema.pbtxt`` describes the features. A damaged example is named by its file, the
+    are those of the examples; ``schema.pbtxt`` describes the features. A damaged
+    example is named by its file, the
     byte where its member begins, and its number. Nothing tells whether ``writer`` and
     ``ignored_files`` in the metadata are true.
 
@@ -123,9 +122,6 @@ def find_deep_problems(
             except (RecipeError, OverflowError) as error:  # rates, copies
                 yield f"{MANIFEST}: {error}"
             yield from reject_problems(root, metadata, planned)
-        problem = statistics_problem(root, metadata)
-        if problem is not None:
-            yield problem
     check = ShardCheck(root, metadata)
     yield from check.index_problems
     tasks = list(_tasks(metadata, planned))

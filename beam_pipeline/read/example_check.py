@@ -22,8 +22,7 @@ from beam_pipeline.examples.record_parser import (
 from beam_pipeline.examples.spec import INT64_LIST, LOSSY, FeatureSpec
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.values import VALID_FRAMES
-from beam_pipeline.write.padding import without_padding
-from beam_pipeline.write.statistics import DataStatistics
+from beam_pipeline.write.statistics import DataStatistics, without_padding
 
 # A block is checked at once when it has so many bytes, or so many examples.
 BLOCK_BYTES = 2 << 20

@@ -119,8 +119,8 @@ def replay(
         Names: only these features. Constant values become 0. Complex and integer
         features stay as they are; naming one raises an error.
     statistics : str or list of str, optional
-        The splits whose mean and standard deviation ``normalize`` uses: merged exactly
-        if there are several. Default: ``train``; of folds, and without splits, those
+        The splits whose mean and standard deviation ``normalize`` uses: merged if
+        there are several. Default: ``train``; of folds, and without splits, those
         of ``split``. So ``split="fold1", statistics="!fold1"`` is for evaluation.
     encoded : sequence of str
         Features that stay as they are stored, for example the bytes of a JPEG.
@@ -163,7 +163,7 @@ def replay(
     choice = choose_splits(metadata, split)
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
     scaled_by = choose_statistics(metadata, choice.splits, statistics)
-    scales = choose_scales(folder, metadata, parsing.specs, normalize, scaled_by)
+    scales = choose_scales(metadata, parsing.specs, normalize, scaled_by)
     pieces = cut_pieces(choice.pieces(metadata), *(shard or (0, 1)))
     check_files(folder, [piece.shard for piece in pieces])
 

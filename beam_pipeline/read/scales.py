@@ -1,25 +1,24 @@
 """What ``normalize`` subtracts from features, and divides them by.
 
-Of one split, the metadata have the mean and the standard deviation. Of several, they
-come from the exact sums in ``statistics.json``, as if the splits had been recorded as
-one.
+The metadata have the mean and the standard deviation of each split. Those of several
+splits follow from their counts, means and M2, as if they had been recorded as one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from beam_pipeline.dataset.exact_statistics import read_statistics
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.read.choices import check_name
 from beam_pipeline.read.split_choice import Split, choose_splits
+from beam_pipeline.write.statistics import mean_and_deviation
 
 # Splits of which any may be for training.
 _WITHOUT_ROLE = re.compile(rf"fold\d+|{DEFAULT_SPLIT}")
@@ -61,7 +60,6 @@ def choose_statistics(
 
 
 def choose_scales(
-    folder: str,
     metadata: Metadata,
     specs: Mapping[str, FeatureSpec],
     normalize: bool | Sequence[str],
@@ -74,8 +72,7 @@ def choose_scales(
     Raises
     ------
     InputError
-        If a feature cannot be normalised, the splits have no examples, or the
-        statistics of several splits cannot be read.
+        If a feature cannot be normalised, or the splits have no examples.
     """
     if normalize is False:
         return {}
@@ -85,56 +82,34 @@ def choose_scales(
             f"{', '.join(metadata.splits)}. Name those whose mean and deviation are "
             "used with `statistics`."
         )
-    if not any(metadata.splits[name].examples for name in splits):
+    entries = [metadata.splits[n] for n in splits if metadata.splits[n].examples]
+    if not entries:
         raise InputError(
             f"normalize: split {' + '.join(splits)} has no examples, so it has no "
             "mean. Leave out `normalize`, or record a data set with examples in this "
             "split."
         )
-    statistics = _features(folder, metadata, splits)
+    several = [entry.statistics.get("features", {}) for entry in entries]
+    measured = {
+        name
+        for name in set(several[0]).intersection(*several)
+        if name in specs and specs[name].dtype in _FLOATS
+    }
     if normalize is True:
-        chosen = [n for n in specs if n in statistics and specs[n].dtype in _FLOATS]
+        chosen = [name for name in specs if name in measured]
     else:
         chosen = [normalize] if isinstance(normalize, str) else list(normalize)
     scales = {}
     for feature in chosen:
         check_name("feature", feature, specs)
-        if feature not in statistics or specs[feature].dtype not in _FLOATS:
+        if feature not in measured:
             raise InputError(
                 f"normalize: feature {feature} has the dtype {specs[feature].dtype}; "
                 "only floating-point features of transforms can be normalised."
             )
-        of = statistics[feature].get("bins") or statistics[feature]
-        mean, std = (np.array(of[key], np.float64) for key in ("mean", "std"))
+        mean, std = mean_and_deviation([of_split[feature] for of_split in several])
         # A constant differs from its mean by no more than rounding.
         constant = std <= 1e-7 * np.abs(mean)
         factor = np.where(constant, 0.0, 1 / np.where(constant, 1.0, std))
         scales[feature] = Scale(mean, factor)
     return scales
-
-
-def _features(folder: str, metadata: Metadata, splits: Sequence[str]) -> Any:
-    """Returns the statistics of each feature, as the metadata have them of a split."""
-    held = [metadata.splits[name] for name in splits]
-    filled = [n for n, split in zip(splits, held, strict=True) if split.examples]
-    if len(filled) == 1:
-        return metadata.splits[filled[0]].statistics.get("features", {})
-    if not any(split.statistics for split in held):
-        return {}
-    try:
-        exact = read_statistics(folder, metadata)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"normalize: {error.filename} does not exist, so the statistics of several "
-            "splits are not known. Name one split with `statistics`, or record the "
-            "data set again."
-        ) from error
-    except InputError as error:
-        raise InputError(
-            f"{error} Restore it, name one split with `statistics`, or record the data "
-            "set again."
-        ) from error
-    first, *others = (exact[name] for name in filled)
-    for other in others:
-        first.merge(other)
-    return first.to_json()["features"]

@@ -92,9 +92,8 @@ class SourceReader:
     ):
         self._source, self._shuffle, self._seed = source, shuffle, seed
         self._scales = choose_scales(
-            source.folder, source.metadata, source.features, normalize,
-            source.statistics,
-        )  # fmt: skip
+            source.metadata, source.features, normalize, source.statistics
+        )
         index, count = shard or (0, 1)
         total = len(source)
         self.first = index * total // count

@@ -37,7 +37,7 @@ from beam_pipeline.plan.suspects import Suspects
 from beam_pipeline.run.guard import Guard
 from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.local_plan import plan_here
-from beam_pipeline.run.phases import in_memory_pipeline, store, store_shards
+from beam_pipeline.run.phases import in_memory_pipeline, store
 from beam_pipeline.run.stored import check_ours, phase_folder, stored
 from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch, reporter, reporting
@@ -88,7 +88,6 @@ def run_local(
                 _stored_by_all(folder, writers, "rejects"),
             ),
             Pages(folder, plan.manifest),
-            _stored_by_all(folder, writers, "observed"),
             job,
         )
 
@@ -123,8 +122,8 @@ def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
             | "MyShards" >> beam.FlatMap(planned_work, folder, writers)
         )
         written = write_shards(work, job)
-        store_shards(written.finished, results, "finished")
-        store_shards(written.shards, results, "written")
+        shards = (written.finished, written.shards) | "AllShards" >> beam.Flatten()
+        store(shards, results, "infos")
         store(written.rejects, results, "rejects")
 
 

@@ -13,10 +13,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import core, userstate
 
 from beam_pipeline.errors import AudioTFRecordsError
-from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.run.stored import ElementFile
 from beam_pipeline.storage import files
-from beam_pipeline.write.observations import Seen, merge_observations
 
 _STEP = "[while running "
 
@@ -139,38 +137,6 @@ class StoreElements(beam.DoFn):  # type: ignore[misc]
         self._file.close()
 
 
-@dataclass(eq=False)
-class StoreShards(beam.DoFn):  # type: ignore[misc]
-    """Writes each ShardInfo to a new file, and merged observations to another one.
-
-    So a run on this machine needs no further step for them, which would take the runner
-    longer than a small shard.
-    """
-
-    folder: str
-
-    def start_bundle(self) -> None:
-        self._infos = ElementFile(self.folder, "infos")
-        self._observed: dict[str, Seen | None] = {}
-
-    def process(self, info: ShardInfo) -> None:
-        self._infos.extend([info._replace(seen=None)])
-        split, seen = info.shard.split, info.seen
-        if seen is not None:
-            self._observed[split] = merge_observations(self._observed.get(split), seen)
-
-    def finish_bundle(self) -> None:
-        self._infos.close()
-        observed = ElementFile(self.folder, "observed")
-        observed.extend([*self._observed.items()])
-        observed.close()
-
-
 def store(collection: beam.PCollection, folder: str, name: str) -> None:
     """Stores the elements of a collection under a name, for a later phase."""
     collection | f"Store {name}" >> beam.ParDo(StoreElements(folder, name))
-
-
-def store_shards(shards: beam.PCollection, folder: str, which: str) -> None:
-    """Stores shards as ``infos`` and ``observed``; ``which`` is part of the label."""
-    shards | f"Store {which} shards" >> beam.ParDo(StoreShards(folder))

@@ -23,7 +23,6 @@ from typing import Any
 
 from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.damage import Damage, find_damage, is_damaged
-from beam_pipeline.dataset.exact_statistics import statistics_text
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata
@@ -33,7 +32,6 @@ from beam_pipeline.dataset.output_folder import (
     METADATA,
     REJECTED,
     SCHEMA,
-    STATISTICS,
     WINDOWS,
     check_no_folders,
 )
@@ -49,7 +47,6 @@ from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.pipeline.finish import check_observed, merge_observed
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.planner import PublishedPlan, publish
 from beam_pipeline.plan.segments import ShardWork
@@ -217,9 +214,8 @@ class _Repair:
                 lambda text: lists_other_rejects(text, rejects, has_late),
             )
             wanted = {entry.file for entry in damage.shards}
-            lacks_details = damage.windows or damage.statistics
-            if lacks_details or (has_late and not lists_rejects):
-                # Only recording tells statistics, levels of windows, what fails late.
+            if damage.windows or (has_late and not lists_rejects):
+                # Only recording tells levels of windows, and what fails late.
                 wanted = {entry.file for entry in self._metadata.shards()}
             infos: dict[str, ShardInfo] = {}
             if wanted:
@@ -335,13 +331,6 @@ class _Repair:
                 files.join(work, WINDOWS), [infos[entry.file] for entry in entries]
             )
             made.append(WINDOWS)
-        if len(infos) == len(entries):  # only recording all shards tells them
-            seen = merge_observed(self._written("observed"))
-            check_observed(seen, infos.values(), work)
-            exact = statistics_text({n: each.statistics for n, each in seen.items()})
-            if is_damaged(self._root, STATISTICS, lambda content: content != exact):
-                files.write_bytes(files.join(work, STATISTICS), exact)
-                made.append(STATISTICS)
         members = {
             **{file: ShardMembers.of(info) for file, info in infos.items()},
             **damage.members,

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.exact_numbers import moments, sums_of_distances
 from beam_pipeline.transforms.base import (
     FloatArray,
     as_float32,
@@ -21,6 +20,7 @@ from beam_pipeline.transforms.base import (
     real,
     whole,
 )
+from beam_pipeline.transforms.exact_numbers import moments, sums_of_distances
 from beam_pipeline.transforms.mel import cache_blocks
 from beam_pipeline.transforms.quiet import quiet
 

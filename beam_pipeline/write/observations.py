@@ -1,8 +1,8 @@
 """Observations of examples while they are written, for the metadata.
 
-Observations merge in any order and grouping with exactly the same result, so the
-metadata do not depend on the number of workers. Workers exchange their state, which is
-JSON values; receipts of shards hold it too.
+Each shard has its own; their state is JSON values in the receipt of the shard. At the
+end of a run they merge in the order of shards, so the metadata do not depend on who
+wrote which shard, and when.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.summary import TallyKey
 from beam_pipeline.write.blocks import FeatureBlock, timed
-from beam_pipeline.write.padding import without_padding
-from beam_pipeline.write.statistics import DataStatistics
+from beam_pipeline.write.statistics import DataStatistics, without_padding
 
 Seen = Mapping[str, Any]
 
@@ -114,12 +113,3 @@ class Observations:
             "statistics": self.statistics.state(),
             **({"frames": frames} if frames else {}),
         }
-
-
-def merge_observations(a: Seen | None, b: Seen | None) -> Seen | None:
-    """Returns the state of both together; None is the state of no examples."""
-    if a is None or b is None:
-        return b if a is None else a
-    merged = Observations.from_state(a)
-    merged.merge(Observations.from_state(b))
-    return merged.state()

@@ -6,6 +6,7 @@ examples they give shows only when they are read.
 
 from __future__ import annotations
 
+import json
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -76,8 +77,9 @@ class BlockResult:
     Attributes
     ----------
     parts : tuple of Part
-    statistics : mapping
-        Split to the state of its :class:`.DataStatistics`.
+    statistics : tuple of (str, int, str)
+        Split, place of the block, and the file with the state of their
+        :class:`.DataStatistics`.
     shapes : mapping
         Feature to the shape that covers all its arrays.
     missing : frozenset of str
@@ -92,7 +94,7 @@ class BlockResult:
     """
 
     parts: tuple[Part, ...] = ()
-    statistics: Mapping[str, Any] = field(default_factory=dict)
+    statistics: tuple[tuple[str, int, str], ...] = ()
     shapes: Mapping[str, Shape | None] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
     tables: tuple[tuple[str, int, str], ...] = ()
@@ -162,7 +164,10 @@ def write_block(
         parts = [part for writer in writers.values() for part in writer.close()]
     return BlockResult(
         tuple(_share(part, parts_folder) for part in parts),
-        {split: of_split.state() for split, of_split in statistics.items()},
+        tuple(
+            (split, ref.order, _write_state(of_split, parts_folder))
+            for split, of_split in statistics.items()
+        ),
         seen.shapes,
         frozenset(seen.missing),
         tuple(
@@ -194,6 +199,24 @@ def _write_lines(lines: Sequence[str], folder: str) -> str:
     path = files.join(folder, f"{uuid.uuid4().hex}.csv")
     files.write_bytes(path, "".join(lines).encode())
     return path
+
+
+def _write_state(statistics: DataStatistics, folder: str) -> str:
+    path = files.join(folder, f"{uuid.uuid4().hex}.json")
+    files.write_bytes(path, json.dumps(statistics.state()).encode())
+    return path
+
+
+def merge_statistics(
+    result: BlockResult, split: str, specs: Iterable[FeatureSpec]
+) -> DataStatistics:
+    """Returns the statistics of a split: those of its blocks, from left to right."""
+    merged = DataStatistics.of(specs, has_windows=False)
+    for of_split, _, path in result.statistics:
+        if of_split == split:
+            state = json.loads(files.read_bytes(path))
+            merged.merge(DataStatistics.from_state(state))
+    return merged
 
 
 class _Seen:
@@ -228,7 +251,7 @@ def merge_results(several: Iterable[BlockResult]) -> BlockResult:
     """Returns the results of all blocks together; the order does not matter."""
     parts: list[Part] = []
     tables: list[tuple[str, int, str]] = []
-    statistics: dict[str, DataStatistics] = {}
+    statistics: list[tuple[str, int, str]] = []
     shapes: dict[str, Shape | None] = {}
     missing: set[str] = set()
     skipped: list[tuple[str, int, int, str]] = []
@@ -236,12 +259,7 @@ def merge_results(several: Iterable[BlockResult]) -> BlockResult:
     for result in several:
         parts += result.parts
         tables += result.tables
-        for split, state in result.statistics.items():
-            found = DataStatistics.from_state(state)
-            if split in statistics:
-                statistics[split].merge(found)
-            else:
-                statistics[split] = found
+        statistics += result.statistics
         for name, shape in result.shapes.items():
             shapes[name] = merge_shapes(shapes.get(name, shape), shape)
         missing |= result.missing
@@ -251,7 +269,7 @@ def merge_results(several: Iterable[BlockResult]) -> BlockResult:
         blocks += result.blocks
     return BlockResult(
         tuple(sorted(parts, key=lambda part: (part.split, part.order))),
-        {split: of_split.state() for split, of_split in statistics.items()},
+        tuple(sorted(statistics)),
         shapes,
         frozenset(missing),
         tuple(sorted(tables)),

@@ -1,27 +1,378 @@
 """Statistics of features and windows, gathered while they are written.
 
-Statistics of parts of a data set merge in any order and grouping with exactly the same
-result: sums are exact, counts are integers. So the bytes of the metadata do not depend
-on the number of workers, and the receipt of a shard can hold its part.
+::
+
+    a shard's blocks     b0   b1   b2 ..    each: count, mean, M2, min, max, histogram
+    the shard's receipt  (b0 + b1) + b2 ..  exact floats
+    the split            shard 0 + shard 1 + ..
+
+M2 is the sum of the squared distances from the mean. Both folds go from left to right,
+so the same layout of shards gives the same bytes, whoever wrote them and when.
+
+Quantiles come from a histogram over the upper 16 bits of the values as float32: their
+sign, exponent and 7 bits of mantissa. A quantile is within a relative ``2**-8`` of the
+value with its rank; it is zero if that value is below ``2**-133``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.write.exact_sums import Array
-from beam_pipeline.write.feature_statistics import FeatureStatistics, State
+from beam_pipeline.write.members import pack_columns, unpack_columns
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+State = Mapping[str, Any]
+
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+MAX_BINS = 4096
+BUCKETS = 1 << 16
+# Smaller magnitudes are in the bucket of zero.
+_LEAST_BUCKET = 2.0**-133
+# Larger magnitudes count as infinite, so that no sum of squares overflows.
+LARGEST = 2.0**480
+
+# Times in seconds are rounded: less than this part of a frame later is the same frame.
+_ROUNDED = 1e-6
 
 # Half of the smallest step of 16-bit PCM, and its largest sample.
 SILENT_BELOW = 2.0**-16
 CLIPPED_FROM = 1 - 2.0**-15
 # Samples that files of floats, MP3, Vorbis and Opus have, and PCM has not.
 BEYOND = "beyond"
+
+# Blocks with fewer than _SMALL values wait until there are _FULL values, because a pass
+# over even the smallest array costs microseconds.
+_SMALL, _FULL = 1 << 15, 1 << 16
+# The columns of a reduction, because narrow arrays are much slower to reduce; and its
+# values, whose float64 copy stays in the cache.
+_WIDE = 1024
+_CACHED = 1 << 16
+# A smaller share of M2 in the sum of squares would lose more than 10 of 52 bits.
+_LEAST_SPREAD = 2.0**-10
+
+
+@dataclass(slots=True)
+class Moments:
+    """Count, mean and M2 of some columns; each an array of shape (columns,)."""
+
+    counts: npt.NDArray[np.int64]
+    means: Floats
+    m2: Floats
+
+    @classmethod
+    def of_nothing(cls, columns: int) -> Moments:
+        """Returns the moments of columns without values."""
+        return cls(np.zeros(columns, np.int64), np.zeros(columns), np.zeros(columns))
+
+    @classmethod
+    def of(cls, rows: Array) -> Moments:
+        """Returns the moments of finite values, of which there are any."""
+        sums, squares = _column_sums(rows)
+        means = sums / len(rows)
+        m2 = squares - sums * means
+        if (m2 < _LEAST_SPREAD * squares).any():
+            return cls.of_distances(rows, np.ones((1, 1), bool))
+        return cls(np.full(len(means), len(rows)), means, m2)
+
+    @classmethod
+    def of_distances(cls, rows: Array, finite: Array) -> Moments:
+        """Returns the moments of those values that are ``finite``, in two passes."""
+        counts = np.broadcast_to(finite, rows.shape).sum(axis=0)
+        divisors = np.maximum(counts, 1)
+        distances = np.where(finite, rows, 0).astype(np.float64)
+        means = distances.sum(axis=0) / divisors
+        distances -= means
+        distances *= finite
+        rest = distances.sum(axis=0)
+        m2 = np.square(distances, out=distances).sum(axis=0) - rest * rest / divisors
+        return cls(counts, means + rest / divisors, np.maximum(m2, 0))
+
+    def merge(self, other: Moments) -> None:
+        """Adds the moments of other values (Chan, Golub and LeVeque, 1983)."""
+        counts = self.counts + other.counts
+        share = other.counts / np.maximum(counts, 1)
+        distance = other.means - self.means
+        self.m2 += other.m2 + distance * distance * self.counts * share
+        self.means += distance * share
+        self.counts = counts
+
+    def of_all(self) -> Moments:
+        """Returns the moments of all columns together, as one column."""
+        count = int(self.counts.sum())
+        mean = math.fsum(self.counts * self.means) / max(count, 1)
+        distance = self.means - mean
+        m2 = math.fsum(self.m2 + self.counts * distance * distance)
+        return Moments(np.array([count]), np.array([mean]), np.array([m2]))
+
+    @property
+    def deviations(self) -> Floats:
+        """The standard deviations of the populations."""
+        deviations: Floats = np.sqrt(self.m2 / np.maximum(self.counts, 1))
+        return deviations
+
+    def to_json(self) -> dict[str, list[Any]]:
+        """Returns the moments and the standard deviations; null without values."""
+        has_values = (self.counts > 0).tolist()
+        described: dict[str, list[Any]] = {"count": self.counts.tolist()}
+        for name, column in (
+            ("mean", self.means),
+            ("m2", self.m2),
+            ("std", self.deviations),
+        ):
+            pairs = zip(column.tolist(), has_values, strict=True)
+            described[name] = [value if has else None for value, has in pairs]
+        return described
+
+    @classmethod
+    def from_json(cls, described: Mapping[str, Any]) -> Moments:
+        """Returns the moments of bins, or of a whole feature, from the metadata."""
+        counts, means, m2 = (
+            np.atleast_1d(np.array(described[name], np.float64))
+            for name in ("count", "mean", "m2")
+        )
+        return cls(counts.astype(np.int64), np.nan_to_num(means), np.nan_to_num(m2))
+
+
+def mean_and_deviation(several: Sequence[Mapping[str, Any]]) -> tuple[Floats, Floats]:
+    """Returns mean and standard deviation of a feature in several splits together.
+
+    They are arrays, for its bins, if it has bins. ``several`` are its statistics in the
+    metadata, in the order in which they are merged. What has no values has NaN.
+    """
+    filled = [each for each in several if each["count"]]
+    if not filled:
+        return np.array(np.nan), np.array(np.nan)
+    first, *others = (Moments.from_json(each.get("bins", each)) for each in filled)
+    for other in others:
+        first.merge(other)
+    found = (np.where(first.counts, x, np.nan) for x in (first.means, first.deviations))
+    mean, deviation = (x if "bins" in filled[0] else x[0] for x in found)
+    return mean, deviation
+
+
+def _column_sums(rows: Array) -> tuple[Floats, Floats]:
+    """Returns the sums of the columns, and the sums of their squares."""
+    columns = rows.shape[1]
+    wide, rest = _side_by_side(rows)
+    step = -(-_CACHED // wide.shape[1])
+    sums = np.zeros((2, wide.shape[1]))
+    for at in range(0, len(wide), step):
+        exact = wide[at : at + step].astype(np.float64)
+        sums[0] += exact.sum(axis=0)
+        sums[1] += np.square(exact, out=exact).sum(axis=0)
+    total: Floats = sums.reshape(2, -1, columns).sum(axis=1)
+    if len(rest):
+        exact = rest.astype(np.float64)
+        total += exact.sum(axis=0), np.square(exact, out=exact).sum(axis=0)
+    return total[0], total[1]
+
+
+def _column_ranges(rows: Array) -> tuple[Array, Array]:
+    """Returns the minima and the maxima of the columns; NaN if one is NaN."""
+    columns = rows.shape[1]
+    wide, rest = _side_by_side(rows)
+    least, most = wide.min(axis=0), wide.max(axis=0)
+    least, most = least.reshape(-1, columns), most.reshape(-1, columns)
+    if len(rest):
+        least, most = np.concatenate([least, rest]), np.concatenate([most, rest])
+    return least.min(axis=0), most.max(axis=0)
+
+
+def _side_by_side(rows: Array) -> tuple[Array, Array]:
+    """Returns fewer, wider rows, each of several rows, and the rows that remain."""
+    count, columns = rows.shape
+    several = max(1, min(_WIDE // columns, math.isqrt(count)))
+    whole = count // several * several
+    return rows[:whole].reshape(-1, several * columns), rows[whole:]
+
+
+class Histogram:
+    """Counts float32 by the upper 16 bits: sign, exponent, 7 bits of mantissa."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(BUCKETS, np.int64)
+
+    def add(self, values: Array) -> None:
+        """Counts values; those beyond the range of float32 go to the last buckets."""
+        if values.dtype != np.float32:
+            largest = np.finfo(np.float32).max
+            values = np.clip(values, -largest, largest).astype(np.float32)
+        upper = 1 if np.little_endian else 0
+        buckets = np.ascontiguousarray(values).reshape(-1).view(np.uint16)[upper::2]
+        # As fast as bincount, which allocates all buckets; slower with other indices.
+        np.add.at(self.counts, buckets.astype(np.intp), 1)
+
+    def pack(self) -> str:
+        """Returns the counts as a short text, which a receipt in JSON can hold."""
+        used = np.flatnonzero(self.counts)
+        return pack_columns([used, self.counts[used]])
+
+    @classmethod
+    def unpack(cls, text: str) -> Histogram:
+        """Returns the histogram that :meth:`pack` packed."""
+        made = cls()
+        used, counts = unpack_columns(text, 2)
+        made.counts[used] = counts
+        return made
+
+    def quantile(self, q: float) -> float:
+        """Returns the middle of the bucket of the value of rank ``ceil(q * count)``."""
+        negative = np.arange(BUCKETS - 1, BUCKETS // 2 - 1, -1)
+        ascending = np.concatenate([negative, np.arange(BUCKETS // 2)])
+        ranks = self.counts[ascending].cumsum()
+        rank = max(1, math.ceil(q * int(ranks[-1])))
+        bucket = int(ascending[np.searchsorted(ranks, rank)])
+        middle = float(np.array(bucket << 16 | 0x8000, np.uint32).view(np.float32))
+        return 0.0 if abs(middle) < _LEAST_BUCKET else middle
+
+
+class FeatureStatistics:
+    """Statistics of one feature: of all its values, and of each bin if it has bins.
+
+    Bins are the indices of the last axis, if the feature has axes and the last one is
+    not time. Complex values enter with their magnitude. NaN and infinite values are
+    counted, and left out of everything else.
+    """
+
+    def __init__(self, bins: int):
+        self._bins = bins
+        columns = max(bins, 1)
+        self._values = 0
+        self._clipped = 0
+        self._moments = Moments.of_nothing(columns)
+        self._min = np.full(columns, np.inf)
+        self._max = np.full(columns, -np.inf)
+        self._histogram = Histogram()
+        self._queue: list[Array] = []
+        self._queued = 0
+
+    @classmethod
+    def of(cls, spec: FeatureSpec) -> FeatureStatistics:
+        """Returns empty statistics of a feature with this spec."""
+        has_bins = bool(spec.axes) and spec.axes[-1].get("name") != "time"
+        bins = spec.sizes[-1] if has_bins and spec.sizes else 0
+        return cls(bins if bins <= MAX_BINS else 0)
+
+    def add(self, values: Array) -> None:
+        """Adds the feature's values for some windows, shape (n, ...)."""
+        if values.dtype.kind == "c":
+            values = np.abs(values)
+        if values.size == 0:
+            return
+        fits = np.can_cast(values.dtype, np.float32)
+        values = values.astype(np.float32 if fits else np.float64, copy=False)
+        rows = np.ascontiguousarray(values).reshape(-1, len(self._min))
+        if rows.size >= _SMALL:
+            self._add_block(rows)
+            return
+        # A view in the queue would keep the whole clip in memory.
+        self._queue.append(rows.copy())
+        self._queued += rows.size
+        if self._queued >= _FULL:
+            self._flush()
+
+    def add_clipped(self, count: int) -> None:
+        """Counts values, added before or after, that the transform clipped."""
+        self._clipped += count
+
+    def _flush(self) -> None:
+        """Adds the waiting blocks as one."""
+        if self._queue:
+            rows = np.concatenate(self._queue)
+            self._queue, self._queued = [], 0
+            self._add_block(rows)
+
+    def _add_block(self, rows: Array) -> None:
+        least, most = _column_ranges(rows)
+        limit = min(LARGEST, float(np.finfo(rows.dtype).max))
+        if least.min() >= -limit and most.max() <= limit:  # false for NaN
+            moments = Moments.of(rows)
+            self._histogram.add(rows)
+        else:
+            finite = np.abs(rows) <= limit
+            moments = Moments.of_distances(rows, finite)
+            least = np.where(finite, rows, np.inf).min(axis=0)
+            most = np.where(finite, rows, -np.inf).max(axis=0)
+            self._histogram.add(rows[finite])
+        self._values += rows.size
+        self._moments.merge(moments)
+        self._widen(least, most)
+
+    def _widen(self, least: Array, most: Array) -> None:
+        np.minimum(self._min, least, out=self._min)
+        np.maximum(self._max, most, out=self._max)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the statistics as JSON values, exactly."""
+        self._flush()
+        return {
+            "bins": self._bins,
+            "values": self._values,
+            "clipped": self._clipped,
+            "count": self._moments.counts.tolist(),
+            "mean": self._moments.means.tolist(),
+            "m2": self._moments.m2.tolist(),
+            "min": [None if math.isinf(x) else x for x in self._min.tolist()],
+            "max": [None if math.isinf(x) else x for x in self._max.tolist()],
+            "histogram": self._histogram.pack(),
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> FeatureStatistics:
+        """Returns the statistics that :meth:`state` described."""
+        made = cls(state["bins"])
+        made._values = state["values"]
+        made._clipped = state["clipped"]
+        made._moments = Moments.from_json(state)
+        made._min = np.array([np.inf if x is None else x for x in state["min"]])
+        made._max = np.array([-np.inf if x is None else x for x in state["max"]])
+        made._histogram = Histogram.unpack(state["histogram"])
+        return made
+
+    def merge(self, other: FeatureStatistics) -> None:
+        """Adds statistics of other values; which were added before decides rounding."""
+        self._flush()
+        other._flush()
+        self._values += other._values
+        self._clipped += other._clipped
+        self._moments.merge(other._moments)
+        self._widen(other._min, other._max)
+        self._histogram.counts += other._histogram.counts
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the statistics for the metadata; without values, only the counts."""
+        self._flush()
+        whole = {name: of[0] for name, of in self._moments.of_all().to_json().items()}
+        count = whole.pop("count")
+        made: dict[str, Any] = {
+            "count": count,
+            "nonfinite_share": (self._values - count) / max(self._values, 1),
+            **({"clipped": self._clipped} if self._clipped else {}),
+            **whole,
+        }
+        if count == 0:
+            return made
+        made["min"] = float(self._min.min())
+        made["max"] = float(self._max.max())
+        made["quantiles"] = {
+            str(q): min(max(self._histogram.quantile(q), made["min"]), made["max"])
+            for q in QUANTILES
+        }
+        if self._bins:
+            made["bins"] = {
+                **self._moments.to_json(),
+                "min": [None if math.isinf(x) else x for x in self._min.tolist()],
+                "max": [None if math.isinf(x) else x for x in self._max.tolist()],
+            }
+        return made
 
 
 class SignalStatistics:
@@ -52,8 +403,8 @@ class SignalStatistics:
             counts[BEYOND] += int((magnitudes > 1).sum())
 
     def state(self) -> dict[str, Any]:
-        """Returns the statistics as JSON values; ``beyond`` only if it counts any."""
-        return {n: count for n, count in self._counts.items() if count or n != BEYOND}
+        """Returns the statistics as JSON values."""
+        return dict(self._counts)
 
     @classmethod
     def from_state(cls, state: State) -> SignalStatistics:
@@ -155,3 +506,75 @@ class DataStatistics:
             **({"windows": self._windows.to_json()} if self._windows else {}),
             "features": {name: s.to_json() for name, s in self._features.items()},
         }
+
+
+def without_padding(
+    values: Mapping[str, Any],
+    specs: Mapping[str, FeatureSpec],
+    valid: npt.NDArray[np.int64],
+    win_len: int,
+    sample_rate_hz: int,
+) -> Iterator[tuple[slice, Mapping[str, Any]]]:
+    """Yields values without padding: of whole windows together, of others alone.
+
+    ::
+
+        window     [ samples of the clip | zeros      ]   valid frames, then zeros
+        signal     [ kept                | left out   ]
+        log_mel    [ kept                  | left out ]   a spectrum frame with any
+                                                          sample of the clip is kept
+
+    Parameters
+    ----------
+    values : mapping
+        By name, for each example a value; arrays of shape (n, ...), or lists.
+    specs : mapping
+        Features that are not in it have no padding. Nor has a feature whose values are
+        not in the order of time: one number for a window, for example.
+    valid : numpy.ndarray, shape (n,), int64
+        The frames of each window before the padding.
+    win_len : int
+        The frames of a window.
+
+    Yields
+    ------
+    rows : slice
+        The examples.
+    values : mapping
+        Their values. Arrays whose axes have a time, or whose last axis has a value for
+        each frame, end where the padding begins.
+    """
+    bounds = np.flatnonzero(np.diff(valid < win_len)) + 1
+    first = 0
+    for end in [*bounds.tolist(), len(valid)]:
+        if first < end and valid[first] >= win_len:
+            rows = slice(first, end)
+            yield rows, {name: some[rows] for name, some in values.items()}
+            first = end
+        for k in range(first, end):
+            rows, frames = slice(k, k + 1), int(valid[k])
+            yield (
+                rows,
+                {
+                    name: _cut(some[rows], specs.get(name), frames, win_len,
+                               sample_rate_hz)
+                    for name, some in values.items()
+                },
+            )  # fmt: skip
+        first = end
+
+
+def _cut(
+    value: Any, spec: FeatureSpec | None, frames: int, win_len: int, rate_hz: int
+) -> Any:
+    if spec is None or not isinstance(value, np.ndarray) or value.ndim < 2:
+        return value
+    for k, axis in enumerate(spec.axes):
+        if axis.get("name") == "time" and "step" in axis:
+            at = value.ndim - len(spec.axes) + k
+            starts = (axis["start"] + axis["step"] * np.arange(axis["size"])) * rate_hz
+            count = int(np.count_nonzero(starts < frames - _ROUNDED))
+            return value[(slice(None),) * at + (slice(count),)]
+    if not spec.axes and value.shape[-1] == win_len:
+        return value[..., :frames]
+    return value

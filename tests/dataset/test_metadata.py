@@ -68,12 +68,18 @@ def features_of(recipe, classes=("a",)):
 SOME_STATISTICS = {
     "windows": {"silent_windows": 1, "clipped_windows": 0, "clipped_share": 0.0},
     "features": {
-        "x": {
-            "count": 8, "nonfinite_share": 0.2, "mean": -1.5, "std": 0.5,
+        "mel": {
+            "count": 8, "nonfinite_share": 0.2, "mean": -1.5, "m2": 2.0, "std": 0.5,
             "min": -2.0, "max": -1.0, "quantiles": {"0.5": -1.5},
-            "bins": {"mean": [None], "std": [None], "min": [None], "max": [None]},
+            "bins": {
+                "count": [4, 4, 0, 0], "mean": [-2.0, -1.0, None, None],
+                "m2": [0.0, 0.0, None, None], "std": [0.0, 0.0, None, None],
+                "min": [-2.0, -1.0, None, None], "max": [-2.0, -1.0, None, None],
+            },
         },
-        "none": {"count": 0, "nonfinite_share": 1.0, "mean": None, "std": None},
+        "signal": {
+            "count": 0, "nonfinite_share": 1.0, "mean": None, "m2": None, "std": None,
+        },
     },
 }  # fmt: skip
 

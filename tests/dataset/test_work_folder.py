@@ -276,8 +276,8 @@ def test_the_whole_job_is_one_pipeline_for_an_engine(tmp_path):
     pipeline = beam.Pipeline()
     build_pipeline(pipeline, job)
     shuffles = str(pipeline.to_runner_api()).count("beam:transform:group_by_key:v1")
-    # Three of rows, clips and segments; the others of sums, some kilobytes each.
-    assert shuffles == 7
+    # Of rows to those that probe, and of the places of tasks to those that write.
+    assert shuffles == 2
 
 
 class RpcError(Exception):

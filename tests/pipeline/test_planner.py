@@ -345,11 +345,11 @@ def test_a_plan_that_was_deleted_is_named(job):
 def test_the_last_step_may_run_again_after_it_has_finished(job, monkeypatch):
     """It has deleted the plan then; the data set must be that of these shards."""
     monkeypatch.setattr(stages, "is_finished", lambda output, infos: infos == ["mine"])
-    assert stages.finish_planned(None, iter(["mine"]), (), (), job).endswith(
+    assert stages.finish_planned(None, iter(["mine"]), (), job).endswith(
         "metadata.json"
     )
     with raises(IncompleteRun, naming="deleted"):
-        stages.finish_planned(None, iter(["another"]), (), (), job)
+        stages.finish_planned(None, iter(["another"]), (), job)
 
 
 @pytest.mark.parametrize("kind", ["splits", "stratified"])

@@ -79,6 +79,14 @@ def changed(*path: Any) -> Callable[[Any], Any]:
 
 SHARD = ("splits", "records", "shards", 0)
 SIGNAL = ("features", "signal")
+STATISTICS = ("splits", "records", "statistics", "features")
+
+
+def bins_of(**changes: Any) -> dict[str, Any]:
+    """Statistics of a feature with two bins, one of which has no values."""
+    one: dict[str, Any] = {"mean": [1.0, None], "m2": [2.0, None], "std": [1.0, None]}
+    bins = {"count": [2, 0], **one, **changes}
+    return {"count": 2, "mean": 1.0, "m2": 2.0, "std": 1.0, "bins": bins}
 
 
 @pytest.mark.parametrize(
@@ -109,6 +117,19 @@ SIGNAL = ("features", "signal")
         (changed("classes", [5]), ["class"]),
         (changed("features", []), ["features"]),
         (changed("splits", "records", "statistics", "x"), ["statistics"]),
+        (changed(*STATISTICS, "signal", []), ["signal", "dict"]),
+        (changed(*STATISTICS, "signal", {}), ["signal", "count is missing"]),
+        (changed(*STATISTICS, "signal", "mean", None), ["signal", "mean", "None"]),
+        (changed(*STATISTICS, "signal", "m2", float("nan")), ["signal", "m2", "nan"]),
+        (changed(*STATISTICS, "signal", "std", [1.0]), ["signal", "std", "[1.0]"]),
+        (
+            changed(*STATISTICS, "signal", bins_of()),
+            ["signal", "count of bins", "(2,)", "[500]"],
+        ),
+        (changed(*STATISTICS, "x", bins_of(m2=[1.0])), ["x", "m2 of bins", "(1,)"]),
+        (changed(*STATISTICS, "x", bins_of(mean=[1.0, 2.0])), ["x", "bin 1", "null"]),
+        (changed(*STATISTICS, "x", bins_of(std=["a", None])), ["x", "std of bin 0"]),
+        (changed(*STATISTICS, "x", bins_of(mean=None)), ["x", "bins: mean", "None"]),
         (changed("splits", "records", "seconds", "x"), ["seconds"]),
         (changed("splits", "records", "examples_per_class", "cat", []), ["cat"]),
         (changed("inputs", "clips", None), ["clips"]),

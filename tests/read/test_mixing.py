@@ -163,7 +163,8 @@ class TestBatches:
     def test_each_source_is_normalised_by_its_own_statistics(self):
         mixed = mixed_of([4, 4], ends="leave")
         statistics = mixed.sources[1].metadata.splits["train"].statistics
-        statistics["features"]["pair"] = {"mean": 0.0, "std": 0.5}
+        values = {"count": 4, "mean": 0.0, "m2": 1.0, "std": 0.5}
+        statistics["features"]["pair"] = values
         for batch in mixed.batches(8, normalize=["pair"]):
             number = batch["number"]
             expected = np.where(number < 1000, (number - 10) / 2, (number - 1000) * 2)

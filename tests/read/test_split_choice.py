@@ -209,21 +209,6 @@ def test_statistics_of_several_folds_are_those_of_all_their_examples(folds):
 
 
 @pytest.mark.runs
-def test_statistics_that_cannot_be_read(folds, tmp_path):
-    import shutil
-
-    copy = tmp_path / "copy"
-    shutil.copytree(folds, copy)
-    (copy / "statistics.json").write_text('{"splits": {}}')
-    with raises(InputError, naming=["statistics.json", "damaged"]):
-        replay(str(copy), split="!fold1", normalize=True)
-    (copy / "statistics.json").unlink()
-    with raises(InputError, naming=["statistics.json", "does not exist"]):
-        replay(str(copy), split="!fold1", normalize=True)
-    assert len(replay(str(copy), split="fold0", normalize=True))
-
-
-@pytest.mark.runs
 def test_a_mix_of_several_folds(folds):
     mixed = mix({folds: 1.0}, split="!fold1", ends="stop")
     count = sum(len(batch["x"]) for batch in mixed.batches(8))

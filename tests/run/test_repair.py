@@ -24,7 +24,7 @@ pytestmark = pytest.mark.runs
 
 SIDE_FILES = (
     "members.index", "windows.parquet", "manifest.parquet", "schema.pbtxt",
-    "rejected.jsonl", "statistics.json",
+    "rejected.jsonl",
 )  # fmt: skip
 
 
@@ -99,9 +99,7 @@ def test_shards_get_their_bytes_back(
     assert kept.items() <= others.items()
 
 
-@pytest.mark.parametrize(
-    "name", ["members.index", "statistics.json", "windows.parquet"]
-)
+@pytest.mark.parametrize("name", ["members.index", "windows.parquet"])
 def test_a_file_beside_the_shards(
     folder: Path, recorded: Path, sounds: Path, name: str
 ) -> None:

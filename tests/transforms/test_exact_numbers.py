@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.exact_numbers import (
+from beam_pipeline.transforms.exact_numbers import (
     LEAST_EXPONENT,
     exact_units,
     moments,
