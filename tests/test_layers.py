@@ -44,11 +44,11 @@ NEVER = {("run", "read")}
 HOMES = {
     "apache_beam": "pipeline run dofns [storage.beam_filesystem] [run.engine] "
     "[run.preflight] [by_value]",
-    "tensorflow": "read.replay read.tf_batches "
+    "tensorflow": "read.replay "
     "read.shard_streams read.parse_examples read.parse_examples "
     "read.original_records elements.tensors elements.record_dataset "
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
-    "[examples.feature_description] [read.batch_iteration] [read.show]",
+    "[examples.feature_description] [read.batches] [read.show]",
     "fastavro": "[inputs.avro]",
     "obstore": "[storage.object_store] [storage.credentials] [storage.store_ranges] "
     "[storage.store_errors]",
@@ -64,7 +64,7 @@ HOMES = {
     "[storage.parquet] [dataset.manifest] "
     "[dataset.window_table] [read.audit] [read.clean_manifest] "
     "[read.conditions] "
-    "[read.csv_tables] [read.source_columns] [read.window_table]",
+    "[read.csv_tables] [read.sources] [read.window_table]",
     "isal": "storage.gzip_members",
     "matplotlib": "[read.drawing]",
     "threadpoolctl": "transforms.describe write.one_thread run.parts",

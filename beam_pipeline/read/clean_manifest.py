@@ -36,8 +36,8 @@ from beam_pipeline.read.audit import (
     read_clips,
     shared_numbers,
 )
-from beam_pipeline.read.input_roots import input_roots
 from beam_pipeline.read.similarity import joined
+from beam_pipeline.read.sources import input_roots
 from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
 

@@ -29,10 +29,8 @@ from beam_pipeline.dataset.planned_windows import PlannedWindows, plan_problems
 from beam_pipeline.dataset.problem_lines import Lines
 from beam_pipeline.errors import DamagedRecord, InputError, RecipeError
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.example_check import Checked, ExampleCheck, Expected
-from beam_pipeline.read.example_places import ExamplePlaces
-from beam_pipeline.read.member_records import MemberReader
+from beam_pipeline.read.member_records import ExamplePlaces, MemberReader
 from beam_pipeline.read.sampled_windows import choose_examples, sample_problems
 from beam_pipeline.read.side_files import (
     axis_problems,
@@ -40,6 +38,7 @@ from beam_pipeline.read.side_files import (
     schema_problems,
     statistic_problems,
 )
+from beam_pipeline.read.sizes import usable_cores
 from beam_pipeline.read.verify import (
     ShardCheck,
     folder_problems,

@@ -35,8 +35,8 @@ from beam_pipeline.examples.structure import (
     row_splits,
 )
 from beam_pipeline.read.choices import Parsing
-from beam_pipeline.read.cores import usable_cores
 from beam_pipeline.read.scales import Scale
+from beam_pipeline.read.sizes import usable_cores
 
 NUM_CLASSES = "num_classes"
 

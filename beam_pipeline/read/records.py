@@ -2,7 +2,7 @@
 
 ::
 
-    number in the split -> shard, member     example_places   by arithmetic
+    number in the split -> shard, member     member_records   by arithmetic
     members -> bytes                         shard_bytes      neighbours in one read
     bytes -> records                         member_records   inflate, test checksums
     records -> arrays                        examples.record_parser
@@ -24,14 +24,14 @@ from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.record_parser import BatchMaker, Stored
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.read.chosen_numbers import chosen_numbers, no_example
+from beam_pipeline.read.choices import check_number
 from beam_pipeline.read.conditions import rows_where
 from beam_pipeline.read.example import Example
-from beam_pipeline.read.example_places import Integers
+from beam_pipeline.read.member_records import Integers
 from beam_pipeline.read.scales import choose_statistics
-from beam_pipeline.read.sources import SourceMethods
+from beam_pipeline.read.sources import Given, Source, make_source
 from beam_pipeline.read.split_choice import Split
-from beam_pipeline.read.split_source import SplitSource
+from beam_pipeline.read.split_source import SplitSource, chosen_numbers, no_example
 from beam_pipeline.read.window_table import (
     examples_of,
     numbers_of_clip,
@@ -92,7 +92,7 @@ def open_records(
     return Records(source, source.numbers, scaled_by)
 
 
-class Records(SourceMethods, Sequence[Example]):
+class Records(Sequence[Example]):
     """A sequence of examples, which it reads when they are asked for.
 
     ``records[i]`` is a dict of numpy arrays, numpy scalars and texts; features that an
@@ -310,6 +310,27 @@ class Records(SourceMethods, Sequence[Example]):
         table = self._source.table()
         found = np.isin(self.numbers, numbers_of_clip(table, path, self.folder))
         return self._view(self.numbers[found])
+
+    def source(self, index: int, input: Given | None = None) -> Source:
+        """Returns where an example comes from, without reading any shard.
+
+        Parameters
+        ----------
+        input : path or sequence of paths, optional
+            What the data set was recorded from, as for ``record``; then ``file`` is the
+            path of the file. A data set does not store it.
+
+        Raises
+        ------
+        IndexError
+            If there is no such example.
+        InputError
+            If the data set was not recorded from audio files, or the inputs are not
+            those of it.
+        """
+        check_number("index", index, None)
+        number = int(self.numbers[index])
+        return make_source(self._source, number, input)
 
     def serialised(self, indices: Any) -> list[bytes]:
         """Returns some examples as they are stored, for other parsers."""

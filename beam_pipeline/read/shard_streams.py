@@ -14,8 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.read.cores import usable_cores
-from beam_pipeline.read.sizes import READ_AHEAD_BYTES
+from beam_pipeline.read.sizes import READ_AHEAD_BYTES, usable_cores
 from beam_pipeline.read.split_choice import Piece
 from beam_pipeline.storage import files
 from beam_pipeline.storage.object_store import is_in_store

@@ -1,8 +1,9 @@
-"""How many bytes examples take, and how many a reader may hold."""
+"""How many bytes examples take, and how much memory and how many cores readers use."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -60,3 +61,10 @@ def most_record_bytes(specs: Iterable[FeatureSpec]) -> int | None:
             return None
         total += 20 * math.prod(spec.sizes) + len(spec.name.encode()) + (4 << 10)
     return total
+
+
+def usable_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

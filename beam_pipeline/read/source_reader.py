@@ -1,18 +1,28 @@
-"""What one source of batches reads: rows at positions of its epochs."""
+"""What one source of batches reads: rows at positions of its epochs, ahead by threads.
+
+::
+
+    SourceReader    a trainer's share of some records, in the order of an epoch
+      Reading       one iteration: which examples are read together, and where they go
+    read_ahead      runs the tasks of batches in threads, within a limit of bytes
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.read.batch_rows import gather, normalise
+from beam_pipeline.freed_memory import keep_freed_memory
 from beam_pipeline.read.orders import (
     POOLED,
     MixedStretches,
@@ -20,14 +30,144 @@ from beam_pipeline.read.orders import (
     make_order,
     stretch_length,
 )
-from beam_pipeline.read.read_ahead import Batch, Submit, Task
-from beam_pipeline.read.scales import choose_scales
+from beam_pipeline.read.scales import Scale, choose_scales
 from beam_pipeline.read.sizes import READ_AHEAD_BYTES, example_bytes, memory_bytes
 
 # The order of so many examples is computed at once.
 PLANNED = 8192
 
 Integers = npt.NDArray[np.int64]
+Batch = dict[str, Any]
+Task = Callable[[], Any]
+Submit = Callable[..., "Future[Any]"]
+
+
+class Inline:
+    """Runs a task where it is submitted, for reading without threads."""
+
+    def submit(self, task: Task, *args: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(task(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, wait: bool, cancel_futures: bool) -> None:
+        pass
+
+
+def read_ahead(
+    plan: Callable[[Submit], Iterator[Task]],
+    threads: int,
+    limit: int,
+    size: int,
+) -> Generator[Batch, None, None]:
+    """Yields the batches of a plan in its order, and reads the next ones meanwhile.
+
+    Threads start with the first batch, in the process that iterates. They end when the
+    iterator is exhausted, closed or collected, or raises. An error of a task is raised
+    where its batch would be.
+
+    Parameters
+    ----------
+    plan : function
+        Takes a function that submits parts of batches to the threads, and returns the
+        tasks that return batches. A task may wait for parts submitted before it.
+    threads : int
+        0: the tasks run in the caller, one at a time.
+    limit : int
+        About how many bytes of batches are held ahead. One batch is always read ahead.
+    size : int
+        About how many bytes a batch takes; the largest that was read counts, once
+        there is one.
+    """
+    keep_freed_memory()  # batches are freed where the next ones are made
+    # A pool without threads of its own also starts none after a fork.
+    pool: Any = ThreadPoolExecutor(threads, "batches") if threads else Inline()
+    process = os.getpid()
+    waiting: deque[Future[Batch]] = deque()
+    largest = 0
+    try:
+        tasks = plan(pool.submit)
+        while True:
+            fitting = limit // max(largest or size, 1)
+            most = max(min(2 * threads, fitting), 1)
+            while len(waiting) < most:
+                task = next(tasks, None)
+                if task is None:
+                    break
+                waiting.append(pool.submit(task))
+            if not waiting:
+                return
+            batch = waiting.popleft().result()
+            largest = max(largest, batch_bytes(batch))
+            yield batch
+            del batch
+            if os.getpid() != process:
+                raise InputError(
+                    "The iteration began in another process, whose threads this one "
+                    "does not have. Iterate over the batches anew, in this process."
+                )
+    finally:
+        if os.getpid() == process:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def batch_bytes(batch: Mapping[str, Any]) -> int:
+    """Returns about how many bytes of memory a batch takes."""
+    return sum(_bytes(values) for values in batch.values())
+
+
+def _bytes(values: Any) -> int:
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values.nbytes
+    return sum(
+        value.nbytes if isinstance(value, np.ndarray) else 64 for value in values
+    )
+
+
+def gather(
+    parts: Sequence[Future[Batch]],
+    part_of: npt.NDArray[np.int64],
+    row_of: npt.NDArray[np.int64],
+) -> Batch:
+    """Returns a batch whose example ``i`` is row ``row_of[i]`` of ``part_of[i]``."""
+    used = [int(part) for part in np.unique(part_of)]
+    batches = {part: parts[part].result() for part in used}
+    rows = [(part, np.flatnonzero(part_of == part)) for part in used]
+    made: Batch = {}
+    for name, values in batches[used[0]].items():
+        column: Any
+        if isinstance(values, np.ndarray):
+            column = np.empty((len(part_of), *values.shape[1:]), values.dtype)
+            for part, places in rows:
+                column[places] = batches[part][name][row_of[places]]
+        else:
+            column = [None] * len(part_of)
+            for place, (part, row) in enumerate(zip(part_of, row_of, strict=True)):
+                column[place] = batches[int(part)][name][int(row)]
+        made[name] = column
+    return made
+
+
+def normalise(batch: Batch, scales: Mapping[str, Scale]) -> Batch:
+    """Returns the batch with ``(x - mean) * factor`` for features with scales."""
+    for name, (mean, factor) in scales.items():
+        values = batch[name]
+        if isinstance(values, np.ndarray):
+            batch[name] = _scaled(values, mean, factor)
+        else:
+            batch[name] = [
+                None if value is None else _scaled(value, mean, factor)
+                for value in values
+            ]
+    return batch
+
+
+def _scaled(values: Any, mean: np.ndarray, factor: np.ndarray) -> Any:
+    dtype = values.dtype
+    return (values - mean.astype(dtype)) * factor.astype(dtype)
 
 
 class Source(Protocol):

@@ -2,21 +2,95 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.own_manifest import FILE_SHA256
-from beam_pipeline.read.choices import check_number
-from beam_pipeline.read.source_columns import (
-    NATIVE_FRAMES,
-    NATIVE_RATE,
-    NATIVE_START,
-)
+from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.storage import files
 
 if TYPE_CHECKING:
-    from beam_pipeline.read.input_roots import Given
     from beam_pipeline.read.split_source import SplitSource
+
+NATIVE_START, NATIVE_FRAMES, NATIVE_RATE = (
+    "native_start", "native_frames", "native_sample_rate_hz",
+)  # fmt: skip
+
+
+Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def source_columns(
+    start: Any, frames: Any, rate_hz: Any, of_clip: Any, has_hashes: bool
+) -> dict[str, Any]:
+    """Returns the columns of a table of windows that say where each comes from.
+
+    Parameters
+    ----------
+    start, frames, rate_hz : numpy.ndarray of int64, shape (windows,)
+        The window's stretch in its file at the output rate, and this rate.
+    of_clip : callable
+        From a column of the manifest to its value for each window.
+    """
+    import pyarrow as pa
+
+    native_hz = of_clip(NATIVE_RATE)
+    hz = native_hz.to_numpy().astype(np.int64)
+    most = of_clip(NATIVE_FRAMES).to_numpy()
+    first = start * hz // rate_hz
+    stop = np.minimum(-(-(start + frames) * hz // rate_hz), most)
+    columns = {
+        NATIVE_START: pa.array(first),
+        NATIVE_FRAMES: pa.array(stop - first),
+        NATIVE_RATE: native_hz,
+        "channels": of_clip("channels"),
+        FILE_SHA256: pa.nulls(len(first), pa.string()),
+    }
+    if has_hashes:
+        columns[FILE_SHA256] = of_clip(FILE_SHA256)
+    return columns
+
+
+def input_roots(input: Given, table: Any) -> list[str]:
+    """Returns the root of each input of a data set.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        With the columns ``path`` and ``input``.
+
+    Raises
+    ------
+    InputError
+        If there are more or fewer inputs than the data set has, or the first clip of
+        one is not there.
+    """
+    given = [input] if isinstance(input, str | os.PathLike) else list(input)
+    roots = [
+        entry.root for entry in resolve_inputs([os.fspath(each) for each in given])
+    ]
+    numbers = table["input"].to_numpy()
+    several = int(numbers.max(initial=0)) + 1
+    if several > len(roots):
+        raise InputError(
+            f"The clips are from {several} inputs, but `input` names {len(roots)}. "
+            "Give the same as for `record`, in the same order."
+        )
+    for number, root in enumerate(roots[:several]):
+        rows = np.flatnonzero(numbers == number)
+        if not len(rows):
+            continue
+        path = files.join(root, table["path"][int(rows[0])].as_py())
+        if not files.exists(path):
+            raise InputError(
+                f"{path} does not exist, but a clip of the data set has this name. "
+                "Give as `input` what the data set was recorded from."
+            )
+    return roots
 
 
 class Source(NamedTuple):
@@ -62,38 +136,8 @@ class Source(NamedTuple):
     sha256: str | None
 
 
-class SourceMethods:
-    """What :class:`.Records` tells of the origin of its examples."""
-
-    _source: SplitSource
-    numbers: Any
-
-    def source(self, index: int, input: Given | None = None) -> Source:
-        """Returns where an example comes from, without reading any shard.
-
-        Parameters
-        ----------
-        input : path or sequence of paths, optional
-            What the data set was recorded from, as for ``record``; then ``file`` is the
-            path of the file. A data set does not store it.
-
-        Raises
-        ------
-        IndexError
-            If there is no such example.
-        InputError
-            If the data set was not recorded from audio files, or the inputs are not
-            those of it.
-        """
-        check_number("index", index, None)
-        number = int(self.numbers[index])
-        return make_source(self._source, number, input)
-
-
 def make_source(source: SplitSource, number: int, input: Given | None) -> Source:
     """Returns where the example with a number in its split comes from."""
-    from beam_pipeline.read.input_roots import input_roots
-
     table = source.sources()
     if "path" not in table.column_names:
         raise InputError(

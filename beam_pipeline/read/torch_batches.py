@@ -11,9 +11,9 @@ import torch
 import torch.utils.data
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.read.batch_iteration import state_number
+from beam_pipeline.read.batches import state_number
 from beam_pipeline.read.choices import check_number, check_shard
-from beam_pipeline.read.cores import usable_cores
+from beam_pipeline.read.sizes import usable_cores
 
 MOST_WORKERS = 256
 

@@ -14,7 +14,7 @@ from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.own_manifest import FILE_SHA256
-from beam_pipeline.read.source_columns import source_columns
+from beam_pipeline.read.sources import source_columns
 from beam_pipeline.read.split_choice import Split, choose_splits
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_parquet

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.permutation import Permutation
-from beam_pipeline.read import batch_iteration, orders, source_reader
+from beam_pipeline.read import orders, source_reader
 from beam_pipeline.read.batches import Batches
 from tests.raising import raises
 from tests.read.fake_records import FakeRecords
@@ -397,7 +397,7 @@ class TestErrors:
 class TestMemory:
     @pytest.mark.parametrize("limit", [1, 4000, 100_000])
     def test_batches_ahead_are_limited_in_bytes(self, monkeypatch, limit):
-        monkeypatch.setattr(batch_iteration, "READ_AHEAD_BYTES", limit)
+        monkeypatch.setattr("beam_pipeline.read.batches.READ_AHEAD_BYTES", limit)
         records = FakeRecords(400, width=50)
         running = iter(Batches(records, 4, threads=4))
         for given_out in range(1, 90):
