@@ -330,7 +330,7 @@ class Records(Sequence[Example]):
         """
         check_number("index", index, None)
         number = int(self.numbers[index])
-        return make_source(self._source, number, input)
+        return make_source(self.folder, self._source.sources(), number, input)
 
     def serialised(self, indices: Any) -> list[bytes]:
         """Returns some examples as they are stored, for other parsers."""

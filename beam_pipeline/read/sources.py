@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.own_manifest import FILE_SHA256
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.storage import files
-
-if TYPE_CHECKING:
-    from beam_pipeline.read.split_source import SplitSource
 
 NATIVE_START, NATIVE_FRAMES, NATIVE_RATE = (
     "native_start", "native_frames", "native_sample_rate_hz",
@@ -136,12 +133,11 @@ class Source(NamedTuple):
     sha256: str | None
 
 
-def make_source(source: SplitSource, number: int, input: Given | None) -> Source:
-    """Returns where the example with a number in its split comes from."""
-    table = source.sources()
+def make_source(folder: str, table: Any, number: int, input: Given | None) -> Source:
+    """Returns where the example in a row of a data set's table comes from."""
     if "path" not in table.column_names:
         raise InputError(
-            f"{source.folder} was not recorded from audio files, so its examples come "
+            f"{folder} was not recorded from audio files, so its examples come "
             "from no file."
         )
     (row,) = table.slice(number, 1).to_pylist()
