@@ -40,10 +40,10 @@ from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.recipe.values import check_whole
 from beam_pipeline.run.dry_run import check_transforms
 from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
-from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.plan_result import Plan
 from beam_pipeline.run.preflight import check_engine
 from beam_pipeline.run.watching import watching
+from beam_pipeline.run.worker_processes import check_can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 
@@ -143,7 +143,7 @@ def record(
             if counted is not None:
                 counted(counts)
         elif job is not None:
-            run_local(job, run.workers, Limits.of(run), bar)
+            run_local(job, run.workers, run.time_limit, bar)
         if job is not None and has_nothing_new(job.work_folder):
             return nothing_new(job.output, job.work_folder, recipe)
         folder = files.absolute(os.fspath(output))
@@ -247,8 +247,8 @@ def claimed_job(
     from beam_pipeline.pipeline.job import Job
 
     with resolved(input, recipe) as inputs:
-        limits = Limits.of(run)
-        check_transforms(recipe, inputs, limits)
+        check_can_start(run.workers, run.time_limit)
+        check_transforms(recipe, inputs, run.time_limit)
         output = files.absolute(_checked(output))
         work = files.join(output, WORK_FOLDER)
         if run.work_dir is not None:
@@ -270,7 +270,7 @@ def claimed_job(
             if finished and not (run.overwrite or run.is_template()):
                 from beam_pipeline.run.already_done import difference_to_finished
 
-                difference = difference_to_finished(again, limits)
+                difference = difference_to_finished(again, run.time_limit)
                 if difference is None:
                     own = work == files.join(output, WORK_FOLDER)
                     if own and not leaves_data_set(work):
@@ -281,7 +281,7 @@ def claimed_job(
             if finished and run.overwrite and not (local or run.has_runner()):
                 from beam_pipeline.run.already_done import check_replacement
 
-                check_replacement(again, limits)
+                check_replacement(again, run.time_limit)
             replaces = claim_output(
                 output,
                 work,
@@ -356,8 +356,8 @@ def plan(
     # Fingerprints and hashes read whole files, and do not change the plan.
     recipe = recipe.replace(fingerprint=False, hash_files=False)
     with resolved(input, recipe) as inputs:
-        limits = Limits.of(run)
-        check_transforms(recipe, inputs, limits)
+        check_can_start(run.workers, run.time_limit)
+        check_transforms(recipe, inputs, run.time_limit)
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
             job = Job(
                 tuple(inputs),
@@ -367,6 +367,6 @@ def plan(
                 str(run.max_rejected),
                 skip_recorded=_skipped(run, recipe, inputs),
             )
-            made = plan_local(job, limits, sample)
+            made = plan_local(job, run.time_limit, sample)
     warn_of_plan(made.summary, recipe)
     return made

@@ -17,8 +17,7 @@
     │   ├── UnusableEntry    its name, its row or its events cannot be used
     │   ├── TransformError   a transform failed on its windows
     │   ├── ClipCrash        work on it ended the process that did it
-    │   ├── ClipTimeout      work on it took longer than the time limit
-    │   └── ClipMemory       work on it took more memory than the limit
+    │   └── ClipTimeout      work on it took longer than the time limit
     ├── ExampleError         a method of an Example failed
     │   └── UnstorableAttribute  an attribute's value is not of its declared type
     ├── TooManyRejected      more rejects than the run allows
@@ -163,10 +162,6 @@ class ClipCrash(ClipError):
 
 class ClipTimeout(ClipError):
     """Decoding the clip, or a step on its windows, took longer than the limit."""
-
-
-class ClipMemory(ClipError):
-    """Decoding the clip, or a step on its windows, took more memory than the limit."""
 
 
 class ExampleError(AudioTFRecordsError):

@@ -1,12 +1,12 @@
-"""What a worker process has done, and what it is doing, in memory that others watch.
+"""What a process is doing, and what it has done, in memory that another one watches.
 
 ::
 
     worker    mark(clip, "decode")   mark(clip, "transform")   step("feature mel")   ...
-    watcher   the worker died, or its mark stays for too long: whose clip is it?
+    watcher   the worker ended, or its mark stays for too long: at which clip?
 
-A mark is a few stores into shared memory and takes about a microsecond. There is one
-for each thread that works. Without a watcher, nothing is stored.
+Each process has one mark: a few stores into shared memory, which take about a
+microsecond. Without a watcher, nothing is stored.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ _WORDS = {
     "encode": "encoding its examples",
 }
 
-# Threads that can have a mark at once. Others work without.
-MOST_THREADS = 40
-
 
 class Marked(Protocol):
     """A clip, or a row of the listing that becomes one."""
@@ -42,7 +39,7 @@ class Marked(Protocol):
 
 
 class Mark(NamedTuple):
-    """What one thread is doing.
+    """What a process is doing.
 
     Attributes
     ----------
@@ -52,8 +49,6 @@ class Mark(NamedTuple):
         The stage that a reject of the clip would name.
     step : str
         The step of the recipe that runs, such as ``feature mel``; may be empty.
-    thread : int
-        The number of the thread.
     serial : int
         Grows with each mark and with all progress.
     """
@@ -63,20 +58,29 @@ class Mark(NamedTuple):
     filepath: str
     stage: str
     step: str
-    thread: int
     serial: int
 
     def describe(self) -> str:
-        """What the thread is doing, for a message about the clip."""
+        """What the process is doing, for a message about the clip."""
         return f"its {self.step}" if self.step else _WORDS.get(self.stage, self.stage)
 
     def __str__(self) -> str:
         return f"{self.filepath}: {self.describe()}"
 
 
-class _ThreadState(ctypes.Structure):
+class WorkerState(ctypes.Structure):
+    """The shared memory of one worker.
+
+    ``several`` says that threads of the worker work on several clips, so that the mark
+    names only one of them. ``one_thread`` is set by the watcher, to forbid that.
+    """
+
     # A local path has at most 4096 bytes, a key in an object store 1024.
     _fields_ = (
+        ("examples", ctypes.c_double),
+        ("seconds", ctypes.c_double),
+        ("one_thread", ctypes.c_int64),
+        ("several", ctypes.c_int64),
         ("serial", ctypes.c_int64),
         ("row", ctypes.c_int64),
         ("source", ctypes.c_int64),
@@ -85,90 +89,49 @@ class _ThreadState(ctypes.Structure):
         ("filepath", ctypes.c_char * 4112),
     )
 
-
-class WorkerState(ctypes.Structure):
-    """The shared memory of one worker.
-
-    ``one_thread`` is set by the watcher, see :meth:`Marks.one_thread`.
-    """
-
-    _fields_ = (
-        ("examples", ctypes.c_double),
-        ("seconds", ctypes.c_double),
-        ("one_thread", ctypes.c_int64),
-        ("threads", _ThreadState * MOST_THREADS),
-    )
-
-    def marks(self) -> list[Mark]:
-        """Returns what the worker is doing: a mark for each thread that works."""
-        return [
-            Mark(
-                state.row,
-                state.source,
-                os.fsdecode(state.filepath),
-                state.stage.decode(),
-                state.step.decode(errors="replace"),
-                thread,
-                state.serial,
-            )
-            for thread, state in enumerate(self.threads)
-            if state.stage
-        ]
+    def mark(self) -> Mark | None:
+        """Returns what the worker is doing; None if it is at no clip."""
+        if not self.stage:
+            return None
+        return Mark(
+            self.row,
+            self.source,
+            os.fsdecode(self.filepath),
+            self.stage.decode(),
+            self.step.decode(errors="replace"),
+            self.serial,
+        )
 
     def clear(self) -> None:
         """Forgets everything, before another process takes the worker's place."""
         ctypes.memset(ctypes.byref(self), 0, ctypes.sizeof(self))
 
 
-def new_states(workers: int) -> list[WorkerState]:
-    """Returns the memory of some workers, which processes started later share."""
+def new_state() -> WorkerState:
+    """Returns the memory of a worker, which processes started later share."""
     from multiprocessing import RawValue
 
-    # Each by itself: an element of an array would be copied to a new interpreter.
-    return [RawValue(WorkerState) for _ in range(workers)]
-
-
-class _Place:
-    """The place of a thread's mark, which is free again when the thread ends."""
-
-    def __init__(self, free: list[int], state: WorkerState) -> None:
-        self._free = free
-        self.clip: Any = None
-        self.state: Any = None
-        if free:
-            self._number = free.pop()
-            self.state = state.threads[self._number]
-
-    def __del__(self) -> None:
-        if self.state is not None:
-            self.state.stage = b""
-            self._free.append(self._number)
-
-
-class _Thread(threading.local):
-    """What each thread has for itself."""
-
-    def __init__(self, free: list[int], state: WorkerState) -> None:
-        self.place = _Place(free, state)
+    return RawValue(WorkerState)
 
 
 class Marks:
-    """The marks and the counts of this process."""
+    """The mark and the counts of this process."""
 
     _state: Any = None
-    _thread: Any = None
+    _clip: Any = None
     _process = 0
+    _thread = 0  # that has set the mark
 
     @classmethod
     @contextmanager
     def kept_in(cls, state: WorkerState) -> Iterator[None]:
-        """Keeps marks and counts in this memory while the block runs."""
-        cls._state, cls._process = state, os.getpid()
-        cls._thread = _Thread(list(range(MOST_THREADS))[::-1], state)
+        """Keeps the mark and the counts in this memory while the block runs."""
+        cls._state, cls._clip, cls._process = state, None, os.getpid()
         try:
             yield
         finally:
-            cls._state = cls._thread = None
+            state.stage = b""
+            cls._state = cls._clip = None
 
     @classmethod
     def add(cls, examples: int, seconds: float) -> None:
@@ -179,40 +142,47 @@ class Marks:
 
     @classmethod
     def mark(cls, clip: Marked, stage: str) -> None:
-        """Says what this thread begins, before it begins it."""
+        """Says what this process begins, before it begins it."""
         cls.leave_fork()
-        if cls._state is None or (state := (place := cls._thread.place).state) is None:
+        if (state := cls._state) is None:
             return
-        state.stage = state.step = b""
-        if place.clip is not clip:
-            place.clip = clip
-            state.row, state.source = clip.row, clip.source
-            state.filepath = os.fsencode(clip.filepath)[:4111]
+        if not state.several:
+            state.stage = state.step = b""
+            if cls._clip is not clip:
+                cls._clip = clip
+                state.row, state.source = clip.row, clip.source
+                state.filepath = os.fsencode(clip.filepath)[:4111]
+            state.stage = stage.encode()
+            cls._thread = threading.get_ident()
         state.serial += 1
-        state.stage = stage.encode()
 
     @classmethod
     def step(cls, name: str) -> None:
-        """Says which step of the recipe this thread begins, for the same clip.
+        """Says which step of the recipe begins, for the same clip.
 
         No name: the step before has ended.
         """
         cls.leave_fork()
-        if cls._state is not None and (state := cls._thread.place.state) is not None:
-            state.step = name.encode()[:239]
+        if (state := cls._state) is not None:
+            if not state.several:
+                state.step = name.encode()[:239]
             state.serial += 1
 
     @classmethod
     def progress(cls) -> None:
-        """Says that what this thread does is not stuck."""
-        if cls._state is not None and (state := cls._thread.place.state) is not None:
-            state.serial += 1
+        """Says that the work is not stuck."""
+        if cls._state is not None:
+            cls._state.serial += 1
 
     @classmethod
     @contextmanager
     def waiting(cls) -> Iterator[None]:
-        """Lifts this thread's mark while the block waits for an object store."""
-        if cls._state is None or (state := cls._thread.place.state) is None:
+        """Lifts the mark while the block waits for an object store.
+
+        Threads that read ahead wait, too, while the work goes on.
+        """
+        state, is_reader = cls._state, cls._thread != threading.get_ident()
+        if state is None or state.several or is_reader:
             yield
             return
         stage, state.stage = state.stage, b""
@@ -224,13 +194,28 @@ class Marks:
 
     @classmethod
     def unmark(cls) -> None:
-        """Says that this thread has ended its work on a clip."""
-        if cls._state is not None and (state := cls._thread.place.state) is not None:
+        """Says that the work on a clip has ended."""
+        if (state := cls._state) is not None and not state.several:
             state.stage = b""
 
     @classmethod
+    @contextmanager
+    def of_several(cls, first: Marked, stage: str) -> Iterator[None]:
+        """Keeps one mark while threads work on several clips in the block."""
+        if (state := cls._state) is None:
+            yield
+            return
+        cls.mark(first, stage)
+        state.several = 1
+        try:
+            yield
+        finally:
+            state.several = 0
+            cls.unmark()
+
+    @classmethod
     def one_thread(cls) -> bool:
-        """Whether only one thread may work, so that a death tells whose clip it was."""
+        """Whether only one thread may work, so that the mark names its clip."""
         return cls._state is not None and bool(cls._state.one_thread)
 
     @classmethod

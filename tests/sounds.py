@@ -123,14 +123,6 @@ def dawdle_on_loud(windows: np.ndarray) -> np.ndarray:
     return windows
 
 
-def exhaust_on_loud(windows: np.ndarray) -> np.ndarray:
-    """Takes all memory."""
-    held = []
-    while _is_loud(windows):
-        held.append(np.ones(1 << 20))
-    return windows
-
-
 def interrupt_on_loud(windows: np.ndarray) -> np.ndarray:
     """Looks like the user, who has pressed Ctrl-C."""
     if _is_loud(windows):

@@ -29,7 +29,6 @@ from beam_pipeline.dataset.work_folder import (
     PLAN_FILE,
     RECEIPTS,
     ROWS,
-    SUSPECTS,
     VERDICT_FILE,
     WORK_FOLDER,
     clear_work,
@@ -47,6 +46,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.sources import Input
+from beam_pipeline.plan.poison_clips import POISON_CLIPS
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
@@ -437,4 +437,4 @@ def _is_unused(work: str) -> bool:
     if not is_claimed(work):
         return False
     names = {name.partition("/")[0] for name in files.list_files(work)}
-    return names <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS, SUSPECTS}
+    return names <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS, POISON_CLIPS}

@@ -9,7 +9,7 @@
     plans/           the plan of a run on an engine, in pages
     parts/           unfinished shards
     phases/          elements that one phase on this machine stores for the next one
-    suspects/        one file for each clip that ended or stalled its process
+    poison_clips/    one file for each clip that ended or stalled its process, twice
     verdict.json     the error that ended the job
     new/             finished shards, while a data set in the output stays as it is
     rejected.jsonl   the rejects of a run that leaves a data set as it is
@@ -36,6 +36,7 @@ from beam_pipeline.dataset.output_folder import METADATA, REJECTED, without_draf
 from beam_pipeline.dataset.output_folder import WORK_FOLDER as WORK_FOLDER
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.sources import Input
+from beam_pipeline.plan.poison_clips import POISON_CLIPS
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.secrets_in_text import hidden
@@ -51,13 +52,12 @@ PLANS = "plans"
 PARTS = "parts"
 PHASES = "phases"
 ROWS = "rows"
-SUSPECTS = "suspects"
 REPAIR = "repair"
 NEW = "new"
 NOTHING_NEW = "nothing-new.jsonl"
 OURS = (
     JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, INCOMPLETE, PLANS, PARTS, PHASES, ROWS,
-    SUSPECTS, REPAIR, NEW, REJECTED, NOTHING_NEW,
+    POISON_CLIPS, REPAIR, NEW, REJECTED, NOTHING_NEW,
 )  # fmt: skip
 
 # A plan with more is none.

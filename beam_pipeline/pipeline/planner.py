@@ -24,7 +24,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from beam_pipeline.dataset.manifest import make_manifest_part
-from beam_pipeline.dataset.suspect_files import read_suspects
 from beam_pipeline.dataset.work_folder import announce_plan, keeping_verdict
 from beam_pipeline.errors import IncompleteRun, UnusableEntry
 from beam_pipeline.inputs.event_files import EventTable
@@ -34,6 +33,7 @@ from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.corpus import CorpusCount, format_of
 from beam_pipeline.plan.measures import measure_groups, with_groups
+from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.plan.prober import BlockProber
 from beam_pipeline.plan.segments import Buckets, PlacedClips, ShardWork, cut_tasks
 from beam_pipeline.plan.shards import lay_out
@@ -78,8 +78,8 @@ class ClipPages:
     """Reads the headers of listed rows, and writes clips and rejects to pages."""
 
     def __init__(self, job: Job, folder: str):
-        suspects = read_suspects(job.work_folder)
-        self._prober = BlockProber(job.inputs, job.recipe, suspects)
+        poison_clips = read_poison_clips(job.work_folder)
+        self._prober = BlockProber(job.inputs, job.recipe, poison_clips)
         self._job, self._folder = job, folder
         self.clear()
 

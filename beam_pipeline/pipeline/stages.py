@@ -15,7 +15,6 @@ from apache_beam.typehints import with_input_types, with_output_types
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.dataset.suspect_files import read_suspects
 from beam_pipeline.dataset.work_folder import (
     clear_work,
     is_claimed,
@@ -42,6 +41,7 @@ from beam_pipeline.pipeline.sink import (
     find_finished,
 )
 from beam_pipeline.plan.clips import Reject
+from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.recipe.recipe import Recipe
@@ -193,14 +193,14 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`find_finished`: ShardWork -> ShardWork; side output ShardInfo.
 
     Shards that an earlier run has finished go to the side output, unless a clip in them
-    is a suspect since then.
+    is a poison clip since then.
     """
 
     prefixes: Sequence[str]
     work_folder: str
 
     def setup(self) -> None:
-        self._suspects = read_suspects(self.work_folder)
+        self._poison_clips = read_poison_clips(self.work_folder)
 
     def process(self, work: ShardWork) -> Iterator[Any]:
         shard = work.task.shard
@@ -208,7 +208,7 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
             find_finished(shard, prefix, self.work_folder) for prefix in self.prefixes
         )
         info = next((info for info in found if info is not None), None)
-        if info is not None and self._suspects.among(work):
+        if info is not None and self._poison_clips.among(work):
             files.delete([receipt_path(shard.name, self.work_folder)])
             info = None
         if info is None:
@@ -229,7 +229,7 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
     work_folder: str
 
     def setup(self) -> None:
-        self._suspects = read_suspects(self.work_folder)
+        self._poison_clips = read_poison_clips(self.work_folder)
         keep_freed_memory()
         OneThread.begin()
 
@@ -237,7 +237,7 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
         OneThread.end()
 
     def process(self, work: ShardWork) -> Iterator[FrameBlock]:
-        yield from decode_audio(work, self.inputs, self.recipe, self._suspects)
+        yield from decode_audio(work, self.inputs, self.recipe, self._poison_clips)
 
 
 @with_input_types(FrameBlock)

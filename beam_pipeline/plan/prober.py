@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.decoder import AudioInfo, may_break
@@ -40,7 +40,7 @@ from beam_pipeline.plan.clip_audio import (
 )
 from beam_pipeline.plan.clips import Clip, Reject, examples_of
 from beam_pipeline.plan.measures import FeatureMeasures
-from beam_pipeline.plan.suspects import NO_SUSPECTS, PROBE, Suspects
+from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PROBE, PoisonClips
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.seconds import seconds_to_frames
@@ -63,10 +63,10 @@ class Prober:
         self,
         inputs: Sequence[Input],
         recipe: Recipe,
-        suspects: Suspects = NO_SUSPECTS,
+        poison_clips: PoisonClips = NO_POISON_CLIPS,
     ):
         self._inputs = inputs
-        self._suspects = suspects
+        self._poison_clips = poison_clips
         self._recipe = recipe
         self._events = EventTable.of(recipe.events)
         self._split = DEFAULT_SPLIT if recipe.splits.hashed_shares() is None else ""
@@ -79,8 +79,8 @@ class Prober:
         try:
             if row.problem is not None:
                 raise UnusableEntry(row.filepath, row.problem)
-            if (suspect := self._suspects.probed(row)) is not None:
-                raise suspect.to_error()
+            if (poison_clip := self._poison_clips.probed(row)) is not None:
+                raise poison_clip.to_error()
             return self.clip(row)
         except ClipError as error:
             stage = "sources" if row.problem is not None else "probe"
@@ -240,7 +240,7 @@ class Prober:
         """
         info = None if row.known is None else AudioInfo(*row.known, "", "")
         try:
-            if info is None and self._suspects.probed(row) is None:
+            if info is None and self._poison_clips.probed(row) is None:
                 info = self._probed(row)[0]
         except ClipError:
             return
@@ -285,9 +285,9 @@ class BlockProber:
         self,
         inputs: Sequence[Input],
         recipe: Recipe,
-        suspects: Suspects = NO_SUSPECTS,
+        poison_clips: PoisonClips = NO_POISON_CLIPS,
     ):
-        self._prober = Prober(inputs, recipe, suspects)
+        self._prober = Prober(inputs, recipe, poison_clips)
         # Reading headers from an object store is waiting, which threads can share.
         self._pool: ThreadPoolExecutor | None = None
         if not all(files.is_local(entry.location) for entry in inputs):
@@ -298,20 +298,21 @@ class BlockProber:
 
         Rows of recorded clips give neither; see :meth:`Prober.check_unchanged`.
         """
-        pool = None if Marks.one_thread() else self._pool
-        over = map if pool is None else pool.map
         rows = list(rows)
+        if self._pool is None or Marks.one_thread() or not rows:
+            return self._probe(rows, map)
+        with Marks.of_several(rows[0], PROBE):
+            return self._probe(rows, self._pool.map)
+
+    def _probe(
+        self, rows: Sequence[SourceRow], over: Callable[..., Iterable[Any]]
+    ) -> tuple[list[Clip], list[Reject]]:
         for _ in over(self._prober.check_unchanged, [r for r in rows if r.recorded]):
             pass
-        rows = [row for row in rows if row.recorded is None]
-        clips: list[Clip] = []
-        rejects: list[Reject] = []
-        for probed in over(self._prober.probe, rows):
-            if isinstance(probed, Reject):
-                rejects.append(probed)
-            else:
-                clips.append(probed)
-        return clips, rejects
+        new = [row for row in rows if row.recorded is None]
+        found = list(over(self._prober.probe, new))
+        rejects = [each for each in found if isinstance(each, Reject)]
+        return [each for each in found if isinstance(each, Clip)], rejects
 
     def close(self) -> None:
         """Ends the threads."""

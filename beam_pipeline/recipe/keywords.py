@@ -97,7 +97,6 @@ class RunKeywords(TypedDict, total=False):
     workers: int | None
     work_dir: PathLike | None
     time_limit: float | None
-    memory_limit: int | str | None
     beam_args: Sequence[str]
 
 

@@ -12,7 +12,6 @@ from beam_pipeline.recipe.values import (
     allowed_rejects,
     is_real,
     is_whole,
-    parse_bytes,
 )
 
 if TYPE_CHECKING:
@@ -47,9 +46,6 @@ class RunOptions:
     time_limit : float, optional
         Seconds after which a step that works on one block of a clip is stuck, and the
         clip is rejected. Default: 600.
-    memory_limit : int or str, optional
-        Bytes that the processes on this machine may use together, such as ``"8GB"``. A
-        clip that needs more is rejected. Default: 90 % of the memory.
     beam_args : sequence of str
         Options of Beam. They must contain ``--runner``, which runs the job.
 
@@ -94,12 +90,6 @@ class RunOptions:
         "SECONDS",
         float,
     )
-    memory_limit: int | str | None = _option(
-        None,
-        "reject a clip if it makes the processes on this machine use more together, "
-        "for example 8GB; default: 90% of the memory",
-        "BYTES",
-    )
     beam_args: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -121,16 +111,12 @@ class RunOptions:
         limit = self.time_limit
         if limit is not None and not (is_real(limit) and limit > 0):
             raise OptionError("time_limit", "must be a positive number", limit)
-        memory = self.memory_bytes()
-        if memory is not None and memory <= 0:
-            raise OptionError("memory_limit", "must be positive", self.memory_limit)
-        for name in ("time_limit", "memory_limit"):
-            if getattr(self, name) is not None and self.beam_args:
-                raise OptionError(
-                    name,
-                    "works only on this machine, not with `--runner`; leave it out",
-                    getattr(self, name),
-                )
+        if limit is not None and self.beam_args:
+            raise OptionError(
+                "time_limit",
+                "works only on this machine, not with `--runner`; leave it out",
+                limit,
+            )
         if self.beam_args and not self.has_runner():
             raise OptionError(
                 "options of Beam", "must include `--runner`", self.beam_args
@@ -146,12 +132,6 @@ class RunOptions:
                     "example as AWS_SECRET_ACCESS_KEY",
                     name,
                 )
-
-    def memory_bytes(self) -> int | None:
-        """Returns ``memory_limit`` as a number; None if it is not given."""
-        if self.memory_limit is None or is_whole(self.memory_limit):
-            return self.memory_limit  # type: ignore[return-value]
-        return parse_bytes(str(self.memory_limit), "memory_limit")
 
     def has_runner(self) -> bool:
         """Whether a runner of Beam runs the job, instead of this machine."""

@@ -50,15 +50,14 @@ from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.segments import ShardTask, ShardWork
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.recipe.values import allowed_rejects
-from beam_pipeline.run.limits import Limits
-from beam_pipeline.run.phases import in_memory_pipeline
+from beam_pipeline.run.local import in_ipython, in_memory_pipeline
 from beam_pipeline.run.plan_again import (
     PlanAgain,
     find_newer,
     plan_difference,
     planned_again,
 )
-from beam_pipeline.run.supervising import Workers
+from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Batch
 from beam_pipeline.storage.tfrecord import read_any_records, suffix_for
@@ -78,7 +77,7 @@ EXAMPLES_AGAIN = 8
 MIXED_AGAIN = 2
 
 
-def difference_to_finished(job: Job, limits: Limits) -> str | None:
+def difference_to_finished(job: Job, time_limit: float | None) -> str | None:
     """Returns how the data set in the output differs from the one the job would record.
 
     None if they do not differ. Nothing is written to the output. The text continues the
@@ -89,11 +88,11 @@ def difference_to_finished(job: Job, limits: Limits) -> str | None:
     except InputError as error:
         return str(error).rstrip(".")
     return _difference_by_metadata(job, metadata) or _difference_by_plan(
-        job, metadata, limits
+        job, metadata, time_limit
     )
 
 
-def check_replacement(job: Job, limits: Limits) -> None:
+def check_replacement(job: Job, time_limit: float | None) -> None:
     """Checks that a job can record clips, before it replaces a data set.
 
     Raises
@@ -101,7 +100,7 @@ def check_replacement(job: Job, limits: Limits) -> None:
     TooManyRejected, InputError
         If the headers show that none can be recorded.
     """
-    with planned_again(job, False, limits) as plan:
+    with planned_again(job, False, time_limit) as plan:
         check_any_accepted(plan.summary, list(plan.rejects()))
 
 
@@ -138,10 +137,12 @@ def _difference_by_metadata(job: Job, metadata: Metadata) -> str | None:
     return None
 
 
-def _difference_by_plan(job: Job, metadata: Metadata, limits: Limits) -> str | None:
+def _difference_by_plan(
+    job: Job, metadata: Metadata, time_limit: float | None
+) -> str | None:
     """The difference that shows with the inputs."""
     # Fingerprints cost time. Here they matter only if a clip failed, perhaps in them.
-    with planned_again(job, metadata.rejected > 0, limits) as plan:
+    with planned_again(job, metadata.rejected > 0, time_limit) as plan:
         try:
             difference = plan_difference(plan, metadata, job.output)
         except (OSError, ValueError) as error:
@@ -154,8 +155,9 @@ def _difference_by_plan(job: Job, metadata: Metadata, limits: Limits) -> str | N
         works = list(islice(plan.work(), SHARDS_AGAIN))
         first = {work.task.shard: _first_examples(work.task) for work in works}
         again = [work._replace(task=first[work.task.shard].task) for work in works]
-        with Workers(limits) as processes:
-            processes.call(partial(_write, again, plan.job), plan.job, "writer")
+        with Workers(time_limit) as processes:
+            write = partial(_write, again, plan.job)
+            processes.call(write, plan.job, "writer", apart=in_ipython())
         recorded = {entry.file: entry for entry in metadata.shards()}
         suffix = suffix_for(job.recipe.shards.compression)
         for shard, each in first.items():

@@ -17,7 +17,6 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.clips import Clip, check_copies
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.limits import Limits
 
 if TYPE_CHECKING:
     from beam_pipeline.pipeline.job import Job
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
 FIRST_ROWS = 20
 
 
-def check_transforms(recipe: Recipe, inputs: Sequence[Input], limits: Limits) -> None:
+def check_transforms(
+    recipe: Recipe, inputs: Sequence[Input], time_limit: float | None
+) -> None:
     """Runs every transform on silence with the shape of the first readable clip.
 
     Raises
@@ -46,7 +47,7 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input], limits: Limits) ->
     if not first:
         locations = ", ".join(entry.location for entry in inputs)
         raise InputError(f"There is no audio file in {locations}. Check `input`.")
-    clip = _first_clip(first, recipe, inputs, limits)
+    clip = _first_clip(first, recipe, inputs, time_limit)
     if clip is None:
         return
     labels = set() if clip.label is None else {clip.label}
@@ -65,23 +66,26 @@ def check_transforms(recipe: Recipe, inputs: Sequence[Input], limits: Limits) ->
 
 
 def _first_clip(
-    rows: Sequence[SourceRow], recipe: Recipe, inputs: Sequence[Input], limits: Limits
+    rows: Sequence[SourceRow],
+    recipe: Recipe,
+    inputs: Sequence[Input],
+    time_limit: float | None,
 ) -> Clip | None:
     """Returns the first clip that a decoder opens; a bad one must not end the run."""
     from beam_pipeline.pipeline.job import Job
-    from beam_pipeline.run.supervising import Workers
+    from beam_pipeline.run.workers import Workers
 
     with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as work:
         job = Job(tuple(inputs), "", work, recipe)
-        with Workers(limits) as processes:
+        with Workers(time_limit) as processes:
             return processes.call(partial(_probe_first, rows, job), job, "probe")
 
 
 def _probe_first(rows: Sequence[SourceRow], job: Job, _: int) -> Clip | None:
-    from beam_pipeline.dataset.suspect_files import read_suspects
+    from beam_pipeline.plan.poison_clips import read_poison_clips
     from beam_pipeline.plan.prober import Prober
 
-    prober = Prober(job.inputs, job.recipe, read_suspects(job.work_folder))
+    prober = Prober(job.inputs, job.recipe, read_poison_clips(job.work_folder))
     probed = map(prober.probe, rows)
     return next((clip for clip in probed if isinstance(clip, Clip)), None)
 

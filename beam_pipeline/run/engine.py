@@ -19,6 +19,7 @@ from beam_pipeline.storage import files
 if TYPE_CHECKING:
     from beam_pipeline.pipeline.job import Job
 
+_STEP = "[while running "
 _ENDED = "The runner ended the job with the state {}. {}"
 _KEPT = "Finished shards are kept. To continue, give the same command again."
 
@@ -33,12 +34,10 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
         the job without one.
     """
     from beam_pipeline.pipeline.graph import build_pipeline
-    from beam_pipeline.run.phases import plain_labels
 
     with temporary_files():
         pipeline = pipeline_for(beam_args)
-        with plain_labels():
-            build_pipeline(pipeline, job)
+        build_pipeline(pipeline, job)
         result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
         if job.shards_folder() != job.output and is_claimed(job.work_folder):
             state = "DONE, but the data set in the output is that of before"
@@ -93,8 +92,6 @@ def run_pipeline(
     """
     from apache_beam.runners.runner import PipelineState
 
-    from beam_pipeline.run.phases import original
-
     result = None
     try:
         result = pipeline.run()
@@ -119,6 +116,25 @@ def run_pipeline(
         state = f"{state}, but there is no {METADATA} ({cause})"
         raise IncompleteRun(_ENDED.format(state, advice))
     return result
+
+
+def original(error: BaseException) -> BaseException:
+    """Returns the error of this package that a runner has wrapped, or the error itself.
+
+    Errors of a disk that cannot be written become errors of this package.
+
+    Beam raises a copy, with the name of the stage in its first argument. The original
+    is the context of the copy.
+    """
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, AudioTFRecordsError) and _STEP not in str(inner.args[0]):
+            return inner
+        explained = files.why_not_written(inner)
+        if explained is not None:
+            return explained
+        inner = inner.__cause__ or inner.__context__
+    return error
 
 
 def _reason(error: Exception) -> str:

@@ -28,14 +28,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_pipeline.dataset.suspect_files import read_suspects
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.pipeline.job import Job
+from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork, narrow_events
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.guard import Guard
-from beam_pipeline.run.supervising import Workers
+from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage.tfrecord import suffix_for
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from beam_pipeline.write.one_thread import OneThread
@@ -151,10 +150,8 @@ def forecast(
     if not found:
         return None
     blocks = [_alone(block, work) for block, _, work in found]
-    states = processes.states(1)
-    guard = Guard(job, processes.limits, states)
     measure = partial(_measure, blocks, job, folder)
-    ((measured, joined),) = processes.run(measure, states, guard, name="sample")
+    measured, joined = processes.call(measure, job, "sample")
     total = sum(layout.total for layout in summary.layouts.values())
     weights = [times for _, times, _ in found]
     examples, _ = _total_of([m.written / m.planned for m in measured], weights, total)
@@ -210,16 +207,16 @@ def _measure(
     The number is how many bytes they take in one shard, divided by those of each by
     itself: a GZIP member may hold examples of several clips.
     """
-    suspects = read_suspects(job.work_folder)
+    poison_clips = read_poison_clips(job.work_folder)
     path = os.path.join(folder, "block" + suffix_for(job.recipe.shards.compression))
     measured = []
     OneThread.begin()
     try:
         # What a process needs once, such as tables of a filter, is not measured.
-        write_shard(works[0], job.inputs, job.recipe, path, suspects)
+        write_shard(works[0], job.inputs, job.recipe, path, poison_clips)
         for work in works:
             started = time.perf_counter()
-            info = write_shard(work, job.inputs, job.recipe, path, suspects)
+            info = write_shard(work, job.inputs, job.recipe, path, poison_clips)
             seconds = time.perf_counter() - started
             planned = work.task.shard.examples
             lost = planned - info.examples - info.left_out
@@ -227,7 +224,7 @@ def _measure(
                 MeasuredBlock(planned, info.examples, lost, info.bytes, seconds)
             )
         together = _together(works)
-        info = write_shard(together, job.inputs, job.recipe, path, suspects)
+        info = write_shard(together, job.inputs, job.recipe, path, poison_clips)
         joined = info.bytes / sum(block.bytes for block in measured)
     finally:
         OneThread.end()

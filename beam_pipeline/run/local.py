@@ -10,49 +10,55 @@ The plan is in :mod:`.local_plan`. The writers are pipelines in Beam's in-memory
 with the steps of the whole job; the end is the same function. Beam's own multi-process
 mode takes seconds to start, waits for ever for a worker that died, and loses records.
 
-A clip that ends or stalls a process is rejected, see :mod:`.guard`. So the plan, and a
-single writer, have a process, too, if that starts fast; else they run in this one.
+A clip that ends or stalls a process twice is rejected, see :mod:`.clip_watch`. So the
+plan, and a single writer, have a process, too, if that starts fast; else they run in
+this one.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_pipeline.dataset.suspect_files import drop_cleared
 from beam_pipeline.dataset.work_folder import Totals
-from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.planner import planned_rejects, planned_work, read_plan
-from beam_pipeline.plan.suspects import Suspects
-from beam_pipeline.run.guard import Guard
-from beam_pipeline.run.limits import Limits
+from beam_pipeline.plan.poison_clips import PoisonClips, drop_changed
+from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.run.engine import original
 from beam_pipeline.run.local_plan import plan_here
-from beam_pipeline.run.phases import in_memory_pipeline, store
-from beam_pipeline.run.stored import check_ours, phase_folder, stored
-from beam_pipeline.run.supervising import Workers
-from beam_pipeline.run.watching import Watch, reporter, reporting
-from beam_pipeline.run.writers import totals_of, writers_for
+from beam_pipeline.run.stored import ElementFile, check_ours, phase_folder, stored
+from beam_pipeline.run.watching import Watch, reporter
+from beam_pipeline.run.worker_processes import can_start
+from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Pages
 
 # The memory of a smaller plan is not worth the time of collecting it.
 MANY_CLIPS = 10_000
 
+# Starting another process costs more time than it saves with less audio than this.
+SECONDS_PER_WRITER = 600.0
+
 
 def run_local(
     job: Job,
     workers: int | None,
-    limits: Limits,
+    time_limit: float | None,
     watch: Callable[[Totals], Watch] | None = None,
 ) -> None:
     """Runs the job on this machine.
@@ -62,16 +68,18 @@ def run_local(
     workers : int, optional
         Number of processes that write. Default: one for each core, but fewer for a
         small plan, see :func:`writers_for`.
+    time_limit : float, optional
+        See :class:`beam_pipeline.recipe.options.RunOptions`.
     watch : callable, optional
-        See :func:`beam_pipeline.run.watching.reporting`.
+        See :func:`beam_pipeline.run.watching.reporter`.
 
     Raises
     ------
     AudioTFRecordsError
         The error of a phase; WorkerDied if a process ended without one.
     """
-    with phase_folder(job) as folder, Workers(limits) as processes:
-        drop_cleared(job.work_folder, job.inputs, limits)
+    with phase_folder(job) as folder, Workers(time_limit) as processes:
+        drop_changed(job.work_folder, job.inputs, processes.limit_s)
         summary = plan_here(job, folder, processes)
         if summary.listing.clips >= MANY_CLIPS:
             processes.dismiss()
@@ -92,6 +100,34 @@ def run_local(
         )
 
 
+def totals_of(summary: PlanSummary) -> Totals:
+    """Returns the number of examples, and the seconds of audio, of a plan."""
+    layouts = summary.layouts
+    return Totals(
+        sum(layout.total for layout in layouts.values()),
+        sum(summary.seconds(split) for split in layouts),
+    )
+
+
+def writers_for(summary: PlanSummary, workers: int | None) -> int:
+    """Returns the number of processes that write: at most one for each shard.
+
+    ``workers`` is the number that the user wants. None means one for each core, but no
+    more than one for each ten minutes of audio, rounded up.
+    """
+    shards = max((layout.shards for layout in summary.layouts.values()), default=1)
+    if workers is None:
+        cores = (
+            len(os.sched_getaffinity(0))
+            if sys.platform == "linux"
+            else (os.cpu_count() or 1)
+        )
+        workers = min(cores, 1 + int(totals_of(summary).seconds / SECONDS_PER_WRITER))
+        if not can_start():
+            workers = 1
+    return max(1, min(workers, shards))
+
+
 def write_planned(
     job: Job,
     folder: str,
@@ -101,20 +137,30 @@ def write_planned(
     watch: Callable[[Totals], Watch] | None,
 ) -> None:
     """Writes the shards of the stored plan."""
-    states = processes.states(writers)
-    write = partial(write_phase, job, folder, writers)
-    if writers == 1 and not processes.are_watched():
-        with reporting(watch, totals, states), Marks.kept_in(states[0]):
-            write(0)
-        return
-    guard = Guard(job, processes.limits, states, partial(_holds, folder, writers))
-    processes.run(write, states, guard, look=reporter(watch, totals, states))
+    processes.run(
+        partial(write_phase, job, folder, writers),
+        writers,
+        job,
+        holds=partial(_holds, folder, writers),
+        look=reporter(watch, totals, processes.states(writers)),
+        apart=in_ipython(),
+    )
+
+
+def in_ipython() -> bool:
+    """Whether Beam would take a pipeline in this process for an interactive one.
+
+    It would load its interactive package, which logs a warning and loads scripts from
+    the internet into a notebook.
+    """
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
 
 
 def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
     """Writes every ``writers``-th shard of the stored plan."""
     results = results_of(writer, folder)
-    files.delete_below(results)  # a process before this one may have died
+    files.delete_below(results)  # a process before this one may have ended early
     with in_memory_pipeline() as pipeline:
         work = (
             pipeline
@@ -125,6 +171,67 @@ def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
         shards = (written.finished, written.shards) | "AllShards" >> beam.Flatten()
         store(shards, results, "infos")
         store(written.rejects, results, "rejects")
+
+
+@contextmanager
+def in_memory_pipeline() -> Iterator[beam.Pipeline]:
+    """A pipeline that runs in this process when the block ends.
+
+    Errors of this package leave the block as they were raised, without the name of the
+    stage that Beam adds.
+    """
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=_Options([]))
+    # Only transforms in other languages use it. Beam deletes it only for a pipeline
+    # that it has run, never in IPython, and a process that ends early does not.
+    files.delete_below(pipeline.local_tempdir)
+    yield pipeline
+    try:
+        pipeline.run().wait_until_finish()
+    except Exception as error:
+        first = original(error)
+        if first is error:
+            raise
+        # Without Beam's copy, whose traceback is long and says no more.
+        raise first from first.__cause__
+
+
+class _Options(PipelineOptions):  # type: ignore[misc]
+    """Options that make each of their views once.
+
+    Beam asks for views hundreds of times while it builds a pipeline. Each new view
+    makes an argument parser, which takes a quarter of the time of a small job.
+    """
+
+    def view_as(self, cls: type) -> Any:
+        views = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
+
+
+@dataclass(eq=False)
+class StoreElements(beam.DoFn):  # type: ignore[misc]
+    """Writes the elements of each bundle to a new file, for a later phase.
+
+    Only for the in-memory runner, which runs no bundle twice.
+    """
+
+    folder: str
+    name: str
+
+    def start_bundle(self) -> None:
+        self._file = ElementFile(self.folder, self.name)
+
+    def process(self, element: Any) -> None:
+        self._file.extend([element])
+
+    def finish_bundle(self) -> None:
+        self._file.close()
+
+
+def store(collection: beam.PCollection, folder: str, name: str) -> None:
+    """Stores the elements of a collection under a name, for a later phase."""
+    collection | f"Store {name}" >> beam.ParDo(StoreElements(folder, name))
 
 
 def _stored_by_all(folder: str, writers: int, name: str) -> Iterator[Any]:
@@ -139,9 +246,9 @@ def results_of(writer: int, folder: str) -> str:
     return files.join(folder, f"writer-{writer}")
 
 
-def _holds(folder: str, writers: int, writer: int, suspects: Suspects) -> bool:
-    """Whether a writer's shards have examples of suspects."""
-    return any(map(suspects.among, planned_work(writer, folder, writers)))
+def _holds(folder: str, writers: int, writer: int, poison_clips: PoisonClips) -> bool:
+    """Whether a writer's shards have examples of poison clips."""
+    return any(map(poison_clips.among, planned_work(writer, folder, writers)))
 
 
 def give_back_memory() -> None:

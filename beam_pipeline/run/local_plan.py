@@ -24,10 +24,9 @@ from beam_pipeline.pipeline.planner import (
 )
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.run.forecast import forecast
-from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.plan_result import Plan
 from beam_pipeline.run.stored import phase_folder
-from beam_pipeline.run.supervising import Workers
+from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Page
 
@@ -51,12 +50,12 @@ def plan_phase(job: Job, folder: str, _: int = 0) -> PlanSummary:
     return make_plan(pages, listing.summary(), job, folder)
 
 
-def plan_local(job: Job, limits: Limits, sample: int = 0) -> Plan:
+def plan_local(job: Job, time_limit: float | None, sample: int = 0) -> Plan:
     """Returns a plan and the rejects by header; writes only into the work folder.
 
     With a sample of this many examples, it has a forecast of the run.
     """
-    with phase_folder(job) as folder, Workers(limits) as processes:
+    with phase_folder(job) as folder, Workers(time_limit) as processes:
         summary = plan_here(job, folder, processes)
         found = None
         if sample:

@@ -12,11 +12,10 @@ from threadpoolctl import threadpool_limits
 from beam_pipeline.by_value import by_value
 from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, finished_sources
 from beam_pipeline.dataset.work_folder import Totals
-from beam_pipeline.marks import Marks, WorkerState, new_states
 from beam_pipeline.run.engine import pipeline_for, run_pipeline, temporary_files
-from beam_pipeline.run.supervising import Workers
-from beam_pipeline.run.watching import Watch, reporter, reporting, reporting_work
+from beam_pipeline.run.watching import Watch, reporter, reporting_work
 from beam_pipeline.run.worker_processes import can_fork
+from beam_pipeline.run.workers import Workers
 from beam_pipeline.write.part_blocks import (
     BlockRef,
     BlockResult,
@@ -44,7 +43,7 @@ def run_parts(
     beam_args : sequence of str
         Options of Beam. If there are any, Beam's runner among them runs the job.
     watch : callable, optional
-        See :func:`beam_pipeline.run.watching.reporting`; it counts sources.
+        See :func:`beam_pipeline.run.watching.reporter`; it counts sources.
 
     Raises
     ------
@@ -56,13 +55,14 @@ def run_parts(
         _run_on_beam(job, beam_args, watch)
         return
     writers = _writers_for(job, workers)
-    states = new_states(writers)
-    if writers == 1:
+    # A new interpreter does not have the classes of the caller's script.
+    given = job if writers == 1 or can_fork() else by_value(job)
+    work = partial(_write_share, given, writers)
+    with Workers() as processes:
         totals = Totals(job.sources or 0, 0.0)
-        with reporting(watch, totals, states), Marks.kept_in(states[0]):
-            result = merge_results(_write_blocks(job, job.blocks))
-    else:
-        result = merge_results(_in_processes(job, states, watch))
+        look = reporter(watch, totals, processes.states(writers))
+        results = processes.run(work, writers, look=look, advice=_NOTHING_KEPT)
+    result = merge_results(results)
     job.target.make_room()
     infos = [
         join_pieces(shard, job.output, job.parts, may_move=True)
@@ -87,19 +87,6 @@ def _write_blocks(job: PartsJob, blocks: Sequence[BlockRef]) -> Iterator[BlockRe
             yield write_block(ref, job.encoder, job.sizes, job.parts)
 
 
-def _in_processes(
-    job: PartsJob,
-    states: Sequence[WorkerState],
-    watch: Callable[[Totals], Watch] | None,
-) -> list[BlockResult]:
-    # A new interpreter does not have the classes of the caller's script.
-    given = job if can_fork() else by_value(job)
-    look = reporter(watch, Totals(job.sources or 0, 0.0), states)
-    work = partial(_write_share, given, len(states))
-    with Workers() as workers:
-        return workers.run(work, states, look=look, advice=_NOTHING_KEPT)
-
-
 def _write_share(given: PartsJob | bytes, writers: int, writer: int) -> BlockResult:
     """Writes every ``writers``-th block."""
     if isinstance(given, bytes):
@@ -112,12 +99,10 @@ def _run_on_beam(
     job: PartsJob, beam_args: Sequence[str], watch: Callable[[Totals], Watch] | None
 ) -> None:
     from beam_pipeline.pipeline.parts_graph import build_parts_pipeline
-    from beam_pipeline.run.phases import plain_labels
 
     done = partial(finished_sources, job.work)
     totals = Totals(job.sources or 0, 0.0)
     with temporary_files(), reporting_work(watch, totals, done):
         pipeline = pipeline_for(beam_args)
-        with plain_labels():
-            build_parts_pipeline(pipeline, job)
+        build_parts_pipeline(pipeline, job)
         run_pipeline(pipeline, job.output, job.work, beam_args, _NOTHING_KEPT)

@@ -30,9 +30,8 @@ from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.limits import Limits
 from beam_pipeline.run.local_plan import plan_here
-from beam_pipeline.run.supervising import Workers
+from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Pages
 from beam_pipeline.storage.tfrecord import suffix_for
@@ -87,7 +86,7 @@ class PlanAgain:
 
 @contextmanager
 def planned_again(
-    job: Job, fingerprint: bool, limits: Limits, work: str | None = None
+    job: Job, fingerprint: bool, time_limit: float | None, work: str | None = None
 ) -> Iterator[PlanAgain]:
     """Makes the plan of a job again, in a folder that is deleted after the block.
 
@@ -110,7 +109,7 @@ def planned_again(
             ),
         )
         phase = files.join(folder, PHASES)
-        with Workers(limits) as processes:
+        with Workers(time_limit) as processes:
             summary = plan_here(again, phase, processes)
         yield PlanAgain(again, phase, summary)
 

@@ -52,10 +52,8 @@ from beam_pipeline.pipeline.planner import PublishedPlan, publish
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary
-from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.dry_run import check_transforms
-from beam_pipeline.run.limits import Limits
-from beam_pipeline.run.local import results_of, write_planned
+from beam_pipeline.run.local import results_of, totals_of, write_planned, writers_for
 from beam_pipeline.run.plan_again import (
     PlanAgain,
     count_difference,
@@ -63,9 +61,8 @@ from beam_pipeline.run.plan_again import (
     planned_again,
 )
 from beam_pipeline.run.stored import stored
-from beam_pipeline.run.supervising import Workers
 from beam_pipeline.run.watching import Watch
-from beam_pipeline.run.writers import totals_of, writers_for
+from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import PageWriter
 from beam_pipeline.storage.tfrecord import suffix_for
@@ -98,7 +95,7 @@ def repair(
     workers : int, optional
         The number of processes that write, as in :func:`beam_pipeline.record`.
     watch : callable, optional
-        See :func:`beam_pipeline.run.watching.reporting`.
+        See :func:`beam_pipeline.run.watching.reporter`.
     functions : iterable, optional
         Functions and classes of this script or notebook that the recipe names.
 
@@ -124,10 +121,9 @@ def repair(
         locked(files.join(root, WORK_FOLDER)),
         resolved(input, metadata.recipe) as inputs,
     ):
-        limits = Limits.of(RunOptions())
-        check_transforms(metadata.recipe, inputs, limits)
+        check_transforms(metadata.recipe, inputs, None)
         with _work_folder(root) as work:
-            return _Repair(root, metadata, inputs, work, limits).run(workers, watch)
+            return _Repair(root, metadata, inputs, work).run(workers, watch)
 
 
 def _load(root: str) -> Metadata:
@@ -183,11 +179,10 @@ class _Repair:
         metadata: Metadata,
         inputs: Sequence[Input],
         work: str,
-        limits: Limits,
     ):
         assert metadata.recipe is not None
         self._root, self._metadata, self._work = root, metadata, work
-        self._limits, self._results = limits, list[str]()
+        self._results = list[str]()
         self._suffix = suffix_for(metadata.recipe.shards.compression)
         self._job = Job(
             tuple(inputs),
@@ -204,7 +199,7 @@ class _Repair:
         # Fingerprints are compared with nothing, so they are taken only for a manifest
         # that is written; or if a clip failed, perhaps in them.
         fingerprint = damage.manifest or self._metadata.rejected > 0
-        with planned_again(self._job, fingerprint, self._limits, self._work) as plan:
+        with planned_again(self._job, fingerprint, None, self._work) as plan:
             self._check_plan(plan, damage)
             rejects = list(plan.rejects())
             has_late = self._metadata.rejected > len(rejects)
@@ -260,7 +255,7 @@ class _Repair:
         planned = totals_of(plan.summary)
         totals = Totals(total, planned.seconds * total / planned.examples)
         writers = min(writers_for(plan.summary, workers), len(some))
-        with Workers(self._limits) as processes:
+        with Workers() as processes:
             write_planned(plan.job, folder, writers, processes, totals, watch)
         self._results = [results_of(writer, folder) for writer in range(writers)]
         return {info.file: info for info in self._written("infos")}

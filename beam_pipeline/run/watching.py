@@ -21,38 +21,20 @@ from beam_pipeline.dataset.work_folder import (
 from beam_pipeline.errors import InputError, StoreError
 from beam_pipeline.marks import WorkerState
 
-POLL_S = 0.2  # shared memory
-WATCH_S = 2.0  # a work folder, perhaps on an object store
+WATCH_S = 2.0  # how often to look at a work folder, perhaps on an object store
 
 Watch = Callable[[int, float], None]
-
-
-@contextmanager
-def reporting(
-    watch: Callable[[Totals], Watch] | None,
-    totals: Totals,
-    states: Sequence[WorkerState],
-) -> Iterator[None]:
-    """Reports the progress of this process while the block runs."""
-    if watch is None:
-        yield
-        return
-    look = reporter(watch, totals, states)
-    try:
-        with _repeating(look, POLL_S):
-            yield
-    finally:
-        look()
 
 
 def reporter(
     watch: Callable[[Totals], Watch] | None,
     totals: Totals,
     states: Sequence[WorkerState],
-) -> Callable[[], None]:
-    """Returns a function that reports the progress of writers on this machine."""
-    report = (lambda *_: None) if watch is None else watch(totals)
-    most = 0, 0.0
+) -> Callable[[], None] | None:
+    """Returns a function that reports the progress of workers on this machine."""
+    if watch is None:
+        return None
+    report, most = watch(totals), (0, 0.0)
 
     def look() -> None:
         nonlocal most
@@ -83,7 +65,7 @@ def watching(work: str, watch: Callable[..., Any] | None) -> Iterator[None]:
                     started.append((progress.totals, watch(progress.totals)))
                 started[0][1](progress.examples, progress.seconds)
 
-    with _repeating(look, WATCH_S):
+    with repeating(look, WATCH_S):
         yield
     for totals, report in started:
         report(*totals)
@@ -106,9 +88,8 @@ def reporting_work(
             last = max(last, done())
             report(last, 0.0)
 
-    with _repeating(look, WATCH_S):
+    with repeating(look, WATCH_S):
         yield
-    look()
 
 
 def follow(run_folder: str) -> Iterator[RunProgress]:
@@ -130,8 +111,14 @@ def follow(run_folder: str) -> Iterator[RunProgress]:
 
 
 @contextmanager
-def _repeating(look: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Calls a function again and again, in a thread, while the block runs."""
+def repeating(look: Callable[[], None] | None, seconds: float) -> Iterator[None]:
+    """Calls a function again and again, in a thread, while the block runs.
+
+    It is called once more at the end. None: nothing is called.
+    """
+    if look is None:
+        yield
+        return
     done = threading.Event()
 
     def repeat() -> None:
@@ -145,3 +132,4 @@ def _repeating(look: Callable[[], None], seconds: float) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+        look()

@@ -15,11 +15,14 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-from beam_pipeline.errors import AudioTFRecordsError, WorkerDied
+from beam_pipeline.errors import AudioTFRecordsError, OptionError, WorkerDied
 from beam_pipeline.marks import Marks, WorkerState
 
 # Their threads are not in threading's count.
 THREADED = {"jax", "tensorflow", "obstore"}
+
+# Signals that somebody else sends, and not what the process is working on.
+FROM_OUTSIDE = {"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"}
 
 # How long a process may take to end after its answer. Threads of a step may hold it.
 LAST_SECONDS = 5.0
@@ -34,7 +37,32 @@ def can_fork() -> bool:
     threads, those of libraries included, can fork safely.
     """
     alone = sys.platform == "linux" and threading.active_count() == 1
-    return alone and sys.modules.keys().isdisjoint(THREADED)
+    return alone and sys.modules.keys().isdisjoint(THREADED) and can_start()
+
+
+def can_start() -> bool:
+    """Whether this process may start others; Python forbids it to daemonic ones."""
+    return not multiprocessing.current_process().daemon
+
+
+def check_can_start(workers: int | None, time_limit: float | None) -> None:
+    """Checks the options of a run that need other processes.
+
+    Raises
+    ------
+    OptionError
+        If this process cannot start any.
+    """
+    values = {"workers": None if workers == 1 else workers, "time_limit": time_limit}
+    for name, value in values.items():
+        if value is not None and not can_start():
+            raise OptionError(
+                name,
+                "needs other processes, which a daemonic process, such as a worker of "
+                "multiprocessing.Pool, must not start; leave it out, or call from a "
+                "process that is not daemonic",
+                value,
+            )
 
 
 class Answer(NamedTuple):
@@ -95,19 +123,24 @@ class WorkerProcess:
                 self.answer = self._pipe.recv()
         return self.answer is not None or not alive
 
-    def died_of(self) -> str:
-        """How the process died: ``SIGSEGV`` or ``exit status 1``."""
+    def exit_text(self) -> str:
+        """How the process ended: ``SIGSEGV`` or ``exit status 1``."""
         code = self._process.exitcode
         return signal.Signals(-code).name if code < 0 else f"exit status {code}"
 
-    def obituary(self) -> str:
-        """The message for a process that died without an answer."""
-        how = self.died_of()
-        kind = "signal " if how.startswith("SIG") else ""
-        hint = ""
+    def exit_error(self) -> str:
+        """The message for a process that ended without an answer."""
+        how = self.exit_text()
         if how == "SIGKILL":
-            hint = " It may have run out of memory: try fewer `workers`."
-        return f"A worker process ended early ({self._name}, {kind}{how}).{hint}"
+            return (
+                f"A worker process ({self._name}) was killed from outside ({how}): by "
+                "the system, because memory was short, or by somebody. If memory was "
+                "short, try fewer `workers`."
+            )
+        if how in FROM_OUTSIDE:
+            return f"A worker process ({self._name}) was ended from outside ({how})."
+        kind = "signal " if how.startswith("SIG") else ""
+        return f"A worker process ended early ({self._name}, {kind}{how})."
 
     def let_go(self) -> None:
         """Lets the process end, which has answered; does not wait for that."""
@@ -158,7 +191,8 @@ def _failure(error: BaseException, name: str, state: WorkerState) -> WorkerDied:
     while first.__cause__ is not None:  # runners wrap errors
         first = first.__cause__
     lines = str(first).strip().splitlines() or [""]
-    doing = "".join(f" at {mark}" for mark in state.marks())
+    mark = state.mark()
+    doing = "" if mark is None else f" at {mark}"
     reason = f"{name}, {type(first).__name__}: {lines[-1]}"
     return WorkerDied(f"A worker failed{doing} ({reason}).", traceback.format_exc())
 

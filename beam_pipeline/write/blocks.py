@@ -32,9 +32,9 @@ from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clip_audio import open_clip, step_clip
 from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.poison_clips import DECODE, NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.plan.segments import Integers, Segment, ShardWork, locate_examples
 from beam_pipeline.plan.shards import Shard
-from beam_pipeline.plan.suspects import DECODE, NO_SUSPECTS, Suspects
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import VALID_FRAMES
@@ -166,14 +166,14 @@ def decode_audio(
     work: ShardWork,
     inputs: Sequence[Input],
     recipe: Recipe,
-    suspects: Suspects = NO_SUSPECTS,
+    poison_clips: PoisonClips = NO_POISON_CLIPS,
 ) -> Iterator[FrameBlock]:
     """Decodes the clips of a shard, in the order of its positions.
 
-    Suspects are lost without being opened by a decoder.
+    PoisonClips are lost without being opened by a decoder.
     """
     ahead: deque[tuple[Segment, Integers, Integers, str | BinaryIO]] = deque()
-    decode = partial(_decode_segment, work, recipe, suspects)
+    decode = partial(_decode_segment, work, recipe, poison_clips)
     for segment in work.task.segments:
         starts, copies = locate_examples(segment, recipe)
         source = _begin_read(segment, starts, inputs, recipe.windows)
@@ -204,14 +204,14 @@ def _begin_read(
 def _decode_segment(
     work: ShardWork,
     recipe: Recipe,
-    suspects: Suspects,
+    poison_clips: PoisonClips,
     segment: Segment,
     starts: Integers,
     copies: Integers,
     source: str | BinaryIO,
 ) -> Iterator[FrameBlock]:
     clip, audio, windows = segment.clip, recipe.audio, recipe.windows
-    suspect = suspects.recorded(clip)
+    poison_clip = poison_clips.recorded(clip)
     length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
     planned = WindowRows.of(starts, np.minimum(length, clip.frames - starts), copies)
     done = 0
@@ -227,16 +227,16 @@ def _decode_segment(
         )
 
     try:
-        if suspect is not None:
+        if poison_clip is not None:
             with files.closing(source):
-                raise suspect.to_error()
+                raise poison_clip.to_error()
         for block, frames in _read_stretches(clip, starts, source, audio, windows):
             until = done + len(block)
             yield FrameBlock(slot(until), planned.part(done, until), frames)
             done = until
     except ClipError as error:
         rest, rows = slot(len(starts)), planned.part(done, len(starts))
-        stage = DECODE if suspect is None else suspect.stage
+        stage = DECODE if poison_clip is None else poison_clip.stage
         reject = _reject(rest, rows, stage, error)
         yield FrameBlock(rest, rows.rejected(), _NOTHING, reject=reject)
 

@@ -29,9 +29,9 @@ from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Permutation
+from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import Shard, ShardInfo
-from beam_pipeline.plan.suspects import NO_SUSPECTS, Suspects
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import MemberWriter
@@ -98,14 +98,14 @@ def encode_shard(
     work: ShardWork,
     inputs: Sequence[Input],
     recipe: Recipe,
-    suspects: Suspects = NO_SUSPECTS,
+    poison_clips: PoisonClips = NO_POISON_CLIPS,
 ) -> Iterator[EncodedBlock]:
     """Makes the blocks of a shard by the steps of a job.
 
     See :func:`beam_pipeline.pipeline.graph.write_shards`.
     """
     encoder = ShardEncoder()
-    for frames in decode_audio(work, inputs, recipe, suspects):
+    for frames in decode_audio(work, inputs, recipe, poison_clips):
         windows = select_and_augment(cut_windows(frames))
         yield encoder.encode(apply_transforms(windows))
     Marks.unmark()
@@ -116,11 +116,11 @@ def write_shard(
     inputs: Sequence[Input],
     recipe: Recipe,
     path: str,
-    suspects: Suspects = NO_SUSPECTS,
+    poison_clips: PoisonClips = NO_POISON_CLIPS,
 ) -> ShardInfo:
     """Writes a shard to a local file; its suffix says whether it is compressed."""
     draft = ShardDraft(work.task.shard, path)
-    for block in encode_shard(work, inputs, recipe, suspects):
+    for block in encode_shard(work, inputs, recipe, poison_clips):
         draft.write(block)
     return draft.close(os.path.basename(path))
 

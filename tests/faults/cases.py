@@ -367,11 +367,6 @@ def hanging_step(world: World) -> str:
     return _with_a_bad_clip(world, "dawdle_on_loud", "--time-limit=1.2")
 
 
-@case("a step that takes all memory at a clip")
-def exhausting_step(world: World) -> str:
-    return _with_a_bad_clip(world, "exhaust_on_loud", "--memory-limit=1GB")
-
-
 # Two runs into one output
 
 

@@ -54,7 +54,6 @@ MAKES_NO_SENSE = {
     "debug": "the launcher's log is where tracebacks go",
     "workers": "processes of the machine that submits, which records nothing",
     "time_limit": "only for processes of the machine that submits",
-    "memory_limit": "only for processes of the machine that submits",
 }
 
 

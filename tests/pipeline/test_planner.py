@@ -28,9 +28,8 @@ from beam_pipeline.pipeline.planner import (
 )
 from beam_pipeline.plan import group_counts, segments
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.limits import Limits
+from beam_pipeline.run.local import in_memory_pipeline
 from beam_pipeline.run.local_plan import plan_local, plan_phase
-from beam_pipeline.run.phases import in_memory_pipeline
 from beam_pipeline.run.stored import ElementFile, check_ours, phase_folder, stored
 from beam_pipeline.storage import files, pages
 from beam_pipeline.storage.pages import Pages
@@ -142,7 +141,7 @@ def test_an_engine_makes_the_same_plan(tmp_path, kind):
         assert (len(here["work"]) > 9, len(here["rejects"])) == (True, 1)
         totals = [(Path(job.work_folder) / "plan.json").read_bytes() for job in jobs]
         assert totals[0] == totals[1]
-        summary, rejects = plan_local(jobs[0], Limits())
+        summary, rejects = plan_local(jobs[0], None)
         assert repr(summary) == here["summary"]
         assert list(map(repr, rejects)) == here["rejects"]
 

@@ -3,7 +3,7 @@
 import threading
 
 from beam_pipeline.dataset.work_folder import RunProgress, Totals
-from beam_pipeline.marks import new_states
+from beam_pipeline.marks import new_state
 from beam_pipeline.run import watching
 
 TOTALS = Totals(6, 3.0)
@@ -34,7 +34,7 @@ def test_progress_never_goes_back(monkeypatch):
 
 def test_writers_are_summed_and_reported_at_the_end():
     seen = []
-    states = new_states(2)
+    states = [new_state(), new_state()]
     for state, examples in zip(states, (2, 4), strict=True):
         state.examples, state.seconds = examples, examples / 2
     watch = watching.reporter(lambda totals: lambda *done: seen.append(done), TOTALS,

@@ -1,4 +1,4 @@
-"""Runs with clips that crash, stall or exhaust a process: ``bad_clips.py FOLDER``.
+"""Runs with clips that crash or stall a process: ``bad_clips.py FOLDER``.
 
 A process of its own, because the test runner has threads and could not fork. It prints
 a line of JSON for each run: its name, how it ended, how many processes it took, what
@@ -19,7 +19,7 @@ import soundfile
 from beam_pipeline import record
 from beam_pipeline.audio.decoder import Decoder
 from beam_pipeline.errors import AudioTFRecordsError
-from beam_pipeline.run import supervising
+from beam_pipeline.run import workers
 
 RATE = 8000
 CLIPS = 6
@@ -44,13 +44,13 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.processes = 0
-        start = supervising.WorkerProcess
+        start = workers.WorkerProcess
 
         def counted(*arguments: object) -> object:
             self.processes += 1
             return start(*arguments)
 
-        supervising.WorkerProcess = counted
+        workers.WorkerProcess = counted
 
     def run(self, name: str, sounds: str, transform: str, **options: object) -> None:
         self.processes, ended = 0, "done"
@@ -97,12 +97,10 @@ def main(folder: Path) -> None:
     one_bad = {"max_rejected": 1, "elements_per_file": 16}
     runs.run("lost", "in", "fail_on_loud", **one_bad, workers=1)
     runs.run("crash", "in", "crash_on_loud", **one_bad, workers=1)
-    runs.run("exhaust", "in", "exhaust_on_loud", **one_bad, workers=2,
-             memory_limit="700MB")  # fmt: skip
-    # Its first shard is finished when it becomes a suspect.
-    for workers in (1, 2):
-        runs.run(f"spread{workers}", "in", "crash_on_loud", max_rejected=1,
-                 elements_per_file=3, workers=workers)  # fmt: skip
+    # Its first shard is finished when it becomes a poison clip.
+    for count in (1, 2):
+        runs.run(f"spread{count}", "in", "crash_on_loud", max_rejected=1,
+                 elements_per_file=3, workers=count)  # fmt: skip
     runs.run("dawdle", "in", "dawdle_on_loud", workers=1, time_limit=0.4)
     runs.run("dawdle longer", "in", "dawdle_on_loud", workers=1, time_limit=60)
     runs.run("interrupt", "in", "interrupt_on_loud", workers=1)
@@ -123,9 +121,9 @@ def main(folder: Path) -> None:
     (folder / "in" / "5.wav").unlink()
     runs.run("without", "in", "", workers=1)
 
-    for workers in (1, 2):
-        runs.run(f"misbehave{workers}", "odd", "misbehave", max_rejected=2,
-                 elements_per_file=8, workers=workers)  # fmt: skip
+    for count in (1, 2):
+        runs.run(f"misbehave{count}", "odd", "misbehave", max_rejected=2,
+                 elements_per_file=8, workers=count)  # fmt: skip
     runs.run("behave", "odd", "lose_five_and_six", max_rejected=2,
              elements_per_file=8)  # fmt: skip
 

@@ -59,7 +59,7 @@ from beam_pipeline.run.already_done import (
     OTHER_EXAMPLES,
     OTHER_INPUTS,
 )
-from beam_pipeline.run.phases import in_memory_pipeline
+from beam_pipeline.run.local import in_memory_pipeline
 from beam_pipeline.storage.tfrecord import read_records
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound

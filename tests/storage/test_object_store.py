@@ -23,7 +23,7 @@ from beam_pipeline.api import record
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OutputError, StoreError, TooManyRejected
 from beam_pipeline.inputs.rows import SourceRow
-from beam_pipeline.marks import Marks, new_states
+from beam_pipeline.marks import Marks, new_state
 from beam_pipeline.storage import credentials, files, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader
 from tests.loopback import free_port, point_at
@@ -304,13 +304,13 @@ def test_to_wait_for_a_store_is_no_work_on_a_clip(bucket, monkeypatch):
     """So a store that is slow exceeds no time limit."""
     path = f"s3://{bucket}/long"
     files.write_bytes(path, NOISE)
-    (state,) = new_states(1)
+    state = new_state()
     during = []
 
     def watched(request):
         def send(*arguments):
             if threading.current_thread() is threading.main_thread():
-                during.append(state.marks())
+                during.append(state.mark())
             return request(*arguments)
 
         return send
@@ -319,13 +319,13 @@ def test_to_wait_for_a_store_is_no_work_on_a_clip(bucket, monkeypatch):
         monkeypatch.setattr(StoreReader, name, watched(getattr(StoreReader, name)))
     with Marks.kept_in(state):
         Marks.mark(SourceRow(0, 0, "long", None, None, ""), "decode")
-        seen = {state.marks()[0].serial}
+        seen = {state.mark().serial}
         reader = StoreReader(path)
         for offset in (0, len(NOISE) - 1):
             reader.seek(offset)
             assert reader.read(1) == NOISE[offset : offset + 1]
-            seen.add(state.marks()[0].serial)
-    assert during == [[], []]
+            seen.add(state.mark().serial)
+    assert during == [None, None]
     assert len(seen) == 3
 
 

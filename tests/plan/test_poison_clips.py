@@ -1,0 +1,74 @@
+"""Poison clips: whom they reject, and how they outlive a process."""
+
+import os
+from collections import namedtuple
+from pathlib import Path
+
+from beam_pipeline.errors import ClipCrash
+from beam_pipeline.inputs.sources import resolve_inputs
+from beam_pipeline.plan.poison_clips import (
+    PoisonClip,
+    PoisonClips,
+    changed_ns_of,
+    drop_changed,
+    read_poison_clips,
+    write_poison_clip,
+)
+from tests.sounds import write_sound
+
+Row = namedtuple("Row", "row source filepath")
+
+
+def poison_clip(stage: str, row: int = 1, filepath: str = "a.wav") -> PoisonClip:
+    return PoisonClip(row, 0, filepath, stage, "ClipCrash", "it ended the process")
+
+
+def found(clips: PoisonClips, row: Row) -> tuple[bool, bool]:
+    return clips.probed(row) is not None, clips.recorded(row) is not None
+
+
+def test_a_decoder_rejects_the_file_and_a_step_the_clip():
+    clip, of_same_file = Row(1, 0, "a.wav"), Row(2, 0, "a.wav")
+    others = [Row(1, 1, "a.wav"), Row(3, 0, "b.wav")]  # the first: of another input
+    for stage, own, same in (
+        ("probe", (True, False), (True, False)),
+        ("decode", (False, True), (False, True)),
+        ("treat", (False, True), (False, False)),
+        ("transform", (False, True), (False, False)),
+        ("encode", (False, True), (False, False)),
+    ):
+        clips = PoisonClips([poison_clip(stage)])
+        assert found(clips, clip) == own
+        assert found(clips, of_same_file) == same
+        assert [found(clips, other) for other in others] == [(False, False)] * 2
+    assert found(PoisonClips(), clip) == (False, False)
+
+
+def test_a_poison_clip_becomes_the_error_that_rejects_it():
+    error = poison_clip("decode").to_error()
+    assert isinstance(error, ClipCrash)
+    assert (error.path, error.reason) == ("a.wav", "it ended the process")
+
+
+def test_poison_clips_outlive_a_process_until_their_file_changes(tmp_path: Path):
+    work = str(tmp_path / "work")
+    assert found(read_poison_clips(work), Row(1, 0, "a.wav")) == (False, False)
+    names = ("a.wav", "b.wav", "slow.wav", "slower.wav", "gone.wav")
+    for name in names[:-1]:
+        write_sound(tmp_path / "in" / name, 100)
+    inputs = resolve_inputs([str(tmp_path / "in")])
+    limits = {"slow.wav": 5.0, "slower.wav": 7.0}
+    for row, name in enumerate(names):
+        changed_ns = changed_ns_of(str(tmp_path / "in" / name))
+        one = poison_clip("decode", row, name)._replace(
+            changed_ns=changed_ns, limit_s=limits.get(name, 0.0)
+        )
+        for _ in range(2):  # a second worker may find it, too
+            write_poison_clip(one, work)
+    assert len(list((tmp_path / "work" / "poison_clips").iterdir())) == len(names)
+    os.utime(tmp_path / "in" / "b.wav")
+    drop_changed(work, inputs, limit_s=7.0)
+    left = read_poison_clips(work)
+    rows = [Row(row, 0, name) for row, name in enumerate(names)]
+    kept = [left.recorded(row) is not None for row in rows]
+    assert kept == [True, False, False, True, True]
