@@ -8,7 +8,7 @@ A clip's split depends only on the name of its group, and on what the recipe hol
 
 So all clips of a group are in one split, and files added later do not move earlier
 ones. ``group_by`` names the columns that define a group, like a speaker or a ship;
-without it, each file is a group. :mod:`beam_pipeline.plan.stratify` chooses the groups
+without it, each file is a group. :mod:`beam_pipeline.plan.splits` chooses the groups
 that change their split, so that splits and classes have their shares.
 """
 

@@ -37,12 +37,12 @@ from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.plan.prober import BlockProber
 from beam_pipeline.plan.segments import Buckets, PlacedClips, ShardWork, cut_tasks
 from beam_pipeline.plan.shards import lay_out
-from beam_pipeline.plan.stratify import (
+from beam_pipeline.plan.splits import (
     Moves,
     assign_splits,
     choose_moves,
     is_balanced,
-    tally_corpus,
+    tally_groups,
 )
 from beam_pipeline.plan.summary import PlanSummary, PlanTally
 from beam_pipeline.recipe.recipe import Recipe
@@ -206,7 +206,7 @@ def _with_splits(blocks: Blocks, job: Job) -> tuple[Moves | None, Buckets]:
         if all(buckets.examples[split] for split in shares):
             return None, buckets
         buckets.close()
-    moves = choose_moves(tally_corpus((clips for clips, _ in blocks()), recipe), recipe)
+    moves = choose_moves(tally_groups((clips for clips, _ in blocks()), recipe), recipe)
     return moves, _in_buckets(
         (assign_splits(clips, moves, recipe) for clips, _ in blocks()), recipe
     )

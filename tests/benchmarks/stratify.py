@@ -22,9 +22,8 @@ import warnings
 from collections import Counter, defaultdict
 
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.plan.balance import balance
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.group_counts import count_groups, tally_groups
+from beam_pipeline.plan.splits import balance, tally_groups
 from beam_pipeline.recipe.recipe import Recipe
 
 UNITS = (
@@ -69,7 +68,7 @@ def by_stratify(clips, units):
         for group, label, n in clips
     ]
     splitter = Splitter(shares_of(units))
-    moved = balance(tally_groups(count_groups(made, recipe), splitter), splitter)
+    moved = balance(tally_groups([made], recipe), splitter)
     keys = {group: group_key(0, group) for group, _, _ in clips}
     return {g: moved.get(key, splitter.split_of(key)) for g, key in keys.items()}
 

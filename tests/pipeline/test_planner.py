@@ -26,7 +26,7 @@ from beam_pipeline.pipeline.planner import (
     publish,
     read_plan,
 )
-from beam_pipeline.plan import group_counts, segments
+from beam_pipeline.plan import segments
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.local import in_memory_pipeline
 from beam_pipeline.run.local_plan import plan_local, plan_phase
@@ -212,7 +212,6 @@ def set_limits(patch, limit):
     patch.setattr(listing, "ROWS_PER_BLOCK", limit)
     patch.setattr(planner, "CLIPS_IN_PAGE", limit)
     patch.setattr(segments, "CLIPS_HELD", limit)
-    patch.setattr(group_counts, "CLIPS_COUNTED", limit)
     patch.setattr(pages, "PAGE_BYTES", 100 * limit)
 
 

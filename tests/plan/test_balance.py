@@ -9,19 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.plan import balance as search
-from beam_pipeline.plan import group_counts
-from beam_pipeline.plan.balance import balance
+from beam_pipeline.plan import splits as search
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.group_counts import (
+from beam_pipeline.plan.splits import (
     EVERYTHING,
-    CountedParts,
-    add_counts,
-    count_groups,
-    merge_group_tallies,
+    balance,
+    choose_moves,
     tally_groups,
 )
-from beam_pipeline.plan.stratify import choose_moves
 from beam_pipeline.recipe.moved_groups import moved_key
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import parse_shares
@@ -41,7 +36,7 @@ def recipe_of(splits=SHARES, **options):
 def splits_of(clips, splits=SHARES):
     """The split of each group, and the groups that were moved."""
     splitter = Splitter(parse_shares(splits))
-    tally = tally_groups(count_groups(clips, recipe_of(splits)), splitter)
+    tally = tally_groups([clips], recipe_of(splits))
     moved = balance(tally, splitter)
     keys = {c.group: group_key(0, c.group) for c in clips}
     found = {g: moved.get(k, splitter.split_of(k)) for g, k in keys.items()}
@@ -137,7 +132,7 @@ def test_splits_are_no_further_from_their_shares_than_those_of_the_hash(rows, sp
     clips = [clip(f"g{g}", c, n) for g, c, n in rows]
     shares = parse_shares(splits)
     splitter = Splitter(shares)
-    tally = tally_groups(count_groups(clips, recipe_of(splits)), splitter)
+    tally = tally_groups([clips], recipe_of(splits))
     before = search.Search(tally, splitter)
     after = search.Search(tally, splitter)
     after.improve()
@@ -152,23 +147,13 @@ def test_splits_are_no_further_from_their_shares_than_those_of_the_hash(rows, sp
 def test_the_order_of_clips_and_blocks_does_not_matter(rows, random, size):
     clips = [clip(f"g{g}", c, n) for g, c, n in rows]
     splitter = Splitter(parse_shares(SHARES))
-    whole = tally_groups(count_groups(clips, recipe_of()), splitter)
+    whole = tally_groups([clips], recipe_of())
     random.shuffle(clips)
-    parts, counts = CountedParts(recipe_of()), {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_counts, "CLIPS_COUNTED", size)
-        for start in range(0, len(clips), 7):
-            for part, some in parts.add(clips[start : start + 7]):
-                counts.setdefault(part, []).append(some)
-        for part, some in parts.flush():
-            counts.setdefault(part, []).append(some)
-    tallies = [tally_groups(add_counts(some), splitter) for some in counts.values()]
-    random.shuffle(tallies)
-    merged = merge_group_tallies(tallies, splitter)
-    assert merged.examples == whole.examples
-    for ours, theirs in zip(merged.movable, whole.movable, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    assert balance(merged, splitter) == balance(whole, splitter)
+    blocks = [clips[at : at + size] for at in range(0, len(clips), size)]
+    found = tally_groups(blocks, recipe_of())
+    assert found == whole
+    assert list(found.movable) == sorted(whole.movable)
+    assert balance(found, splitter) == balance(whole, splitter)
 
 
 @given(CORPORA, st.integers(1, 3))
@@ -176,19 +161,31 @@ def test_the_order_of_clips_and_blocks_does_not_matter(rows, random, size):
 def test_the_first_groups_of_each_class_are_movable(rows, most):
     clips = [clip(f"g{g}", c, n) for g, c, n in rows]
     splitter = Splitter(parse_shares(SHARES))
-    counts = count_groups(clips, recipe_of())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_counts, "MOVABLE", most)
-        movable = tally_groups(counts, splitter).movable
+        patch.setattr(search, "MOVABLE", most)
+        found = tally_groups([clips], recipe_of())
     wanted = set()
     for label, split in product(["", *"wxyz"], splitter.names):
         keys = {group_key(0, c.group) for c in clips if label in ("", c.label)}
         of_split = sorted(key for key in keys if splitter.split_of(key) == split)
         wanted.update(of_split[:most])
-    assert set(movable.keys.tolist()) == wanted
-    of_wanted = [c for c in clips if group_key(0, c.group) in wanted]
-    for ours, theirs in zip(movable, count_groups(of_wanted, recipe_of()), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+        counted = sum(
+            c.examples
+            for c in clips
+            if label in ("", c.label)
+            and splitter.split_of(group_key(0, c.group)) == split
+        )
+        if label in found.examples:
+            assert found.examples[label][splitter.names.index(split)] == counted
+        else:
+            assert counted == 0
+    assert set(found.movable) == wanted
+    counts = {key: Counter() for key in wanted}
+    for c in clips:
+        key = group_key(0, c.group)
+        if key in wanted:
+            counts[key].update({EVERYTHING: c.examples, c.label: c.examples})
+    assert found.movable == counts
 
 
 def test_copies_do_not_count():
@@ -196,22 +193,23 @@ def test_copies_do_not_count():
     recipe = recipe_of(augment="noise()", copies=2)
     plain = [clip("g", "a", 4), clip("h", "b", 3)]
     copied = [clip("g", "a", 12, "train"), clip("h", "b", 3, "test")]
-    for ours, theirs in zip(
-        count_groups(plain, recipe), count_groups(copied, recipe), strict=True
-    ):
-        np.testing.assert_array_equal(ours, theirs)
+    assert tally_groups([plain], recipe) == tally_groups([copied], recipe)
 
 
 def test_a_clip_of_several_classes_counts_for_each():
     recipe = recipe_of(label_separator=";")
-    counts = count_groups([clip("g", "a;b", 4), clip("g", "b", 1)], recipe)
-    assert counts.names == (EVERYTHING, "a", "b")
-    assert counts.examples.tolist() == [5, 4, 5]
+    counts = tally_groups([[clip("g", "a;b", 4), clip("g", "b", 1)]], recipe)
+    assert counts.movable == {group_key(0, "g"): {EVERYTHING: 5, "a": 4, "b": 5}}
+    assert {name: sum(some) for name, some in counts.examples.items()} == {
+        EVERYTHING: 5,
+        "a": 4,
+        "b": 5,
+    }
 
 
 def test_many_groups_are_balanced_among_the_movable_ones(monkeypatch):
     """Sums of all groups decide, also of those that cannot be moved."""
-    monkeypatch.setattr(group_counts, "MOVABLE", 64)
+    monkeypatch.setattr(search, "MOVABLE", 64)
     clips = [clip(f"{i}.wav", f"c{i % 3}") for i in range(6000)]
     found, moved = splits_of(clips)
     mean, most = distance(clips, found, parse_shares(SHARES))
@@ -226,7 +224,7 @@ def splits_by_hash(groups, **options):
     """The split of each group, and which groups were moved."""
     recipe = Recipe(win_len=1, **options)
     splitter = Splitter(recipe.splits.hashed_shares())
-    tally = tally_groups(count_groups(map(clip_of, groups), recipe), splitter)
+    tally = tally_groups([map(clip_of, groups)], recipe)
     moves = choose_moves(tally, recipe) or {}
     keys = {group: group_key(0, group) for group in groups}
     found = {g: moves.get(moved_key(k), splitter.split_of(k)) for g, k in keys.items()}
