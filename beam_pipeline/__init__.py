@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from beam_pipeline.read.window_table import window_table as window_table
     from beam_pipeline.recipe.recipe import Recipe as Recipe
     from beam_pipeline.reporting.page import report as report
-    from beam_pipeline.run.repair import repair as repair
     from beam_pipeline.transforms import *  # noqa: F403
     from beam_pipeline.transforms.streams import ClipGain as ClipGain
 
@@ -60,7 +59,6 @@ _MODULES = {
     "record": "api",
     "record_dataset": "elements.record_dataset",
     "record_examples": "elements.record_examples",
-    "repair": "run.repair",
     "report": "reporting.page",
     "replay": "read.replay",
     "replay_dataset": "read.replay",

@@ -21,6 +21,7 @@ from beam_pipeline.dataset.claim import (
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.rejects import check_any_accepted
 from beam_pipeline.dataset.reused_recipe import reused_recipe
 from beam_pipeline.dataset.side_by_side import check_skipped
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
@@ -82,7 +83,7 @@ def record(
     output : path
         A folder that is new, empty, or has an unfinished run of the same job, which is
         continued. A finished data set of the same recipe and inputs stays as it is;
-        :mod:`beam_pipeline.run.already_done` lists what is compared.
+        :mod:`beam_pipeline.read.already_recorded` lists what is compared.
     recipe : Recipe, Metadata or path, optional
         Options to start from; keywords override them. A path is that of a YAML file or
         of a data set. The metadata of a data set bring its classes, too, so that
@@ -265,12 +266,14 @@ def claimed_job(
         )
         with locked(work), nothing_left(output, work):
             difference = None
-            again = replace(job, inputs=tuple(inputs))
             finished = files.exists(files.join(output, METADATA))
             if finished and not (run.overwrite or run.is_template()):
-                from beam_pipeline.run.already_done import difference_to_finished
+                from beam_pipeline.read.already_recorded import difference_to_recorded
 
-                difference = difference_to_finished(again, run.time_limit)
+                again = replace(job, inputs=tuple(inputs))
+                difference = difference_to_recorded(
+                    output, inputs, recipe, job.max_rejected, again.listing()
+                )
                 if difference is None:
                     own = work == files.join(output, WORK_FOLDER)
                     if own and not leaves_data_set(work):
@@ -279,9 +282,7 @@ def claimed_job(
                     return
             local = files.is_local(output) and files.is_local(work)
             if finished and run.overwrite and not (local or run.has_runner()):
-                from beam_pipeline.run.already_done import check_replacement
-
-                check_replacement(again, run.time_limit)
+                _check_any_recorded(replace(job, inputs=tuple(inputs)), run.time_limit)
             replaces = claim_output(
                 output,
                 work,
@@ -296,6 +297,21 @@ def claimed_job(
                     files.write_bytes(entry.location, files.read_bytes(given.location))
             with continuing():
                 yield replace(job, replaces=replaces)
+
+
+def _check_any_recorded(job: Job, time_limit: float | None) -> None:
+    """Checks that a job can record clips, before it replaces a data set.
+
+    Raises
+    ------
+    TooManyRejected, InputError
+        If the headers show that none can be recorded.
+    """
+    from beam_pipeline.run.local_plan import plan_local
+
+    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
+        made = plan_local(replace(job, output="", work_folder=work), time_limit)
+    check_any_accepted(made.summary, made.rejects)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import record
-from beam_pipeline.dataset.manifest import manifest_difference
 from beam_pipeline.inputs.column_types import ColumnType, column_types
 from beam_pipeline.inputs.tables import open_table, read_rows
 from beam_pipeline.read.audit import audit, count_overlaps, read_clips
@@ -75,12 +74,6 @@ def test_manifests_are_read_by_the_calling_thread(tmp_path, threads):
 @pytest.mark.parametrize("read", [count_overlaps, audit])
 def test_data_sets_are_read_by_the_calling_thread(records, threads, read):
     read(records)
-    assert threads == {threading.get_ident()}
-
-
-def test_manifests_are_compared_by_the_calling_thread(records, threads):
-    path = str(records / "manifest.parquet")
-    assert manifest_difference(path, path) is None
     assert threads == {threading.get_ident()}
 
 

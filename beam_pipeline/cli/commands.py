@@ -65,8 +65,8 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         return 0
     from beam_pipeline.cli.audit_report import describe_counts
     from beam_pipeline.cli.reports import describe_metadata
+    from beam_pipeline.dataset.rejects import lost_audio
     from beam_pipeline.read.audit import PARTS, count_overlaps
-    from beam_pipeline.read.side_files import lost_audio
     from beam_pipeline.read.window_summary import summarise_windows
 
     lost = lost_audio(args.output, metadata)
@@ -192,12 +192,10 @@ def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     no_beam_args("verify", beam_args)
     if args.input is not None:
         search_here()
-    if args.repair:
-        _repair(args)
     problems = verify(
         args.records,
         deep=args.deep,
-        input=args.input if args.deep or not args.repair else None,
+        input=args.input,
         sample=args.sample,
         seed=args.seed,
     )
@@ -206,30 +204,9 @@ def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     metadata = Metadata.load(args.records)
     shards = counted(sum(len(s.shards) for s in metadata.splits.values()), "shard")
     examples = counted(sum(s.examples for s in metadata.splits.values()), "example")
-    deep = ", clip by clip and window by window" if args.deep else ""
+    deep = ", example by example" if args.deep else ""
     say(f"{args.records}: {examples} in {shards} match the metadata{deep}")
     return 0
-
-
-def _repair(args: argparse.Namespace) -> None:
-    """Makes damaged files again, and names them."""
-    from beam_pipeline.run.engine import quiet_beam
-    from beam_pipeline.run.repair import repair
-
-    if args.input is None:
-        raise OptionError(
-            "repair", "needs `input`: what the data set was recorded from"
-        )
-    with contextlib.ExitStack() as stack:
-        if not args.debug:
-            stack.enter_context(quiet_beam())
-        bar = functools.partial(watch_bar, stack)
-        watch = bar if sys.stderr.isatty() else watch_lines
-        replaced = repair(args.records, args.input, watch=watch)
-    for name in replaced:
-        say(f"repaired: {name}")
-    if not replaced:
-        say("nothing to repair")
 
 
 def run_index(args: argparse.Namespace, beam_args: Sequence[str]) -> int:

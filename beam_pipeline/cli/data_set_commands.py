@@ -127,28 +127,26 @@ def add_verify(commands: Any) -> None:
         commands,
         "verify",
         run_verify,
-        "compare a data set with its metadata; repair it",
+        "compare a data set with its metadata",
         "Compares every size, SHA-256, checksum and count with metadata.json. --deep "
-        "also compares every example, window and clip, and the files beside the "
-        "shards. Ends with status 4 if something differs.",
+        "also parses every example, and compares it with the tables. Ends with status "
+        "4 if something differs.",
         "records/",
         "records/ --deep --input sounds/ --sample 500",
-        "records/ --repair --input sounds/",
     )
     add_folder(parser)
     parser.add_argument(
         "--deep",
         action="store_true",
-        help="parse every example, and compare windows, clips, classes and statistics "
-        "with the recipe and with each other",
+        help="parse every example, and compare it with the tables of clips and windows",
     )
     parser.add_argument(
         "--input",
         action="append",
         default=None,
         metavar="PATH",
-        help="what the data set was recorded from, as for record; runs its recipe, "
-        "with the transforms of your own that it names",
+        help="with --deep: what the data set was recorded from, as for record; runs "
+        "its recipe, with the transforms of your own that it names",
     )
     parser.add_argument(
         "--sample",
@@ -164,12 +162,6 @@ def add_verify(commands: Any) -> None:
         default=0,
         metavar="N",
         help="chooses these windows; default: 0",
-    )
-    parser.add_argument(
-        "--repair",
-        action="store_true",
-        help="make damaged and missing files again from --input; replaces a file only "
-        "if all have the recorded bytes",
     )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.dataset.metadata import Metadata
+    from beam_pipeline.dataset.rejects import lost_audio
     from beam_pipeline.read.drawing import picture_path, plot_examples
     from beam_pipeline.read.show import (
         describe_example,
@@ -26,7 +27,6 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         some_examples,
         some_records,
     )
-    from beam_pipeline.read.side_files import lost_audio
 
     no_beam_args("show", beam_args)
     if args.n < 1:

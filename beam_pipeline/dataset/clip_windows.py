@@ -10,9 +10,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.window_section import Windows
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_parquet
 
@@ -81,37 +79,6 @@ def clip_by_clip(windows: Any, clips: Integers) -> Integers:
         return np.arange(len(windows))
     columns = (windows[name].to_numpy() for name in ("copy", "start"))
     return np.lexsort((*columns, clips))
-
-
-def seconds_of_clips(
-    clips: Integers, frames: Integers, rates: Integers, windows: Windows
-) -> npt.NDArray[np.float64]:
-    """Returns the length of some windows together, clip by clip.
-
-    Parameters
-    ----------
-    clips, frames : numpy.ndarray, shape (windows,), int64
-        The row of the manifest of each window, and its frames in the clip.
-    rates : numpy.ndarray, shape (clips,), int64
-        The sample rate of each clip, in hertz.
-
-    Returns
-    -------
-    numpy.ndarray, shape (clips,), float64
-        Seconds; 0 for clips without such a window.
-
-    Raises
-    ------
-    RecipeError
-        If a window has no length at the sample rate of its clip.
-    """
-    if windows.are_clips:
-        return np.bincount(clips, frames, len(rates)) / rates
-    total = np.bincount(clips, minlength=len(rates))
-    for rate in np.unique(rates[clips]).tolist():
-        total[rates == rate] *= WindowPlan.of(windows, rate, 0).length
-    seconds: npt.NDArray[np.float64] = total / rates
-    return seconds
 
 
 def read_columns(folder: str, name: str, columns: Sequence[str]) -> Any:

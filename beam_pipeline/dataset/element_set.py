@@ -14,10 +14,10 @@ from beam_pipeline.dataset.metadata import (
     Elements,
     Metadata,
     SplitEntry,
+    file_entries,
     shard_entry,
-    to_text,
 )
-from beam_pipeline.dataset.output_folder import METADATA, SCHEMA, delete_stale
+from beam_pipeline.dataset.output_folder import INDEX, METADATA, SCHEMA, delete_stale
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.work_folder import PARTS, WORK_FOLDER
 from beam_pipeline.dataset.writer_versions import writer_versions
@@ -101,18 +101,18 @@ def finish_elements(
         )
         for split, infos in shards.items()
     }
+    written = [info for infos in shards.values() for info in infos]
+    delete_stale(target.output, (info.file for info in written))
+    write_index(target.output, [ShardMembers.of(info) for info in written])
+    files.write_bytes(files.join(target.output, SCHEMA), schema_text(specs))
     metadata = Metadata(
         None,
         specs,
         tuple(classes),
         splits,
         writer=writer_versions(spec.encoding for spec in specs.values()),
+        files=file_entries(target.output, (SCHEMA, INDEX)),
         elements=elements,
     )
-    written = [info for infos in shards.values() for info in infos]
-    delete_stale(target.output, (info.file for info in written))
-    write_index(target.output, [ShardMembers.of(info) for info in written])
-    files.write_bytes(files.join(target.output, SCHEMA), schema_text(specs))
-    path = files.join(target.output, METADATA)
-    files.write_bytes(path, to_text(metadata.to_json()))
+    files.write_bytes(files.join(target.output, METADATA), metadata.to_text())
     return metadata

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_pipeline.inputs.column_types import (
@@ -24,11 +23,8 @@ from beam_pipeline.plan.segments import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import (
-    as_texts,
     create_parquet,
-    open_parquet,
     read_parquet,
 )
 
@@ -210,74 +206,3 @@ def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
 def recorded_formats(path: str) -> set[str]:
     """Returns the formats of the clips in a manifest; empty for those a table lists."""
     return set(read_parquet(path, ["format"]).column(0).unique().to_pylist())
-
-
-def manifest_difference(recorded: str, made: str) -> str | None:
-    """Says how two manifests differ, fingerprints aside; None if they are equal.
-
-    Parameters
-    ----------
-    recorded, made : str
-        Their paths; the texts for the second one begin with "here".
-
-    Raises
-    ------
-    OSError, ValueError
-        If one cannot be read.
-    """
-    row = 0
-    for table, against in zip_longest(_slices(recorded), _slices(made)):
-        rows = [0 if some is None else len(some) for some in (table, against)]
-        if rows[0] != rows[1]:
-            return f"{row + rows[0]} clips were recorded; here are {row + rows[1]}"
-        if table.schema != against.schema:
-            names = [set(t.schema.names) for t in (table, against)]
-            other = sorted(names[0] ^ names[1])
-            return f"the columns differ: {', '.join(other) or 'in their types'}"
-        for name in table.schema.names:
-            first = _first_difference(table[name], against[name])
-            if first is not None:
-                old, new = table[name][first].as_py(), against[name][first].as_py()
-                path = table["path"][first].as_py()
-                return (
-                    f"{name} of clip {row + first}, {path!r}, was {old!r}; here it is "
-                    f"{new!r}"
-                )
-        row += rows[0]
-    return None
-
-
-def _slices(path: str) -> Iterator[Any]:
-    """Yields a manifest in tables of equal length, the last one with the rest."""
-    import pyarrow as pa
-
-    size = files.size(path)
-    with open_parquet(path) as parquet:
-        names = [n for n in parquet.schema_arrow.names if n not in FINGERPRINT_FIELDS]
-        waiting: list[Any] = []
-        for group in range(parquet.num_row_groups):
-            more = parquet.read_row_group(group, columns=names, use_threads=False)
-            table = pa.concat_tables([*waiting, as_texts(more, size)])
-            while table.num_rows >= _ROW_GROUP:
-                yield table.slice(0, _ROW_GROUP)
-                table = table.slice(_ROW_GROUP)
-            waiting = [table]
-        if waiting:
-            yield waiting[0]
-
-
-def _first_difference(column: Any, other: Any) -> int | None:
-    """Returns the first row whose values differ; NaN is equal to NaN."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_floating(column.type):
-        column, other = (
-            pc.if_else(pc.is_nan(c), pa.scalar(None, c.type), c)
-            for c in (column, other)
-        )
-    if column.equals(other):
-        return None
-    equal = pc.fill_null(pc.equal(column, other), False)
-    same = pc.or_(equal, pc.and_(column.is_null(), other.is_null()))
-    return int(pc.index(same, pa.scalar(False)).as_py())

@@ -4,13 +4,15 @@ A data set of audio files has a recipe. One of elements of any structure has a s
 instead, and ``recorded_by`` says what recorded it.
 
 The metadata hold no time, host or absolute path: equal data sets have equal metadata.
+They have the SHA-256 of every other file that readers open, and one of their own
+values, so that :func:`beam_pipeline.verify` finds whatever was changed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,17 @@ if TYPE_CHECKING:
     from beam_pipeline.plan.shards import ShardInfo
 
 FORMAT_VERSION = 1
+
+# The field of the metadata with the SHA-256 of all others.
+OWN_SHA256 = "sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file beside the shards."""
+
+    bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +117,12 @@ class Metadata:
         Number of listed clips, of rejected clips, and of files without an audio suffix.
     writer : mapping
         Versions of this package and of the libraries that decide bytes.
+    files : mapping
+        Name to entry, for each file beside the shards that readers open.
     elements : Elements or None
         None if the data set was recorded from audio files.
+    listing_sha256 : str
+        A hash of what the inputs say of each clip, see :class:`.ListingSummary`.
     left_out : mapping or None
         How many clips are left out, by
         :func:`beam_pipeline.plan.clips.reasons_to_leave_out`. None if the recipe
@@ -120,7 +137,9 @@ class Metadata:
     rejected: int = 0
     ignored: int = 0
     writer: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, FileEntry] = field(default_factory=dict)
     elements: Elements | None = None
+    listing_sha256: str = ""
     left_out: Mapping[str, int] | None = None
 
     def __repr__(self) -> str:
@@ -190,8 +209,10 @@ class Metadata:
                 "clips": self.clips,
                 "rejected": self.rejected,
                 "ignored_files": self.ignored,
+                "listing_sha256": self.listing_sha256,
                 **({} if self.left_out is None else {"left_out": dict(self.left_out)}),
             },
+            "files": self._files_to_json(),
             "splits": {
                 name: {
                     "examples": split.examples,
@@ -227,6 +248,7 @@ class Metadata:
             "features": {name: s.to_json() for name, s in self.features.items()},
             "classes": list(self.classes),
             "num_classes": len(self.classes),
+            "files": self._files_to_json(),
             "splits": {
                 name: {
                     "examples": split.examples,
@@ -236,6 +258,14 @@ class Metadata:
                 for name, split in self.splits.items()
             },
         }
+
+    def _files_to_json(self) -> dict[str, Any]:
+        return {name: asdict(entry) for name, entry in self.files.items()}
+
+    def to_text(self) -> bytes:
+        """Returns the text of ``metadata.json``: its content and the SHA-256 of it."""
+        values = self.to_json()
+        return to_text({**values, OWN_SHA256: json_sha256(values)})
 
     @classmethod
     def _elements_from_json(cls, values: Mapping[str, Any]) -> Metadata:
@@ -253,6 +283,7 @@ class Metadata:
                 for name, split in values["splits"].items()
             },
             writer=values["writer"],
+            files=_files_from_json(values),
             elements=Elements(
                 values["recorded_by"],
                 values["options"],
@@ -307,6 +338,8 @@ class Metadata:
             values["inputs"]["rejected"],
             values["inputs"]["ignored_files"],
             values["writer"],
+            _files_from_json(values),
+            listing_sha256=values["inputs"]["listing_sha256"],
             left_out=values["inputs"].get("left_out"),
         )
 
@@ -352,6 +385,15 @@ class Metadata:
 def to_text(values: Any) -> bytes:
     """Returns indented JSON that ends in a newline."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _files_from_json(values: Mapping[str, Any]) -> dict[str, FileEntry]:
+    return {name: FileEntry(**entry) for name, entry in values["files"].items()}
+
+
+def file_entries(folder: str, names: Iterable[str]) -> dict[str, FileEntry]:
+    """Returns the entries of files beside the shards, which must exist."""
+    return {name: FileEntry(*files.hash_of(files.join(folder, name))) for name in names}
 
 
 def shard_entry(info: ShardInfo) -> ShardEntry:

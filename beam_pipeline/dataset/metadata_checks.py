@@ -24,7 +24,8 @@ LONGEST_PATH = 4096
 
 _MOST = 1 << 62
 _MOMENTS = ("mean", "m2", "std")
-_SHARD = {"file": str, "examples": int, "bytes": int, "sha256": str}
+_FILE = {"bytes": int, "sha256": str}
+_SHARD = {"file": str, "examples": int, **_FILE}
 
 
 def check_metadata(values: Any) -> None:
@@ -44,6 +45,9 @@ def check_metadata(values: Any) -> None:
         )
     for name, version in _mapping(values, "writer").items():
         _check(f"writer: {short(name)}", version, str)
+    for name, file in _mapping(values, "files").items():
+        _check_fields(f"file {short(name)}", file, _FILE)
+        _check_path("a name of a file", name)
     for name, split in _mapping(values, "splits").items():
         if not re.fullmatch(r"\w+", name):  # it becomes a part of paths
             raise ValueError(f"{short(name)!r} cannot be the name of a split")
@@ -51,6 +55,7 @@ def check_metadata(values: Any) -> None:
     if "inputs" in values:
         for name in ("clips", "rejected", "ignored_files"):
             _get(name, values["inputs"], int, "inputs: ")
+        _get("listing_sha256", values["inputs"], str, "inputs: ")
         if "left_out" in values["inputs"]:
             for reason, count in _mapping(
                 values["inputs"], "left_out", "inputs: "
@@ -82,6 +87,11 @@ def _get(name: str, values: Any, kind: type, where: str = "") -> Any:
 def _mapping(values: Mapping[str, Any], name: str, where: str = "") -> dict[str, Any]:
     found: dict[str, Any] = _get(name, values, dict, where)
     return found
+
+
+def _check_fields(where: str, values: Any, kinds: Mapping[str, type]) -> None:
+    for name, kind in kinds.items():
+        _get(name, values, kind, f"{where}: ")
 
 
 def _check_feature(where: str, spec: Any) -> None:
@@ -142,8 +152,7 @@ def _check_split(where: str, split: Any, features: Mapping[str, Any]) -> None:
             _check_statistics(f"{within}{short(name)}", of_feature, shape)
     for number, shard in enumerate(_get("shards", split, list, f"{where}: ")):
         which = f"{where}: shard {number}"
-        for name, kind in _SHARD.items():
-            _get(name, shard, kind, f"{which}: ")
+        _check_fields(which, shard, _SHARD)
         _check_path(f"{which}: file", shard["file"])
 
 

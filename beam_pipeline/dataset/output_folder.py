@@ -21,7 +21,6 @@ import re
 from collections.abc import Container, Iterable
 from contextlib import suppress
 
-from beam_pipeline.errors import InputError
 from beam_pipeline.plan.shard_names import is_shard_name
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import PLAIN_SUFFIX, SUFFIX
@@ -65,22 +64,6 @@ def is_ours(name: str) -> bool:
     split, _, file = name.rpartition("/")
     is_csv = file == EXAMPLES_CSV and "/" not in split
     return name in _BESIDE or is_csv or is_shard_file(name)
-
-
-def check_no_folders(output: str, splits: Iterable[str]) -> None:
-    """Raises InputError if a folder has the name of one of our files."""
-    if not files.is_local(output):
-        return
-    own = [files.join(output, split) for split in splits]
-    for folder in (output, *filter(os.path.isdir, own)):
-        with os.scandir(folder) as entries:
-            inner = [entry.path for entry in entries if entry.is_dir()]
-        for path in inner:
-            if is_ours(os.path.relpath(path, output)):
-                raise InputError(
-                    f"{path} is a folder, but a file of the data set has this name. "
-                    "Move the folder away. `verify --repair` makes the file again."
-                )
 
 
 def stale_shards(output: str, current: Iterable[str]) -> list[str]:

@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-SHOWN = 5
-
-
-def name_some(
-    wrong: npt.NDArray[np.bool_], describe: Callable[[int], str], what: str
-) -> Iterator[str]:
-    """Yields a line for each of the first places that are wrong, and their number.
-
-    Parameters
-    ----------
-    wrong : numpy.ndarray of bool, shape (n,)
-    describe : callable
-        Returns the line for a place.
-    what : str
-        What the places are, for the last line: ``records/manifest.parquet: rows``.
-    """
-    places = np.flatnonzero(wrong)
-    for place in places[:SHOWN].tolist():
-        yield describe(place)
-    if len(places) > SHOWN:
-        yield f"{what}: {len(places) - SHOWN} more like these"
 
 
 class Lines:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import REJECTED
 from beam_pipeline.errors import InputError, TooManyRejected
 from beam_pipeline.inputs.listing import ListingSummary
@@ -25,8 +25,7 @@ from beam_pipeline.storage.spilled import SortedValues
 
 NAMED_IN_ERRORS = 5
 
-# Where clips are rejected before the plan; those that fail later are in the manifest.
-HEADER_STAGES = ("sources", "probe")
+_KEYS = {"path", "stage", "error", "reason", "seconds"}
 
 
 def check_rejects(
@@ -139,38 +138,36 @@ def write_rejects(path: str, rejects: Iterable[Reject]) -> None:
     files.move(draft, path)
 
 
-def lists_other_rejects(
-    text: bytes, by_header: Sequence[Reject], has_late: bool
-) -> bool:
-    """Whether the content of ``rejected.jsonl`` is not a list of these rejects.
-
-    Parameters
-    ----------
-    text : bytes
-        The content.
-    by_header : sequence of Reject
-        Those that failed before the plan.
-    has_late : bool
-        Whether there are others. Which ones is not known: they failed later.
-    """
-    planned = Counter(map(reject_line, by_header))
-    late = Counter(text.splitlines(keepends=True))
-    late.subtract(planned)
-    return (
-        min(late.values(), default=0) < 0
-        or bool(+late) != has_late
-        or not all(map(_is_line, +late))
-    )
-
-
-def _is_line(line: bytes) -> bool:
-    try:
-        return line.endswith(b"\n") and isinstance(parse_json(line), dict)
-    except ValueError:
-        return False
-
-
 def read_rejects(folder: str, name: str = REJECTED) -> list[dict[str, Any]]:
     """Returns the rejects of a data set, as the file lists them."""
     lines = files.read_bytes(files.join(folder, name)).splitlines()
     return [parse_json(line) for line in lines]
+
+
+def lost_audio(folder: str, metadata: Metadata) -> LostAudio:
+    """Returns how much audio a data set's rejects have.
+
+    Raises
+    ------
+    InputError
+        If the list of rejects is missing or damaged.
+    """
+    if metadata.recipe is None or not metadata.rejected:
+        return LostAudio(0.0, 0)
+    path = files.join(folder, REJECTED)
+    try:
+        rejects = read_rejects(folder)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}. Restore it.") from error
+    for number, values in enumerate(rejects, 1):
+        if not _is_reject(values):
+            raise InputError(f"{path}: line {number} is not a reject. Restore it.")
+    return LostAudio.of(values["seconds"] for values in rejects)
+
+
+def _is_reject(values: Any) -> bool:
+    if not isinstance(values, dict) or {*values} != _KEYS:
+        return False
+    seconds = values["seconds"]
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return seconds is None or (is_number and seconds >= 0)

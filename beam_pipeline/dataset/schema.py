@@ -31,30 +31,6 @@ def schema_text(
     return str(text_format.MessageToString(_schema(features, classes))).encode()
 
 
-def schema_problem(
-    text: bytes, features: Mapping[str, FeatureSpec], classes: Sequence[str] = ()
-) -> str | None:
-    """Says how a schema differs from the one of these features; None if it does not."""
-    from google.protobuf import text_format
-    from tensorflow_metadata.proto.v0 import schema_pb2
-
-    expected = _schema(features, classes)
-    try:
-        found = text_format.Parse(text.decode(), schema_pb2.Schema())
-    except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
-        return f"is not a schema of TensorFlow Metadata as text: {error}"
-    if found == expected:
-        return None
-    by_name = [{f.name: f for f in schema.feature} for schema in (found, expected)]
-    wrong = sorted(n for n in {*by_name[0], *by_name[1]} if not _same(n, *by_name))
-    what = f"of {', '.join(map(repr, wrong))}" if wrong else "of the whole"
-    return f"is not the schema of the features in the metadata: {what}"
-
-
-def _same(name: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
-    return bool(found.get(name) == expected.get(name))
-
-
 def _schema(features: Mapping[str, FeatureSpec], classes: Sequence[str]) -> Any:
     from tensorflow_metadata.proto.v0 import schema_pb2
 

@@ -1,9 +1,10 @@
-"""Reads a whole shard: whether it is the one in the metadata, and its members."""
+"""Reads a whole shard: its SHA-256, its records and its members."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,37 +14,47 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import ScannedMember, is_compressed, scan_members
 
 
-class OtherShard(ValueError):
-    """A shard can be read, but is not the one in the metadata."""
+class ScannedShard(NamedTuple):
+    """What a shard holds."""
+
+    sha256: str
+    members: list[ScannedMember]
+
+    @property
+    def examples(self) -> int:
+        """The number of its records."""
+        return sum(member.records for member in self.members)
+
+    def indexed(self, entry: ShardEntry) -> ShardMembers:
+        """Returns its members as the index lists them."""
+        held = [member for member in self.members if member.records]
+        return ShardMembers(
+            entry.file,
+            entry.examples,
+            entry.bytes,
+            entry.sha256,
+            np.array([member.offset for member in held], np.int64),
+            np.array([member.records for member in held], np.int64),
+        )
 
 
-def scan_shard(root: str, entry: ShardEntry) -> list[ScannedMember]:
-    """Reads a shard of a data set to its end and returns its members.
+def scan_shard(
+    path: str, use: Callable[[int, bytes], None] | None = None
+) -> ScannedShard:
+    """Reads a shard to its end, and checks the checksums of each record.
+
+    Parameters
+    ----------
+    use : callable, optional
+        Called with where the member of each record begins, and with the record.
 
     Raises
     ------
-    OtherShard
-        If its SHA-256 is not that in the metadata.
     ValueError, OSError
         If it cannot be read.
     """
     sha256 = hashlib.sha256()
-    with files.open_read(files.join(root, entry.file)) as file:
-        compressed = is_compressed(entry.file)
-        found = list(scan_members(file, sha256, compressed=compressed))
-    if sha256.hexdigest() != entry.sha256:
-        raise OtherShard("its SHA-256 differs")
-    return found
-
-
-def members_of(entry: ShardEntry, found: Sequence[ScannedMember]) -> ShardMembers:
-    """Returns the members of a shard as the index lists them."""
-    held = [member for member in found if member.records]
-    return ShardMembers(
-        entry.file,
-        entry.examples,
-        entry.bytes,
-        entry.sha256,
-        np.array([member.offset for member in held], np.int64),
-        np.array([member.records for member in held], np.int64),
-    )
+    with files.open_read(path) as file:
+        found = scan_members(file, sha256, compressed=is_compressed(path), use=use)
+        members = list(found)
+    return ScannedShard(sha256.hexdigest(), members)

@@ -14,7 +14,6 @@
     new/             finished shards, while a data set in the output stays as it is
     rejected.jsonl   the rejects of a run that leaves a data set as it is
     nothing-new.jsonl    the rejects of a run that had nothing to record
-    repair/          what a repair of the data set makes again
 
 A run deletes these files when the data set is complete, and no others.
 """
@@ -52,12 +51,11 @@ PLANS = "plans"
 PARTS = "parts"
 PHASES = "phases"
 ROWS = "rows"
-REPAIR = "repair"
 NEW = "new"
 NOTHING_NEW = "nothing-new.jsonl"
 OURS = (
     JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, INCOMPLETE, PLANS, PARTS, PHASES, ROWS,
-    POISON_CLIPS, REPAIR, NEW, REJECTED, NOTHING_NEW,
+    POISON_CLIPS, NEW, REJECTED, NOTHING_NEW,
 )  # fmt: skip
 
 # A plan with more is none.

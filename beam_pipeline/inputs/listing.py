@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
+
+import numpy as np
 
 from beam_pipeline.audio.file_names import is_audio_name, is_hidden
 from beam_pipeline.errors import InputError, RecipeError
@@ -38,6 +41,7 @@ ROWS_PER_BLOCK = 256
 class ListingSummary(NamedTuple):
     """How many files the inputs have: clips, and other files, which are ignored.
 
+    ``sha256`` is a hash of all rows: of what the names and the tables say of each clip.
     ``alike`` maps each name in the table of events that several files have to one of
     these files that is not the first.
     """
@@ -45,6 +49,7 @@ class ListingSummary(NamedTuple):
     clips: int
     ignored: int
     alike: Mapping[str, str] = {}
+    sha256: str = ""
 
 
 class Listing:
@@ -65,6 +70,7 @@ class Listing:
             inputs, bool(recipe.splits.group_by), EventTable.of(recipe.events)
         )
         self._clips = self._ignored = 0
+        self._sha256 = hashlib.sha256()
 
     def blocks(self) -> Iterator[list[SourceRow]]:
         """Yields every row of :func:`list_sources`, once."""
@@ -75,7 +81,9 @@ class Listing:
             if row is None:
                 self._ignored += 1
                 continue
-            self._clips += row.recorded is None
+            if row.recorded is None:
+                self._clips += 1
+                self._sha256.update(_digested(row, self._recipe))
             block.append(row)
             if len(block) == ROWS_PER_BLOCK:
                 yield block
@@ -85,7 +93,28 @@ class Listing:
 
     def summary(self) -> ListingSummary:
         """Returns the summary of the blocks so far."""
-        return ListingSummary(self._clips, self._ignored, self._duplicates.alike)
+        return ListingSummary(
+            self._clips,
+            self._ignored,
+            self._duplicates.alike,
+            self._sha256.hexdigest(),
+        )
+
+
+def _digested(row: SourceRow, recipe: Recipe) -> bytes:
+    """Returns a row for a hash, without what depends on the machine or the plan."""
+    asked = recipe.splits
+    values = (
+        row.source,
+        row.filepath,
+        row.label,
+        row.problem is not None,
+        row.split if asked.hashed_shares() is None else "",
+        row.group if asked.group_by else "",
+        (row.offset_s, row.duration_s, row.channel, row.known),
+        [v.tolist() if isinstance(v, np.ndarray) else v for v in row.columns],
+    )
+    return repr(values).encode(errors="surrogateescape")
 
 
 def list_sources(

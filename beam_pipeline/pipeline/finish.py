@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -19,10 +20,11 @@ from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import (
     Metadata,
     SplitEntry,
+    file_entries,
     shard_entry,
-    to_text,
 )
 from beam_pipeline.dataset.output_folder import (
+    INDEX,
     MANIFEST,
     METADATA,
     REJECTED,
@@ -236,6 +238,7 @@ def assemble_metadata(
             ffmpeg=not DEMUXERS.keys().isdisjoint(formats),
             backend=recipe.features.backend,
         ),
+        listing_sha256=summary.listing.sha256,
         left_out={
             why: summary.left_out.get(why, 0)
             for why in reasons_to_leave_out(recipe.windows)
@@ -366,6 +369,7 @@ def finish_job(
     write_index(output, map(ShardMembers.of, written))
     write_windows(files.join(output, WINDOWS), written)
     path = files.join(output, METADATA)
-    files.write_bytes(path, to_text(described.to_json()))
+    beside = file_entries(output, (SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED))
+    files.write_bytes(path, replace(described, files=beside).to_text())
     clear_work(work_folder)
     return path

@@ -1,23 +1,27 @@
-"""Makes windows and examples of a data set again, from its sources.
+"""Makes windows and examples of a data set again, from its sources, to compare them.
 
 This runs the recipe: its transforms, and the modules of a person's own that it names.
+The functions are those that wrote the data set.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA
-from beam_pipeline.dataset.planned_windows import PlannedWindows, planned_examples
+from beam_pipeline.dataset.recorded_windows import RecordedWindows
+from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.examples.encoding import ExampleEncoder, example_bytes
 from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.inputs.listing import list_sources
 from beam_pipeline.inputs.own_manifest import FILE_SHA256
 from beam_pipeline.inputs.rows import SourceRow
@@ -38,7 +42,9 @@ from beam_pipeline.plan.segments import (
     narrow_events,
 )
 from beam_pipeline.plan.shards import Shard, ShardLayout
+from beam_pipeline.read.split_source import SplitSource
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.seconds import seconds_to_frames
 from beam_pipeline.storage.pages import Batch
 from beam_pipeline.write.blocks import (
     Block,
@@ -49,14 +55,18 @@ from beam_pipeline.write.blocks import (
     encode_examples,
     select_and_augment,
 )
+from beam_pipeline.write.one_thread import OneThread
 
 _Block = TypeVar("_Block", bound=Block)
 
-# What the inputs say of a clip -> its name in the manifest.
+# What inputs list for files, by the number of the input and the path.
+Listed = Mapping[tuple[int, str], Sequence[SourceRow]]
+
+# A field of a clip -> its column in the manifest.
 _OF_CLIPS = {
     name: name
     for name in ("frames", "sample_rate_hz", "start", "native_frames", "channels",
-                 "format", "subtype", "file")
+                 "format", "subtype")
 } | {"label": "class", "native_rate_hz": "native_sample_rate_hz"}  # fmt: skip
 
 
@@ -67,7 +77,7 @@ class DecodeAgain:
     ----------
     recipe : Recipe
         That of the data set, without ``fingerprint``.
-    planned : PlannedWindows
+    recorded : RecordedWindows
         Its tables.
     inputs : sequence of Input
         Those that it was recorded from, in their order.
@@ -77,15 +87,15 @@ class DecodeAgain:
         self,
         recipe: Recipe,
         metadata: Metadata,
-        planned: PlannedWindows,
+        recorded: RecordedWindows,
         inputs: Sequence[Input],
     ):
         self._recipe, self._metadata = recipe, metadata
-        self.planned, self._inputs = planned, inputs
+        self.recorded, self._inputs = recorded, inputs
         self._prober = Prober(inputs, recipe)
-        recorded = planned.recorded_clips(recipe)
+        have_windows = recorded.have_windows(recipe)
         rates, channels = (
-            Counter(map(int, planned.manifest[name][recorded].tolist()))
+            Counter(map(int, recorded.manifest[name][have_windows].tolist()))
             for name in ("sample_rate_hz", "channels")
         )
         corpus = Corpus(metadata.classes, rates, channels)
@@ -98,15 +108,16 @@ class DecodeAgain:
 
     @cached_property
     def _layouts(self) -> dict[str, ShardLayout]:
-        planned, recipe, walk = self.planned, self._recipe, 0
+        recipe, walk = self._recipe, 0
         if recipe.shards.are_mixed:
-            rows = range(len(planned.manifest["path"]))
-            walk = longest_walk((self._whole_clip(row) for row in rows), recipe)
+            rows = range(len(self.recorded.manifest["path"]))
+            clips = (self.recorded.clip_at(row, recipe) for row in rows)
+            walk = longest_walk(clips, recipe)
         size = example_bytes(self._format.features)
         return {
             split: ShardLayout.of(
                 split,
-                int(planned.is_in(split).sum()),
+                int(self.recorded.is_in(split).sum()),
                 size,
                 recipe,
                 longest_walk=walk,
@@ -114,29 +125,50 @@ class DecodeAgain:
             for split in self._metadata.splits
         }
 
-    def _whole_clip(self, row: int) -> Clip:
-        """Returns the clip of a row, with all examples that it would have."""
-        clip = self.planned.clip_at(row, self._recipe.windows.at)
-        return clip._replace(examples=planned_examples(clip, self._recipe))
-
-    def listed(
-        self, rows: Iterable[int], *, whole_groups: bool = False
-    ) -> dict[int, SourceRow]:
-        """Returns what the inputs list for the clips of some windows, by number.
+    def listed(self, rows: Iterable[int], *, whole_groups: bool = False) -> Listed:
+        """Returns what the inputs list for the clips of some windows, file by file.
 
         With ``whole_groups``, all clips that :meth:`measured` needs are among them.
         """
-        manifest, clips = self.planned.manifest, self.planned.clip
-        numbers = {int(manifest["index"][clips[row]]) for row in rows}
-        found = {row.row: row for row in self._sources() if row.row in numbers}
+        clips = {int(self.recorded.clip[row]) for row in rows}
+        wanted = {self._file_of(clip) for clip in clips}
+        found = self._sources(lambda row: (row.source, row.filepath) in wanted)
         if not (whole_groups and group_steps(self._recipe)):
             return found
-        groups = {row.group for row in found.values()}
-        return {row.row: row for row in self._sources() if row.group in groups}
+        groups = {row.group for of_file in found.values() for row in of_file}
+        return self._sources(lambda row: row.group in groups)
 
-    def _sources(self) -> Iterator[SourceRow]:
-        listed = list_sources(self._inputs, self._recipe)
-        return (row for row in listed if row is not None)
+    def _file_of(self, clip: int) -> tuple[int, str]:
+        """Returns the input and the path of a row of the manifest."""
+        manifest = self.recorded.manifest
+        return int(manifest["input"][clip]), manifest["path"][clip]
+
+    def _sources(self, is_wanted: Callable[[SourceRow], bool]) -> Listed:
+        found: dict[tuple[int, str], list[SourceRow]] = {}
+        for row in list_sources(self._inputs, self._recipe):
+            if row is not None and is_wanted(row):
+                found.setdefault((row.source, row.filepath), []).append(row)
+        return found
+
+    def _find(self, row: int, listed: Listed) -> SourceRow:
+        """Returns what the inputs list for a row of the manifest.
+
+        Its number may be another one there: if other data sets hold some of the files,
+        the data set has counted only what is new.
+        """
+        manifest = {
+            name: column[row] for name, column in self.recorded.manifest.items()
+        }
+        rate, parts = int(manifest["sample_rate_hz"]), []
+        for found in listed.get(self._file_of(row), ()):
+            is_channel = found.channel in (None, manifest["channel"])
+            start = seconds_to_frames(found.offset_s, rate)
+            if is_channel and start == manifest["start"]:
+                length = seconds_to_frames(found.duration_s or 0.0, rate)
+                parts.append((length != manifest["frames"], found))
+        if not parts:
+            raise ValueError("the inputs do not have it")
+        return min(parts, key=itemgetter(0))[1]
 
     def feature_problems(self) -> Iterator[str]:
         """Yields a line for each feature whose spec is not the recorded one."""
@@ -149,7 +181,7 @@ class DecodeAgain:
                     f"recipe and these inputs give {new and new.to_json()}"
                 )
 
-    def clip(self, row: int, listed: Mapping[int, SourceRow]) -> Clip:
+    def clip(self, row: int, listed: Listed) -> Clip:
         """Returns the clip of a row of the manifest.
 
         Raises
@@ -159,40 +191,33 @@ class DecodeAgain:
         """
         if self._last is not None and self._last[0] == row:
             return self._last[1]  # to probe it may mean to decode it
-        recorded = self.planned.clip_at(row, self._recipe.windows.at)
-        found = listed.get(recorded.row)
-        if found is None:
-            raise ValueError(f"the inputs have no clip number {recorded.row}")
-        if (found.filepath, found.source) != (recorded.filepath, recorded.source):
-            raise ValueError(
-                f"clip number {recorded.row} of the inputs is {found.filepath!r}"
-            )
-        probed = self._prober.probe(found)
+        recorded, manifest = self.recorded, self.recorded.manifest
+        probed = self._prober.probe(self._find(row, listed))
         if isinstance(probed, Reject):
             raise ValueError(f"cannot be read again: {probed.reason}")
+        columns = _OF_CLIPS
         if self._recipe.audio.hash_files:
-            sha256 = self.planned.manifest[FILE_SHA256][row]
-            if probed.sha256 != sha256:
-                raise ValueError(
-                    f"its file has the SHA-256 {probed.sha256} in the inputs, {sha256} "
-                    f"in {MANIFEST}"
-                )
-        for name, column in _OF_CLIPS.items():
-            old, new = getattr(recorded, name), getattr(probed, name)
+            columns = {**columns, "sha256": FILE_SHA256}
+        for name, column in columns.items():
+            old, new = manifest[column][row], getattr(probed, name)
             if old != new:
                 raise ValueError(
                     f"{column} is {new} in the inputs, {old} in {MANIFEST}"
                 )
-        if recorded.placed is not None and probed.placed is not None:
-            old = recorded.placed.starts
-            if old != probed.placed.starts[: len(old)]:
+        if probed.placed is not None:
+            starts = np.unique(recorded.start[recorded.of_clip(row)]).tolist()
+            if starts != list(probed.placed.starts[: len(starts)]):
                 what = "sounds" if self._recipe.windows.placement else "events"
                 raise ValueError(f"the {what} in the inputs give other windows")
-        clip = probed._replace(split=recorded.split, examples=recorded.examples)
+        clip = probed._replace(
+            row=int(manifest["index"][row]),
+            split=manifest["split"][row],
+            examples=int(manifest["windows"][row]),
+        )
         self._last = row, clip
         return clip
 
-    def measured(self, clip: Clip, listed: Mapping[int, SourceRow]) -> Clip:
+    def measured(self, clip: Clip, listed: Listed) -> Clip:
         """Returns a clip with the measures of its group, which :meth:`record` needs.
 
         If the recipe measures groups, all clips of the group are decoded. They must be
@@ -208,12 +233,15 @@ class DecodeAgain:
             return clip
         group = clip.split, clip.group
         if group not in self._groups:
-            manifest = self.planned.manifest
+            manifest = self.recorded.manifest
             some = (manifest["windows"] > 0) & (manifest["split"] == clip.split)
-            numbers = set(manifest["index"][some].tolist())
-            mates = (row for row in listed.values() if row.group == clip.group)
+            mates = (
+                self._find(row, listed)
+                for row in np.flatnonzero(some).tolist()
+                if self._file_of(row) in listed
+            )
             self._groups[group] = self._measure(
-                [row for row in mates if row.row in numbers], clip.split
+                [mate for mate in mates if mate.group == clip.group], clip.split
             )
         return with_group(clip, self._groups[group], steps)
 
@@ -262,14 +290,14 @@ class DecodeAgain:
 
     def _block(self, clip: Clip, row: int) -> WindowBlock:
         """Returns some windows, the last of them the one of a row."""
-        planned = self.planned
-        place = int(planned.places[row])
-        of_clip = int(planned.first_windows[planned.clip[row]])
+        recorded = self.recorded
+        place = int(recorded.places[row])
+        of_clip = int(recorded.first_places[recorded.clip[row]])
         first = number = place - of_clip
         if clip.native_rate_hz != clip.sample_rate_hz:
             # Resampling began with the segment's first window, and the last bits
             # depend on where it begins.
-            in_split = planned.is_in(clip.split)[planned.clip_by_clip]
+            in_split = recorded.is_in(clip.split)[recorded.clip_by_clip]
             of_split = int(np.argmax(in_split))
             begin = self._layouts[clip.split].begin_of_segment(place - of_split)
             first = max(0, of_split + begin - of_clip)
@@ -290,3 +318,130 @@ def _checked(block: _Block) -> _Block:
     if block.reject is not None:
         raise ValueError(f"cannot be made again: {block.reject.reason}")
     return block
+
+
+class Sampled(NamedTuple):
+    """An example to compare: its number in the split, and its row of windows."""
+
+    split: str
+    number: int
+    row: int
+
+
+def choose_examples(
+    recorded: RecordedWindows,
+    metadata: Metadata,
+    count: int,
+    seed: int,
+    among: npt.NDArray[np.bool_] | None = None,
+) -> list[Sampled]:
+    """Returns a random sample of the examples of all splits, in their order.
+
+    Parameters
+    ----------
+    among : numpy.ndarray of bool, shape (windows,), optional
+        Which windows to choose among. Default: all.
+    """
+    rows = {split: recorded.of_split(split) for split in metadata.splits}
+    numbers = {
+        split: np.arange(len(some)) if among is None else np.flatnonzero(among[some])
+        for split, some in rows.items()
+    }
+    ends = np.cumsum([len(some) for some in numbers.values()])
+    total = int(ends[-1]) if len(ends) else 0
+    some = np.random.default_rng(seed).permutation(total)[:count]
+    chosen = []
+    for place in np.sort(some).tolist():
+        k = int(np.searchsorted(ends, place, "right"))
+        split = list(rows)[k]
+        first = int(ends[k]) - len(numbers[split])
+        number = int(numbers[split][place - first])
+        chosen.append(Sampled(split, number, int(rows[split][number])))
+    return chosen
+
+
+def sample_problems(
+    folder: str,
+    metadata: Metadata,
+    recorded: RecordedWindows,
+    inputs: Sequence[Input],
+    chosen: Sequence[Sampled],
+) -> Iterator[str]:
+    """Yields a line for each chosen example that the sources give no longer.
+
+    Parameters
+    ----------
+    folder : str
+        Absolute.
+    inputs : sequence of Input
+        Those that the data set was recorded from, in their order.
+
+    Raises
+    ------
+    RecipeError
+        If a transform of the recipe cannot be had here.
+    """
+    if not chosen:
+        return
+    assert metadata.recipe is not None
+    recipe = metadata.recipe.replace(fingerprint=False)
+    again = DecodeAgain(recipe, metadata, recorded, inputs)
+    yield from again.feature_problems()
+    needed = dict.fromkeys(each.split for each in chosen)
+    try:
+        sources = {split: SplitSource(folder, split, None) for split in needed}
+    except InputError as error:
+        yield str(error)
+        return
+    listed = again.listed((each.row for each in chosen), whole_groups=True)
+    OneThread.begin()
+    try:
+        for each in chosen:
+            yield from _compare(again, each, listed, sources[each.split])
+    finally:
+        OneThread.end()
+
+
+def _compare(
+    again: DecodeAgain,
+    each: Sampled,
+    listed: Listed,
+    source: SplitSource,
+) -> Iterator[str]:
+    clip_row = int(again.recorded.clip[each.row])
+    path = again.recorded.manifest["path"][clip_row]
+    start = int(again.recorded.start[each.row])
+    where = (
+        f"{path}: the window at frame {start} (example {each.number} of {each.split})"
+    )
+    try:
+        clip = again.measured(again.clip(clip_row, listed), listed)
+        made = again.record(clip, each.row)
+    except ValueError as error:
+        yield f"{where}: {error}"
+        return
+    try:
+        (stored,) = source.serialised(np.array([each.number]))
+    except (DamagedRecord, InputError) as error:
+        yield str(error)
+        return
+    if stored != made:
+        names = _differing(stored, made, source.metadata)
+        yield f"{where}: decoded again, it differs in {', '.join(names)}"
+
+
+def _differing(stored: bytes, made: bytes, metadata: Metadata) -> list[str]:
+    """Returns the features that differ between two records."""
+    parser = RecordParser(metadata.features, metadata.features)
+    maker = ExampleMaker(parser, metadata.features)
+    try:
+        one, other = (
+            maker.make(parser.stored(record, 0, len(record)), dict)
+            for record in (stored, made)
+        )
+    except ValueError as error:
+        return [f"its form ({error})"]
+    names = sorted({*one, *other})
+    same = [n for n in names if n in one and n in other]
+    wrong = [n for n in same if not np.array_equal(one[n], other[n])]
+    return [*wrong, *(n for n in names if n not in same)] or ["its bytes alone"]

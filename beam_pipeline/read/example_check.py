@@ -1,28 +1,24 @@
-"""Checks the examples of one shard, block by block: features, windows, statistics."""
+"""Checks the examples of one shard, block by block: features, clips and windows."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
-from beam_pipeline.dataset.planned_windows import Integers, PlannedWindows
 from beam_pipeline.dataset.problem_lines import Lines, differ
+from beam_pipeline.dataset.recorded_windows import Integers, RecordedWindows
 from beam_pipeline.examples.record_parser import (
     BatchMaker,
     ExampleMaker,
     RecordParser,
     Stored,
 )
-from beam_pipeline.examples.spec import INT64_LIST, LOSSY, FeatureSpec
-from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.recipe.values import VALID_FRAMES
-from beam_pipeline.write.statistics import DataStatistics, without_padding
 
 # A block is checked at once when it has so many bytes, or so many examples.
 BLOCK_BYTES = 2 << 20
@@ -32,40 +28,20 @@ BLOCK_EXAMPLES = 256
 MOST_LINES = 20
 
 
-@dataclass
-class Checked:
-    """What a shard's examples are, besides the problems with them.
-
-    Attributes
-    ----------
-    lines : Lines
-    classes : Counter
-        The number of examples of each class.
-    statistics : DataStatistics
-        Of the features that have recorded ones.
-    examples : int
-    """
-
-    lines: Lines
-    statistics: DataStatistics
-    classes: Counter[str] = field(default_factory=Counter)
-    examples: int = 0
-
-
 class Expected:
     """What each example of a split must hold, by the tables of the data set.
 
     Parameters
     ----------
-    planned : PlannedWindows
+    recorded : RecordedWindows
     split : str
     metadata : Metadata
     """
 
-    def __init__(self, planned: PlannedWindows, split: str, metadata: Metadata):
-        self._planned = planned
-        self._rows = planned.of_split(split)
-        specs, manifest = metadata.features, planned.manifest
+    def __init__(self, recorded: RecordedWindows, split: str, metadata: Metadata):
+        self._recorded = recorded
+        self._rows = recorded.of_split(split)
+        specs, manifest = metadata.features, recorded.manifest
         self._of_clip = {
             name: manifest[column]
             for name, column in (
@@ -88,17 +64,24 @@ class Expected:
     def columns(self, numbers: Integers) -> dict[str, Any]:
         """Returns the columns of the examples with some numbers in the split."""
         rows = self._rows[numbers[numbers < len(self._rows)]]
-        clips = self._planned.clip[rows]
+        clips = self._recorded.clip[rows]
         columns = {name: values[clips] for name, values in self._of_clip.items()}
-        columns["win_start_idx"] = self._planned.start[rows]
-        columns["copy"] = self._planned.copy[rows]
+        columns["win_start_idx"] = self._recorded.start[rows]
+        columns["copy"] = self._recorded.copy[rows]
         if self._marks_padding:
-            columns[VALID_FRAMES] = self._planned.frames[rows]
+            columns[VALID_FRAMES] = self._recorded.frames[rows]
         return columns
 
 
 class ExampleCheck:
     """Checks the examples of one shard, as they are read.
+
+    Attributes
+    ----------
+    lines : Lines
+        The problems with them.
+    checked : int
+        How many there are.
 
     Parameters
     ----------
@@ -132,16 +115,12 @@ class ExampleCheck:
         self._maker = ExampleMaker(self._parser, self._others)
         self._block: list[tuple[int, int, bytes]] = []
         self._bytes = 0
-        known = metadata.splits[split].statistics.get("features", {})
-        gathered = [specs[n] for n in names if n in known and _keeps_values(specs[n])]
-        self.checked = Checked(
-            Lines(MOST_LINES, where), DataStatistics.of(gathered, has_windows=False)
-        )
+        self.lines, self.checked = Lines(MOST_LINES, where), 0
 
     def add(self, start: int, record: bytes) -> None:
         """Adds an example whose member begins at a byte of the file."""
-        number = self._first + self.checked.examples
-        self.checked.examples += 1
+        number = self._first + self.checked
+        self.checked += 1
         self._block.append((number, start, record))
         self._bytes += len(record)
         if self._bytes >= BLOCK_BYTES or len(self._block) == BLOCK_EXAMPLES:
@@ -169,49 +148,24 @@ class ExampleCheck:
         columns = batch.finish()
         for name in self._others:
             columns[name] = [example.get(name) for example in others]
-        self._check_classes(columns, good)
+        self._check_targets(columns, good)
         self._compare(columns, good)
-        self._gather(columns)
-
-    def _gather(self, columns: Mapping[str, Any]) -> None:
-        """Adds the values of some examples to the statistics, as the writer does."""
-        recipe, statistics = self._metadata.recipe, self.checked.statistics
-        valid = columns.get(VALID_FRAMES)
-        marked = recipe is not None and recipe.windows.mark_padding
-        if recipe is None or not marked or not isinstance(valid, np.ndarray):
-            statistics.add(columns)
-            return
-        rate = int(columns["fs"][0])  # there is only one, if features have a time
-        length = WindowPlan.of(recipe.windows, rate, 0).length
-        features = self._metadata.features
-        valid = np.clip(valid, 0, length)
-        for _, values in without_padding(columns, features, valid, length, rate):
-            statistics.add(values)
 
     def _problem(self, number: int, start: int, problem: str) -> None:
-        self.checked.lines.add(
+        self.lines.add(
             f"{self._where}: example {number} of {self._split}, at byte {start}: "
             f"{problem}"
         )
 
-    def _check_classes(
+    def _check_targets(
         self, columns: Mapping[str, Any], places: Sequence[tuple[int, int]]
     ) -> None:
-        """Counts the classes, and compares the targets with them."""
-        classes, counts = self._metadata.classes, self.checked.classes
-        hot, named = columns.get("labels"), columns.get("class")
-        if hot is not None and getattr(hot, "shape", ())[1:] == (len(classes),):
-            counts.update(dict(zip(classes, hot.sum(axis=0).tolist(), strict=True)))
-            wrong = ((hot != 0) & (hot != 1)).any(axis=1)
-            for k in np.flatnonzero(wrong).tolist():
-                self._problem(*places[k], f"labels are {hot[k].tolist()}, not 0 and 1")
-        elif named is not None:
-            counts.update(named)
-        target = columns.get("target")
+        """Compares the targets with the classes."""
+        named, target = columns.get("class"), columns.get("target")
         is_index = _is_index(self._metadata.features.get("target"))
         if named is None or target is None or not is_index:
             return
-        numbers = {label: number for number, label in enumerate(classes)}
+        numbers = {label: number for number, label in enumerate(self._metadata.classes)}
         meant = [numbers.get(label) for label in named]
         wrong = differ(np.array(target, object), np.array(meant, object))
         for k in np.flatnonzero(wrong).tolist():
@@ -247,11 +201,6 @@ class ExampleCheck:
 def _is_stackable(spec: FeatureSpec) -> bool:
     """Whether the values of several examples make one array."""
     return spec.is_fixed and spec.shape_in is None
-
-
-def _keeps_values(spec: FeatureSpec) -> bool:
-    """Whether the examples hold the values that were recorded."""
-    return spec.encoding not in LOSSY
 
 
 def _as_float32(values: Any) -> Any:

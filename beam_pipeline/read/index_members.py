@@ -7,7 +7,7 @@ from functools import partial
 
 from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.dataset.shard_scan import OtherShard, members_of, scan_shard
+from beam_pipeline.dataset.shard_scan import scan_shard
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import ScannedMember
@@ -46,19 +46,19 @@ def read_members(root: str, entry: ShardEntry) -> ShardMembers:
     """
     path = files.join(root, entry.file)
     try:
-        found = scan_shard(root, entry)
-    except OtherShard as error:
-        raise InputError(
-            f"{path} is not the shard in the metadata: its SHA-256 differs. To check "
-            f"every shard, run `audio-tfrecords verify {root}`."
-        ) from error
+        found = scan_shard(path)
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} cannot be read: {error}. Record the data set again."
         ) from error
-    for member in found:
+    if found.sha256 != entry.sha256:
+        raise InputError(
+            f"{path} is not the shard in the metadata: its SHA-256 differs. To check "
+            f"every shard, run `audio-tfrecords verify {root}`."
+        )
+    for member in found.members:
         _check_member(path, root, member)
-    return members_of(entry, found)
+    return found.indexed(entry)
 
 
 def _check_member(path: str, root: str, member: ScannedMember) -> None:

@@ -19,14 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.planned_windows import PlannedWindows
+from beam_pipeline.dataset.recorded_windows import RecordedWindows
 from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
-from beam_pipeline.hashing import bytes_sha256
-from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.read.decode_again import DecodeAgain
+from beam_pipeline.read.decode_again import DecodeAgain, Listed
 from beam_pipeline.read.example_view import is_signal, rate_of
-from beam_pipeline.read.window_table import open_metadata, read_tables
+from beam_pipeline.read.window_table import read_recorded
 from beam_pipeline.storage import files
 from beam_pipeline.write.one_thread import OneThread
 
@@ -105,10 +103,10 @@ class Sounds:
     def _decoded(self, number: int, example: Mapping[str, Any]) -> tuple[Array, int]:
         """Decodes the window of an example again; returns its samples and rate."""
         again, listed = self._again, self._listed
-        row = _row_of(example, again.planned)
+        row = _row_of(example, again.recorded)
         OneThread.begin()
         try:
-            clip = again.clip(int(again.planned.clip[row]), listed)
+            clip = again.clip(int(again.recorded.clip[row]), listed)
             return again.window(clip, row), clip.sample_rate_hz
         except (ValueError, RecipeError) as error:
             path = example["filepath"]
@@ -131,23 +129,18 @@ class Sounds:
                 "the data set was recorded from, and the windows are decoded again",
             )
         root = files.absolute(folder)
-        tables = read_tables(root, metadata, bytes_sha256(open_metadata(root)))
-        assert tables is not None  # there is a recipe
-        try:
-            planned = PlannedWindows.of(*tables)
-        except ValueError as error:
-            raise InputError(str(error)) from error
+        recorded = read_recorded(root, metadata)
         recipe = metadata.recipe.replace(fingerprint=False, hash_files=False)
-        return DecodeAgain(recipe, metadata, planned, self._inputs)
+        return DecodeAgain(recipe, metadata, recorded, self._inputs)
 
     @cached_property
-    def _listed(self) -> Mapping[int, SourceRow]:
+    def _listed(self) -> Listed:
         """What the inputs list for the clips of the examples without a signal."""
         rows = []
         for example in self._examples:
             if stored_signal(example, self._metadata) is None:
                 with suppress(InputError):  # raised for the example that is asked for
-                    rows.append(_row_of(example, self._again.planned))
+                    rows.append(_row_of(example, self._again.recorded))
         return self._again.listed(rows)
 
 
@@ -184,15 +177,14 @@ def _for_wav(samples: Array) -> Array | None:
     return None
 
 
-def _row_of(example: Mapping[str, Any], planned: PlannedWindows) -> int:
+def _row_of(example: Mapping[str, Any], recorded: RecordedWindows) -> int:
     """Returns the row of an example in the table of windows."""
-    clips = np.flatnonzero(planned.manifest["index"] == int(example["index"]))
+    clips = np.flatnonzero(recorded.manifest["index"] == int(example["index"]))
     for clip in clips.tolist():
-        first, count = planned.first_windows[clip], planned.manifest["windows"][clip]
-        of_clip = planned.clip_by_clip[first : first + count]
+        of_clip = recorded.of_clip(clip)
         rows = of_clip[
-            (planned.start[of_clip] == int(example["win_start_idx"]))
-            & (planned.copy[of_clip] == int(example.get("copy", 0)))
+            (recorded.start[of_clip] == int(example["win_start_idx"]))
+            & (recorded.copy[of_clip] == int(example.get("copy", 0)))
         ]
         if len(rows):
             return int(rows[0])

@@ -1,4 +1,4 @@
-"""``verify``: compares a data set with its metadata, and on request with all else.
+"""``verify``: compares a data set with its metadata, and on request its examples.
 
 Imports what the deep comparison needs only for that: the quick one starts at once.
 """
@@ -37,7 +37,7 @@ def verify(
     folder : path
         The data set.
     deep : bool
-        Whether to compare every example, window and file; see
+        Whether to parse every example, and to compare it with the tables; see
         :func:`.find_deep_problems`. Default: see :func:`.find_problems`.
     input : as in :func:`beam_pipeline.record`, optional
         What the data set was recorded from, to decode some windows again. This imports
@@ -63,7 +63,7 @@ def verify(
         if value < 0:
             raise OptionError(option, "must not be negative", value)
     if input is not None and not deep:
-        raise OptionError("input", "needs `deep` or `repair`")
+        raise OptionError("input", "needs `deep`")
     name = os.fspath(folder)
     metadata = load_metadata(name)
     if not deep:
@@ -82,5 +82,4 @@ def verify(
 
     give_steps(functions)
     with resolved(input, metadata.recipe) as inputs:
-        chosen = Sample(inputs, sample, seed)
-        return list(find_deep_problems(name, metadata, chosen))
+        return list(find_deep_problems(name, metadata, Sample(inputs, sample, seed)))

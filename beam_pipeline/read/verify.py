@@ -1,29 +1,23 @@
-"""Compares a data set with its metadata."""
+"""Compares the files of a data set with its metadata."""
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
-from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.dataset.output_folder import (
-    INDEX,
-    METADATA,
-    WORK_FOLDER,
-    check_no_folders,
-)
+from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
+from beam_pipeline.dataset.output_folder import INDEX, METADATA, WORK_FOLDER
+from beam_pipeline.dataset.shard_scan import scan_shard
 from beam_pipeline.errors import InputError, VerificationError
+from beam_pipeline.hashing import json_sha256
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import (
-    ScannedMember,
-    is_compressed,
-    scan_members,
-)
+from beam_pipeline.storage.json_text import parse_json
 
-_INDEX_AGAIN = "Make it again with `audio-tfrecords index`."
+_T = TypeVar("_T")
+
 _NUMBERED = re.compile(r"-of-\d{5}.*\.tfrecord(\.gz)?$")
+_REMEDIES = {INDEX: ". Make it again with `audio-tfrecords index`."}
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -32,147 +26,97 @@ def load_metadata(folder: str) -> Metadata:
     Raises
     ------
     InputError
-        If there is no data set, or a folder has the name of one of its files.
+        If there is no data set.
     VerificationError
         If its metadata are damaged.
     """
     try:
-        metadata = Metadata.load(folder)
+        return Metadata.load(folder)
     except InputError as error:
         if not files.exists(files.join(files.absolute(folder), METADATA)):
             raise
         raise VerificationError([str(error)]) from error
-    check_no_folders(files.absolute(folder), metadata.splits)
-    return metadata
 
 
 def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
-    """Reads every shard to its end and yields one line for each difference.
+    """Reads every file to its end and yields one line for each difference.
 
-    Compares sizes, SHA-256, the checksum of every record, the number of records in each
-    shard and split, and the index of members, if there is one. Finds shards that are
-    not in the metadata.
+    Compares the size and the SHA-256 of each file, the checksums of every record, and
+    the number of records in each shard and split. Finds shards that are not in the
+    metadata.
     """
     root = files.absolute(folder)
-    check = ShardCheck(root, metadata)
-    yield from check.index_problems
-    for split in metadata.splits.values():
-        for shard in split.shards:
-            yield from check.problems(shard)
-    yield from folder_problems(root, metadata, check.index)
+    yield from problems_beside_shards(root, metadata)
+    for shard in metadata.shards():
+        yield from shard_problems(root, metadata, shard)
 
 
-def folder_problems(
-    root: str, metadata: Metadata, index: Mapping[str, ShardIndex] | None
-) -> Iterator[str]:
+def problems_beside_shards(root: str, metadata: Metadata) -> Iterator[str]:
     """Yields one line for each difference that shows without reading shards."""
-    known = set()
+    values = parse_json(files.read_bytes(files.join(root, METADATA)))
+    if values.pop(OWN_SHA256, None) != json_sha256(values):
+        yield f"{METADATA}: was changed: `{OWN_SHA256}` is not that of its values"
     for name, split in metadata.splits.items():
-        known |= {shard.file for shard in split.shards}
         total = sum(shard.examples for shard in split.shards)
         if total != split.examples:
             yield (
                 f"{METADATA}: split {name}: its shards have {total} examples together, "
                 f"but the split has {split.examples}"
             )
-    for file in sorted({*(index or ())} - known):
-        yield f"{INDEX}: has an entry for {file}, which is not in {METADATA}"
+    for name, entry in metadata.files.items():
+        found, problem = _tried(files.hash_of, files.join(root, name))
+        if found is not None and found != (entry.bytes, entry.sha256):
+            problem = _other_content(found[0], entry.bytes)
+        if problem is not None:
+            yield f"{name}: {problem}{_REMEDIES.get(name, '')}"
+    known = {shard.file for shard in metadata.shards()}
     for file in files.list_files(root):
         is_unfinished = file.startswith(f"{WORK_FOLDER}/")
         if file not in known and not is_unfinished and _NUMBERED.search(file):
             yield f"{file}: a shard that is not in {METADATA}"
 
 
-class ShardCheck:
-    """Compares the shards of a data set with its metadata and its index of members.
-
-    Attributes
-    ----------
-    index : mapping or None
-        The index by shard; None if there is none, or it is damaged.
-    index_problems : list of str
-        A line if the index is damaged.
-    """
-
-    def __init__(self, root: str, metadata: Metadata):
-        self._root = root
-        entries = [s for split in metadata.splits.values() for s in split.shards]
-        self._names = {shard.sha256: shard.file for shard in entries}
-        self.index: Mapping[str, ShardIndex] | None = None
-        self.index_problems: list[str] = []
-        try:
-            self.index = MemberIndex.load(root).shards
-        except FileNotFoundError:
-            pass  # data sets of earlier versions have none
-        except InputError as error:
-            self.index_problems.append(str(error))
-
-    def problems(
-        self, shard: ShardEntry, use: Callable[[int, bytes], None] | None = None
-    ) -> Iterator[str]:
-        """Reads a shard to its end and yields one line for each difference.
-
-        Parameters
-        ----------
-        use : callable, optional
-            Called with where the member of each record begins, and with the record.
-        """
-        index = None if self.index is None else self.index.get(shard.file)
-        if self.index is not None and index is None:
-            yield f"{INDEX}: has no entry for {shard.file}. {_INDEX_AGAIN}"
-        path = files.join(self._root, shard.file)
-        size = files.size(path)
-        if size < 0:
-            yield f"{shard.file}: is missing"
-            return
-        sha256 = hashlib.sha256()
-        members: list[ScannedMember] = []
-        compressed = is_compressed(shard.file)
-        try:
-            with files.open_read(path) as file:
-                members.extend(
-                    scan_members(file, sha256, compressed=compressed, use=use)
-                )
-        except (ValueError, OSError) as error:
-            if size != shard.bytes:
-                yield f"{shard.file}: has {size} bytes; expected {shard.bytes}"
-            yield f"{shard.file}: {error}"
-            return
-        if sha256.hexdigest() != shard.sha256:
-            other = self._names.get(sha256.hexdigest())
-            what = f"it is {other}" if other else "it was changed or replaced"
-            yield (
-                f"{shard.file}: its SHA-256 differs ({size} bytes; expected "
-                f"{shard.bytes}): {what}"
-            )
-        records = sum(member.records for member in members)
-        if records != shard.examples:
-            yield f"{shard.file}: has {records} records; expected {shard.examples}"
-        elif index is not None and sha256.hexdigest() == shard.sha256:
-            yield from _index_problems(shard, members, index)
-
-
-def _index_problems(
-    shard: ShardEntry, members: Sequence[ScannedMember], index: ShardIndex
+def shard_problems(
+    root: str,
+    metadata: Metadata,
+    shard: ShardEntry,
+    use: Callable[[int, bytes], None] | None = None,
 ) -> Iterator[str]:
-    """Yields a line if the index of a shard differs from its members."""
-    listed = ShardEntry(index.file, index.examples, index.bytes, index.sha256)
-    if listed != shard:
-        yield f"{INDEX}: is not of this {shard.file}. {_INDEX_AGAIN}"
+    """Reads a shard to its end and yields one line for each difference.
+
+    Parameters
+    ----------
+    use : callable, optional
+        See :func:`.scan_shard`.
+    """
+    path = files.join(root, shard.file)
+    found, problem = _tried(lambda path: scan_shard(path, use), path)
+    size = files.size(path)
+    if found is None:
+        if 0 <= size != shard.bytes:
+            yield f"{shard.file}: has {size} bytes; expected {shard.bytes}"
+        yield f"{shard.file}: {problem}"
         return
-    found = [member for member in members if member.records]
-    if len(found) != len(index.offsets):
-        yield (
-            f"{INDEX}: lists {len(index.offsets)} members of {shard.file}, which has "
-            f"{len(found)}. {_INDEX_AGAIN}"
-        )
-        return
-    for number, member in enumerate(found):
-        span = index.span(number)
-        if (span.offset, span.examples) != (member.offset, member.records):
-            yield (
-                f"{INDEX}: member {number} of {shard.file} is {span.examples} examples "
-                f"at byte {span.offset}; the shard has {member.records} at byte "
-                f"{member.offset}. {_INDEX_AGAIN}"
-            )
-            return
+    if found.sha256 != shard.sha256:
+        names = {entry.sha256: entry.file for entry in metadata.shards()}
+        other = names.get(found.sha256)
+        yield f"{shard.file}: {_other_content(size, shard.bytes, other)}"
+    if found.examples != shard.examples:
+        yield f"{shard.file}: has {found.examples} records; expected {shard.examples}"
+
+
+def _tried(read: Callable[[str], _T], path: str) -> tuple[_T, None] | tuple[None, str]:
+    """Returns what is read of a file, or why it cannot be read."""
+    try:
+        return read(path), None
+    except FileNotFoundError:
+        return None, "is missing"
+    except IsADirectoryError:
+        return None, "is a folder. Move it away"
+    except (OSError, ValueError, InputError) as error:
+        return None, str(error)
+
+
+def _other_content(size: int, expected: int, other: str | None = None) -> str:
+    what = f"it is {other}" if other else "it was changed or replaced"
+    return f"its SHA-256 differs ({size} bytes; expected {expected}): {what}"

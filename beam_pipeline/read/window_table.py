@@ -11,6 +11,7 @@ import numpy as np
 from beam_pipeline.dataset.clip_windows import clips_of
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
+from beam_pipeline.dataset.recorded_windows import RecordedWindows
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.own_manifest import FILE_SHA256
@@ -319,6 +320,24 @@ def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any]
     finally:
         _check_metadata(folder, sha256)
     return windows, manifest
+
+
+def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
+    """Returns the windows of a data set of audio files, from its tables.
+
+    Raises
+    ------
+    InputError
+        If they are missing, are damaged or do not belong together.
+    """
+    tables = read_tables(folder, metadata, bytes_sha256(open_metadata(folder)))
+    assert tables is not None  # there is a recipe
+    try:
+        return RecordedWindows.of(*tables)
+    except ValueError as error:
+        raise InputError(
+            f"{folder}: {error}. Restore both files, or record the data set again."
+        ) from error
 
 
 def _check_metadata(folder: str, sha256: str) -> None:

@@ -2,7 +2,5 @@
 
 In: a :class:`beam_pipeline.pipeline.job.Job`. Out: its data set, and progress for a
 watcher. :mod:`.local_plan` reads headers on this machine. :mod:`.preflight` and
-:mod:`.dry_run` find mistakes before a job starts, :mod:`.already_done` finds a job
-whose data set exists already, and :mod:`.repair` makes damaged files of a data set
-again. Read :mod:`.local` first.
+:mod:`.dry_run` find mistakes before a job starts. Read :mod:`.local` first.
 """

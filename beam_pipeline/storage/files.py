@@ -332,6 +332,16 @@ def crc32c_of(path: str) -> int:
     return crc
 
 
+def hash_of(path: str) -> tuple[int, str]:
+    """Returns a file's size in bytes and its SHA-256, in hexadecimal."""
+    sha256, size = hashlib.sha256(), 0
+    with open_read(path) as reader:
+        while block := reader.read(1 << 20):
+            sha256.update(block)
+            size += len(block)
+    return size, sha256.hexdigest()
+
+
 def exists(path: str) -> bool:
     """Whether a file exists; for local paths, also whether a folder exists."""
     return os.path.exists(path) if is_local(path) else _remote(path).size(path) >= 0

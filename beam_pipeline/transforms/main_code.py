@@ -100,7 +100,7 @@ def find(name: str) -> Any:
     raise LookupError(
         f"{qualified} was defined in a script or a notebook, and the recipe has its "
         f"name and its SHA-256, not its code; in Python, pass {qualified} again, to "
-        f"record() as before, to verify() and repair() as functions=[{qualified}]; or "
+        f"record() as before, to verify() as functions=[{qualified}]; or "
         "move it into a module and record again"
     )
 

@@ -16,9 +16,10 @@ from beam_pipeline import record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.rejects import LostAudio
-from beam_pipeline.read.side_files import lost_audio
+from beam_pipeline.dataset.rejects import LostAudio, lost_audio
+from beam_pipeline.errors import InputError
 from beam_pipeline.write.window_rows import BY_KEEP, WindowRows
+from tests.raising import raises
 from tests.sounds import RATE, write_sound
 
 
@@ -113,8 +114,8 @@ def test_seconds_that_are_none(corpus: Path, tmp_path: Path, seconds: str) -> No
     record(corpus, tmp_path / "out", win_len=500, max_rejected=1)
     path = tmp_path / "out/rejected.jsonl"
     path.write_text(path.read_text().replace("0.0125", seconds))
-    (problem,) = [p for p in verify(tmp_path / "out", deep=True) if "line 1" in p]
-    assert "rejected.jsonl" in problem
+    with raises(InputError, naming=[path, "line 1"]):
+        lost_audio(str(tmp_path / "out"), Metadata.load(tmp_path / "out"))
 
 
 @pytest.mark.runs

@@ -3,12 +3,16 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
+from beam_pipeline.hashing import json_sha256
 from beam_pipeline.read.index_members import index_data_set
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import compress_member
 from beam_pipeline.storage.tfrecord import SUFFIX, frame_record, read_records
 
@@ -46,6 +50,7 @@ def rewrite(folder, into, per_member=1, gzip=True):
         if (folder / name).exists():
             shutil.copy(folder / name, into / name)
     index_data_set(str(into))
+    seal(into)
     return into
 
 
@@ -72,7 +77,7 @@ def make(folder, specs, columns, splits, per_member=1, classes=(), gzip=True):
         entries[split] = SplitEntry(first, 1, 1.0, shards=tuple(shards))
     features = {spec.name: spec for spec in specs}
     metadata = Metadata(Recipe(win_len=1), features, classes, entries, 1, 0, 0)
-    Path(folder, "metadata.json").write_text(json.dumps(metadata.to_json()))
+    Path(folder, "metadata.json").write_bytes(metadata.to_text())
     index_data_set(str(folder))
     return str(folder)
 
@@ -91,3 +96,16 @@ def write_shard(folder, name, records, per_member=1, gzip=True):
     path.write_bytes(content)
     sha256 = hashlib.sha256(content).hexdigest()
     return ShardEntry(file, len(records), len(content), sha256)
+
+
+def seal(folder: Path, edit: Callable[[Any], Any] = lambda values: None) -> None:
+    """Edits the metadata, and makes the checksums beside the shards fit."""
+    path = folder / "metadata.json"
+    values = json.loads(path.read_text())
+    del values["sha256"]
+    edit(values)
+    for name in values["files"]:
+        if (folder / name).is_file():
+            size, sha256 = files.hash_of(str(folder / name))
+            values["files"][name] = {"bytes": size, "sha256": sha256}
+    path.write_text(json.dumps({**values, "sha256": json_sha256(values)}))

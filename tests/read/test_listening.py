@@ -107,7 +107,7 @@ def test_what_is_missing_is_said(sounds, tmp_path, capsys):
     write_sound(tmp_path / "other/y.wav", 9000)
     other = ["--input", str(tmp_path / "other")]
     assert main(["show", str(tmp_path / "mel"), *save, *other]) == 2
-    assert_names(capsys.readouterr().err, "clip number 1")
+    assert_names(capsys.readouterr().err, "the inputs do not have it")
     record_examples([{"x": [1.0, 2.0]}], tmp_path / "elements")
     assert main(["show", str(tmp_path / "elements"), *save]) == 2
     assert_names(capsys.readouterr().err, str(tmp_path / "elements"))

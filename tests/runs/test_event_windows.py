@@ -22,7 +22,6 @@ from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.event_windows import PlacedWindows, place_windows
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.read.window_table import window_table
-from beam_pipeline.run.repair import repair
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
@@ -134,8 +133,6 @@ def test_from_events_to_examples(sounds, tmp_path):
     assert len(records.of_clip("a/one.wav")) == 2 * 3  # two windows, two copies each
     assert records.of_clip("a/one.wav")[3]["labels"].tolist() == [1, 1]
     assert verify(tmp_path / "out", deep=True, input=sounds) == []
-    (tmp_path / "out/manifest.parquet").unlink()
-    assert repair(tmp_path / "out", sounds) == ["manifest.parquet"]
     assert record(sounds, tmp_path / "out", **options) == metadata
 
 

@@ -50,15 +50,15 @@ from beam_pipeline.pipeline.graph import (
     write_shards,
 )
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.read.verify import find_problems
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run import local
-from beam_pipeline.run.already_done import (
-    DAMAGED_SHARD,
+from beam_pipeline.read.already_recorded import (
+    DAMAGED_FILE,
     NEWER_FILE,
     OTHER_EXAMPLES,
     OTHER_INPUTS,
 )
+from beam_pipeline.read.verify import find_problems
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.run import local
 from beam_pipeline.run.local import in_memory_pipeline
 from beam_pipeline.storage.tfrecord import read_records
 from tests.raising import assert_names, raises
@@ -1173,16 +1173,33 @@ class TestTheSameCommandAgain:
         else:
             clip.unlink()
             clip.symlink_to(spare)
-        by_time = change in ("time", "older", "link")
-        newer = NEWER_FILE.format("owl_0.wav")
-        self.refused(
-            newer if by_time else OTHER_INPUTS,
-            *places,
-            win_len=500,
-            elements_per_file=50,
-        )
+        difference = OTHER_INPUTS
+        if change in ("time", "length"):
+            difference = NEWER_FILE.format("owl_0.wav")
+        elif change in ("older", "link"):
+            difference = OTHER_EXAMPLES
+        self.refused(difference, *places, win_len=500, elements_per_file=50)
         record(*places, win_len=500, elements_per_file=50, overwrite=True)
         self.again(*places, win_len=500, elements_per_file=50)
+
+    @pytest.mark.parametrize("change", ["rights", "future", "moved", "archived"])
+    def test_the_same_audio_is_complete(self, tmp_path: Path, change: str) -> None:
+        write_corpus(tmp_path / "in")
+        clip = tmp_path / "in" / "owl" / "owl_0.wav"
+        places = tmp_path / "in", tmp_path / "out"
+        record(*places, win_len=500)
+        if change == "rights":
+            clip.chmod(0o600)
+        elif change == "future":
+            later = time.time_ns() + 10**15
+            os.utime(clip, ns=(later, later))
+        elif change == "moved":
+            shutil.move(clip, tmp_path / "moved.wav")
+            shutil.move(tmp_path / "moved.wav", clip)
+        else:
+            shutil.copytree(tmp_path / "in", tmp_path / "archive")
+            places = tmp_path / "archive", tmp_path / "out"
+        self.again(*places, win_len=500)
 
     def test_other_audio_of_the_same_names_is_refused(self, tmp_path: Path) -> None:
         write_corpus(tmp_path / "in")
@@ -1191,7 +1208,7 @@ class TestTheSameCommandAgain:
             write_sound(other, soundfile.info(path).frames, seed=99)
         out = tmp_path / "out"
         record(tmp_path / "in", out, win_len=500)
-        self.refused(OTHER_EXAMPLES.format(""), tmp_path / "other", out, win_len=500)
+        self.refused(OTHER_EXAMPLES, tmp_path / "other", out, win_len=500)
 
     def test_a_file_that_was_rejected_and_is_mended_is_refused(
         self, tmp_path: Path
@@ -1203,9 +1220,9 @@ class TestTheSameCommandAgain:
         record(*places, win_len=500, max_rejected=1)
         self.again(*places, win_len=500, max_rejected=1)
         self.refused("1 of its 13 clips were rejected", *places, win_len=500)
-        for frames in (499, 2500):  # it is rejected for another reason; it is not
-            write_sound(bad, frames)
-            self.refused(OTHER_INPUTS, *places, win_len=500, max_rejected=1)
+        write_sound(bad, 2500)
+        newer = NEWER_FILE.format(bad)
+        self.refused(newer, *places, win_len=500, max_rejected=1)
 
     def test_a_run_that_was_continued_is_complete(self, tmp_path: Path) -> None:
         write_corpus(tmp_path / "in")
@@ -1282,7 +1299,7 @@ class TestTheSameCommandAgain:
         os.utime(tmp_path / "in" / name_of(sounds))
         self.refused(NEWER_FILE.format(""), table, out, **options)
         (tmp_path / "in" / name_of(sounds)).unlink()
-        self.refused(NEWER_FILE.format(""), table, out, **options)
+        self.refused(OTHER_EXAMPLES, table, out, **options)
 
     @pytest.mark.parametrize(
         "damage", ["gone", "short", "more", "metadata", "versions"]
@@ -1307,7 +1324,7 @@ class TestTheSameCommandAgain:
             values = json.loads(path.read_text())
             values["writer"]["numpy"] = "0.1"
             path.write_text(json.dumps(values))
-        damaged = DAMAGED_SHARD.format(shard.name)
+        damaged = DAMAGED_FILE.format(shard.name)
         facts = {"metadata": "metadata.json", "versions": "numpy 0.1"}
         facts["more"] = "records-00001-of-00002"
         self.refused(facts.get(damage, damaged), *places, win_len=500)

@@ -22,7 +22,6 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.event_windows import cover_passages
 from beam_pipeline.examples.windows import WindowPlan
-from beam_pipeline.run.repair import repair
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
@@ -122,8 +121,6 @@ def test_windows_at_peaks(options, sounds, tmp_path):
             window = samples[start : start + 1000]
             np.testing.assert_array_equal(example["signal"], window)
     assert verify(tmp_path / "out", deep=True, input=sounds) == []
-    (tmp_path / "out/manifest.parquet").unlink()
-    assert repair(tmp_path / "out", sounds) == ["manifest.parquet"]
 
 
 @pytest.mark.runs

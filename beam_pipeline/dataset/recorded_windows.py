@@ -1,0 +1,161 @@
+"""The tables of a data set as arrays: its clips, and which windows they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.dataset.clip_windows import clip_by_clip, clips_of
+from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.examples.windows import WindowPlan, count_windows
+from beam_pipeline.plan.clips import Clip, examples_of
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.window_section import AT_GRID
+
+Integers = npt.NDArray[np.int64]
+
+# Frames beyond this are in no file; below it, no product of them leaves 64 bits.
+_MOST = 1 << 48
+
+_INTEGERS_OF_CLIPS = (
+    "input", "file", "index", "start", "frames", "sample_rate_hz", "channels",
+    "native_frames", "native_sample_rate_hz", "first_index", "windows",
+)  # fmt: skip
+_TEXTS_OF_CLIPS = ("path", "split", "format", "subtype")
+
+
+@dataclass(frozen=True)
+class RecordedWindows:
+    """The windows of a data set, in the order of its table.
+
+    Attributes
+    ----------
+    manifest : mapping
+        Its columns as numpy arrays; texts are objects.
+    clip : numpy.ndarray, shape (windows,)
+        The row of the manifest of each window.
+    start, frames, copy : numpy.ndarray, shape (windows,)
+        See :func:`beam_pipeline.dataset.window_table.write_windows`.
+    kept : numpy.ndarray of bool, shape (windows,)
+        Whether the window is in the data set.
+    clip_by_clip : numpy.ndarray, shape (windows,)
+        The windows in the order of the clips: those of a clip are together, from its
+        first one on.
+    """
+
+    manifest: Mapping[str, Any]
+    clip: Integers
+    start: Integers
+    frames: Integers
+    copy: Integers
+    kept: npt.NDArray[np.bool_]
+    clip_by_clip: Integers
+
+    @classmethod
+    def of(cls, windows: Any, manifest: Any) -> RecordedWindows:
+        """Returns the windows in the tables of a data set, of Arrow.
+
+        Raises
+        ------
+        ValueError
+            If a column has no value where it must have one, or one of a wrong type.
+        """
+        columns = {name: _values(manifest, name) for name in manifest.column_names}
+        for name in _INTEGERS_OF_CLIPS:
+            columns[name] = _integers(manifest, name, MANIFEST)
+        for name in _TEXTS_OF_CLIPS:
+            if not all(isinstance(text, str) for text in columns.get(name, [None])):
+                raise ValueError(f"{MANIFEST} has no column {name} of texts")
+        if (columns["sample_rate_hz"] == 0).any():
+            raise ValueError(f"{MANIFEST} has a clip with sample_rate_hz 0")
+        start, frames, copy = (
+            _integers(windows, name, WINDOWS) for name in ("start", "frames", "copy")
+        )
+        clip = clips_of(windows, manifest)
+        kept = windows["left_out"].is_null().to_numpy()
+        ordered = clip_by_clip(windows, clip)
+        return cls(columns, clip, start, frames, copy, kept, ordered)
+
+    @cached_property
+    def places(self) -> Integers:
+        """Where each window is in ``clip_by_clip``, shape (windows,)."""
+        return np.argsort(self.clip_by_clip)
+
+    @cached_property
+    def first_places(self) -> Integers:
+        """Where each clip begins in ``clip_by_clip``, shape (clips,)."""
+        counts = self.manifest["windows"]
+        first: Integers = np.cumsum(counts) - counts
+        return first
+
+    def of_clip(self, row: int) -> Integers:
+        """Returns the rows of the windows of a clip, in their order."""
+        first = self.first_places[row]
+        return self.clip_by_clip[first : first + self.manifest["windows"][row]]
+
+    def of_split(self, split: str) -> Integers:
+        """Returns the rows of the windows of a split that are in the data set."""
+        return np.flatnonzero(self.kept & self.is_in(split))
+
+    def is_in(self, split: str) -> npt.NDArray[np.bool_]:
+        """Returns which windows are planned for a split."""
+        clips = np.asarray(self.manifest["split"] == split, np.bool_)
+        return clips[self.clip] if len(clips) else np.zeros(0, np.bool_)
+
+    def have_windows(self, recipe: Recipe) -> npt.NDArray[np.bool_]:
+        """Returns which clips the recipe gives windows, also beyond ``num_elems``."""
+        found: npt.NDArray[np.bool_] = self.manifest["windows"] > 0
+        if recipe.shards.num_elems is not None:
+            for row in np.flatnonzero(~found).tolist():
+                found[row] = self.clip_at(row, recipe).examples > 0
+        return found
+
+    def clip_at(self, row: int, recipe: Recipe) -> Clip:
+        """Returns the clip of a row, as far as the tables have it.
+
+        It has all examples that the recipe gives it, also those beyond ``num_elems``.
+        """
+        values = {name: column[row] for name, column in self.manifest.items()}
+        frames, rate = int(values["frames"]), int(values["sample_rate_hz"])
+        examples = int(values["windows"])
+        if recipe.shards.num_elems is not None and recipe.windows.at == AT_GRID:
+            plan = WindowPlan.of(recipe.windows, rate, frames)
+            copies = recipe.augmentation.copies
+            examples = examples_of(count_windows(frames, plan), values["split"], copies)
+        return Clip(
+            int(values["index"]),
+            int(values["input"]),
+            values["path"],
+            values["class"],
+            values["split"],
+            int(values["native_frames"]),
+            int(values["native_sample_rate_hz"]),
+            int(values["channels"]),
+            values["format"],
+            values["subtype"],
+            rate,
+            frames,
+            examples,
+            start=int(values["start"]),
+            group=values["group"] or "",
+            file=int(values["file"]),
+        )
+
+
+def _values(table: Any, name: str) -> Any:
+    return table[name].combine_chunks().to_numpy(zero_copy_only=False)
+
+
+def _integers(table: Any, name: str, file: str) -> Integers:
+    """Returns a column of whole numbers, none of which is missing or negative."""
+    column = _values(table, name) if name in table.column_names else None
+    if column is None or column.dtype.kind not in "iu":
+        raise ValueError(f"{file} has no column {name} of whole numbers")
+    if len(column) and not 0 <= int(column.min()) <= int(column.max()) <= _MOST:
+        raise ValueError(f"{file} has a column {name} that no data set has")
+    return np.asarray(column, np.int64)
