@@ -26,7 +26,7 @@ from beam_pipeline.inputs.avro import (
 from beam_pipeline.inputs.memory_rows import ROWS_SUFFIXES, memory_head, memory_rows
 from beam_pipeline.storage import files
 from beam_pipeline.storage.json_text import parse_json
-from beam_pipeline.storage.parquet import as_texts, declared_kinds, open_parquet
+from beam_pipeline.storage.parquet import declared_kinds, open_parquet
 
 CSV_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
@@ -222,11 +222,11 @@ def _parquet_names(location: str) -> tuple[str, ...]:
 
 
 def _parquet_rows(location: str) -> Iterator[tuple[int, Row]]:
-    number, size = 0, files.size(location)
+    number = 0
     try:
         with open_parquet(location) as parquet:
             for batch in parquet.iter_batches(BATCH_ROWS, use_threads=False):
-                for row in as_texts(batch, size).to_pylist():
+                for row in batch.to_pylist():
                     number += 1
                     yield number, row
     except ValueError as error:

@@ -1,9 +1,4 @@
-"""Tables in Parquet files, read within the limit of memory that their size allows.
-
-A value that repeats takes no bytes on disk: a file of 1 KB may have a billion rows, or
-one long text in each of a million. So texts are read as numbers of distinct ones, and
-become texts when their length is known. So are texts in lists.
-"""
+"""Tables in Parquet files: written as a whole, and read with their checksums."""
 
 from __future__ import annotations
 
@@ -12,12 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from beam_pipeline.storage import files
-from beam_pipeline.storage.limits import too_long
-
-# Of the dictionaries that Arrow makes of texts while it reads them.
-_INDEX_BITS = 32
-# Of each list, beside its entries.
-_LENGTH_BYTES = 4
 
 
 @contextmanager
@@ -44,12 +33,11 @@ def create_parquet(path: str, schema: Any, **options: Any) -> Iterator[Any]:
 
 @contextmanager
 def open_parquet(path: str) -> Iterator[Any]:
-    """Opens a Parquet file as ``pyarrow.parquet.ParquetFile``; texts are dictionaries.
+    """Opens a Parquet file as ``pyarrow.parquet.ParquetFile``.
 
-    :func:`as_texts` turns these into texts. Read it with ``use_threads=False``.
-    Otherwise, or with ``pre_buffer``, Arrow's threads read the file and release its
-    Python buffers. If that happens while the interpreter shuts down, the process
-    aborts.
+    Read it with ``use_threads=False``. Otherwise, or with ``pre_buffer``, Arrow's
+    threads read the file and release its Python buffers. If that happens while the
+    interpreter shuts down, the process aborts.
 
     Raises
     ------
@@ -63,55 +51,25 @@ def open_parquet(path: str) -> Iterator[Any]:
 
     try:
         with files.open_read(path) as file:
-            parquet = pq.ParquetFile(file, pre_buffer=False)
-            names = _names_of_texts(parquet)
-            file.seek(0)
             yield pq.ParquetFile(
-                file,
-                pre_buffer=False,
-                read_dictionary=names,
-                page_checksum_verification=True,
+                file, pre_buffer=False, page_checksum_verification=True
             )
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
 
 
 def read_parquet(path: str, columns: Sequence[str] | None = None) -> Any:
-    """Returns the table in a Parquet file.
-
-    Parameters
-    ----------
-    columns : sequence of str, optional
-        Default: all.
+    """Returns the table in a Parquet file, or some of its columns.
 
     Raises
     ------
-    ValueError
-        If the table takes more memory than :func:`.most_bytes` allows for its file, or
-        has columns of objects, or of lists of lists; see also :func:`open_parquet`.
-    OSError
+    ValueError, OSError
         See :func:`open_parquet`.
     """
-    import pyarrow as pa
-
-    size = files.size(path)
     with open_parquet(path) as parquet:
-        schema = parquet.schema_arrow
-        wanted = [f for f in schema if columns is None or f.name in columns]
-        width = sum(_width(field) for field in wanted)
-        _check(parquet.metadata.num_rows * width, size)
-        tables, held = [], 0
-        for k in range(parquet.num_row_groups):
-            group = parquet.metadata.row_group(k)
-            names = [field.name for field in wanted]
-            entries = _entry_bytes(group, wanted)
-            _check(held + max(group.total_byte_size, entries), size)
-            tables.append(parquet.read_row_group(k, names, use_threads=False))
-            held += tables[-1].nbytes
-            _check(held, size)
-        if not tables:
-            return pa.schema(wanted).empty_table()
-        return as_texts(pa.concat_tables(tables), size)
+        names = parquet.schema_arrow.names
+        wanted = [name for name in names if columns is None or name in columns]
+        return parquet.read(wanted, use_threads=False)
 
 
 def read_row_groups(path: str, columns: Sequence[str]) -> Iterator[Any]:
@@ -120,49 +78,11 @@ def read_row_groups(path: str, columns: Sequence[str]) -> Iterator[Any]:
     Raises
     ------
     ValueError, OSError
-        As :func:`read_parquet`, if a group of rows takes too much memory.
+        See :func:`open_parquet`.
     """
-    size = files.size(path)
     with open_parquet(path) as parquet:
-        wanted = [f for f in parquet.schema_arrow if f.name in columns]
-        width = sum(map(_width, wanted))
         for k in range(parquet.num_row_groups):
-            group = parquet.metadata.row_group(k)
-            length = group.num_rows * width + _entry_bytes(group, wanted)
-            _check(max(length, group.total_byte_size), size)
-            table = parquet.read_row_group(k, list(columns), use_threads=False)
-            yield as_texts(table, size)
-
-
-def as_texts(table: Any, size: int) -> Any:
-    """Returns a table, or a batch, with texts in place of dictionaries of texts.
-
-    Parameters
-    ----------
-    size : int
-        The bytes of its file.
-
-    Raises
-    ------
-    ValueError
-        If the texts take too much memory.
-    """
-    import pyarrow as pa
-
-    held = 0
-    for k, field in enumerate(table.schema):
-        is_list = _is_list(field.type)
-        kind = field.type.value_type if is_list else field.type
-        if not _is_dictionary_of_texts(kind):
-            continue
-        column = table.column(k)
-        held += _length_of_texts(column, is_list)
-        _check(held, size)
-        if kind.index_type.bit_width < _INDEX_BITS:
-            continue  # it was written as a dictionary
-        plain = pa.list_(kind.value_type) if is_list else kind.value_type
-        table = table.set_column(k, field.with_type(plain), column.cast(plain))
-    return table
+            yield parquet.read_row_group(k, list(columns), use_threads=False)
 
 
 def declared_kinds(path: str) -> dict[str, tuple[str, bool]]:
@@ -179,101 +99,14 @@ def declared_kinds(path: str) -> dict[str, tuple[str, bool]]:
         schema = parquet.schema_arrow
     found = {}
     for field in schema:
-        is_list = _is_list(field.type)
+        is_list = bool(pa.types.is_list(field.type))
         kind = field.type.value_type if is_list else field.type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
             found[field.name] = "NaN", is_list
-        elif _is_text(kind):
-            is_bytes = pa.types.is_binary(kind)
-            found[field.name] = "bytes" if is_bytes else "text", is_list
+        elif pa.types.is_binary(kind):
+            found[field.name] = "bytes", is_list
+        elif pa.types.is_string(kind):
+            found[field.name] = "text", is_list
     return found
-
-
-def _names_of_texts(parquet: Any) -> list[str]:
-    """Returns the paths of the columns of texts, and of lists of texts."""
-    kinds = {field.name: field.type for field in parquet.schema_arrow}
-    names = []
-    for k in range(parquet.metadata.num_columns):
-        path = parquet.metadata.schema.column(k).path
-        kind = kinds.get(path, kinds.get(_list_of(path)))
-        if kind is not None and _is_list(kind):
-            kind = kind.value_type
-        if kind is not None and _is_text(kind):
-            names.append(path)
-    return names
-
-
-def _list_of(path: str) -> str:
-    """Returns the column of lists whose entries have a path: ``tags.list.element``."""
-    return path.rsplit(".", 2)[0]
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_list(kind))
-
-
-def _is_dictionary_of_texts(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_dictionary(kind)) and _is_text(kind.value_type)
-
-
-def _length_of_texts(column: Any, is_list: bool) -> int:
-    """Returns the bytes of all texts of a column of dictionaries, or of lists."""
-    import pyarrow.compute as pc
-
-    total = 0
-    for chunk in getattr(column, "chunks", [column]):
-        texts = chunk.flatten() if is_list else chunk
-        lengths = pc.binary_length(texts.dictionary).take(texts.indices)
-        total += pc.sum(lengths).as_py() or 0
-    return total
-
-
-def _width(field: Any) -> int:
-    """Returns the bytes of a value in memory; of a list, those that say its length."""
-    kind = field.type
-    if _is_list(kind):
-        _width_of_entry(field)
-        return _LENGTH_BYTES
-    return _bytes_of(kind, field)
-
-
-def _width_of_entry(field: Any) -> int:
-    return _bytes_of(field.type.value_type, field)
-
-
-def _bytes_of(kind: Any, field: Any) -> int:
-    try:
-        width: int = kind.bit_width
-    except ValueError as error:
-        raise ValueError(
-            f"its column {field.name!r:.80} is of type {field.type!s:.80}"
-        ) from error
-    return max(width // 8, 1)
-
-
-def _entry_bytes(group: Any, wanted: Sequence[Any]) -> int:
-    """Returns the bytes of the entries of all lists of a group of rows in memory."""
-    widths = {f.name: _width_of_entry(f) for f in wanted if _is_list(f.type)}
-    total = 0
-    for k in range(group.num_columns if widths else 0):
-        column = group.column(k)
-        total += column.num_values * widths.get(_list_of(column.path_in_schema), 0)
-    return total
-
-
-def _check(length: int, size: int) -> None:
-    problem = too_long(length, size)
-    if problem is not None:
-        raise ValueError(problem)

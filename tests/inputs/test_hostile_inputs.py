@@ -122,13 +122,8 @@ def test_crafted_tables(tmp_path: Path, suffix: str, text: str) -> None:
         list(read_rows(open_table(str(path))))
 
 
-def test_a_table_of_one_long_text(tmp_path: Path) -> None:
+def test_a_table_that_ends_early(tmp_path: Path) -> None:
     path = tmp_path / "clips.parquet"
-    index = pa.array([0] * 5000, pa.int32())
-    column = pa.DictionaryArray.from_arrays(index, ["x" * 10**6])
-    pq.write_table(pa.table({"path": column}), path)
-    with raises(InputError, naming=[path, 4096 * 10**6]):
-        list(read_rows(open_table(str(path))))
     pq.write_table(pa.table({"path": ["a", "b"], "n": [1, None]}), path)
     table = open_table(str(path))
     assert [row for _, row in read_rows(table)] == [

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipeline import audit, open_records, record, verify
+from beam_pipeline import open_records, record, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.cli.terminal import printable
 from beam_pipeline.conversion.convert import convert
@@ -35,7 +35,6 @@ from beam_pipeline.plan.shards import Shard
 from beam_pipeline.read.show import some_examples
 from beam_pipeline.storage import limits
 from beam_pipeline.storage.files import draft_path
-from beam_pipeline.storage.parquet import read_parquet
 from beam_pipeline.storage.private_folder import private_folder
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
@@ -300,31 +299,6 @@ def test_bombs_in_shards_take_little_memory(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     # The beginning of a record that is too long is read up to the limit.
     assert int(done.stdout) < 2 * limits.MOST_BYTES >> 20
-
-
-def write_long_rows(path: Path) -> None:
-    """A text of a megabyte in each of 100,000 rows; 100 KB on disk."""
-    index = pa.array([0] * 100_000, pa.int32())
-    text = pa.DictionaryArray.from_arrays(index, ["x" * 10**6])
-    pq.write_table(pa.table({"path": text}), path)
-
-
-def test_tables_that_repeat_take_little_memory(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "long.parquet"
-    write_long_rows(path)
-    with pytest.raises(ValueError, match=r"100000000000 bytes"):
-        read_parquet(str(path))
-    many = pa.table({"start": pa.array([0] * (1 << 20), pa.int64())})
-    with pq.ParquetWriter(path, many.schema) as writer:
-        for _ in range(40):
-            writer.write_table(many)
-    with pytest.raises(ValueError, match=str(40 * 8 << 20)):
-        read_parquet(str(path))
-    shutil.copy(path, folder / "manifest.parquet")
-    with raises(InputError, naming=folder / "manifest.parquet"):
-        audit(folder)
-    shutil.copy(path, folder / "windows.parquet")
-    assert_names("\n".join(verify(folder, deep=True)), "windows.parquet")
 
 
 def test_the_limit_may_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
