@@ -50,8 +50,7 @@ HOMES = {
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
     "[examples.feature_description] [read.batches] [read.show]",
     "fastavro": "[inputs.avro]",
-    "obstore": "[storage.object_store] [storage.credentials] [storage.store_ranges] "
-    "[storage.store_errors]",
+    "obstore": "[storage.object_store] [storage.credentials]",
     "boto3": "[storage.credentials]",
     "soundfile": "audio.decoder [examples.flac_signal] [read.listening] "
     "[reporting.samples] [transforms.codecs]",

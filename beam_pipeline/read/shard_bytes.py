@@ -13,7 +13,7 @@ from typing import NamedTuple
 from beam_pipeline.dataset.member_index import ShardIndex
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
-from beam_pipeline.storage import files, store_ranges
+from beam_pipeline.storage import files, object_store
 
 MOST_OPEN = 128
 
@@ -117,7 +117,7 @@ class ShardBytes:
                     yield file.read(stop - start)
             return
         try:
-            for piece in store_ranges.read_ranges(path, ranges):
+            for piece in object_store.read_ranges(path, ranges):
                 self._check(shard, _Stamp(piece.size, piece.e_tag, 0))
                 yield piece.content
         except FileNotFoundError as error:

@@ -169,10 +169,6 @@ def changed_ns(path: str) -> int:
 
 def read_bytes(path: str) -> bytes:
     """Reads a whole file into memory."""
-    if is_in_store(path) and object_store.was_forked():
-        from beam_pipeline.storage import store_ranges
-
-        return store_ranges.read_whole(path)
     with open_read(path) as file:
         return file.read()
 

@@ -15,20 +15,22 @@ are unsigned, which public buckets allow. ``AWS_ENDPOINT_URL``, ``GOOGLE_BASE_UR
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
 import os
+import re
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from beam_pipeline.errors import InputError, StoreError
 from beam_pipeline.marks import Marks
 from beam_pipeline.storage.credentials import gcs_access, s3_access
-from beam_pipeline.storage.store_errors import explain
 
 SCHEMES = ("gs", "s3")
 
@@ -55,7 +57,26 @@ _NO_KEY = "audio-tfrecords/no-such-folder"
 
 # The process that started the client, whose threads do not survive a fork.
 _started_in: list[int] = []
-_SPAWN = "Start processes with 'spawn' or 'forkserver' instead of 'fork'."
+_SPAWN = (
+    "Start processes with 'spawn' or 'forkserver' instead of 'fork'; a DataLoader of "
+    "PyTorch with multiprocessing_context='spawn'."
+)
+
+# The owner of a scheme's buckets, the variables that select another server,
+# and the sources of credentials.
+_OWNERS = {"s3": "Amazon", "gs": "Google"}
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL",),
+    "gs": ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST"),
+}
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, "
+    "~/.aws/credentials, a web identity and the role of the machine",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, gcloud's default credentials and the "
+    "service account of the machine",
+}
+_LISTING_REFUSED = re.compile(r"list request.* status code: 40[13]")
+_MESSAGE = re.compile(r'message: "([^"]+)"')
 
 
 def is_in_store(path: str) -> bool:
@@ -63,14 +84,9 @@ def is_in_store(path: str) -> bool:
     return path.partition("://")[0] in SCHEMES
 
 
-def was_forked() -> bool:
-    """Whether the client is that of a parent: only :mod:`.store_ranges` can read."""
-    return bool(_started_in) and _started_in[0] != os.getpid()
-
-
 def _split(path: str) -> tuple[Any, str]:
     """Returns the client of a path's bucket, and the object's key."""
-    if was_forked():
+    if _started_in and _started_in[0] != os.getpid():
         raise StoreError(path, "the store's client was used before a fork", _SPAWN)
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
@@ -112,7 +128,40 @@ def _explained(path: str) -> Iterator[None]:
         yield
     except (exceptions.BaseError, FileNotFoundError) as error:
         unsigned = bool(_split(path)[0].config.get("skip_signature"))
-        raise explain(path, error, unsigned) from error
+        raise _explain(path, error, unsigned) from error
+
+
+def _explain(path: str, error: Exception, unsigned: bool) -> Exception:
+    """Returns the error to raise instead of the client's.
+
+    ``unsigned``: the client has found no credentials.
+    """
+    from obstore import exceptions
+
+    text = str(error)
+    first = text.partition("\n")[0]
+    scheme, _, rest = path.partition("://")
+    bucket = rest.partition("/")[0]
+    if "<Code>NoSuchBucket</Code>" in text:
+        return InputError(
+            f"{path}: there is no bucket {bucket!r}. Check its name. If the store is "
+            f"not {_OWNERS[scheme]}'s, set {' or '.join(_ENDPOINTS[scheme])} to its "
+            "address."
+        )
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, "there is no such object", path)
+    refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError
+    if isinstance(error, refusals) or _LISTING_REFUSED.search(first):
+        found = "none were found" if unsigned else "those found are not sufficient"
+        return StoreError(
+            path,
+            f"the store refuses access to the bucket {bucket!r}, or to this part of it",
+            f"Credentials are looked for in {_CREDENTIALS[scheme]}: {found}. They must "
+            "allow listing, reading and, for an output, writing (without the right to "
+            "list, the store also refuses access to missing objects).",
+        )
+    message = _MESSAGE.search(text)
+    return StoreError(path, first + (f" ({message[1]})" if message else ""))
 
 
 @functools.lru_cache(maxsize=64)
@@ -128,9 +177,72 @@ def _require_bucket(scheme: str, bucket: str) -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def pool_of(process: int) -> ThreadPoolExecutor:
+def _pool_of(process: int) -> ThreadPoolExecutor:
     """Returns this process's pool of threads that wait for answers."""
     return ThreadPoolExecutor(REQUESTS_AT_ONCE, f"store-{process}")
+
+
+class Piece(NamedTuple):
+    """Bytes of an object, its whole size, what identifies its content, and its time."""
+
+    content: bytes
+    size: int
+    e_tag: str
+    modified_ns: int
+
+
+def _begin(path: str, start: int, stop: int) -> Future[Piece]:
+    """Sends a request for a range of bytes without waiting for its answer."""
+    return _pool_of(os.getpid()).submit(_get, path, start, stop)
+
+
+def _get(path: str, start: int, stop: int) -> Piece:
+    import obstore
+
+    store, key = _split(path)
+    with _explained(path):
+        try:
+            answer = obstore.get(store, key, options={"range": (start, stop)})
+            content, meta = bytes(answer.bytes()), answer.meta
+        except obstore.exceptions.BaseError:
+            # Stores refuse to return a range of an empty object.
+            content, meta = b"", obstore.head(store, key)
+            if meta["size"] > 0:
+                raise
+    modified = meta["last_modified"]
+    return Piece(
+        content,
+        meta["size"],
+        meta["e_tag"] or str(modified),
+        int(modified.timestamp() * 1e9),
+    )
+
+
+def read_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> Iterator[Piece]:
+    """Yields the bytes of an object in some ranges (start, stop).
+
+    Up to 32 requests are sent at once. Failed requests are repeated with growing
+    pauses, for up to three minutes.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such object.
+    InputError, StoreError
+        If the store cannot be used; also in a process that was forked after the client
+        had started.
+    """
+    under_way: deque[Future[Piece]] = deque()
+    try:
+        for start, stop in ranges:
+            under_way.append(_begin(path, start, stop))
+            if len(under_way) >= REQUESTS_AT_ONCE:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        for future in under_way:
+            future.cancel()
 
 
 class StoreReader(io.RawIOBase):
@@ -153,10 +265,10 @@ class StoreReader(io.RawIOBase):
     def __init__(self, path: str, first_bytes: int = FIRST_BYTES, share: float = 1.0):
         super().__init__()
         self._path = path
-        self._store, self._key = _split(path)
+        _split(path)  # checks it
         self._first_bytes = first_bytes
         self._share = share
-        self._opening: Future[tuple[bytes, int, int]] | None = None
+        self._opening: Future[Piece] | None = None
         self._lock = threading.Lock()
         self._head: bytes | None = None
         self._size = 0
@@ -165,12 +277,12 @@ class StoreReader(io.RawIOBase):
         self._block = b""
         self._block_start = 0
         self._step = FIRST_BYTES
-        self._ahead: tuple[int, Future[bytes]] | None = None
+        self._ahead: tuple[int, Future[Piece]] | None = None
 
     def begin(self) -> None:
         """Sends the first request without waiting for its answer."""
         if self._opening is None:
-            self._opening = pool_of(os.getpid()).submit(self._open)
+            self._opening = _begin(self._path, 0, self._first_bytes)
 
     @property
     def modified_ns(self) -> int:
@@ -217,17 +329,18 @@ class StoreReader(io.RawIOBase):
         self._step = min(2 * self._step, MOST_BYTES) if sequential else FIRST_BYTES
         with Marks.waiting():
             if self._ahead is not None and self._ahead[0] == position:
-                self._block = self._ahead[1].result()
+                self._block = self._ahead[1].result().content
             else:
                 least = position + max(wanted, FIRST_BYTES)
                 most = min(position + self._step, self._expected_end())
-                self._block = self._fetch(position, min(max(least, most), self._size))
+                stop = min(max(least, most), self._size)
+                self._block = _get(self._path, position, stop).content
         self._block_start = position
         self._ahead = None
         end = position + len(self._block)
         if sequential and end < self._expected_end():
             later = min(end + min(2 * self._step, MOST_BYTES), self._expected_end())
-            self._ahead = end, pool_of(os.getpid()).submit(self._fetch, end, later)
+            self._ahead = end, _begin(self._path, end, later)
         return self._block_start, self._block
 
     def _expected_end(self) -> int:
@@ -237,35 +350,13 @@ class StoreReader(io.RawIOBase):
         with self._lock:
             if self._head is not None:
                 return
-            begin = self._open if self._opening is None else self._opening.result
             with Marks.waiting():
-                self._head, self._size, self._modified_ns = begin()
-
-    def _open(self) -> tuple[bytes, int, int]:
-        import obstore
-
-        with _explained(self._path):
-            try:
-                answer = obstore.get(
-                    self._store, self._key, options={"range": (0, self._first_bytes)}
-                )
-                head = bytes(answer.bytes())
-                meta = answer.meta
-            except obstore.exceptions.BaseError:
-                # Stores refuse to return a range of an empty object.
-                meta = obstore.head(self._store, self._key)
-                if meta["size"] > 0:
-                    raise
-                head = b""
-        return head, meta["size"], int(meta["last_modified"].timestamp() * 1e9)
-
-    def _fetch(self, start: int, stop: int) -> bytes:
-        import obstore
-
-        with _explained(self._path):
-            return bytes(
-                obstore.get_range(self._store, self._key, start=start, end=stop)
-            )
+                if self._opening is None:
+                    first = _get(self._path, 0, self._first_bytes)
+                else:
+                    first = self._opening.result()
+            self._size, self._modified_ns = first.size, first.modified_ns
+            self._head = first.content
 
 
 def write(path: str, content: bytes) -> None:

@@ -315,8 +315,7 @@ def test_to_wait_for_a_store_is_no_work_on_a_clip(bucket, monkeypatch):
 
         return send
 
-    for name in ("_open", "_fetch"):
-        monkeypatch.setattr(StoreReader, name, watched(getattr(StoreReader, name)))
+    monkeypatch.setattr(object_store, "_get", watched(object_store._get))
     with Marks.kept_in(state):
         Marks.mark(SourceRow(0, 0, "long", None, None, ""), "decode")
         seen = {state.mark().serial}
