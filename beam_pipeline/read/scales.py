@@ -7,13 +7,14 @@ splits follow from their counts, means and M2, as if they had been recorded as o
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.read.choices import check_name
@@ -59,6 +60,22 @@ def choose_statistics(
     return choice.splits
 
 
+def _warn_of_own_statistics(metadata: Metadata, splits: Sequence[str]) -> None:
+    """Warns where new sounds for a model may be normalised by their own statistics."""
+    if metadata.recipe is None:
+        return
+    clips = sum(metadata.splits[name].clips for name in splits)
+    if clips > 1 and splits != (DEFAULT_SPLIT,):
+        return
+    warnings.warn(
+        f"normalize: the mean and the deviation are those of split "
+        f"{' + '.join(splits)} of this data set itself, with {clips} clips. A model "
+        "that was trained on another data set needs those of its training split.",
+        DataSetWarning,
+        stacklevel=4,
+    )
+
+
 def choose_scales(
     metadata: Metadata,
     specs: Mapping[str, FeatureSpec],
@@ -89,6 +106,7 @@ def choose_scales(
             "mean. Leave out `normalize`, or record a data set with examples in this "
             "split."
         )
+    _warn_of_own_statistics(metadata, splits)
     several = [entry.statistics.get("features", {}) for entry in entries]
     measured = {
         name

@@ -26,7 +26,7 @@ class FakeRecords:
         statistics = {"features": {"pair": of, "list": of}}
         entry = SimpleNamespace(examples=n, statistics=statistics, shards=())
         self.metadata = SimpleNamespace(
-            features=self.features, splits={"train": entry}, classes=()
+            features=self.features, splits={"train": entry}, classes=(), recipe=None
         )
         self.classes = ()
         self.folder, self.statistics = name, ("train",)
