@@ -20,7 +20,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 FLOORS = [
     "secrets_in_text",
     "errors seconds",
-    "by_value freed_memory hashing html_tables marks progress",
+    "by_value hashing html_tables marks progress",
     "permutation",
     "storage audio transforms",
     "recipe",
@@ -66,7 +66,7 @@ HOMES = {
     "[read.csv_tables] [read.sources] [read.window_table]",
     "isal": "storage.gzip_members",
     "matplotlib": "[read.drawing]",
-    "threadpoolctl": "transforms.describe write.one_thread run.parts",
+    "threadpoolctl": "transforms.describe [write.process_settings] run.parts",
     "tqdm": "[progress]",
     "PIL": "[examples.images]",
     "jax": "[transforms.xla]",

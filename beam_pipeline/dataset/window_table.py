@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.clip_windows import CLIP
 from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.storage.gzip_members import unpack_columns
 from beam_pipeline.storage.parquet import create_parquet
-from beam_pipeline.write.members import unpack_columns
 from beam_pipeline.write.window_rows import (
     LEFT_OUT,
     WindowRows,

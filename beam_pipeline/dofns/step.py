@@ -8,7 +8,7 @@ from apache_beam.metrics import Metrics
 from beam_pipeline.errors import ClipError
 from beam_pipeline.pipeline.sink import COUNTERS
 from beam_pipeline.recipe.values import check_choice
-from beam_pipeline.write.one_thread import OneThread
+from beam_pipeline.write.process_settings import OneThread
 
 REJECTS = "rejects"
 ON_ERROR = ("reject", "raise")

@@ -22,7 +22,6 @@ from apache_beam.pvalue import AsIter, AsSingleton
 from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, write_receipt
 from beam_pipeline.dataset.work_folder import keeping_verdict
 from beam_pipeline.plan.shards import ShardInfo
-from beam_pipeline.write.one_thread import OneThread
 from beam_pipeline.write.part_blocks import (
     BlockRef,
     BlockResult,
@@ -31,6 +30,7 @@ from beam_pipeline.write.part_blocks import (
 )
 from beam_pipeline.write.part_shards import ShardParts, cut_shards, join_pieces
 from beam_pipeline.write.parts import Part
+from beam_pipeline.write.process_settings import OneThread
 
 # fmt: off
 

@@ -21,7 +21,6 @@ from beam_pipeline.dataset.work_folder import (
     keeping_verdict,
     receipt_path,
 )
-from beam_pipeline.freed_memory import keep_freed_memory
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
@@ -57,7 +56,7 @@ from beam_pipeline.write.blocks import (
     decode_audio,
     select_and_augment,
 )
-from beam_pipeline.write.one_thread import OneThread
+from beam_pipeline.write.process_settings import OneThread, keep_freed_memory
 from beam_pipeline.write.shard import ShardEncoder
 
 REJECTS = "rejects"

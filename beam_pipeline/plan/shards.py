@@ -153,7 +153,7 @@ class ShardInfo(NamedTuple):
     ``examples`` is the planned number less the lost examples and the ``left_out`` ones.
     ``seen`` is the state of a :class:`beam_pipeline.write.observations.Observations`,
     ``members`` and ``windows`` are the texts of
-    :class:`beam_pipeline.write.members.Members` and
+    :class:`beam_pipeline.storage.gzip_members.Members` and
     :class:`beam_pipeline.write.window_rows.WindowRows`. ``crc32c`` is the checksum of
     the file, which a run that is continued compares; it takes less time than SHA-256.
     ``clips`` is the row of the clip of each window, packed; it is empty where a clip's

@@ -55,7 +55,7 @@ from beam_pipeline.write.blocks import (
     encode_examples,
     select_and_augment,
 )
-from beam_pipeline.write.one_thread import OneThread
+from beam_pipeline.write.process_settings import OneThread
 
 _Block = TypeVar("_Block", bound=Block)
 

@@ -26,7 +26,7 @@ from beam_pipeline.read.decode_again import DecodeAgain, Listed
 from beam_pipeline.read.example_view import is_signal, rate_of
 from beam_pipeline.read.window_table import read_recorded
 from beam_pipeline.storage import files
-from beam_pipeline.write.one_thread import OneThread
+from beam_pipeline.write.process_settings import OneThread
 
 # How a WAV file stores samples of a type, unchanged.
 _SUBTYPES = {

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.freed_memory import keep_freed_memory
 from beam_pipeline.read.orders import (
     POOLED,
     MixedStretches,
@@ -32,6 +31,7 @@ from beam_pipeline.read.orders import (
 )
 from beam_pipeline.read.scales import Scale, choose_scales
 from beam_pipeline.read.sizes import READ_AHEAD_BYTES, example_bytes, memory_bytes
+from beam_pipeline.write.process_settings import keep_freed_memory
 
 # The order of so many examples is computed at once.
 PLANNED = 8192

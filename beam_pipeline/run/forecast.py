@@ -37,7 +37,7 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage.tfrecord import suffix_for
 from beam_pipeline.write.blocks import BLOCK_BYTES
-from beam_pipeline.write.one_thread import OneThread
+from beam_pipeline.write.process_settings import OneThread
 from beam_pipeline.write.shard import write_shard
 
 # Split and number of a shard.

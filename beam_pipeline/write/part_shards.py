@@ -13,9 +13,13 @@ import numpy as np
 from beam_pipeline.plan.shard_names import shard_name
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.storage import files
-from beam_pipeline.storage.gzip_members import compress_member, inflate_member
+from beam_pipeline.storage.gzip_members import (
+    Integers,
+    Members,
+    compress_member,
+    inflate_member,
+)
 from beam_pipeline.storage.tfrecord import is_compressed, record_bounds
-from beam_pipeline.write.members import Integers, Members
 from beam_pipeline.write.parts import Part, ShardSizes
 
 

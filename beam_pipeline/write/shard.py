@@ -34,7 +34,12 @@ from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.gzip_members import MemberWriter
+from beam_pipeline.storage.gzip_members import (
+    Integers,
+    Members,
+    MemberWriter,
+    pack_columns,
+)
 from beam_pipeline.storage.tfrecord import frame_parts, frame_record, is_compressed
 from beam_pipeline.write.blocks import (
     EncodedBlock,
@@ -46,7 +51,6 @@ from beam_pipeline.write.blocks import (
     encode_examples,
     select_and_augment,
 )
-from beam_pipeline.write.members import Integers, Members, pack_columns
 from beam_pipeline.write.observations import Observations
 from beam_pipeline.write.window_rows import WindowRows, join_rows
 

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.write.members import pack_columns, unpack_columns
+from beam_pipeline.storage.gzip_members import pack_columns, unpack_columns
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.write.members import Integers, pack_columns, unpack_columns
+from beam_pipeline.storage.gzip_members import Integers, pack_columns, unpack_columns
 
 # Why a window is not in the data set. The codes are only in receipts.
 LEFT_OUT = (None, "keep", "no_event", "rejected")

@@ -78,8 +78,8 @@ def pretend_to_write(job, folder, writers, writer):
     from beam_pipeline.plan.shards import ShardInfo
     from beam_pipeline.run.local import results_of
     from beam_pipeline.run.stored import ElementFile
+    from beam_pipeline.storage.gzip_members import Members
     from beam_pipeline.storage.tfrecord import SUFFIX
-    from beam_pipeline.write.members import Members
     from beam_pipeline.write.window_rows import WindowRows
 
     infos = ElementFile(results_of(writer, folder), "infos")

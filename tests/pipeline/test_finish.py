@@ -34,7 +34,7 @@ from beam_pipeline.plan.shards import ShardInfo, ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import allowed_rejects
-from beam_pipeline.write.members import Members
+from beam_pipeline.storage.gzip_members import Members
 from beam_pipeline.write.observations import Observations
 from beam_pipeline.write.window_rows import WindowRows
 from tests.raising import assert_names, names, raises

@@ -381,7 +381,12 @@ def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
     def build(source):
         encoded = encode(source, inputs, recipe)
         whole = encoded.records | beam.FlatMap(
-            lambda b: [(position, bool(b.records)) for position in b.positions]
+            lambda b: [
+                (position, bool(b.records), kept)
+                for position, kept in zip(
+                    b.positions, b.rows.kept.tolist(), strict=True
+                )
+            ]
         )
         lost = (
             encoded[REJECTS]
@@ -389,7 +394,7 @@ def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
             | beam.CombinePerKey(sum)
         )
         return [
-            (whole, [(at, at >= 11) for at in range(13)]),
+            (whole, [(at, at >= 11, at >= 11) for at in range(13)]),
             (lost, [(("a/long.wav", "transform", "TransformError"), 11)]),
         ]
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.plan.shards import Shard
+from beam_pipeline.storage.gzip_members import Members, unpack_columns
 from beam_pipeline.storage.tfrecord import (
     PLAIN_SUFFIX,
     SUFFIX,
@@ -18,7 +19,6 @@ from beam_pipeline.storage.tfrecord import (
     scan_members,
 )
 from beam_pipeline.write.blocks import ShardEnd
-from beam_pipeline.write.members import Members, unpack_columns
 from beam_pipeline.write.shard import ShardDraft, mixed_order
 from beam_pipeline.write.window_rows import WindowRows
 from tests.raising import raises
