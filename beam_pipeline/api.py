@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -47,6 +46,7 @@ from beam_pipeline.run.watching import watching
 from beam_pipeline.run.worker_processes import check_can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
+from beam_pipeline.storage.private_folder import temporary_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -374,7 +374,7 @@ def plan(
     with resolved(input, recipe) as inputs:
         check_can_start(run.workers, run.time_limit)
         check_transforms(recipe, inputs, run.time_limit)
-        with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
+        with temporary_folder() as work:
             job = Job(
                 tuple(inputs),
                 "",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.progress import in_notebook, make_bar
 from beam_pipeline.storage import files
+from beam_pipeline.storage.private_folder import temporary_folder
 from beam_pipeline.write.part_shards import cut_shards, join_pieces
 from beam_pipeline.write.parts import PartWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
@@ -124,7 +124,7 @@ def local_drafts(folder: str) -> Iterator[str]:
     if files.is_local(folder):
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as drafts:
+    with temporary_folder() as drafts:
         yield drafts
 
 

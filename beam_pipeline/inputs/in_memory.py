@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +16,7 @@ from beam_pipeline.inputs.sources import TABLE, Input, resolve_inputs
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.files import PathLike
+from beam_pipeline.storage.private_folder import temporary_folder
 
 # A path, a table in memory, several of them, or one for each split.
 Source = PathLike | Sequence[Any] | Mapping[str, Any] | Any
@@ -45,7 +45,7 @@ def resolved(input: Source | Labelled, recipe: Recipe) -> Iterator[list[Input]]:
     classes = None
     if isinstance(input, Labelled):
         input, classes = input
-    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-rows-") as folder:
+    with temporary_folder() as folder:
 
         def locate(entry: Any) -> str:
             if is_rows(entry):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
@@ -17,6 +16,7 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.clips import Clip, check_copies
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.private_folder import temporary_folder
 
 if TYPE_CHECKING:
     from beam_pipeline.pipeline.job import Job
@@ -75,7 +75,7 @@ def _first_clip(
     from beam_pipeline.pipeline.job import Job
     from beam_pipeline.run.workers import Workers
 
-    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-") as work:
+    with temporary_folder() as work:
         job = Job(tuple(inputs), "", work, recipe)
         with Workers(time_limit) as processes:
             return processes.call(partial(_probe_first, rows, job), job, "probe")

@@ -15,6 +15,7 @@ from beam_pipeline.dataset.work_folder import NOTHING_NEW, is_claimed, read_verd
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun
 from beam_pipeline.run.preflight import explain_start
 from beam_pipeline.storage import files
+from beam_pipeline.storage.private_folder import temporary_folder
 
 if TYPE_CHECKING:
     from beam_pipeline.pipeline.job import Job
@@ -52,9 +53,7 @@ def temporary_files() -> Iterator[None]:
     Beam and its runners leave several folders behind for each pipeline.
     """
     before, of_others = tempfile.tempdir, os.environ.get("TMPDIR")
-    with tempfile.TemporaryDirectory(
-        prefix="audio-tfrecords-beam-", ignore_cleanup_errors=True
-    ) as folder:
+    with temporary_folder() as folder:
         tempfile.tempdir = os.environ["TMPDIR"] = folder  # of processes, too
         try:
             yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import pickle
-import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from beam_pipeline.dataset.work_folder import PHASES, delete_all_drafts
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.storage import files
+from beam_pipeline.storage.private_folder import temporary_folder
 
 _MARK = ".run"
 
@@ -39,8 +39,7 @@ def phase_folder(job: Job) -> Iterator[str]:
             files.delete_below(phases)
             delete_all_drafts(job.work_folder)  # the disk may be full
         else:
-            temporary = tempfile.TemporaryDirectory(prefix="audio-tfrecords-")
-            phases = stack.enter_context(temporary)
+            phases = stack.enter_context(temporary_folder())
         folder = files.join(phases, uuid.uuid4().hex)
         files.make_folder(folder)
         files.write_bytes(folder + _MARK, b"")

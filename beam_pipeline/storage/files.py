@@ -22,7 +22,7 @@ from beam_pipeline.errors import InputError, OutputError
 from beam_pipeline.secrets_in_text import holds_credentials
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
-from beam_pipeline.storage.private_folder import private_folder
+from beam_pipeline.storage.private_folder import delete_abandoned, folder_of_process
 
 MOST_BEGUN_BYTES = 1 << 20
 
@@ -263,13 +263,13 @@ def draft_path(folder: str, name: str) -> str:
     """Returns a local path for a new file, which :func:`move` later renames.
 
     For a local folder, the path is in that folder, so that moving copies no bytes. For
-    a remote one, it is in the user's private folder. Moving then uploads the file once,
-    under its final name, because most object stores cannot rename.
+    a remote one, it is in a temporary one of this process. Moving then uploads the file
+    once, under its final name, because most object stores cannot rename.
     """
     if is_local(folder):
         make_folder(folder)
         return os.path.join(folder, name)
-    return os.path.join(private_folder(), name)
+    return os.path.join(folder_of_process(), name)
 
 
 def draft_of(path: str) -> str:
@@ -280,8 +280,10 @@ def draft_of(path: str) -> str:
 
 def delete_drafts(folder: str, names: str) -> None:
     """Deletes the drafts for files in a folder whose names match a glob pattern."""
-    drafts = folder if is_local(folder) else private_folder()
-    delete(glob.glob(os.path.join(glob.escape(drafts), names)))
+    if is_local(folder):
+        delete(glob.glob(os.path.join(glob.escape(folder), names)))
+    else:
+        delete_abandoned()
 
 
 def move(draft: str, target: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
+from beam_pipeline.storage.private_folder import temporary_folder
 from beam_pipeline.tfrecorder import factory
 from beam_pipeline.tfrecorder.example import Example
 from beam_pipeline.tfrecorder.fields import Field
@@ -55,7 +55,7 @@ def assert_example_serialize_deserialize_is_ok(
     if not examples:
         raise InputError("There are no examples to check.")
     cls = type(examples[0])
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         listed = files.join(folder, EXAMPLES_CSV)
         Example.to_csv_file(listed, examples)
         records = files.join(folder, "records")

@@ -396,12 +396,13 @@ def test_drafts_are_for_this_user_alone(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     path = Path(draft_path("s3://bucket/x", "draft"))
-    assert path.parent == Path(private_folder())
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-    path.parent.chmod(0o755)
-    with raises(OutputError, naming=[path.parent, "TMPDIR"]):
+    own = Path(private_folder())
+    assert path.parent.parent == own
+    assert [p.stat().st_mode & 0o777 for p in (own, path.parent)] == [0o700, 0o700]
+    own.chmod(0o755)
+    with raises(OutputError, naming=[own, "TMPDIR"]):
         private_folder()
-    path.parent.rmdir()
-    path.parent.symlink_to(tmp_path)
-    with raises(OutputError, naming=path.parent):
+    shutil.rmtree(own)
+    own.symlink_to(tmp_path)
+    with raises(OutputError, naming=own):
         private_folder()

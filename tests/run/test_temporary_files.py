@@ -1,6 +1,9 @@
 """What a run leaves in the temporary folder: nothing that holds data."""
 
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from beam_pipeline import record, record_examples, verify
 from beam_pipeline.api import plan
 from beam_pipeline.run.engine import temporary_files
+from beam_pipeline.storage.private_folder import temporary_folder
 from tests.sounds import write_corpus
 
 pytestmark = pytest.mark.runs
@@ -55,3 +59,38 @@ def test_the_temporary_folder_is_that_of_before(temporary):
         assert not os.path.exists(inside)
         assert tempfile.gettempdir() == str(temporary)
         assert os.environ.get("TMPDIR") == of_shell
+
+
+_KILLED = """
+import os, signal, sys
+from beam_pipeline.storage.private_folder import folder_of_process, temporary_folder
+
+with temporary_folder() as folder:
+    for path in (folder, folder_of_process()):
+        open(os.path.join(path, "rows"), "w").close()
+    print(folder, folder_of_process(), flush=True)
+    os.kill(os.getpid(), int(sys.argv[1])) if sys.argv[1:] else sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_killed_process_has_left_is_deleted_by_the_next_one(temporary, number):
+    command = [sys.executable, "-c", _KILLED]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as alive:
+        used = alive.stdout.readline().split()
+        killed = subprocess.run(
+            [*command, str(int(number))], capture_output=True, text=True, check=False
+        )
+        assert killed.returncode == -number
+        left = killed.stdout.split()
+        assert len(used) == len(left) == 2
+        assert all(map(os.path.exists, [*used, *left]))
+        with temporary_folder() as own:
+            assert all(map(os.path.exists, [*used, own]))
+            assert not any(map(os.path.exists, left))
+        alive.stdin.close()
+    with temporary_folder():
+        pass
+    assert [*temporary.rglob("run-*")] == []
