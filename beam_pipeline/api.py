@@ -309,7 +309,7 @@ def _check_any_recorded(job: Job, time_limit: float | None) -> None:
     """
     from beam_pipeline.run.local_plan import plan_local
 
-    with tempfile.TemporaryDirectory(prefix="audio-tfrecords-plan-") as work:
+    with temporary_folder() as work:
         made = plan_local(replace(job, output="", work_folder=work), time_limit)
     check_any_accepted(made.summary, made.rejects)
 

@@ -231,7 +231,7 @@ def why_not_written(error: BaseException, path: str = "") -> OutputError | None:
     where = path or error.filename or "A file of the run"
     return OutputError(
         f"{where} cannot be written: {_CANNOT[error.errno]}. {remedy}. Then give the "
-        "command again; shards that are finished are kept."
+        "same command again."
     )
 
 
