@@ -91,6 +91,12 @@ def test_random_reads_equal_reads_in_memory(bucket, share, first, moves):
         assert reader.tell() == memory.tell() or reader.tell() == len(NOISE)
 
 
+def test_one_of_several_writers_creates_an_object(bucket):
+    path = f"s3://{bucket}/plan"
+    assert [files.create(path, bytes([k])) for k in range(3)] == [True, False, False]
+    assert files.read_bytes(path) == bytes([0])
+
+
 def test_names_are_listed_in_the_order_of_a_local_folder(bucket, tmp_path):
     names = ["b/2.wav", "b.wav", "a/z/1.wav", "a.wav", "a/b.wav", "a-b.wav", "B/1", "ä"]
     for name in names:
