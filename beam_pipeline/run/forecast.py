@@ -24,14 +24,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork, narrow_events
+from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.workers import Workers
@@ -42,16 +43,6 @@ from beam_pipeline.write.shard import write_shard
 
 # Split and number of a shard.
 ShardKey = tuple[str, int]
-
-
-class MeasuredBlock(NamedTuple):
-    """What a block took: its examples, planned and written, its bytes and seconds."""
-
-    planned: int
-    written: int
-    lost: int
-    bytes: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,35 +142,17 @@ def forecast(
         return None
     blocks = [_alone(block, work) for block, _, work in found]
     measure = partial(_measure, blocks, job, folder)
-    measured, joined = processes.call(measure, job, "sample")
-    total = sum(layout.total for layout in summary.layouts.values())
-    weights = [times for _, times, _ in found]
-    examples, _ = _total_of([m.written / m.planned for m in measured], weights, total)
-    size, size_error = _total_of(
-        [joined * m.bytes / m.planned for m in measured], weights, total
-    )
-    seconds, seconds_error = _total_of(
-        [m.seconds / m.planned for m in measured], weights, total
-    )
-    return Forecast(
-        sum(m.written for m in measured),
-        sum(m.lost for m in measured),
-        examples,
-        size,
-        size_error,
-        seconds,
-        seconds_error,
-    )
-
-
-def _total_of(
-    values: Sequence[float], weights: Sequence[int], total: int
-) -> tuple[float, float]:
-    """Returns ``total`` times the mean of values, and two standard errors of that."""
-    repeated = np.repeat(values, weights)
-    count = len(repeated)
-    error = np.std(repeated, ddof=1) / math.sqrt(count) if count > 1 else math.inf
-    return float(repeated.mean()) * total, 2 * float(error) * total
+    written, lost, taken = processes.call(measure, job, "sample")
+    planned = [work.task.shard.examples for work in blocks]
+    # Examples, bytes and seconds for each planned example; one row for each chosen one.
+    rates = np.repeat(taken / np.array(planned)[:, None], [n for _, n, _ in found], 0)
+    total, count = sum(layout.total for layout in summary.layouts.values()), len(rates)
+    examples, size, seconds = (total * rates.mean(0)).tolist()
+    size_error = seconds_error = math.inf
+    if count > 1:
+        errors = 2 * total * rates.std(0, ddof=1) / math.sqrt(count)
+        _, size_error, seconds_error = errors.tolist()
+    return Forecast(written, lost, examples, size, size_error, seconds, seconds_error)
 
 
 def _alone(block: Segment, work: ShardWork) -> ShardWork:
@@ -201,31 +174,31 @@ def _together(works: Sequence[ShardWork]) -> ShardWork:
 
 def _measure(
     works: Sequence[ShardWork], job: Job, folder: str, _: int
-) -> tuple[list[MeasuredBlock], float]:
-    """Makes blocks; returns what each took.
+) -> tuple[int, int, npt.NDArray[np.float64]]:
+    """Makes blocks; returns their examples that were written, and those that were lost.
 
-    The number is how many bytes they take in one shard, divided by those of each by
-    itself: a GZIP member may hold examples of several clips.
+    The array has the examples, the bytes and the seconds of each block. Its bytes are a
+    part of those of all blocks in one shard: a GZIP member may hold examples of several
+    clips.
     """
     poison_clips = read_poison_clips(job.work_folder)
     path = os.path.join(folder, "block" + suffix_for(job.recipe.shards.compression))
-    measured = []
+
+    def write(work: ShardWork) -> ShardInfo:
+        return write_shard(work, job.inputs, job.recipe, path, poison_clips)
+
+    taken = []
     OneThread.begin()
     try:
-        # What a process needs once, such as tables of a filter, is not measured.
-        write_shard(works[0], job.inputs, job.recipe, path, poison_clips)
+        write(works[0])  # what a process needs once, such as tables of a filter
         for work in works:
             started = time.perf_counter()
-            info = write_shard(work, job.inputs, job.recipe, path, poison_clips)
-            seconds = time.perf_counter() - started
-            planned = work.task.shard.examples
-            lost = planned - info.examples - info.left_out
-            measured.append(
-                MeasuredBlock(planned, info.examples, lost, info.bytes, seconds)
-            )
-        together = _together(works)
-        info = write_shard(together, job.inputs, job.recipe, path, poison_clips)
-        joined = info.bytes / sum(block.bytes for block in measured)
+            info = write(work)
+            taken.append((info.examples, info.bytes, time.perf_counter() - started))
+        together = write(_together(works))
     finally:
         OneThread.end()
-    return measured, joined
+    found = np.array(taken)
+    found[:, 1] *= together.bytes / max(1, found[:, 1].sum())
+    lost = together.shard.examples - together.examples - together.left_out
+    return together.examples, lost, found

@@ -3,8 +3,11 @@
 import json
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from threading import Barrier
 
 import apache_beam as beam
 import pytest
@@ -310,7 +313,18 @@ def test_one_of_many_planners_publishes(tmp_path):
     path = str(tmp_path / "plan")
     assert [files.create(path, bytes([k])) for k in range(3)] == [True, False, False]
     assert Path(path).read_bytes() == bytes([0])
-    assert [file.name for file in tmp_path.iterdir()] == ["plan"]
+    with ThreadPoolExecutor(8) as pool:
+        for turn in range(20):
+            path = str(tmp_path / f"plan {turn}")
+            together = partial(_create, path, Barrier(8))
+            (winner,) = filter(None, pool.map(together, range(1, 9)))
+            assert Path(path).read_bytes() == bytes([winner]) * 1000
+    assert len(list(tmp_path.iterdir())) == 21  # and no drafts
+
+
+def _create(path, barrier, number):
+    barrier.wait()
+    return number if files.create(path, bytes([number]) * 1000) else None
 
 
 def test_the_disk_of_the_planner_is_its_own(job, tmp_path, monkeypatch):
