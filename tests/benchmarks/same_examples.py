@@ -44,7 +44,9 @@ COMPARED_STATISTICS = ("count", "mean", "std", "min", "max")
 DIFFERENCES_SHOWN = 5
 
 LABELS = ["--label-from", r"(?P<class>\d)_(?P<speaker>[a-z]+)_\d+\.wav"]
+# With this seed, the hash leaves no split empty.
 SPLITS = ["--splits", "train=.6,eval=.2,test=.2", "--group-by", "speaker"]
+SPLITS += ["--seed", "2"]
 COPIES = ["--copies", "2", "--augment", "random_gain(low_db=-6)|noise()"]
 SHORT = ["--win-seconds", "0.1", "--hop-seconds", "0.05", "--short-clips", "skip"]
 LOG_MEL = "log_mel=log_mel(n_fft=256,hop=64,n_mels=20)"
