@@ -260,9 +260,11 @@ def differences(old: Path, new: Path) -> Iterator[str]:
         json.loads((folder / "metadata.json").read_text()) for folder in (old, new)
     ]
     before, after = metadata
-    for key in ("classes", "inputs"):
-        if before[key] != after[key]:
-            yield f"{key}: {before[key]} before, {after[key]} now"
+    if before["classes"] != after["classes"]:
+        yield f"classes: {before['classes']} before, {after['classes']} now"
+    for key, count in before["inputs"].items():
+        if after["inputs"].get(key) != count:
+            yield f"{key}: {count} before, {after['inputs'].get(key)} now"
     paths = [rejected_paths(folder) for folder in (old, new)]
     if paths[0] != paths[1]:
         yield f"rejected: {paths[0]} before, {paths[1]} now"
