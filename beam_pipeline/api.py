@@ -20,6 +20,7 @@ from beam_pipeline.dataset.claim import (
 from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.progress import in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import check_any_accepted
 from beam_pipeline.dataset.reused_recipe import reused_recipe
 from beam_pipeline.dataset.side_by_side import check_skipped
@@ -32,7 +33,6 @@ from beam_pipeline.dataset.work_folder import (
 from beam_pipeline.errors import InputError, OptionError, OutputError, StoreError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.progress import in_notebook, watch_bar
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe

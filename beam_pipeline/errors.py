@@ -41,7 +41,7 @@ import difflib
 import reprlib
 from collections.abc import Iterable
 
-from beam_pipeline.secrets_in_text import hidden
+from beam_pipeline.text import hidden
 
 
 class AudioTFRecordsError(Exception):

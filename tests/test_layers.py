@@ -18,9 +18,9 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 # From the ground up. A package imports only from floors below its own; the packages of
 # one floor do not know each other.
 FLOORS = [
-    "secrets_in_text",
-    "errors seconds",
-    "by_value hashing html_tables marks progress",
+    "text",
+    "errors",
+    "hashing marks",
     "permutation",
     "storage audio transforms",
     "recipe",
@@ -43,7 +43,7 @@ NEVER = {("run", "read")}
 # functions, because what imports those modules must start fast.
 HOMES = {
     "apache_beam": "pipeline run dofns [storage.beam_filesystem] [run.engine] "
-    "[run.preflight] [by_value]",
+    "[run.preflight] [transforms.main_code]",
     "tensorflow": "read.replay "
     "read.shard_streams read.parse_examples read.parse_examples "
     "read.original_records elements.tensors elements.record_dataset "
@@ -67,7 +67,7 @@ HOMES = {
     "isal": "storage.gzip_members",
     "matplotlib": "[read.drawing]",
     "threadpoolctl": "transforms.describe [write.process_settings] run.parts",
-    "tqdm": "[progress]",
+    "tqdm": "[dataset.progress]",
     "PIL": "[examples.images]",
     "jax": "[transforms.xla]",
     "torch": "read.torch_batches",

@@ -25,8 +25,8 @@ from beam_pipeline.cli.messages import (
     complain,
 )
 from beam_pipeline.cli.terminal import say
+from beam_pipeline.dataset.progress import watch_bar, watch_lines
 from beam_pipeline.errors import OptionError, TooManyRejected
-from beam_pipeline.progress import watch_bar, watch_lines
 
 
 def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ import math
 
 from beam_pipeline.cli.reports import bytes_text
 from beam_pipeline.run.forecast import Forecast
-from beam_pipeline.seconds import time_text
+from beam_pipeline.text import time_text
 
 
 def describe_forecast(forecast: Forecast) -> str:

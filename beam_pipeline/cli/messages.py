@@ -13,7 +13,7 @@ from beam_pipeline.cli.convert_flags import CONVERT_OPTIONS
 from beam_pipeline.cli.given_flags import REPEATED
 from beam_pipeline.cli.terminal import say
 from beam_pipeline.errors import DataSetWarning
-from beam_pipeline.secrets_in_text import hidden
+from beam_pipeline.text import hidden
 
 PROGRAM = "audio-tfrecords"
 

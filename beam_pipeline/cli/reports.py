@@ -22,7 +22,7 @@ from beam_pipeline.plan.summary import (
 )
 from beam_pipeline.read.window_summary import QUANTILES, WindowSummary
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.seconds import time_unit
+from beam_pipeline.text import time_unit
 
 REJECTS_SHOWN = 20
 CLASSES_SHOWN = 50

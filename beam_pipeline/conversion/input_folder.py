@@ -36,7 +36,7 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Structure
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.text import parse_json
 
 
 @dataclass(frozen=True)

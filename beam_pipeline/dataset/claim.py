@@ -49,7 +49,7 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.poison_clips import POISON_CLIPS
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.text import parse_json
 
 # In the stamp of a run: the SHA-256 of the metadata of the data set that it replaces.
 REPLACES = "replaces"

@@ -35,7 +35,7 @@ from beam_pipeline.dataset.output_folder import INDEX
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import Members
-from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.text import parse_json
 
 if TYPE_CHECKING:
     from beam_pipeline.plan.shards import ShardInfo

@@ -27,7 +27,7 @@ from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.text import parse_json
 
 if TYPE_CHECKING:
     from beam_pipeline.plan.shards import ShardInfo

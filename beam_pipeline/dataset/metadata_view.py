@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.html_tables import html_line, html_table
-from beam_pipeline.seconds import time_unit
+from beam_pipeline.text import html_line, html_table, time_unit
 
 CLASSES_SHOWN = 20
 

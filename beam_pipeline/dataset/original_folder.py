@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.tensor_proto import DTYPES
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.text import parse_json
 
 SPEC_FILE = "TF_RECORD_FEATURES_SPEC.json"
 BATCHED_FILE = "batched"

@@ -17,11 +17,9 @@ from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary, left_out_words
 from beam_pipeline.recipe.values import allowed_rejects
-from beam_pipeline.seconds import time_text
-from beam_pipeline.secrets_in_text import hidden
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.spilled import SortedValues
+from beam_pipeline.text import hidden, parse_json, time_text
 
 NAMED_IN_ERRORS = 5
 

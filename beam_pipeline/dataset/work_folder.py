@@ -38,9 +38,8 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.poison_clips import POISON_CLIPS
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
-from beam_pipeline.secrets_in_text import hidden
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.text import hidden, parse_json
 
 JOB_FILE = "job.json"
 PLAN_FILE = "plan.json"

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.dataset.element_set import element_output, finish_elements
 from beam_pipeline.dataset.metadata import Elements
+from beam_pipeline.dataset.progress import in_notebook, make_bar
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.progress import in_notebook, make_bar
 from beam_pipeline.storage import files
 from beam_pipeline.storage.private_folder import temporary_folder
 from beam_pipeline.write.part_shards import cut_shards, join_pieces

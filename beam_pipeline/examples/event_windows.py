@@ -25,7 +25,7 @@ import numpy.typing as npt
 from beam_pipeline.examples.windows import WindowPlan, count_windows, window_starts
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.recipe.window_section import AT_ONSETS
-from beam_pipeline.seconds import seconds_to_frames
+from beam_pipeline.transforms.base import seconds_to_frames
 
 # Why a clip is left out.
 NO_EVENT = "no_event"

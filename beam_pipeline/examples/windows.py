@@ -15,7 +15,7 @@ import numpy.typing as npt
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import hash64
 from beam_pipeline.recipe.window_section import Windows
-from beam_pipeline.seconds import seconds_to_frames
+from beam_pipeline.transforms.base import seconds_to_frames
 
 # Why a clip is left out.
 TOO_SHORT, TOO_LONG = "too_short", "too_long"

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from beam_pipeline.errors import InputError, UnusableEntry
 from beam_pipeline.recipe.clip_sections import Events
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.text import parse_json
 
 # Names of columns in lower case. The first that a row has is used.
 START_NAMES = ("start_s", "start", "begin time (s)", "onset", "begin", "start_time",

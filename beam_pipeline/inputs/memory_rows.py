@@ -16,7 +16,7 @@ from typing import Any
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.text import parse_json
 
 ROWS_SUFFIXES = (".memory-rows",)
 

@@ -17,7 +17,7 @@ from beam_pipeline.inputs.part_columns import WHOLE_FILE
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR, Splitter, group_key
 from beam_pipeline.inputs.tables import Row
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.secrets_in_text import hidden, holds_credentials
+from beam_pipeline.text import hidden, holds_credentials
 
 
 class Known(NamedTuple):

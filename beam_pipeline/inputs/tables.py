@@ -25,8 +25,8 @@ from beam_pipeline.inputs.avro import (
 )
 from beam_pipeline.inputs.memory_rows import ROWS_SUFFIXES, memory_head, memory_rows
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.parquet import declared_kinds, open_parquet
+from beam_pipeline.text import parse_json
 
 CSV_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson")

@@ -19,8 +19,8 @@ from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.recipe.values import check_whole
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import GzipWriter
-from beam_pipeline.storage.json_text import parse_json
 from beam_pipeline.storage.tfrecord import frame_record
+from beam_pipeline.text import parse_json
 from beam_pipeline.write.blocks import EncodedBlock
 from beam_pipeline.write.shard import ShardDraft
 

@@ -43,9 +43,9 @@ from beam_pipeline.plan.measures import FeatureMeasures
 from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PROBE, PoisonClips
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.seconds import seconds_to_frames
 from beam_pipeline.storage import files
 from beam_pipeline.storage.limits import LONGEST_RECORD
+from beam_pipeline.transforms.base import seconds_to_frames
 
 # How far a row or an event may reach beyond the end of its file.
 SECONDS_ROUNDED = 0.005

@@ -23,13 +23,13 @@ from beam_pipeline.dataset.clip_windows import read_columns
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
-from beam_pipeline.html_tables import html_line, html_table
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.read.similarity import joined, near_sketches
 from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import open_parquet, read_parquet
+from beam_pipeline.text import html_line, html_table
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

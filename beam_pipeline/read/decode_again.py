@@ -44,8 +44,8 @@ from beam_pipeline.plan.segments import (
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.read.split_source import SplitSource
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.seconds import seconds_to_frames
 from beam_pipeline.storage.pages import Batch
+from beam_pipeline.transforms.base import seconds_to_frames
 from beam_pipeline.write.blocks import (
     Block,
     WindowBlock,

@@ -12,7 +12,7 @@ from beam_pipeline.dataset.shard_scan import scan_shard
 from beam_pipeline.errors import InputError, VerificationError
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.text import parse_json
 
 _T = TypeVar("_T")
 

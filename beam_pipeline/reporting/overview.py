@@ -13,7 +13,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.storage import files
-from beam_pipeline.storage.json_text import parse_json
+from beam_pipeline.text import parse_json
 
 LENGTH_BARS = 30
 HISTOGRAM_BARS = 40

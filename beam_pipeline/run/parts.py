@@ -9,13 +9,13 @@ from functools import partial
 
 from threadpoolctl import threadpool_limits
 
-from beam_pipeline.by_value import by_value
 from beam_pipeline.dataset.parts_job import PartsJob, finish_parts, finished_sources
 from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.run.engine import pipeline_for, run_pipeline, temporary_files
 from beam_pipeline.run.watching import Watch, reporter, reporting_work
 from beam_pipeline.run.worker_processes import can_fork
 from beam_pipeline.run.workers import Workers
+from beam_pipeline.transforms.main_code import by_value
 from beam_pipeline.write.part_blocks import (
     BlockRef,
     BlockResult,

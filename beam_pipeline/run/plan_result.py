@@ -7,11 +7,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from beam_pipeline.dataset.metadata_view import view_features
-from beam_pipeline.html_tables import html_line, html_table
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary, left_out_words
 from beam_pipeline.run.forecast import Forecast
-from beam_pipeline.seconds import time_unit
+from beam_pipeline.text import html_line, html_table, time_unit
 
 REJECTS_SHOWN = 10
 

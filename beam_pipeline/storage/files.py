@@ -19,10 +19,10 @@ from typing import Any, BinaryIO, cast
 import google_crc32c
 
 from beam_pipeline.errors import InputError, OutputError
-from beam_pipeline.secrets_in_text import holds_credentials
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
 from beam_pipeline.storage.private_folder import delete_abandoned, folder_of_process
+from beam_pipeline.text import holds_credentials
 
 MOST_BEGUN_BYTES = 1 << 20
 

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from beam_pipeline.by_value import by_value
 from beam_pipeline.dataset.element_set import ElementOutput, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.output_folder import LOG
@@ -29,6 +28,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder.encoder import RowEncoder
 from beam_pipeline.tfrecorder.example import Example
 from beam_pipeline.tfrecorder.recording import Source, check_class
+from beam_pipeline.transforms.main_code import by_value
 from beam_pipeline.write.part_blocks import store_blocks
 from beam_pipeline.write.parts import ShardSizes
 

@@ -18,8 +18,13 @@ import scipy.sparse
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import hash64
-from beam_pipeline.seconds import seconds_to_frames
-from beam_pipeline.transforms.base import FloatArray, as_float32, check_choice, real
+from beam_pipeline.transforms.base import (
+    FloatArray,
+    as_float32,
+    check_choice,
+    real,
+    seconds_to_frames,
+)
 from beam_pipeline.transforms.selection import mean_square
 from beam_pipeline.transforms.signals import rows
 

@@ -28,6 +28,21 @@ INT16_SCALE = 32768
 _LARGEST = 1 - 1 / INT16_SCALE
 
 
+def seconds_to_frames(seconds: float, sample_rate_hz: int) -> int:
+    """Converts seconds to a number of frames; halves are rounded up.
+
+    ======== ======== ======
+    seconds  rate     frames
+    ======== ======== ======
+    1.0      16000    16000
+    0.5      11025    5513
+    0.1      44100    4410
+    1e-9     16000    0
+    ======== ======== ======
+    """
+    return math.floor(seconds * sample_rate_hz + 0.5)
+
+
 class Transform(Protocol):
     """``transform(windows)`` or ``transform(windows, sample_rate_hz=rate)``.
 

@@ -24,10 +24,16 @@ from io import BytesIO
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from beam_pipeline.by_value import by_value
 from beam_pipeline.transforms.code_hash import MAIN, UnknownCode, code_sha256
 
 _NAME = re.compile(rf"\b{MAIN}:[\w.]+@[0-9a-f]{{64}}")
+
+
+def by_value(value: Any) -> bytes:
+    """Pickles a value, with the classes and functions of the caller's script in it."""
+    from apache_beam.internal.cloudpickle import cloudpickle
+
+    return bytes(cloudpickle.dumps(value))
 
 
 class _Given(NamedTuple):

@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.seconds import seconds_to_frames
-from beam_pipeline.transforms.base import FloatArray, real
+from beam_pipeline.transforms.base import FloatArray, real, seconds_to_frames
 from beam_pipeline.transforms.quiet import quiet
 from beam_pipeline.transforms.selection import frame_powers, level
 

@@ -20,7 +20,8 @@ from beam_pipeline.examples.windows import (
     window_starts,
 )
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.seconds import seconds_to_frames, time_text
+from beam_pipeline.text import time_text
+from beam_pipeline.transforms.base import seconds_to_frames
 from tests.raising import raises
 from tests.sounds import write_sound
 

@@ -14,10 +14,10 @@ from nbclient import NotebookClient
 import beam_pipeline
 from beam_pipeline import Metadata, audit, open_records, record
 from beam_pipeline.api import plan
+from beam_pipeline.dataset.progress import in_notebook
 from beam_pipeline.errors import InputError
-from beam_pipeline.html_tables import MOST_ROWS, html_table
-from beam_pipeline.progress import in_notebook
 from beam_pipeline.run.local import in_memory_pipeline
+from beam_pipeline.text import MOST_ROWS, html_table
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from beam_pipeline.seconds import time_text
+from beam_pipeline.text import time_text
 
 SECONDS_BETWEEN_LINES = 10.0
 

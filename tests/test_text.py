@@ -9,7 +9,7 @@ from beam_pipeline.dataset.rejects import reject_line
 from beam_pipeline.dataset.work_folder import keeping_verdict, read_verdict
 from beam_pipeline.errors import OptionError, StoreError, UnreadableAudio
 from beam_pipeline.plan.clips import Reject
-from beam_pipeline.secrets_in_text import hidden, holds_credentials
+from beam_pipeline.text import hidden, holds_credentials
 
 ADDRESSES = [
     "s3://KEY:SECRET@bucket/x.wav",

@@ -1,0 +1,97 @@
+"""Text for people and from strangers: times, tables for notebooks, secrets, JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+# A notebook shows so many rows of a table.
+MOST_ROWS = 50
+
+# Words in the names of options and parameters whose values are secret.
+_NAMES = r"signature|credential|secret|token|password|passwd|access_?key|sas|sig"
+_USER = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@'\"]+@", re.IGNORECASE)
+_SIGNED = re.compile(rf"([?&;][\w.-]*(?:{_NAMES})[\w.-]*=)[^&\s'\"]+", re.IGNORECASE)
+_OPTION = re.compile(rf"(--[\w-]*(?:{_NAMES})[\w-]*[= ])[^\s'\"]+", re.IGNORECASE)
+
+HIDDEN = "***"
+
+
+def time_unit(times_s: Iterable[float]) -> tuple[str, int]:
+    """Returns the unit in which some times are printed together, and its seconds.
+
+    It is that of the longest. Two decimals of it are enough for a data set of some
+    seconds as for one of some days.
+    """
+    longest = max(times_s, default=0.0)
+    for name, unit_s in (("hours", 3600), ("minutes", 60)):
+        if longest >= unit_s:
+            return name, unit_s
+    return "seconds", 1
+
+
+def time_text(seconds: float, of_s: float = 0.0) -> str:
+    """Returns a time such as ``1.50 minutes``; ``of_s`` is a total beside it."""
+    name, unit_s = time_unit([seconds, of_s])
+    return f"{seconds / unit_s:.2f} {name}"
+
+
+def hidden(text: str) -> str:
+    """Returns a text with ``***`` in place of credentials.
+
+    ::
+
+        s3://KEY:SECRET@bucket/x.wav              a user and a password
+        s3://bucket/x.wav?X-Amz-Signature=...     a signed address
+        --s3_secret_access_key=...                an option of Beam
+
+    >>> hidden("s3://me:mine@bucket/x?X-Amz-Signature=0a1b&v=1")
+    's3://***@bucket/x?X-Amz-Signature=***&v=1'
+    """
+    if "://" in text:
+        text = _USER.sub(rf"\1{HIDDEN}@", text)
+    text = _SIGNED.sub(rf"\1{HIDDEN}", text)
+    return _OPTION.sub(rf"\1{HIDDEN}", text)
+
+
+def holds_credentials(path: str) -> bool:
+    """Whether an address has a user and a password, or is signed."""
+    return "://" in path and bool(_USER.search(path) or _SIGNED.search(path))
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Returns a table; integers get commas, and all texts are escaped."""
+    shown = [[_cell(value) for value in row] for row in rows[:MOST_ROWS]]
+    if len(rows) > MOST_ROWS:
+        more = f"<td>... and {len(rows) - MOST_ROWS:,} more</td>"
+        shown.append([more] + ["<td></td>"] * (len(header) - 1))
+    names = "".join(f"<th>{escape(name)}</th>" for name in header)
+    lines = "".join(f"<tr>{''.join(cells)}</tr>" for cells in shown)
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+def html_line(text: str) -> str:
+    """Returns a paragraph."""
+    return f"<p>{escape(text)}</p>"
+
+
+def _cell(value: object) -> str:
+    text = f"{value:,}" if isinstance(value, int) else str(value)
+    return f"<td>{escape(text)}</td>"
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """Returns the value of a JSON text; takes the options of ``json.loads``.
+
+    Raises
+    ------
+    ValueError
+        If it is not JSON, is nested too deep, or has a number of thousands of digits.
+    """
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
