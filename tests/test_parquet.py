@@ -78,5 +78,5 @@ def test_data_sets_are_read_by_the_calling_thread(records, threads, read):
 
 
 def test_an_audits_columns_are_read_by_the_calling_thread(records, threads):
-    assert read_clips(str(records), ["path", "class"]).num_rows == 6
+    assert read_clips([str(records)], ["path", "class"]).num_rows == 6
     assert threads == {threading.get_ident()}

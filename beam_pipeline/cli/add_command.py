@@ -48,3 +48,13 @@ def add_command(
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """Adds the argument of commands that read a data set."""
     parser.add_argument("records", metavar="DIR", help="folder of a data set")
+
+
+def add_folders(parser: argparse.ArgumentParser) -> None:
+    """Adds the argument of commands that read several data sets as one."""
+    parser.add_argument(
+        "records",
+        nargs="+",
+        metavar="DIR",
+        help="folder of a data set; several that belong together are read as one",
+    )

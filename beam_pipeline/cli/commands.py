@@ -185,7 +185,7 @@ def run_windows(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.cli.reports import counted
-    from beam_pipeline.dataset.metadata import Metadata
+    from beam_pipeline.dataset.side_by_side import open_data_sets
     from beam_pipeline.errors import VerificationError
     from beam_pipeline.read.verification import verify
 
@@ -193,7 +193,7 @@ def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     if args.input is not None:
         search_here()
     problems = verify(
-        args.records,
+        _one_or_several(args.records),
         deep=args.deep,
         input=args.input,
         sample=args.sample,
@@ -201,12 +201,23 @@ def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     )
     if problems:
         raise VerificationError(problems)
-    metadata = Metadata.load(args.records)
+    metadata = open_data_sets(args.records).metadata
     shards = counted(sum(len(s.shards) for s in metadata.splits.values()), "shard")
     examples = counted(sum(s.examples for s in metadata.splits.values()), "example")
     deep = ", example by example" if args.deep else ""
-    say(f"{args.records}: {examples} in {shards} match the metadata{deep}")
+    say(f"{' '.join(args.records)}: {examples} in {shards} match the metadata{deep}")
     return 0
+
+
+def _one_or_several(records: Sequence[str]) -> str | Sequence[str]:
+    return records[0] if len(records) == 1 else records
+
+
+def _only(records: Sequence[str], option: str) -> str:
+    """Returns the only folder; an option does not work for several."""
+    if len(records) > 1:
+        raise OptionError(option, "works for one data set at a time", list(records))
+    return records[0]
 
 
 def run_index(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -227,7 +238,7 @@ def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.read.audit import audit
 
     no_beam_args("audit", beam_args)
-    found = audit(args.records, args.group_by)
+    found = audit(_one_or_several(args.records), args.group_by)
     if args.json:
         say(summarise_audit(found), file=sys.stderr)
         for finding in found:
@@ -251,7 +262,7 @@ def _write_clean_manifest(args: argparse.Namespace) -> None:
             "write_manifest", "needs `input`: what the data set was recorded from"
         )
     written = write_clean_manifest(
-        args.records,
+        _only(args.records, "write_manifest"),
         args.write_manifest,
         args.input,
         group_by=args.group_by,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_pipeline.cli.add_command import add_command, add_folder
+from beam_pipeline.cli.add_command import add_command, add_folder, add_folders
 from beam_pipeline.cli.commands import (
     run_audit,
     run_index,
@@ -134,7 +134,7 @@ def add_verify(commands: Any) -> None:
         "records/",
         "records/ --deep --input sounds/ --sample 500",
     )
-    add_folder(parser)
+    add_folders(parser)
     parser.add_argument(
         "--deep",
         action="store_true",
@@ -191,7 +191,7 @@ def add_audit(commands: Any) -> None:
         "records/ --group-by speaker --json",
         "records/ --input sounds/ --write-manifest sounds/clean.csv --drop-doubles",
     )
-    add_folder(parser)
+    add_folders(parser)
     parser.add_argument(
         "--group-by",
         default=None,

@@ -11,16 +11,22 @@ belong together. No file of a folder changes when another one is recorded.
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.clip_windows import clips_of, read_columns, with_clips
-from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
-from beam_pipeline.errors import DataSetWarning, InputError, RecipeError
+from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
+from beam_pipeline.dataset.metadata import Metadata, SplitEntry
+from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
+from beam_pipeline.errors import DataSetWarning, InputError, RecipeError, shown
+from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.recorded_clips import (
     RecordedClips,
     clip_key,
@@ -34,6 +40,9 @@ from beam_pipeline.storage import files
 
 # What decides the split of a group, in a recipe that decides splits by a hash.
 OF_SPLITS = ("splits", "folds", "group_by", "seed", "split_moves")
+SPLITS_OF_HASH = ("splits", "folds")
+
+Folders = files.PathLike | Sequence[files.PathLike]
 
 _NUMBERS = (
     "native_frames", "native_sample_rate_hz", "channels", "sample_rate_hz", "start",
@@ -81,16 +90,13 @@ def recipe_of(folder: str) -> Recipe:
     InputError
         If the data set has none.
     """
-    metadata = Metadata.load(folder)
-    if metadata.recipe is not None:
-        return metadata.recipe
-    options = {} if metadata.elements is None else metadata.elements.options
-    if not (isinstance(options.get("recipe"), Mapping) and _has_tables(folder)):
+    recipe = _recipe_json(Metadata.load(folder))
+    if not (recipe and _has_tables(folder)):
         raise InputError(
             f"{folder} has no recipe and no {MANIFEST}: it was not recorded from audio "
             "files, or its conversion mixed the splits anew."
         )
-    return Recipe(**options["recipe"])
+    return Recipe(**recipe)
 
 
 def _has_tables(folder: str) -> bool:
@@ -175,3 +181,209 @@ def rejected_rows(folder: str) -> npt.NDArray[np.bool_]:
     )
     rejected: npt.NDArray[np.bool_] = lost & ~held
     return rejected
+
+
+# Readers
+
+
+@dataclass(frozen=True)
+class DataSets:
+    """Data sets that a reader takes for one: in each split, one after the other.
+
+    Attributes
+    ----------
+    folders : tuple of str
+        Absolute.
+    each : tuple of Metadata
+    metadata : Metadata
+        Those of all of them together. If there are several, the files of shards have
+        absolute paths, and the statistics of a split are those of the first data set
+        with examples in it.
+    hashes : tuple of str
+        The SHA-256 of the text of each ``metadata.json``.
+    """
+
+    folders: tuple[str, ...]
+    each: tuple[Metadata, ...]
+    metadata: Metadata
+    hashes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The folders, for messages and commands."""
+        return " ".join(self.folders)
+
+    def file(self, folder: str, name: str) -> str:
+        """Returns a file of a data set, as the metadata of all name it."""
+        return name if len(self.folders) == 1 else files.join(folder, name)
+
+    def members(self) -> dict[str, ShardIndex]:
+        """Returns the members of all shards.
+
+        Raises
+        ------
+        InputError
+            If a data set has no index of members, or it is damaged.
+        """
+        found: dict[str, ShardIndex] = {}
+        for folder in self.folders:
+            try:
+                index = MemberIndex.load(folder)
+            except FileNotFoundError as error:
+                raise InputError(
+                    f"{folder} has no {INDEX}, so its examples cannot be read at "
+                    f"random. Run `audio-tfrecords index {folder}`. `replay` reads the "
+                    "data set without it."
+                ) from error
+            for name, shard in index.shards.items():
+                file = self.file(folder, name)
+                found[file] = replace(shard, file=file)
+        return found
+
+
+def open_data_sets(
+    given: Folders, read: Callable[[str], bytes] | None = None
+) -> DataSets:
+    """Reads the metadata of a data set, or of several that belong together.
+
+    Parameters
+    ----------
+    given : path or sequence of paths
+    read : callable, optional
+        Returns the text of the metadata in a folder. Default: :func:`open_metadata`.
+
+    Raises
+    ------
+    InputError
+        If a folder holds no data set, or if they do not belong together; it says in
+        what they differ.
+    """
+    paths = [given] if isinstance(given, str | os.PathLike) else list(given)
+    if not paths:
+        raise InputError("No folder of a data set is given.")
+    folders = tuple(files.absolute(os.fspath(path)) for path in paths)
+    texts = [(read or open_metadata)(folder) for folder in folders]
+    each = tuple(
+        Metadata.parse(text, files.join(folder, METADATA))
+        for folder, text in zip(folders, texts, strict=True)
+    )
+    hashes = tuple(map(bytes_sha256, texts))
+    if len(folders) == 1:
+        return DataSets(folders, each, each[0], hashes)
+    for place, (folder, metadata) in enumerate(zip(folders, each, strict=True)):
+        if folder in folders[:place]:
+            raise InputError(f"{folder} is given twice.")
+        _check_together(folders[0], each[0], folder, metadata)
+    return DataSets(folders, each, _joined(folders, each), hashes)
+
+
+def open_metadata(folder: str) -> bytes:
+    """Returns the text of the metadata in a folder that a person has named.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    try:
+        return files.read_bytes(files.join(folder, METADATA))
+    except NotADirectoryError as error:
+        raise InputError(
+            f"{folder} is a file. Give the folder of a data set."
+        ) from error
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{folder} holds no finished data set: it has no {METADATA}. If a run was "
+            "interrupted, give its command again."
+        ) from error
+
+
+def _check_together(
+    first: str, metadata: Metadata, folder: str, other: Metadata
+) -> None:
+    """Raises InputError if two data sets cannot be read as one."""
+    if files.is_local(first) != files.is_local(folder):
+        raise InputError(f"{first} and {folder} must both be local, or both in stores.")
+    old, new = (
+        {name: spec.to_json() for name, spec in each.features.items()}
+        for each in (metadata, other)
+    )
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
+            raise _different(
+                first, folder, f"the feature {name}", old.get(name), new.get(name)
+            )
+    if metadata.classes != other.classes:
+        raise InputError(
+            f"{first} has the classes {', '.join(metadata.classes) or 'none'}, but "
+            f"{folder} has {', '.join(other.classes) or 'none'}, so a target would "
+            "mean different classes. `convert --classes` adds classes to a data set."
+        )
+    recipes = [_recipe_json(each) for each in (metadata, other)]
+    if all(recipes) and any(each.get(n) for each in recipes for n in SPLITS_OF_HASH):
+        for name in OF_SPLITS:
+            if recipes[0].get(name) != recipes[1].get(name):
+                raise _different(
+                    first,
+                    folder,
+                    f"`{name}`, which decides splits,",
+                    *(each.get(name) for each in recipes),
+                )
+
+
+def _different(
+    first: str, folder: str, what: str, old: object, new: object
+) -> InputError:
+    return InputError(
+        f"{folder} cannot be read together with {first}: {what} is {shown(new)} in it, "
+        f"but {shown(old)} in {first}. Read one after the other, or record {folder} "
+        f"with `recipe` {first}."
+    )
+
+
+def _recipe_json(metadata: Metadata) -> Mapping[str, Any]:
+    """Returns the recipe of a data set, also of one that was converted; or nothing."""
+    if metadata.recipe is not None:
+        return metadata.recipe.to_json()
+    options = {} if metadata.elements is None else metadata.elements.options
+    recipe = options.get("recipe")
+    return recipe if isinstance(recipe, Mapping) else {}
+
+
+def _joined(folders: Sequence[str], each: Sequence[Metadata]) -> Metadata:
+    splits: dict[str, SplitEntry] = {}
+    for folder, metadata in zip(folders, each, strict=True):
+        for name, entry in metadata.splits.items():
+            shards = tuple(
+                replace(shard, file=files.join(folder, shard.file))
+                for shard in entry.shards
+            )
+            here = replace(entry, shards=shards)
+            splits[name] = _both(splits[name], here) if name in splits else here
+    left_out = Counter[str]()
+    for metadata in each:
+        left_out.update(metadata.left_out or {})
+    return replace(
+        each[0],
+        splits=splits,
+        clips=sum(metadata.clips for metadata in each),
+        rejected=sum(metadata.rejected for metadata in each),
+        ignored=sum(metadata.ignored for metadata in each),
+        left_out=dict(left_out) or each[0].left_out,
+    )
+
+
+def _both(one: SplitEntry, other: SplitEntry) -> SplitEntry:
+    def added(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: a.get(name, 0) + b.get(name, 0) for name in {**a, **b}}
+
+    return SplitEntry(
+        one.examples + other.examples,
+        one.clips + other.clips,
+        one.seconds + other.seconds,
+        one.left_out + other.left_out,
+        added(one.examples_per_class, other.examples_per_class),
+        added(one.seconds_per_class, other.seconds_per_class),
+        one.statistics if one.examples else other.statistics,
+        one.shards + other.shards,
+    )

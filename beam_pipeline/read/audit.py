@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BITS, SKETCH_BYTES
 from beam_pipeline.dataset.clip_windows import read_columns
-from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
+from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
@@ -218,8 +218,8 @@ class Audit:
         )
 
 
-def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit:
-    """Finds leaks between the splits of a data set, and duplicates in them.
+def audit(records: Folders, group_by: str | None = None) -> Audit:
+    """Finds leaks between the splits of data sets, and duplicates in them.
 
     ========= ==================================================== =================
     kind      clips with                                           listed
@@ -233,8 +233,10 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
 
     Parameters
     ----------
-    records : path
-        A finished data set, on any file system.
+    records : path or sequence of paths
+        A finished data set, on any file system; or several that belong together. A file
+        of one is that of another if its input has the same number, its path below that
+        input is the same, and its header, too.
     group_by : str, optional
         Columns of its manifest that make a group, ``"speaker,day"``. Default: the
         groups that the data set was recorded with.
@@ -251,14 +253,14 @@ def audit(records: str | os.PathLike[str], group_by: str | None = None) -> Audit
     OptionError
         If ``group_by`` names a column that the manifest does not have.
     """
-    folder = os.fspath(records)
-    metadata = Metadata.load(folder)
-    if metadata.recipe is None:
+    data = open_data_sets(records)
+    if any(metadata.recipe is None for metadata in data.each):
         raise InputError(
-            f"{folder} was not recorded from audio files, so it has no clips to audit."
+            f"{data.name} was not recorded from audio files, so it has no clips to "
+            "audit."
         )
     by = None if group_by is None else comma_list(group_by)
-    table = read_clips(files.absolute(folder), by)
+    table = read_clips(data.folders, by)
     columns = columns_of(table, has_groups=by is not None)
     numbers, complete = shared_numbers(columns)
     missing = {kind: _RECORDED_WITH[kind] for kind in KINDS if numbers[kind] is None}
@@ -280,7 +282,7 @@ def count_overlaps(records: str | os.PathLike[str]) -> tuple[int, int]:
     numbers = read_columns(folder, MANIFEST, ["file"])["file"].to_numpy()
     if len(np.unique(numbers)) == len(numbers):
         return 0, 0
-    columns = columns_of(read_clips(folder, None))
+    columns = columns_of(read_clips([folder], None))
     found = clusters_of(overlapping_parts(columns))
     return len(found), int(found.differing(columns.split).sum())
 
@@ -449,15 +451,39 @@ _NEEDED = (
     "path", "class", "split", "group", "file", "start", "frames", "sample_rate_hz",
     "channel", "windows",
 )  # fmt: skip
+# What tells files of several data sets apart.
+_OF_FILE = ("input", "path", "native_frames", "native_sample_rate_hz")
 
 
 def read_clips(
-    folder: str, by: Sequence[str] | None, every_column: bool = False
+    folders: Sequence[str], by: Sequence[str] | None, every_column: bool = False
 ) -> Any:
     """Reads the columns that an audit needs, for the clips that have examples.
 
-    With ``by``, the values of these columns are the groups.
+    With ``by``, the values of these columns are the groups. A file has one number in
+    all folders.
     """
+    import pyarrow as pa
+
+    tables = [_read_clips(folder, by, every_column) for folder in folders]
+    if len(tables) == 1:
+        return tables[0]
+    numbers: dict[tuple[Any, ...], int] = {}
+    for place, table in enumerate(tables):
+        # A file without a number of its own here has that of its first clip.
+        keys = zip(*(table[name].to_pylist() for name in _OF_FILE), strict=True)
+        here: dict[int, int] = {}
+        for key, file in zip(keys, table["file"].to_pylist(), strict=True):
+            known = numbers.setdefault(key, len(numbers))
+            here.setdefault(file, known)
+        files_here = [here[file] for file in table["file"].to_pylist()]
+        at = table.column_names.index("file")
+        tables[place] = table.set_column(at, "file", pa.array(files_here, pa.int64()))
+    return pa.concat_tables(tables, promote_options="default").unify_dictionaries()
+
+
+def _read_clips(folder: str, by: Sequence[str] | None, every_column: bool) -> Any:
+    """Reads the clips of one data set."""
     import pyarrow.compute as pc
 
     path = files.join(folder, MANIFEST)
@@ -470,7 +496,9 @@ def read_clips(
             names = parquet.schema_arrow.names
         _check_columns(path, names, by or ())
         more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
-        wanted = dict.fromkeys([*_NEEDED, *more, *(names if every_column else ())])
+        wanted = dict.fromkeys(
+            [*_NEEDED, *_OF_FILE, *more, *(names if every_column else ())]
+        )
         table = read_parquet(path, list(wanted)).select(list(wanted))
     except AudioTFRecordsError:
         raise

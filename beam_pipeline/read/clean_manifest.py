@@ -106,7 +106,7 @@ def write_clean_manifest(
     if metadata.recipe is None:
         raise InputError(f"{folder} was not recorded from audio files.")
     by = None if group_by is None else comma_list(group_by)
-    table = read_clips(folder, by, every_column=True)
+    table = read_clips([folder], by, every_column=True)
     columns = columns_of(table, has_groups=by is not None)
     keep, mixed = np.ones(len(table), np.bool_), 0
     doubles = _doubles(columns)

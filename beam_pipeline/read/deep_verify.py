@@ -144,7 +144,7 @@ def _damaged_members(root: str, task: _Task) -> Iterator[str]:
     except (FileNotFoundError, InputError, KeyError, ValueError):
         return
     size = files.size(files.join(root, task.shard.file))
-    places, reader = ExamplePlaces([index]), MemberReader(root)
+    places, reader = ExamplePlaces([index]), MemberReader([root])
     lines = Lines(MOST_DAMAGED, task.shard.file)
     for number in range(len(index.offsets)):
         span = index.span(number)

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex, Span, damaged
-from beam_pipeline.dataset.metadata import Metadata, ShardEntry
+from beam_pipeline.dataset.member_index import ShardIndex, Span, damaged
+from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.dataset.output_folder import INDEX, METADATA
+from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.read.shard_bytes import ShardBytes
 from beam_pipeline.storage import files
@@ -171,10 +172,8 @@ def _edges(array: Any, members: Integers, end: int) -> tuple[Integers, Integers]
     return starts, stops
 
 
-def load_places(
-    folder: str, metadata: Metadata, entries: Sequence[ShardEntry]
-) -> ExamplePlaces:
-    """Reads the index of a data set for the shards of a split.
+def load_places(data: DataSets, entries: Sequence[ShardEntry]) -> ExamplePlaces:
+    """Reads the index of data sets for the shards of a split.
 
     Raises
     ------
@@ -182,18 +181,12 @@ def load_places(
         If there is no index, it is damaged, or it does not fit the shards in the
         metadata.
     """
-    remedy = f"Run `audio-tfrecords index {folder}`."
-    try:
-        index = MemberIndex.load(folder)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{folder} has no {INDEX}, so its examples cannot be read at random. "
-            f"{remedy} `replay` reads the data set without it."
-        ) from error
-    path = files.join(folder, INDEX)
+    remedy = f"Run `audio-tfrecords index {data.name}`."
+    index = data.members()
+    path = f"{INDEX} of {data.name}"
     found = []
     for entry in entries:
-        shard = index.shards.get(entry.file)
+        shard = index.get(entry.file)
         if shard is None:
             raise InputError(
                 f"{path} does not fit the data set: it lacks the shard {entry.file}. "
@@ -209,7 +202,7 @@ def load_places(
         try:
             shard.check()
         except ValueError as error:
-            raise damaged(folder, error) from error
+            raise damaged(data.name, error) from error
         found.append(shard)
     return ExamplePlaces(found)
 
@@ -220,21 +213,21 @@ class _Inflated(NamedTuple):
 
 
 class MemberReader:
-    """Reads examples of a data set's shards.
+    """Reads examples of the shards of data sets.
 
     Parameters
     ----------
-    folder : str
-        Absolute.
+    folders : sequence of str
+        Of the data sets, absolute; all local, or none.
     most_record_bytes : int, optional
         The length that no record exceeds. Default: unknown.
     """
 
-    def __init__(self, folder: str, most_record_bytes: int | None = None):
+    def __init__(self, folders: Sequence[str], most_record_bytes: int | None = None):
         self._most_bytes = most_record_bytes
-        self._bytes = ShardBytes(folder)
+        self._bytes = ShardBytes(folders)
         self.check_data_set = self._bytes.check_data_set
-        self.gap = LOCAL_GAP if files.is_local(folder) else REMOTE_GAP
+        self.gap = LOCAL_GAP if files.is_local(folders[0]) else REMOTE_GAP
         self._start()
 
     def _start(self) -> None:

@@ -30,8 +30,9 @@ from beam_pipeline.read.source_reader import (
     gather,
 )
 from beam_pipeline.read.split_choice import Split
+from beam_pipeline.storage import files
 
-Folder = str | os.PathLike[str]
+Folder = files.PathLike | tuple[files.PathLike, ...]
 Sources = (
     Mapping[Folder, float]
     | Mapping[Records, float]
@@ -160,7 +161,8 @@ def mix(
     Parameters
     ----------
     sources : mapping, or sequence of pairs
-        Folders or :class:`.Records`, with their weights; only the ratios of the weights
+        Folders or :class:`.Records`, with their weights; a tuple of folders is one
+        source; only the ratios of the weights
         count. A weight is the probability of drawing a source, whatever its size.
     seed : int
         Seed of the draws, and of the order of each source.
@@ -193,9 +195,7 @@ def mix(
                 name, "is for folders; choose it with `open_records` for Records", value
             )
     opened = [
-        open_records(source, split, features)
-        if isinstance(source, str | os.PathLike)
-        else source
+        source if isinstance(source, Records) else open_records(source, split, features)
         for source, _ in pairs
     ]
     for records in opened:
@@ -220,7 +220,7 @@ def _pairs_of(sources: Any) -> list[tuple[Folder | Records, float]]:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise OptionError("sources", problem, pair)
         source, weight = pair
-        if not isinstance(source, str | os.PathLike | Records):
+        if not isinstance(source, str | os.PathLike | tuple | list | Records):
             raise OptionError("sources", problem, source)
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not (is_number and 0 < weight <= sys.float_info.max):

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.side_by_side import Folders
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.record_parser import BatchMaker, Stored
 from beam_pipeline.examples.spec import FeatureSpec
@@ -36,7 +36,6 @@ from beam_pipeline.read.window_table import (
     examples_of,
     numbers_of_clip,
 )
-from beam_pipeline.storage import files
 
 if TYPE_CHECKING:
     import pyarrow
@@ -51,7 +50,7 @@ AHEAD_EXAMPLES = 256
 
 
 def open_records(
-    folder: str | os.PathLike[str],
+    folder: Folders,
     split: Split | None = None,
     features: Sequence[str] | None = None,
     statistics: Split | None = None,
@@ -66,8 +65,9 @@ def open_records(
 
     Parameters
     ----------
-    folder : path
-        The data set; local, or in ``gs://`` or ``s3://``.
+    folder : path or sequence of paths
+        The data set; local, or in ``gs://`` or ``s3://``. Several that belong together
+        are read as one: in each split, one after the other.
     split : str or list of str, optional
         Required if the data set has several: as for :func:`.replay`.
     features : sequence of str, optional
@@ -87,7 +87,7 @@ def open_records(
         members (``audio-tfrecords index FOLDER`` makes one); or if the index does not
         fit the data set.
     """
-    source = SplitSource(files.absolute(os.fspath(folder)), split, features)
+    source = SplitSource(folder, split, features)
     scaled_by = choose_statistics(source.metadata, source.splits, statistics)
     return Records(source, source.numbers, scaled_by)
 
@@ -502,23 +502,24 @@ class Records(Sequence[Example]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         source = self._source
-        opened = (source.folder, source.split, source.chosen, source.sha256)
+        opened = (source.data.folders, source.split, source.chosen, source.data.hashes)
         return _reopened, (*opened, self._numbers, self.statistics)
 
 
 def _reopened(
-    folder: str,
+    folders: tuple[str, ...],
     split: str,
     features: Sequence[str] | None,
-    sha256: str,
+    hashes: tuple[str, ...],
     numbers: range | Integers,
     statistics: tuple[str, ...],
 ) -> Records:
     """Returns pickled Records; raises InputError if they are of another data set."""
-    source = SplitSource(folder, split, features)
-    if source.sha256 != sha256:
-        raise InputError(
-            f"{folder} is not the data set that was opened: {METADATA} has changed. "
-            "Open it again."
-        )
+    source = SplitSource(folders, split, features)
+    for folder, before, now in zip(folders, hashes, source.data.hashes, strict=True):
+        if before != now:
+            raise InputError(
+                f"{folder} is not the data set that was opened: {METADATA} has "
+                "changed. Open it again."
+            )
     return Records(source, numbers, statistics)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.dataset.metadata import Metadata, ShardEntry
+from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.dataset.original_folder import find_original, original_batch_size
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.side_by_side import Folders, open_data_sets, open_metadata
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.choices import (
@@ -45,7 +46,7 @@ _STAT_THREADS = 32
 
 
 def replay(
-    records: str,
+    records: Folders,
     *,
     split: Split | None = None,
     features: Sequence[str] | None = None,
@@ -76,9 +77,10 @@ def replay(
 
     Parameters
     ----------
-    records : str
+    records : path or sequence of paths
         The data set's folder: local, in ``s3://`` or ``gs://``, or on any other file
-        system that TensorFlow reads.
+        system that TensorFlow reads. Several data sets that belong together are read as
+        one: in each split, one after the other.
     split : str or list of str, optional
         Required if the data set has several. ``"fold0+fold2"`` or ``["fold0",
         "fold2"]`` are several, one after the other; ``"!fold1"`` are all others;
@@ -147,8 +149,8 @@ def replay(
     OptionError
         If another argument has a wrong value.
     """
-    folder = files.absolute(os.fspath(records))
-    if find_original(folder) and not files.exists(files.join(folder, METADATA)):
+    if is_original(records):
+        folder = files.absolute(os.fspath(records))
         check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
         dataset = read_original(folder, shuffle=shuffle, seed=seed)
         if batch_size is not None and original_batch_size(folder) is not None:
@@ -157,7 +159,8 @@ def replay(
         return _choose_original(
             dataset, features, as_supervised, batch_size, drop_remainder, repeat, given
         )
-    metadata = load_metadata(folder)
+    data = open_data_sets(records, read_metadata)
+    folder, metadata = data.folders[0], data.metadata
     if batch_size is None and metadata.elements is not None:
         batch_size = metadata.elements.batch_size
         drop_remainder = drop_remainder or metadata.elements.drop_remainder
@@ -197,8 +200,16 @@ def replay(
     return dataset
 
 
-def load_metadata(folder: str) -> Metadata:
-    """Reads a data set's metadata; TensorFlow reads what this package cannot.
+def is_original(records: Folders) -> TypeGuard[files.PathLike]:
+    """Whether a folder is one that only tf_dataset describes."""
+    if not isinstance(records, str | os.PathLike):
+        return False
+    folder = files.absolute(os.fspath(records))
+    return find_original(folder) and not files.exists(files.join(folder, METADATA))
+
+
+def read_metadata(folder: str) -> bytes:
+    """Returns the text of metadata; TensorFlow reads what this package cannot.
 
     Raises
     ------
@@ -206,11 +217,11 @@ def load_metadata(folder: str) -> Metadata:
         If the folder holds no finished data set.
     """
     if is_in_store(folder):
-        return Metadata.load(folder)
+        return open_metadata(folder)
     path = files.join(folder, METADATA)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            text = file.read()
+            text: bytes = file.read()
     except tf.errors.NotFoundError as error:
         raise InputError(
             f"{folder} holds no finished data set: it has no {METADATA}. "
@@ -218,7 +229,7 @@ def load_metadata(folder: str) -> Metadata:
         ) from error
     except tf.errors.OpError as error:
         raise InputError(f"{path} cannot be read: {error.message}") from error
-    return Metadata.parse(text, path)
+    return text
 
 
 def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:

@@ -60,20 +60,22 @@ def _stamp(found: os.stat_result) -> _Stamp:
 
 
 class ShardBytes:
-    """The shards of a data set; safe in threads, and in processes after a fork.
+    """The shards of data sets; safe in threads, and in processes after a fork.
 
     At most 128 files stay open.
 
     Parameters
     ----------
-    folder : str
-        Absolute.
+    folders : sequence of str
+        Of the data sets, absolute; all local, or none. If there are several, shards
+        have absolute paths.
     """
 
-    def __init__(self, folder: str):
-        self._folder = folder
-        self._is_local = files.is_local(folder)
-        self._metadata_path = files.join(folder, METADATA)
+    def __init__(self, folders: Sequence[str]):
+        self._folder = folders[0]
+        self._name = " ".join(folders)
+        self._is_local = files.is_local(folders[0])
+        self._metadata_paths = [files.join(folder, METADATA) for folder in folders]
         self._metadata = self._metadata_stamp()
         self._next_check = 0.0
         self._seen: dict[str, _Stamp] = {}
@@ -173,11 +175,11 @@ class ShardBytes:
         if self._seen.setdefault(shard.file, stamp) != stamp:
             raise self._rewritten(shard, "it has changed since it was first read")
 
-    def _metadata_stamp(self) -> _Stamp | None:
+    def _metadata_stamp(self) -> list[_Stamp] | None:
         if not self._is_local:
             return None
         try:
-            return _stamp(os.stat(self._metadata_path))
+            return [_stamp(os.stat(path)) for path in self._metadata_paths]
         except OSError:
             return None
 
@@ -193,7 +195,7 @@ class ShardBytes:
             f"{self.path(shard)} is not the shard that was opened: {what}. The shard "
             "was damaged, or another process has rewritten the data set: open it "
             "again. To check every shard, run `audio-tfrecords verify "
-            f"{self._folder}`."
+            f"{self._name}`."
         )
 
 

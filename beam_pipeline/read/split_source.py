@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser, Stored
 from beam_pipeline.examples.structure import needed_features
@@ -26,7 +25,6 @@ from beam_pipeline.read.sizes import most_record_bytes
 from beam_pipeline.read.split_choice import Split, choose_splits
 from beam_pipeline.read.window_table import (
     examples_of,
-    open_metadata,
     read_window_table,
 )
 from beam_pipeline.storage import files
@@ -40,28 +38,26 @@ class SplitSource:
 
     def __init__(
         self,
-        folder: str,
+        folders: Folders,
         split: Split | None,
         features: Sequence[str] | None,
     ):
-        text = open_metadata(folder)
-        self.metadata = Metadata.parse(text, files.join(folder, METADATA))
-        self.folder = folder
-        self.sha256 = hashlib.sha256(text).hexdigest()
+        self.data = data = open_data_sets(folders)
+        self.metadata, self.folder = data.metadata, data.name
         if not isinstance(features, str | Sequence | None):
             raise OptionError("features", "must be a list of names", features)
         try:
             choice = choose_splits(self.metadata, split)
             names = choose_features(self.metadata, features)
         except InputError as error:  # it does not know the folder
-            raise InputError(f"{folder}: {error}") from error
+            raise InputError(f"{data.name}: {error}") from error
         self.split, self.splits = choice.text, choice.splits
         self.numbers = choice.numbers(self.metadata)
         self.chosen = None if features is None else tuple(names)
         shards = choice.shards(self.metadata)
-        self.places = load_places(folder, self.metadata, shards)
+        self.places = load_places(data, shards)
         most_bytes = most_record_bytes(self.metadata.features.values())
-        self.reader = MemberReader(folder, most_bytes)
+        self.reader = MemberReader(data.folders, most_bytes)
         elements = self.metadata.elements
         structure = None if elements is None else elements.structure
         specs = needed_features(names, self.metadata.features, structure)
@@ -78,16 +74,14 @@ class SplitSource:
     def table(self) -> Any:
         """Returns the table of the splits' windows; read once."""
         if self._table is None:
-            self._table = read_window_table(
-                self.folder, self.metadata, self.sha256, self.splits
-            )
+            self._table = read_window_table(self.data, self.splits)
         return self._table
 
     def sources(self) -> Any:
         """Returns the table of the examples, with their sources; read once."""
         if self._sources is None:
-            place = self.folder, self.metadata, self.sha256, self.splits
-            self._sources = examples_of(read_window_table(*place, sources=True))
+            table = read_window_table(self.data, self.splits, sources=True)
+            self._sources = examples_of(table)
         return self._sources
 
     def walk(self, numbers: Integers, use: Callable[[int, Stored], None]) -> None:

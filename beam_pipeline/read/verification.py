@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.verify import find_problems, load_metadata
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    folder: str | os.PathLike[str],
+    folder: Folders,
     *,
     deep: bool = False,
     input: Source | None = None,
@@ -34,8 +35,8 @@ def verify(
 
     Parameters
     ----------
-    folder : path
-        The data set.
+    folder : path or sequence of paths
+        The data set; or several, of which it also says whether they belong together.
     deep : bool
         Whether to parse every example, and to compare it with the tables; see
         :func:`.find_deep_problems`. Default: see :func:`.find_problems`.
@@ -64,6 +65,20 @@ def verify(
             raise OptionError(option, "must not be negative", value)
     if input is not None and not deep:
         raise OptionError("input", "needs `deep`")
+    if not isinstance(folder, str | os.PathLike):
+        open_data_sets(folder)
+        return [
+            f"{each}: {line}"
+            for each in folder
+            for line in verify(
+                each,
+                deep=deep,
+                input=input,
+                sample=sample,
+                seed=seed,
+                functions=functions,
+            )
+        ]
     name = os.fspath(folder)
     metadata = load_metadata(name)
     if not deep:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +11,12 @@ from beam_pipeline.dataset.clip_windows import clips_of
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.recorded_windows import RecordedWindows
+from beam_pipeline.dataset.side_by_side import (
+    DataSets,
+    Folders,
+    open_data_sets,
+    open_metadata,
+)
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.own_manifest import FILE_SHA256
@@ -35,11 +40,7 @@ _OF_MANIFEST = (
 
 
 def read_window_table(
-    folder: str,
-    metadata: Metadata,
-    sha256: str,
-    splits: Sequence[str],
-    sources: bool = False,
+    data: DataSets, splits: Sequence[str], sources: bool = False
 ) -> Any:
     """Returns a row for each planned window of splits, in the order of the examples.
 
@@ -48,10 +49,8 @@ def read_window_table(
 
     Parameters
     ----------
-    metadata : Metadata
+    data : DataSets
         What was opened.
-    sha256 : str
-        The SHA-256 of the text of these metadata.
     sources : bool
         Whether the table has ``native_start``, ``native_frames``,
         ``native_sample_rate_hz``, ``channels`` and ``file_sha256``: the stretch of the
@@ -94,20 +93,20 @@ def read_window_table(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    tables, found, first = read_tables(folder, metadata, sha256), [], 0
+    tables, found, first = _read_all(data), [], 0
     for split in splits:
-        table = _table_of_split(folder, metadata, split, tables, sources)
+        table = _table_of_split(data, split, tables, sources)
         if first:
             place = table.schema.get_field_index("record")
             moved = pc.add(table["record"], first)
             table = table.set_column(place, "record", moved)
         found.append(table)
-        first += sum(shard.examples for shard in metadata.splits[split].shards)
+        first += sum(shard.examples for shard in data.metadata.splits[split].shards)
     return found[0] if len(found) == 1 else pa.concat_tables(found).unify_dictionaries()
 
 
 def window_table(
-    folder: files.PathLike, split: Split | None = None, sources: bool = False
+    folder: Folders, split: Split | None = None, sources: bool = False
 ) -> Any:
     """Returns a row for each planned window of a data set, also for those left out.
 
@@ -116,6 +115,8 @@ def window_table(
 
     Parameters
     ----------
+    folder : path or sequence of paths
+        Of a data set, or of several that belong together.
     split : str or list of str, optional
         One or several, see :mod:`.split_choice`. Default: all, one after the other.
         ``record`` is the number in each of them.
@@ -134,66 +135,32 @@ def window_table(
     """
     import pyarrow as pa
 
-    folder = files.absolute(os.fspath(folder))
-    text = open_metadata(folder)
-    metadata = Metadata.parse(text, files.join(folder, METADATA))
+    data = open_data_sets(folder)
+    metadata = data.metadata
     splits = tuple(metadata.splits)
     if split is not None:
         choice = choose_splits(metadata, split)
         if not choice.is_whole(metadata):
             raise OptionError("split", "must name whole splits for a table", split)
         splits = choice.splits
-    tables = read_tables(folder, metadata, bytes_sha256(text))
-    found = [
-        _table_of_split(folder, metadata, name, tables, sources) for name in splits
-    ]
+    tables = _read_all(data)
+    found = [_table_of_split(data, name, tables, sources) for name in splits]
     return pa.concat_tables(found).unify_dictionaries()
 
 
-def open_metadata(folder: str) -> bytes:
-    """Returns the text of the metadata in a folder that a person has named.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
-    try:
-        return files.read_bytes(files.join(folder, METADATA))
-    except NotADirectoryError as error:
-        raise InputError(
-            f"{folder} is a file. Give the folder of a data set."
-        ) from error
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{folder} holds no finished data set: it has no {METADATA}. If a run was "
-            "interrupted, give its command again."
-        ) from error
-
-
 def _table_of_split(
-    folder: str,
-    metadata: Metadata,
-    split: str,
-    tables: tuple[Any, Any] | None,
-    sources: bool,
+    data: DataSets, split: str, tables: _Tables | None, sources: bool
 ) -> Any:
-    """Returns the rows of a split; ``tables`` are those of :func:`read_tables`."""
+    """Returns the rows of a split."""
     import pyarrow as pa
 
+    metadata = data.metadata
     shards = metadata.splits[split].shards
     held = np.array([shard.examples for shard in shards], np.int64)
     total = int(held.sum())
-    path = files.join(folder, WINDOWS)
     if tables is None:
         return pa.table(_places(np.arange(total), np.zeros(total, bool), split, shards))
-    windows, manifest = tables
-    try:
-        clips = clips_of(windows, manifest)
-    except ValueError as error:
-        raise InputError(
-            f"{folder}: {error}. Restore both files, or record the data set again."
-        ) from error
+    windows, manifest, clips = tables
     of_split = manifest["split"].to_numpy(zero_copy_only=False) == split
     rows = np.flatnonzero(of_split[clips])
     clip = pa.array(clips[rows])
@@ -201,8 +168,9 @@ def _table_of_split(
     left_out = windows["left_out"].is_valid().to_numpy()
     if len(rows) - left_out.sum() != total:
         raise InputError(
-            f"{path} has {len(rows) - left_out.sum()} examples of split {split}, but "
-            f"the metadata have {total}. Restore it, or record the data set again."
+            f"{WINDOWS} of {data.name} has {len(rows) - left_out.sum()} examples of "
+            f"split {split}, but the metadata have {total}. Restore it, or "
+            "record the data set again."
         )
 
     def of_clip(name: str) -> Any:
@@ -295,6 +263,51 @@ def _places(numbers: Any, left_out: Any, split: str, shards: Any) -> dict[str, A
             numbers - firsts[shard] if n else numbers, pa.int64(), mask=left_out
         ),
     }
+
+
+class _Tables(NamedTuple):
+    """The windows and the manifests of data sets, and the row of each window's clip."""
+
+    windows: Any
+    manifest: Any
+    clips: Any
+
+
+def _read_all(data: DataSets) -> _Tables | None:
+    """Returns the tables of all data sets, if they have any."""
+    import pyarrow as pa
+
+    found = []
+    first = 0
+    for folder, metadata, sha256 in zip(
+        data.folders, data.each, data.hashes, strict=True
+    ):
+        tables = read_tables(folder, metadata, sha256)
+        if tables is None:
+            continue
+        windows, manifest = tables
+        try:
+            clips = clips_of(windows, manifest) + first
+        except ValueError as error:
+            raise InputError(
+                f"{folder}: {error}. Restore both files, or record the data set again."
+            ) from error
+        first += len(manifest)
+        found.append(_Tables(windows, manifest, clips))
+    if not found:
+        return None
+    if len(found) == 1 == len(data.folders):
+        return found[0]
+    if len(found) < len(data.folders):
+        raise InputError(
+            f"Of {data.name}, only some have {WINDOWS}, so there is no table of all."
+        )
+    windows, manifest = (
+        pa.concat_tables(tables, promote_options="default").unify_dictionaries()
+        for tables in zip(*(each[:2] for each in found), strict=True)
+    )
+    clips = np.concatenate([each.clips for each in found])
+    return _Tables(windows, manifest, clips)
 
 
 def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any] | None:

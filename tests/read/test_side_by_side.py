@@ -1,0 +1,210 @@
+"""Several data sets that readers take for one."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from beam_pipeline import Metadata, open_records, record, replay
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.side_by_side import open_data_sets
+from beam_pipeline.errors import InputError
+from beam_pipeline.read.audit import audit
+from beam_pipeline.read.mixing import mix
+from beam_pipeline.read.verification import verify
+from beam_pipeline.read.window_table import window_table
+from tests.raising import assert_names, raises
+from tests.sounds import write_sound
+
+pytestmark = pytest.mark.runs
+
+OPTIONS: dict[str, Any] = {
+    "win_len": 500, "splits": "train=.5,test=.5", "num_shards": 2, "workers": 1,
+    "fingerprint": True,
+}  # fmt: skip
+
+
+def write(folder: Path, names: str, first: int) -> None:
+    for k, name in enumerate(names):
+        path = folder / ("owl", "tit")[k % 2] / f"{name}.wav"
+        write_sound(path, 1600 + 10 * k, seed=first + k)
+
+
+@pytest.fixture(scope="module", params=["listed", "mixed"])
+def root(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Data sets ``a`` and ``b`` of the same ``sounds``, and ``alone`` of the latter."""
+    root = tmp_path_factory.mktemp("sets")
+    write(root / "sounds", "abcdef", 0)
+    record(root / "sounds", root / "a", order=request.param, **OPTIONS)
+    write(root / "sounds", "ghijklm", 10)
+    record(root / "sounds", root / "b", recipe=root / "a", skip_recorded=root / "a")
+    return root
+
+
+def keys(examples: Any) -> list[tuple[str, int, bytes]]:
+    return [
+        (str(e["filepath"]), int(e["win_start_idx"]), e["signal"].tobytes())
+        for e in examples
+    ]
+
+
+@pytest.mark.parametrize("split", ["train", "test", "train+test", "train[10%:60%]"])
+def test_examples_of_the_first_come_first(root: Path, split: str) -> None:
+    sets = [root / "a", root / "b"]
+    records = open_records(sets, split)
+    found = keys(records)
+    if "+" not in split and "[" not in split:
+        assert found == [k for each in sets for k in keys(open_records(each, split))]
+    assert len(found) == len(set(found)) > 4
+    ds = replay(sets, split=split, batch_size=3)
+    texts = [
+        (path.decode(), int(start), signal.tobytes())
+        for batch in ds.as_numpy_iterator()
+        for path, start, signal in zip(
+            batch["filepath"], batch["win_start_idx"], batch["signal"], strict=True
+        )
+    ]
+    assert texts == found
+    again = pickle.loads(pickle.dumps(records))
+    assert keys([again[i] for i in (0, -1)]) == [found[0], found[-1]]
+    assert keys(records[::-1][:2]) == found[:-3:-1]
+
+
+def test_the_table_is_that_of_both(root: Path) -> None:
+    sets = [root / "a", root / "b"]
+    table = window_table(sets)
+    assert len(table) == sum(len(window_table(each)) for each in sets)
+    for split in ("train", "test"):
+        records = open_records(sets, split)
+        rows = records.table().to_pylist()
+        assert [row["path"] for row in rows] == [e["filepath"] for e in records]
+        assert [row["record"] for row in rows] == [*range(len(records))]
+        for i in (0, len(records) - 1):
+            source = records.source(i, root / "sounds")
+            assert source.path == records[i]["filepath"]
+        some = records.where("class == 'owl'")
+        assert {e["class"] for e in some} == {"owl"}
+
+
+def test_statistics_are_those_of_the_first_with_the_split(root: Path) -> None:
+    sets = [root / "a", root / "b"]
+    of_a = Metadata.load(root / "a").splits["train"].statistics["features"]["signal"]
+    (first, *_) = open_records(sets, "test").batches(4, normalize=True)
+    plain = open_records(sets, "test").read([0, 1, 2, 3])["signal"]
+    wanted = (plain - of_a["mean"]) / of_a["std"]
+    np.testing.assert_allclose(first["signal"], wanted, rtol=1e-4, atol=1e-5)
+    ds = replay(sets, split="test", batch_size=4, normalize=True)
+    (batch, *_) = ds.as_numpy_iterator()
+    np.testing.assert_allclose(batch["signal"], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_state_is_bound_to_the_list(root: Path) -> None:
+    batches = open_records([root / "a", root / "b"], "train").batches(
+        2, shuffle="global"
+    )
+    iterator = iter(batches)
+    next(iterator)
+    state = batches.state_dict()
+    for others in ([root / "b", root / "a"], [root / "a"]):
+        other = open_records(others, "train").batches(2, shuffle="global")
+        with raises(Exception, naming="fingerprint"):
+            other.load_state_dict(state)
+    again = open_records([root / "a", root / "b"], "train").batches(2, shuffle="global")
+    again.load_state_dict(state)
+    np.testing.assert_array_equal(next(iter(again))["signal"], next(iterator)["signal"])
+
+
+def test_what_does_not_belong_together_is_named(root: Path, tmp_path: Path) -> None:
+    def other(**options: Any) -> list[Path]:
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        record(root / "sounds", out, **{**OPTIONS, **options})
+        return [root / "a", out]
+
+    with raises(InputError, naming=["signal", "500", "400"]):
+        open_records(other(win_len=400), "train")
+    with raises(InputError, naming=["owl", "classes"]):
+        replay(other(classes="tit,owl"), split="train")
+    with raises(InputError, naming=["seed", "0", "5"]):
+        verify(other(seed=5))
+    with raises(InputError, naming="splits"):
+        window_table(other(splits="train=.7,test=.3"))
+    with raises(InputError, naming=["twice", "a"]):
+        audit([root / "a", root / "a"])
+    with raises(InputError, naming="nowhere"):
+        open_data_sets([root / "a", tmp_path / "nowhere"])
+
+
+def test_an_audit_finds_what_both_have(root: Path, tmp_path: Path) -> None:
+    assert audit([root / "a", root / "b"]).leaks == 0
+    shutil.copytree(root / "sounds", tmp_path / "sounds")
+    path = next((tmp_path / "sounds").rglob("a.wav"))
+    in_test = {e["filepath"] for e in open_records(root / "a", "test")}
+    copies = []
+    for k in range(8):  # of which one is in the other split
+        copies.append(path.with_name(f"copy{k}.wav"))
+        shutil.copy(path, copies[-1])
+    made = record(
+        tmp_path / "sounds", tmp_path / "c", recipe=root / "a",
+        skip_recorded=[root / "a", root / "b"],
+    )  # fmt: skip
+    assert made.clips == 8
+    found = audit([root / "a", root / "b", tmp_path / "c"])
+    assert found.clips == 13 + 8
+    assert found.count("audio") == 1
+    assert found.leaks == 1
+    # The same file of the same input, in another split.
+    record(
+        tmp_path / "sounds",
+        tmp_path / "d",
+        recipe=root / "a",
+        splits="train=.5,test=.5",
+    )
+    assert audit([root / "a", tmp_path / "d"]).count("parts") == 6
+    assert in_test
+
+
+def test_the_command_line(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = str(root / "a"), str(root / "b")
+    assert main(["verify", a, b]) == 0
+    assert_names(capsys.readouterr().out, a, b, "shards")
+    assert main(["audit", a, b, "--json"]) == 0
+    assert main(["verify", a, b, "--repair", "--input", str(root / "sounds")]) == 2
+    shutil.copytree(b, tmp_path / "b")
+    (shard, *_) = (tmp_path / "b").rglob("*.gz")
+    content = bytearray(shard.read_bytes())
+    content[-9] ^= 1
+    shard.write_bytes(content)
+    assert main(["verify", a, str(tmp_path / "b")]) == 4
+    assert_names(capsys.readouterr().err, str(tmp_path / "b"), shard.name)
+
+
+def test_a_data_set_that_changed_is_noticed(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "b", tmp_path / "b")
+    records = open_records([root / "a", tmp_path / "b"], "train")
+    pickled = pickle.dumps(records)
+    metadata = json.loads((tmp_path / "b/metadata.json").read_text())
+    (tmp_path / "b/metadata.json").write_text(json.dumps(metadata))
+    with raises(InputError, naming=[tmp_path / "b", "metadata.json"]):
+        pickle.loads(pickled)
+    with raises(InputError, naming="metadata.json"):
+        records.read(range(len(records)))
+    with raises(InputError, naming="metadata.json"):
+        records.table()
+
+
+def test_a_mix_draws_from_several_as_one(root: Path) -> None:
+    sets = (root / "a", root / "b")
+    mixed = mix({sets: 1.0, root / "a": 1.0}, split="train", ends="leave")
+    count = sum(len(batch["index"]) for batch in mixed.batches(4))
+    whole = len(open_records(sets, "train"))
+    assert count == whole + len(open_records(root / "a", "train"))
