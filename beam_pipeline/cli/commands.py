@@ -155,7 +155,8 @@ def run_convert(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     say(describe_metadata(metadata))
     assert metadata.elements is not None
     if ignored := metadata.elements.options["ignored_files"]:
-        say(f"{args.input_dir}: {ignored:,} files are not TFRecords and were ignored")
+        folders = " ".join(args.input_dir)
+        say(f"{folders}: {ignored:,} files are not TFRecords and were ignored")
     say(f"{args.output_dir}: complete, {time.monotonic() - started:.1f} s")
     return 0
 

@@ -17,7 +17,8 @@ from beam_pipeline.recipe.values import (
 
 # Options of ``convert`` in Python. The command line calls them --group-by and so on.
 CONVERT_OPTIONS = (
-    "features", "splits", "group_by", "seed", "schema", "dtypes", "elements_per_file",
+    "features", "splits", "group_by", "seed", "schema", "dtypes", "classes",
+    "elements_per_file",
     "shard_bytes", "num_shards", "multiple_of", "member_bytes", "compression",
     "overwrite", "workers",
 )  # fmt: skip
@@ -28,7 +29,12 @@ def add_convert_flags(
     flag_type: Callable[[Callable[[str], Any]], Callable[[str], Any]],
 ) -> None:
     """Adds the flags of ``convert``; ``flag_type`` makes the type of a flag."""
-    parser.add_argument("input_dir", metavar="DIR", help="folder of TFRecords")
+    parser.add_argument(
+        "input_dir",
+        nargs="+",
+        metavar="DIR",
+        help="folder of TFRecords; several data sets that belong together become one",
+    )
     parser.add_argument(
         "output_dir",
         metavar="OUT",
@@ -56,6 +62,13 @@ def add_convert_flags(
         "NAME=DTYPE,...",
         _parse_dtypes,
         "dtypes of features; bytes with a numeric dtype become an array: data=float32",
+    )
+    add(
+        group,
+        "--classes",
+        "NAMES",
+        comma_list,
+        "a longer list of classes, which begins with those of DIR",
     )
     group = parser.add_argument_group("splits", "Default: the splits of DIR.")
     add(

@@ -125,7 +125,7 @@ def _add_convert(commands: Any) -> None:
         "or not at all. DIR stays as it is.",
         "records/ smaller/ --features log_mel,target --num-shards 8",
         "old/ records/ --dtypes data=float32 --splits train=.8,eval=.2",
-        usage=f"{PROGRAM} convert DIR OUT [OPTION ...] [-- ...]",
+        usage=f"{PROGRAM} convert DIR [DIR ...] OUT [OPTION ...] [-- ...]",
     )
     add_convert_flags(parser, flag_type)
 

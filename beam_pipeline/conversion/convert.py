@@ -10,12 +10,18 @@ from typing import Any
 from beam_pipeline.conversion.encoder import RecordEncoder
 from beam_pipeline.conversion.inference import keep_specs, settle_specs
 from beam_pipeline.conversion.input_files import make_blocks
-from beam_pipeline.conversion.input_folder import InputFolder, describe_folder
+from beam_pipeline.conversion.input_folder import (
+    InputFolder,
+    describe_folder,
+    describe_several,
+    with_classes,
+)
 from beam_pipeline.dataset.element_set import ElementOutput, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.original_folder import SPEC_FILE
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.parts_job import PartsJob
+from beam_pipeline.dataset.side_by_side import Folders, join_tables
 from beam_pipeline.elements.writing import progress_bar
 from beam_pipeline.errors import InputError, OptionError, OutputError, did_you_mean
 from beam_pipeline.examples.spec import FeatureSpec
@@ -41,7 +47,7 @@ _BLOCKS = "blocks"
 
 
 def convert(
-    input_dir: PathLike,
+    input_dir: Folders,
     output_dir: PathLike,
     *,
     features: Sequence[str] | None = None,
@@ -50,6 +56,7 @@ def convert(
     seed: int = 0,
     schema: PathLike | None = None,
     dtypes: Mapping[str, str] | None = None,
+    classes: Sequence[str] | None = None,
     elements_per_file: int | None = None,
     shard_bytes: int | None = None,
     num_shards: int | None = None,
@@ -76,7 +83,8 @@ def convert(
 
     Parameters
     ----------
-    input_dir : path
+    input_dir : path or sequence of paths
+        Several data sets of this package that belong together become one.
     output_dir : path
         A folder that is new or empty, or holds an unfinished data set of elements.
     features : sequence of str, optional
@@ -95,6 +103,9 @@ def convert(
         ``schema.pbtxt`` in the input, if it exists.
     dtypes : mapping, optional
         Feature to dtype. Bytes with a numeric dtype become an array of rank 1.
+    classes : sequence of str, optional
+        A longer list of classes, which begins with those of the data set; so targets
+        stay. New data sets with all of them can then be read beside this one.
     elements_per_file, shard_bytes, num_shards, multiple_of, member_bytes, compression
         As in :func:`record_dataset`.
     overwrite : bool
@@ -136,15 +147,26 @@ def convert(
     check_whole("seed", seed, least=None)
     if shares is None and group_by is not None:
         raise OptionError("group_by", "needs `splits`", group_by)
-    source = _folder_path("input", input_dir)
+    several = isinstance(input_dir, list | tuple) and len(input_dir) > 0
+    given: Sequence[Any] = input_dir if several else [input_dir]  # type: ignore[assignment]
+    sources = [_folder_path("input", each) for each in given]
     output = _folder_path("output", output_dir)
-    _check_apart(source, output)
+    for source in sources:
+        _check_apart(source, output)
     if run.has_runner():
         from beam_pipeline.run.preflight import check_engine
 
         check_engine(run.beam_args)
     schema = None if schema is None else os.fspath(schema)
-    folder = describe_folder(source, schema, dtypes or {})
+    if len(sources) == 1:
+        folder = describe_folder(sources[0], schema, dtypes or {})
+    else:
+        folder = describe_several(sources)
+        for option, value in (("schema", schema), ("dtypes", dtypes)):
+            if value:
+                raise OptionError(option, "does not apply to several data sets", value)
+    if classes is not None:
+        folder = with_classes(folder, classes)
     specs, structure = _choose(folder, features)
     group = None if shares is None else _choose_group(folder, group_by)
     elements = Elements(
@@ -190,6 +212,9 @@ def _make_job(
     sizes: ShardSizes,
     elements: Elements,
 ) -> PartsJob:
+    copied = dict(folder.beside)
+    if folder.several is not None and encoder.shares is None:
+        copied = join_tables(folder.several, target.parts)
     blocks = store_blocks(make_blocks(folder.files), files.join(target.parts, _BLOCKS))
     return PartsJob(
         target,
@@ -201,7 +226,7 @@ def _make_job(
         folder.classes,
         keep_specs if folder.described_by else settle_specs,
         folder.measured,
-        folder.beside if encoder.shares is None else {},
+        copied if encoder.shares is None else {},
     )
 
 

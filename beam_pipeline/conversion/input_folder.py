@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from beam_pipeline.conversion.inference import infer_features, with_dtypes
@@ -30,11 +30,18 @@ from beam_pipeline.dataset.output_folder import (
     WINDOWS,
 )
 from beam_pipeline.dataset.schema import parse_schema
+from beam_pipeline.dataset.side_by_side import (
+    DataSets,
+    has_tables,
+    open_data_sets,
+    recipe_json,
+)
 from beam_pipeline.dataset.work_folder import WORK_FOLDER, is_claimed
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Structure
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
 
@@ -63,6 +70,8 @@ class InputFolder:
         The features that have statistics; None: all numeric ones.
     beside : mapping
         Name of a file beside the shards to its path.
+    several : DataSets or None
+        The data sets, if they are several; their tables are joined.
     history : mapping
         How the folder was recorded, as JSON values.
     """
@@ -79,6 +88,7 @@ class InputFolder:
     original: Mapping[str, OriginalSpec] | None = None
     measured: frozenset[str] | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
+    several: DataSets | None = None
     history: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -155,6 +165,65 @@ def _is_ours(folder: str) -> bool:
     return isinstance(values, dict) and "format_version" in values
 
 
+def describe_several(folders: Sequence[str]) -> InputFolder:
+    """Returns what several data sets are together.
+
+    Raises
+    ------
+    InputError
+        If they do not belong together, or a shard is missing.
+    """
+    data = open_data_sets(folders)
+    found: dict[str, list[InputFile]] = {split: [] for split in data.metadata.splits}
+    for place, (folder, metadata) in enumerate(
+        zip(data.folders, data.each, strict=True)
+    ):
+        for file in shards_of(folder, metadata):
+            found[file.split].append(file._replace(name=f"{place}/{file.name}"))
+    whole = all(map(has_tables, data.folders))
+    return replace(
+        _our_folder(folders[0]),
+        files=tuple(file for files_of in found.values() for file in files_of),
+        splits=tuple(found),
+        beside={},
+        several=data if whole else None,
+    )
+
+
+def with_classes(folder: InputFolder, classes: Sequence[str]) -> InputFolder:
+    """Returns a folder with more classes, so that targets stay as they are.
+
+    Raises
+    ------
+    OptionError
+        If the list does not begin with the classes of the folder, or if examples have a
+        number for each class.
+    """
+    names = tuple(classes)
+    if names[: len(folder.classes)] != folder.classes or len({*names}) < len(names):
+        raise OptionError(
+            "classes",
+            "must begin with those of the data set, in their order: "
+            f"{', '.join(folder.classes) or 'none'}",
+            list(names),
+        )
+    recipe = folder.history.get("recipe")
+    if recipe is None or not folder.classes:
+        raise OptionError(
+            "classes", "needs a data set of `record` with classes", list(names)
+        )
+    for option in ("label_separator", "events"):
+        if recipe.get(option):
+            raise OptionError(
+                "classes",
+                f"cannot be changed: with `{option}`, each example has a number for "
+                "each class; record the data set again",
+                list(names),
+            )
+    changed = Recipe(**recipe).replace(classes=list(names)).to_json()
+    return replace(folder, classes=names, history={**folder.history, "recipe": changed})
+
+
 def _our_folder(folder: str) -> InputFolder:
     metadata = Metadata.load(folder)
     elements = metadata.elements
@@ -166,9 +235,9 @@ def _our_folder(folder: str) -> InputFolder:
     paths = {name: files.join(folder, name) for name in names}
     entries = metadata.splits.values()
     history: dict[str, Any] = {}
-    if metadata.recipe is not None:
-        history["recipe"] = metadata.recipe.to_json()
-    elif elements is not None:
+    if recipe_json(metadata):
+        history["recipe"] = dict(recipe_json(metadata))
+    if metadata.recipe is None and elements is not None:
         history["converted_from"] = {
             "recorded_by": elements.recorded_by,
             "options": dict(elements.options),

@@ -8,6 +8,7 @@ in the metadata.
 from __future__ import annotations
 
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.side_by_side import recipe_json
 from beam_pipeline.errors import InputError
 from beam_pipeline.recipe.recipe import Recipe
 
@@ -25,16 +26,19 @@ def reused_recipe(metadata: Metadata, label_from: object = None) -> Recipe:
     InputError
         If the data set was not recorded from audio files.
     """
-    if metadata.recipe is None:
+    recipe = metadata.recipe
+    if recipe is None and recipe_json(metadata):
+        recipe = Recipe(**recipe_json(metadata))  # it was converted
+    if recipe is None:
         raise InputError(
             "`recipe`: this data set was not recorded from audio files, so it has no "
             "recipe."
         )
     if label_from == "none":
-        return metadata.recipe.replace(classes=None)
-    if metadata.recipe.labels.classes is not None or not metadata.classes:
-        return metadata.recipe
-    return metadata.recipe.replace(classes=list(metadata.classes))
+        return recipe.replace(classes=None)
+    if recipe.labels.classes is not None or not metadata.classes:
+        return recipe
+    return recipe.replace(classes=list(metadata.classes))
 
 
 def as_recorded(asked: Recipe, metadata: Metadata) -> Recipe:

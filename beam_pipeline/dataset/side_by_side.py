@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.clip_windows import clips_of, read_columns, with_clips
+from beam_pipeline.dataset.clip_windows import CLIP, clips_of, read_columns, with_clips
 from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry
 from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
@@ -37,6 +37,7 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.measures import group_steps
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.parquet import create_parquet, read_parquet
 
 # What decides the split of a group, in a recipe that decides splits by a hash.
 OF_SPLITS = ("splits", "folds", "group_by", "seed", "split_moves")
@@ -90,8 +91,8 @@ def recipe_of(folder: str) -> Recipe:
     InputError
         If the data set has none.
     """
-    recipe = _recipe_json(Metadata.load(folder))
-    if not (recipe and _has_tables(folder)):
+    recipe = recipe_json(Metadata.load(folder))
+    if not (recipe and has_tables(folder)):
         raise InputError(
             f"{folder} has no recipe and no {MANIFEST}: it was not recorded from audio "
             "files, or its conversion mixed the splits anew."
@@ -99,7 +100,7 @@ def recipe_of(folder: str) -> Recipe:
     return Recipe(**recipe)
 
 
-def _has_tables(folder: str) -> bool:
+def has_tables(folder: str) -> bool:
     return all(files.exists(files.join(folder, name)) for name in (MANIFEST, WINDOWS))
 
 
@@ -319,7 +320,7 @@ def _check_together(
             f"{folder} has {', '.join(other.classes) or 'none'}, so a target would "
             "mean different classes. `convert --classes` adds classes to a data set."
         )
-    recipes = [_recipe_json(each) for each in (metadata, other)]
+    recipes = [recipe_json(each) for each in (metadata, other)]
     if all(recipes) and any(each.get(n) for each in recipes for n in SPLITS_OF_HASH):
         for name in OF_SPLITS:
             if recipes[0].get(name) != recipes[1].get(name):
@@ -341,7 +342,7 @@ def _different(
     )
 
 
-def _recipe_json(metadata: Metadata) -> Mapping[str, Any]:
+def recipe_json(metadata: Metadata) -> Mapping[str, Any]:
     """Returns the recipe of a data set, also of one that was converted; or nothing."""
     if metadata.recipe is not None:
         return metadata.recipe.to_json()
@@ -387,3 +388,46 @@ def _both(one: SplitEntry, other: SplitEntry) -> SplitEntry:
         one.statistics if one.examples else other.statistics,
         one.shards + other.shards,
     )
+
+
+def join_tables(data: DataSets, output: str) -> dict[str, str]:
+    """Writes the tables of data sets as one; returns the path of each by its name.
+
+    Clips and files are numbered on from one data set to the next.
+    """
+    import pyarrow as pa
+
+    manifests, tables = [], []
+    first, windows_of = 0, Counter[str]()
+    for folder in data.folders:
+        manifest, windows = (
+            read_parquet(files.join(folder, name)) for name in (MANIFEST, WINDOWS)
+        )
+        splits, counts = (manifest[name].to_pylist() for name in ("split", "windows"))
+        begun = [windows_of[split] for split in splits]
+        for split, count in zip(splits, counts, strict=True):
+            windows_of[split] += count
+        manifest = _moved(manifest, "index", first)
+        manifest = _moved(manifest, "file", first)
+        manifest = _moved(manifest, "first_index", np.array(begun, np.int64))
+        if CLIP in windows.column_names:
+            windows = _moved(windows, CLIP, first)
+        first = int(manifest["index"].to_numpy().max(initial=first - 1)) + 1
+        manifests.append(manifest)
+        tables.append(windows)
+    written = {}
+    for name, some in ((MANIFEST, manifests), (WINDOWS, tables)):
+        joined = pa.concat_tables(some, promote_options="default").unify_dictionaries()
+        written[name] = files.join(output, name)
+        with create_parquet(written[name], joined.schema) as writer:
+            writer.write_table(joined)
+    return written
+
+
+def _moved(table: Any, name: str, by: Any) -> Any:
+    """Returns a table with a number added to a column."""
+    import pyarrow as pa
+
+    at = table.schema.get_field_index(name)
+    moved = pa.array(table[name].to_numpy() + by, table.schema.field(name).type)
+    return table.set_column(at, table.schema.field(name), moved)

@@ -69,6 +69,8 @@ def read_recipe(path: str) -> dict[str, Any]:
 def _of_data_set(metadata: Mapping[str, Any]) -> Any:
     """The recipe in a data set's metadata, with the classes beside it."""
     recipe, classes = metadata.get("recipe"), metadata.get("classes")
+    if recipe is None and isinstance(metadata.get("options"), dict):
+        recipe = metadata["options"].get("recipe")  # of a data set that was converted
     if isinstance(recipe, dict) and recipe.get("classes") is None and classes:
         return {**recipe, "classes": classes}
     return recipe

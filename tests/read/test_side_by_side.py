@@ -208,3 +208,49 @@ def test_a_mix_draws_from_several_as_one(root: Path) -> None:
     count = sum(len(batch["index"]) for batch in mixed.batches(4))
     whole = len(open_records(sets, "train"))
     assert count == whole + len(open_records(root / "a", "train"))
+
+
+def test_several_become_one(root: Path, tmp_path: Path) -> None:
+    a, b, one = str(root / "a"), str(root / "b"), str(tmp_path / "one")
+    assert main(["convert", a, b, one, "--num-shards", "3"]) == 0
+    for split in ("train", "test"):
+        both, alone = open_records([a, b], split), open_records(one, split)
+        assert keys(alone) == keys(both)
+        ours, theirs = alone.table(), both.table()
+        for name in ("path", "start_s", "end_s", "class", "record", "input"):
+            assert ours[name].to_pylist() == theirs[name].to_pylist()
+        assert alone.where("class == 'tit'").numbers.tolist() == (
+            both.where("class == 'tit'").numbers.tolist()
+        )
+    assert verify(one, deep=True) == []
+    # It takes the place of both: for its classes, its splits and its clips.
+    write(tmp_path / "sounds", "zyx", 30)
+    shutil.copytree(root / "sounds", tmp_path / "sounds", dirs_exist_ok=True)
+    made = record(
+        tmp_path / "sounds", tmp_path / "new", recipe=one, skip_recorded=one,
+    )  # fmt: skip
+    assert made.clips == 3
+    open_records([one, tmp_path / "new"], [*made.splits])
+
+
+def test_a_longer_list_of_classes(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "sounds", tmp_path / "sounds")
+    write_sound(tmp_path / "sounds/bat/z.wav", 1000)
+    made = record(
+        tmp_path / "sounds", tmp_path / "new", recipe=root / "a",
+        skip_recorded=[root / "a", root / "b"], classes="owl,tit,bat",
+    )  # fmt: skip
+    assert made.classes == ("owl", "tit", "bat")
+    (split,) = made.splits
+    with raises(InputError, naming=["bat", "convert --classes"]):
+        open_records([root / "a", tmp_path / "new"], split)
+    old = str(tmp_path / "old")
+    sets = [str(root / "a"), str(root / "b")]
+    assert main(["convert", *sets, old, "--classes", "owl,tit,bat"]) == 0
+    records = open_records([old, tmp_path / "new"], split)
+    assert records.classes == ("owl", "tit", "bat")
+    assert {(e["class"], int(e["target"])) for e in records} <= {
+        ("owl", 0), ("tit", 1), ("bat", 2)
+    }  # fmt: skip
+    for wrong in ("tit,owl,bat", "owl", "owl,tit,tit"):
+        assert main(["convert", sets[0], str(tmp_path / "x"), "--classes", wrong]) == 2
