@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from beam_pipeline.dataset.side_by_side import read_recorded
+from beam_pipeline.dataset.skip_recorded import read_skipped
 from beam_pipeline.dataset.work_folder import NEW, PLANS
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.sources import Input
@@ -55,5 +55,5 @@ class Job:
         """Returns the listing of the inputs."""
         recorded = None
         if self.skip_recorded:
-            recorded = read_recorded(self.skip_recorded, self.recipe)
+            recorded = read_skipped(self.skip_recorded, self.recipe)
         return Listing(self.inputs, self.recipe, recorded)
