@@ -61,7 +61,7 @@ HOMES = {
     "ml_dtypes": "[examples.spec]",
     "pyarrow": "[read.arrow_batches] [read.records] "
     "[storage.parquet] [dataset.manifest] "
-    "[dataset.window_table] [read.audit] [read.clean_manifest] "
+    "[dataset.window_table] [dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "[read.conditions] "
     "[read.csv_tables] [read.sources] [read.window_table]",
     "isal": "storage.gzip_members",
