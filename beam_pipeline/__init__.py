@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from beam_pipeline.read.mixing import mix as mix
     from beam_pipeline.read.records import open_records as open_records
+    from beam_pipeline.read.repair import repair as repair
     from beam_pipeline.read.replay import replay as replay
     from beam_pipeline.read.replay import replay_dataset as replay_dataset
     from beam_pipeline.read.verification import verify as verify
@@ -63,6 +64,7 @@ _MODULES = {
     "replay": "read.replay",
     "replay_dataset": "read.replay",
     "replay_files": "conversion.replay_files",
+    "repair": "read.repair",
     "verify": "read.verification",
     "window_table": "read.window_table",
     "write_clean_manifest": "read.clean_manifest",

@@ -29,6 +29,7 @@ from beam_pipeline.dataset.work_folder import (
     WORK_FOLDER,
     clear_work,
     place_rows,
+    recorded_metadata,
 )
 from beam_pipeline.errors import InputError, OptionError, OutputError, StoreError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
@@ -296,7 +297,8 @@ def claimed_job(
                 if given is not entry:
                     files.write_bytes(entry.location, files.read_bytes(given.location))
             with continuing():
-                yield replace(job, replaces=replaces)
+                repairs = not replaces and files.exists(recorded_metadata(output))
+                yield replace(job, replaces=replaces, repairs=repairs)
 
 
 def _check_any_recorded(job: Job, time_limit: float | None) -> None:

@@ -191,6 +191,8 @@ def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.read.verification import verify
 
     no_beam_args("verify", beam_args)
+    if args.repair:
+        return _repair(args)
     if args.input is not None:
         search_here()
     problems = verify(
@@ -219,6 +221,26 @@ def _only(records: Sequence[str], option: str) -> str:
     if len(records) > 1:
         raise OptionError(option, "works for one data set at a time", list(records))
     return records[0]
+
+
+def _repair(args: argparse.Namespace) -> int:
+    """Deletes damaged shards, and says what makes them again."""
+    from beam_pipeline.read.repair import repair
+
+    if args.deep or args.input is not None:
+        raise OptionError("repair", "takes no `deep` and no `input`")
+    folder = _only(args.records, "repair")
+    damaged = repair(folder)
+    for name in damaged:
+        say(f"deleted: {name}")
+    if not damaged:
+        say(f"{folder}: nothing to repair")
+        return 0
+    say(
+        f"{folder} is not complete now. Give the command of `{PROGRAM} record` "
+        "again that recorded it: it keeps the whole shards and makes the others."
+    )
+    return 0
 
 
 def run_index(args: argparse.Namespace, beam_args: Sequence[str]) -> int:

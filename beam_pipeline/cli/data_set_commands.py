@@ -127,12 +127,13 @@ def add_verify(commands: Any) -> None:
         commands,
         "verify",
         run_verify,
-        "compare a data set with its metadata",
+        "compare a data set with its metadata; repair it",
         "Compares every size, SHA-256, checksum and count with metadata.json. --deep "
         "also parses every example, and compares it with the tables. Ends with status "
         "4 if something differs.",
         "records/",
         "records/ --deep --input sounds/ --sample 500",
+        "records/ --repair",
     )
     add_folders(parser)
     parser.add_argument(
@@ -162,6 +163,11 @@ def add_verify(commands: Any) -> None:
         default=0,
         metavar="N",
         help="chooses these windows; default: 0",
+    )
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="delete damaged shards, and let the same record command make them again",
     )
 
 

@@ -21,7 +21,7 @@ PROGRAM = "audio-tfrecords"
 _OWN_OPTIONS = {
     "plan": {"sample"},
     "show": {"split", "clip", "where", "text", "plot", "save_wav", "play"},
-    "verify": {"deep", "sample"},
+    "verify": {"deep", "sample", "repair"},
     "audit": {"write_manifest", "drop_doubles"},
     "report": {"clips", "bytes", "seed", "examples"},
 }

@@ -17,10 +17,14 @@ from typing import Any
 
 from beam_pipeline.audio.av_library import is_installed
 from beam_pipeline.dataset.code_stamp import code_of
-from beam_pipeline.dataset.job_difference import job_differences
+from beam_pipeline.dataset.job_difference import (
+    job_differences,
+    option_differences,
+)
 from beam_pipeline.dataset.metadata import Metadata, to_text
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
 from beam_pipeline.dataset.rejects import read_rejects
+from beam_pipeline.dataset.reused_recipe import as_recorded
 from beam_pipeline.dataset.work_folder import (
     JOB_FILE,
     NOTHING_NEW,
@@ -34,6 +38,7 @@ from beam_pipeline.dataset.work_folder import (
     clear_work,
     foreign_file,
     is_claimed,
+    recorded_metadata,
 )
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import (
@@ -130,6 +135,12 @@ def claim_output(
         # This run makes its own plan, and its own verdict.
         files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
         return begun is not None
+    is_free = METADATA not in held and not (overwrite or is_claimed(work))
+    if is_free and files.exists(recorded_metadata(output)):
+        _check_recorded_recipe(output, recipe)
+        files.delete(files.join(work, name) for name in (PLAN_FILE, VERDICT_FILE))
+        files.write_bytes(files.join(work, JOB_FILE), to_text(stamp))
+        return False
     if is_claimed(work) and METADATA not in held:
         # A run that failed before its first whole shard leaves nothing to continue.
         failed = files.exists(files.join(work, VERDICT_FILE))
@@ -150,6 +161,22 @@ def _data_set_to_keep(output: str, work: str, held: Sequence[str]) -> str | None
     if METADATA in held and files.is_local(output) and files.is_local(work):
         return bytes_sha256(files.read_bytes(files.join(output, METADATA)))
     return None
+
+
+def _check_recorded_recipe(output: str, recipe: Recipe) -> None:
+    """Raises OutputError unless a recipe makes the shards that a data set has lost."""
+    path = recorded_metadata(output)
+    metadata = Metadata.parse(files.read_bytes(path), path)
+    assert metadata.recipe is not None
+    asked = as_recorded(recipe, metadata)
+    others = option_differences(metadata.recipe.to_json(), asked.to_json())
+    if others:
+        raise OutputError(
+            f"{output} holds a data set of which damaged shards were deleted, and it "
+            f"has another recipe: {'; '.join(others)}. To make them again, give the "
+            f"command that recorded it, or `recipe` {path}. To replace the data set, "
+            "give `overwrite`."
+        )
 
 
 def _other_run(
@@ -302,6 +329,7 @@ def _replace(
     _delete_held(output, held)
     if is_claimed(work):
         clear_work(work)
+    files.delete([recorded_metadata(output)])
     files.write_bytes(files.join(work, JOB_FILE), to_text(stamp))
 
 
@@ -318,7 +346,8 @@ def _held_files(output: str, work: str) -> Iterator[str]:
         return
     own = files.join(output, WORK_FOLDER) == work
     for name in files.list_files(output):
-        if not (own and name.startswith(WORK_FOLDER + "/")):
+        is_recorded = name == f"{WORK_FOLDER}/{METADATA}"
+        if not (is_recorded or (own and name.startswith(WORK_FOLDER + "/"))):
             yield name
 
 
@@ -437,4 +466,4 @@ def _is_unused(work: str) -> bool:
     if not is_claimed(work):
         return False
     names = {name.partition("/")[0] for name in files.list_files(work)}
-    return names <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS, POISON_CLIPS}
+    return names - {METADATA} <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS, POISON_CLIPS}

@@ -2,6 +2,7 @@
 
 ::
 
+    metadata.json    those of a data set whose damaged shards are made again
     job.json         the job: recipe, inputs and versions; written by the submitter
     rows/            the rows of tables that were given in memory
     plan.json        the number of examples and seconds, once the headers are read
@@ -96,6 +97,14 @@ class RunProgress:
     shards: int = 0
     shards_done: int = 0
     error: AudioTFRecordsError | None = None
+
+
+def recorded_metadata(output: str) -> str:
+    """The path of the metadata of a data set whose damaged shards are made again.
+
+    It is in the output, whatever the work folder of the run is.
+    """
+    return files.join(output, WORK_FOLDER, METADATA)
 
 
 def receipt_path(shard_name: str, work_folder: str, is_whole: bool = True) -> str:

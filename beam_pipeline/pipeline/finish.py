@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from beam_pipeline.audio.av_containers import DEMUXERS
+from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.claim import make_room
 from beam_pipeline.dataset.manifest import (
     ManifestPart,
@@ -43,10 +44,12 @@ from beam_pipeline.dataset.rejects import (
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.window_table import write_windows
 from beam_pipeline.dataset.work_folder import (
+    JOB_FILE,
     NOTHING_NEW,
     clear_work,
     is_claimed,
     keeping_verdict,
+    recorded_metadata,
 )
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
@@ -301,6 +304,68 @@ def _tally_key(reject: Reject) -> TallyKey:
     return reject.split or "", reject.label or "", reject.sample_rate_hz
 
 
+def finish_repair(infos: Iterable[ShardInfo], job: Job) -> str:
+    """Puts the metadata of a data set back, if every shard has its recorded bytes.
+
+    Returns
+    -------
+    str
+        The path of ``metadata.json``.
+
+    Raises
+    ------
+    IncompleteRun
+        If a shard has other bytes, or there are others. The metadata stay in the work
+        folder, and any run with the recorded recipe can try again.
+    """
+    saved, path = recorded_metadata(job.output), files.join(job.output, METADATA)
+    if not files.exists(saved):
+        return path  # a runner has called this twice
+    text = files.read_bytes(saved)
+    metadata = Metadata.parse(text, saved)
+    recorded = {entry.file: entry.sha256 for entry in metadata.shards()}
+    found = {info.file: info.sha256 for info in infos}
+    both = {*recorded, *found}
+    other = sorted(file for file in both if recorded.get(file) != found.get(file))
+    with keeping_verdict(job.work_folder):
+        if other:
+            files.delete([files.join(job.work_folder, JOB_FILE)])
+            raise IncompleteRun(_other_bytes(other, metadata, saved))
+    delete_stale(job.output, recorded)
+    files.write_bytes(path, text)
+    files.delete([saved])
+    clear_work(job.work_folder)
+    return path
+
+
+def _other_bytes(other: Sequence[str], metadata: Metadata, saved: str) -> str:
+    """Returns why shards that were made again do not complete a data set."""
+    recipe = metadata.recipe
+    assert recipe is not None
+    lines = [f"{file} would have other bytes" for file in other[:NAMED_IN_ERRORS]]
+    if len(other) > NAMED_IN_ERRORS:
+        lines.append(f"... and {len(other) - NAMED_IN_ERRORS} more shards")
+    before, now = (
+        metadata.writer,
+        writer_versions(
+            recipe.features.encodings.values(),
+            ffmpeg=LIBRARY in metadata.writer,
+            backend=recipe.features.backend,
+        ),
+    )
+    lines += [
+        f"it was recorded with {name} {before.get(name)}, but {now.get(name)} is in use"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+    shown = "\n  ".join(lines)
+    return (
+        f"These inputs do not give the recorded shards again:\n  {shown}\nThe metadata "
+        f"stay in {saved}. Restore the inputs and the versions of before, and give the "
+        "command again. Or give `overwrite` to record a new data set."
+    )
+
+
 def finish_job(
     summary: PlanSummary,
     infos: Iterable[ShardInfo],
@@ -327,6 +392,8 @@ def finish_job(
         If the data set is not complete. ``metadata.json`` is not written then;
         ``rejected.jsonl`` is.
     """
+    if job.repairs:
+        return finish_repair(infos, job)
     output, work_folder = job.output, job.work_folder
     shards_folder, recipe = job.shards_folder(), job.recipe
     written, shards = sort_shards(infos)

@@ -74,7 +74,7 @@ def plan_shards(once: beam.PCollection, job: Job) -> beam.PCollection:
 def write_shards(work: beam.PCollection, job: Job) -> Written:
     """Decodes, cuts, transforms, encodes and writes: one worker writes one shard."""
     places = tuple(dict.fromkeys([job.shards_folder(), job.output]))
-    skip = beam.ParDo(SkipFinished(places, job.work_folder))
+    skip = beam.ParDo(SkipFinished(places, job.work_folder, job.repairs))
     decode = DecodeAudio(job.inputs, job.recipe, job.work_folder)
     encode = beam.ParDo(EncodeExamples())
     checked = (

@@ -18,7 +18,8 @@ class Job:
     """What to record, how, and where; ``output`` ends in a separator.
 
     With ``replaces``, a data set in the output stays until the new one is ready. Clips
-    that the data sets in the folders ``skip_recorded`` hold are left out.
+    that the data sets in the folders ``skip_recorded`` hold are left out. With
+    ``repairs``, shards of a data set are made again, see :mod:`.read.repair`.
     ``run`` is another name in each run: a plan is for one run, because inputs may have
     changed since the run before.
     """
@@ -29,6 +30,7 @@ class Job:
     recipe: Recipe
     max_rejected: str = "0"
     replaces: bool = False
+    repairs: bool = False
     skip_recorded: tuple[str, ...] = ()
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 

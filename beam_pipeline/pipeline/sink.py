@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -13,13 +13,18 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from apache_beam.typehints import with_input_types, with_output_types
 
-from beam_pipeline.dataset.work_folder import new_draft, receipt_path
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry
+from beam_pipeline.dataset.work_folder import (
+    new_draft,
+    receipt_path,
+    recorded_metadata,
+)
 from beam_pipeline.errors import EngineError
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.recipe.values import check_whole
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import GzipWriter
-from beam_pipeline.storage.tfrecord import frame_record
+from beam_pipeline.storage.tfrecord import PLAIN_SUFFIX, SUFFIX, frame_record
 from beam_pipeline.text import parse_json
 from beam_pipeline.write.blocks import EncodedBlock
 from beam_pipeline.write.shard import ShardDraft
@@ -217,3 +222,31 @@ def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | No
     if files.size(target) != info.bytes or files.crc32c_of(target) != info.crc32c:
         return None
     return info._replace(seen=None)
+
+
+def read_recorded_shards(output: str) -> dict[str, ShardEntry]:
+    """Returns the shards of a data set that is repaired, by file."""
+    path = recorded_metadata(output)
+    metadata = Metadata.parse(files.read_bytes(path), path)
+    return {entry.file: entry for entry in metadata.shards()}
+
+
+def find_recorded(
+    shard: Shard, output: str, recorded: Mapping[str, ShardEntry]
+) -> ShardInfo | None:
+    """Returns a shard of a data set that is repaired; None if it must be made again."""
+    for suffix in (SUFFIX, PLAIN_SUFFIX):
+        entry = recorded.get(shard.name + suffix)
+        if entry is None:
+            continue
+        try:
+            found = files.hash_of(output + entry.file)
+        except FileNotFoundError:
+            return None
+        if found != (entry.bytes, entry.sha256):
+            return None
+        missing = shard.examples - entry.examples
+        return ShardInfo(
+            shard, entry.file, entry.examples, entry.bytes, entry.sha256, missing
+        )
+    return None

@@ -38,6 +38,8 @@ from beam_pipeline.pipeline.planner import (
 from beam_pipeline.pipeline.sink import (
     COUNTERS,
     find_finished,
+    find_recorded,
+    read_recorded_shards,
 )
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.poison_clips import read_poison_clips
@@ -192,17 +194,27 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`find_finished`: ShardWork -> ShardWork; side output ShardInfo.
 
     Shards that an earlier run has finished go to the side output, unless a clip in them
-    is a poison clip since then.
+    is a poison clip since then. In a data set that is repaired, these are the shards
+    with the recorded bytes.
     """
 
     prefixes: Sequence[str]
     work_folder: str
+    repairs: bool = False
 
     def setup(self) -> None:
         self._poison_clips = read_poison_clips(self.work_folder)
+        if self.repairs:
+            (output,) = self.prefixes
+            self._recorded = read_recorded_shards(output)
 
     def process(self, work: ShardWork) -> Iterator[Any]:
         shard = work.task.shard
+        if self.repairs:
+            (output,) = self.prefixes
+            info = find_recorded(shard, output, self._recorded)
+            yield work if info is None else TaggedOutput(FINISHED, info)
+            return
         found = (
             find_finished(shard, prefix, self.work_folder) for prefix in self.prefixes
         )

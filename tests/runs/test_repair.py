@@ -1,0 +1,214 @@
+"""verify --repair, and the run that makes damaged shards again, byte for byte."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import soundfile
+
+from beam_pipeline import record, record_examples, repair, verify
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.errors import (
+    IncompleteRun,
+    InputError,
+    OutputError,
+    VerificationError,
+)
+from beam_pipeline.run import local
+from tests.raising import assert_names, raises
+from tests.sounds import write_corpus, write_sound
+
+pytestmark = pytest.mark.runs
+
+OPTIONS: dict[str, Any] = {
+    "win_len": 500, "elements_per_file": 12, "max_rejected": 2,
+    "splits": "train=.5,test=.5", "stratify": True, "keep": "energy(above_db=-10.9)",
+    "features": {"x": "tests.sounds:fail_on_loud"},
+}  # fmt: skip
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files below a folder, by name."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sounds; one is rejected by its header, and one fails while it is recorded."""
+    folder = tmp_path_factory.mktemp("sounds")
+    write_corpus(folder)
+    write_sound(folder / "cat" / "short.wav", 100)
+    write_sound(folder / "owl" / "loud.wav", 4000, seed=5)
+    samples, rate = soundfile.read(folder / "owl" / "loud.wav")
+    samples[1600] = 0.95
+    soundfile.write(folder / "owl" / "loud.wav", samples, rate)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recorded(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    metadata = record(str(sounds), str(folder), **OPTIONS)
+    assert metadata.rejected == 2
+    assert all(split.left_out for split in metadata.splits.values())
+    return folder
+
+
+@pytest.fixture
+def folder(recorded: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(recorded, tmp_path / "out"))
+
+
+def shards_of(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.tfrecord.gz"))
+
+
+def damage(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    if how == "gone":
+        path.unlink()
+        return
+    if how == "byte":
+        content[len(content) // 2] ^= 1
+    elif how == "cut":
+        del content[len(content) // 2 :]
+    else:
+        content.clear()
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        ("gone", {}),
+        ("byte", {"workers": 2}),
+        ("cut", {"beam_args": ["--runner=FnApiRunner"]}),
+        ("empty", {"work_dir": "work"}),
+    ],
+)
+def test_shards_get_their_bytes_back(
+    folder: Path, recorded: Path, sounds: Path, how: str, options: dict[str, Any]
+) -> None:
+    first, second, *others = shards_of(folder)
+    for path in (first, second):
+        damage(path, how)
+    kept = {path: path.stat().st_mtime_ns for path in others}
+    if "work_dir" in options:
+        options = {"work_dir": folder.parent / "work"}
+    assert repair(folder) == [str(p.relative_to(folder)) for p in (first, second)]
+    assert not (folder / "metadata.json").exists()
+    record(str(sounds), str(folder), **OPTIONS, **options)
+    assert contents(folder) == contents(recorded)
+    assert {path: path.stat().st_mtime_ns for path in others} == kept
+    assert verify(folder, deep=True) == []
+    assert repair(folder) == []
+
+
+def test_a_repair_that_is_cut_off_goes_on(
+    folder: Path, recorded: Path, sounds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in shards_of(folder):
+        damage(path, "cut")
+    assert len(repair(folder)) == len(shards_of(recorded))
+
+    def cut(*args: Any) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "finish_job", cut)
+        with pytest.raises(KeyboardInterrupt):
+            record(str(sounds), str(folder), **OPTIONS)
+    assert not (folder / "metadata.json").exists()
+    made = {path: path.stat().st_mtime_ns for path in shards_of(folder)}
+    assert len(made) == len(shards_of(recorded))
+    with raises(OutputError, naming=[folder, "--win-len", 500, 501]):
+        record(str(sounds), str(folder), **{**OPTIONS, "win_len": 501})
+    record(str(sounds), str(folder), **OPTIONS)
+    assert {path: path.stat().st_mtime_ns for path in shards_of(folder)} == made
+    assert contents(folder) == contents(recorded)
+
+
+def test_other_inputs_do_not_complete_it(
+    folder: Path, recorded: Path, sounds: Path, tmp_path: Path
+) -> None:
+    first, *_ = shards_of(folder)
+    damage(first, "gone")
+    repair(folder)
+    copy = Path(shutil.copytree(sounds, tmp_path / "in"))
+    for path in copy.rglob("*_?.wav"):
+        write_sound(path, soundfile.info(path).frames, seed=77)
+    saved = folder / "_work" / "metadata.json"
+    with raises(IncompleteRun, naming=[first.name, "other bytes", saved]):
+        record(str(copy), str(folder), **OPTIONS)
+    assert saved.read_bytes() == (recorded / "metadata.json").read_bytes()
+    assert not (folder / "metadata.json").exists()
+    record(str(sounds), str(folder), **OPTIONS)
+    assert contents(folder) == contents(recorded)
+
+
+def test_other_recipes_are_refused(folder: Path, recorded: Path, sounds: Path) -> None:
+    damage(shards_of(folder)[0], "gone")
+    repair(folder)
+    before = contents(folder)
+    with raises(OutputError, naming=["--win-len", 500, 501, "_work/metadata.json"]):
+        record(str(sounds), str(folder), **{**OPTIONS, "win_len": 501})
+    with raises(InputError, naming="nothing"):
+        record(str(folder / "nothing"), str(folder), **OPTIONS)
+    assert contents(folder) == before
+    saved = Metadata.parse((folder / "_work/metadata.json").read_bytes(), "saved")
+    record(str(sounds), str(folder), recipe=saved, max_rejected=2)
+    assert contents(folder) == contents(recorded)
+    damage(shards_of(folder)[0], "gone")
+    repair(folder)
+    other = {**OPTIONS, "win_len": 501}
+    assert record(str(sounds), str(folder), overwrite=True, **other)
+    assert verify(folder) == []
+    assert not (folder / "_work").exists()
+
+
+@pytest.mark.parametrize("name", ["windows.parquet", "rejected.jsonl", "schema.pbtxt"])
+def test_other_files_are_not_repaired(folder: Path, name: str) -> None:
+    damage(folder / name, "gone")
+    damage(shards_of(folder)[0], "byte")
+    before = contents(folder)
+    with raises(InputError, naming=[folder, name, "overwrite"]):
+        repair(folder)
+    assert contents(folder) == before
+
+
+def test_what_cannot_be_repaired(folder: Path, tmp_path: Path) -> None:
+    record_examples([{"x": 1}], tmp_path / "elements")
+    with raises(InputError, naming=tmp_path / "elements"):
+        repair(tmp_path / "elements")
+    path = folder / "metadata.json"
+    path.write_text(path.read_text().replace('"examples": ', '"examples": 1', 1))
+    with raises(InputError, naming="metadata.json"):
+        repair(folder)
+    path.write_text("{")
+    with raises(VerificationError, naming=path):
+        repair(folder)
+
+
+def test_the_command(
+    folder: Path, sounds: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *_ = shards_of(folder)
+    damage(first, "byte")
+    call = ["verify", str(folder), "--repair"]
+    assert main([*call, "--deep"]) == 2
+    assert_names(capsys.readouterr().err, "--repair", "--deep")
+    assert main(call) == 0
+    said = capsys.readouterr().out
+    assert_names(said, f"deleted: {first.parent.name}/{first.name}", "record")
+    flags = ["--recipe", str(folder / "_work/metadata.json"), "--max-rejected", "2"]
+    places = ["--input", str(sounds), "--output", str(folder)]
+    assert main(["record", *places, *flags]) == 0
+    capsys.readouterr()
+    assert main(call) == 0
+    assert_names(capsys.readouterr().out, "nothing to repair")
+    assert main(call[:2]) == 0
