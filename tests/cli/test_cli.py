@@ -173,7 +173,7 @@ def test_verify_names_the_shard_that_replaced_another(
     [
         ("{", "[", ["metadata.json", "JSONDecodeError"]),
         ('"splits": {', '"splits": {"x": [], ', []),
-        ('"writer"', '"written"', ["KeyError"]),
+        ('"writer"', '"written"', ["writer"]),
         ('"format_version": 1', '"format_version": null', []),
         ('"examples": ', '"examples": true, "old": ', []),
         ('"bytes": ', '"bytes": null, "old": ', []),
