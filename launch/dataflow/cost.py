@@ -62,7 +62,7 @@ class Assumptions:
     busy: float = 0.8  # else: starting, stopping, waiting for the last shard
     clip_seconds: float = 0.1  # of a core, to open a clip in a store two times
     clip_reads: float = 3.0
-    clip_bytes: float = 2000.0  # of its plan, in all shuffles together
+    clip_bytes: float = 200.0  # of its row, written to the shuffle and read
 
 
 HELP = {
@@ -78,7 +78,7 @@ HELP = {
     "busy": "share of the time that workers are busy",
     "clip_seconds": "seconds of a core for opening a clip in a store",
     "clip_reads": "requests to the store for a clip",
-    "clip_bytes": "bytes of a clip's plan that are shuffled",
+    "clip_bytes": "bytes of a clip that are shuffled",
 }
 
 
