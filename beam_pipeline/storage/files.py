@@ -307,18 +307,12 @@ def move(draft: str, target: str) -> None:
         os.remove(draft)
 
 
-def concatenate(paths: Iterable[str], draft: str) -> tuple[int, str]:
-    """Writes files one after the other; returns the size in bytes and the SHA-256."""
-    sha256 = hashlib.sha256()
-    size = 0
+def concatenate(paths: Iterable[str], draft: str) -> None:
+    """Writes files one after the other into a local file."""
     with open(draft, "wb") as writer:
         for path in paths:
             with open_read(path) as reader:
-                while block := reader.read(1 << 20):
-                    writer.write(block)
-                    sha256.update(block)
-                    size += len(block)
-    return size, sha256.hexdigest()
+                shutil.copyfileobj(reader, writer, 1 << 20)
 
 
 def crc32c_of(path: str) -> int:
