@@ -38,6 +38,7 @@ from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.planner import planned_rejects, planned_work, read_plan
 from beam_pipeline.plan.poison_clips import PoisonClips, drop_changed
+from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.run.engine import original
 from beam_pipeline.run.local_plan import plan_here
@@ -164,13 +165,17 @@ def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
     with in_memory_pipeline() as pipeline:
         work = (
             pipeline
-            | "Writer" >> beam.Create([writer], reshuffle=False)
-            | "MyShards" >> beam.FlatMap(planned_work, folder, writers)
+            | "Once" >> beam.Impulse()
+            | "MyShards" >> beam.FlatMap(_my_shards, writer, folder, writers)
         )
         written = write_shards(work, job)
-        shards = (written.finished, written.shards) | "AllShards" >> beam.Flatten()
-        store(shards, results, "infos")
-        store(written.rejects, results, "rejects")
+        written.finished | "KeepFinished" >> store(results, "infos")
+        written.shards | "KeepShards" >> store(results, "infos")
+        written.rejects | "KeepRejects" >> store(results, "rejects")
+
+
+def _my_shards(_: bytes, writer: int, folder: str, writers: int) -> Iterator[ShardWork]:
+    return planned_work(writer, folder, writers)
 
 
 @contextmanager
@@ -229,9 +234,9 @@ class StoreElements(beam.DoFn):  # type: ignore[misc]
         self._file.close()
 
 
-def store(collection: beam.PCollection, folder: str, name: str) -> None:
+def store(folder: str, name: str) -> beam.PTransform:
     """Stores the elements of a collection under a name, for a later phase."""
-    collection | f"Store {name}" >> beam.ParDo(StoreElements(folder, name))
+    return beam.ParDo(StoreElements(folder, name))
 
 
 def _stored_by_all(folder: str, writers: int, name: str) -> Iterator[Any]:
