@@ -31,6 +31,7 @@ from beam_pipeline.dataset.work_folder import (
     PARTS,
     PHASES,
     PLAN_FILE,
+    PLANS,
     RECEIPTS,
     ROWS,
     VERDICT_FILE,
@@ -466,4 +467,6 @@ def _is_unused(work: str) -> bool:
     if not is_claimed(work):
         return False
     names = {name.partition("/")[0] for name in files.list_files(work)}
-    return names - {METADATA} <= {JOB_FILE, VERDICT_FILE, PHASES, ROWS, POISON_CLIPS}
+    return names - {METADATA} <= {
+        JOB_FILE, VERDICT_FILE, PLANS, PHASES, ROWS, POISON_CLIPS,
+    }  # fmt: skip
