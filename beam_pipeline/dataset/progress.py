@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -27,8 +28,13 @@ def make_bar(**options: Any) -> Any:
     """
     if in_notebook() and importlib.util.find_spec("ipywidgets") is not None:
         from tqdm.notebook import tqdm
+
+        options["dynamic_ncols"] = True
     else:
         from tqdm import tqdm
+
+        # Some terminals say that they have 0 columns, where tqdm would show nothing.
+        options["ncols"] = shutil.get_terminal_size().columns
 
     class Bar(tqdm):  # type: ignore[misc]
         # The thread of a monitor would keep later runs from forking their processes.
@@ -47,7 +53,6 @@ def watch_bar(stack: contextlib.ExitStack, totals: Any) -> Callable[[int, float]
         total=totals.examples,
         disable=not totals.examples,
         unit=" examples",
-        dynamic_ncols=True,
         bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} examples, {rate_fmt}, "
         "{remaining} left{postfix}",
     )

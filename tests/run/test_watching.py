@@ -1,7 +1,10 @@
 """watching.py: what a watcher sees of a run."""
 
+import os
+import pty
 import threading
 
+from beam_pipeline.dataset.progress import make_bar
 from beam_pipeline.dataset.work_folder import RunProgress, Totals
 from beam_pipeline.marks import new_state
 from beam_pipeline.run import watching
@@ -43,3 +46,14 @@ def test_writers_are_summed_and_reported_at_the_end():
     states[1].clear()  # another process takes its place
     watch()
     assert seen == [(6, 3.0), (6, 3.0)]
+
+
+def test_a_bar_is_seen_in_a_terminal_of_no_columns():
+    ours, theirs = pty.openpty()
+    assert os.get_terminal_size(theirs).columns == 0
+    with open(theirs, "w") as terminal:
+        bar = make_bar(total=4, file=terminal)
+        bar.update(4)
+        bar.close()
+        assert b"0/4" in os.read(ours, 10_000)
+    os.close(ours)
