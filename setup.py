@@ -65,8 +65,8 @@ setup(
             "torchdata>=0.11",  # StatefulDataLoader, which restarts in mid-epoch
         ],
         "grain": ["grain>=0.2.12"],  # MapDataset.source
-        "jax": ["jax>=0.4.34"],  # Records.to_jax, --backend jax
-        "huggingface": ["datasets>=4.3"],  # Records.to_datasets
+        "jax": ["jax>=0.4.34"],  # reads batches of arrays
+        "huggingface": ["datasets>=4.3"],  # reads Records.to_arrow
         "site": [
             "mkdocs-material>=9.7,<10",  # docs/ as a site; brings MkDocs
             "mkdocstrings[python]>=1",  # the reference, from docstrings
