@@ -15,6 +15,7 @@ from apache_beam.typehints import with_input_types, with_output_types
 
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.work_folder import (
+    keeping_verdict,
     new_draft,
     receipt_path,
     recorded_metadata,
@@ -162,7 +163,8 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
             name = shard.name.replace("/", ".")
             path = new_draft(f"{name}-", self._suffix, self._work_folder)
             self._draft = ShardDraft(shard, path, self._runner)
-        self._draft.write(block)
+        with keeping_verdict(self._work_folder):
+            self._draft.write(block)
         if self._draft.is_complete:
             info = self._draft.close(shard.name + self._suffix)
             draft, self._draft = self._draft, None
@@ -170,7 +172,8 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 
     def finish_bundle(self) -> None:
         if self._draft is not None:
-            self._draft.check_complete()
+            with keeping_verdict(self._work_folder):
+                self._draft.check_complete()
 
     def teardown(self) -> None:
         self._abandon()
