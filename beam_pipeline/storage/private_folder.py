@@ -74,6 +74,8 @@ def folder_of_process() -> str:
     """
     own = _OwnFolder.process == os.getpid()
     if not own or not os.path.isdir(_OwnFolder.path):
+        if _OwnFolder.lock is not None:
+            _OwnFolder.lock.close()  # a fork's copy: the parent keeps its lock
         _OwnFolder.path, _OwnFolder.lock = _locked_folder()
         _OwnFolder.process = os.getpid()
     return _OwnFolder.path
@@ -84,7 +86,7 @@ class _OwnFolder:
 
     process = 0
     path = ""
-    lock: IO[str]  # open, because that holds the lock
+    lock: IO[str] | None = None  # open, because that holds the lock
 
 
 def delete_abandoned() -> None:
