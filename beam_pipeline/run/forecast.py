@@ -142,7 +142,7 @@ def forecast(
         return None
     blocks = [_alone(block, work) for block, _, work in found]
     measure = partial(_measure, blocks, job, folder)
-    written, lost, taken = processes.call(measure, job, "sample")
+    written, lost, taken = processes.call(measure, job, "sample", apart=True)
     planned = [work.task.shard.examples for work in blocks]
     # Examples, bytes and seconds for each planned example; one row for each chosen one.
     rates = np.repeat(taken / np.array(planned)[:, None], [n for _, n, _ in found], 0)
