@@ -330,7 +330,8 @@ def _replace(
     _delete_held(output, held)
     if is_claimed(work):
         clear_work(work)
-    files.delete([recorded_metadata(output)])
+    if files.exists(recorded_metadata(output)):
+        files.delete([recorded_metadata(output)])
     files.write_bytes(files.join(work, JOB_FILE), to_text(stamp))
 
 

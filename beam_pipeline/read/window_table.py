@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from beam_pipeline.dataset.clip_windows import clips_of
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
-from beam_pipeline.dataset.recorded_windows import RecordedWindows
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
     Folders,
@@ -24,6 +23,9 @@ from beam_pipeline.read.sources import source_columns
 from beam_pipeline.read.split_choice import Split, choose_splits
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_parquet
+
+if TYPE_CHECKING:
+    from beam_pipeline.dataset.recorded_windows import RecordedWindows
 
 # Columns of the manifest that describe the file and the plan, not the window.
 _NOT_OF_WINDOWS = {
@@ -343,6 +345,9 @@ def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
     InputError
         If they are missing, are damaged or do not belong together.
     """
+    # It imports transforms, which readers must not load.
+    from beam_pipeline.dataset.recorded_windows import RecordedWindows
+
     tables = read_tables(folder, metadata, bytes_sha256(open_metadata(folder)))
     assert tables is not None  # there is a recipe
     try:

@@ -16,9 +16,11 @@ import io
 import pickle
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
+from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.storage import files
 
@@ -93,7 +95,7 @@ class Pages(Sequence[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         for page in self._pages:
-            content = memoryview(files.read_bytes(_path(self._folder, page.name)))
+            content = memoryview(_read(page.name, self._folder))
             for _, offset, length in page.places():
                 yield _unpacked(content[offset : offset + length])
 
@@ -102,6 +104,24 @@ class Pages(Sequence[Any]):
         if isinstance(chosen, Place):
             return read_place(chosen, self._folder)
         return [read_place(place, self._folder) for place in chosen]
+
+
+def _read(name: str, folder: str) -> bytes:
+    """Returns the bytes of a page."""
+    with _naming_a_page_that_is_gone(path := _path(folder, name)):
+        return files.read_bytes(path)
+
+
+@contextmanager
+def _naming_a_page_that_is_gone(path: str) -> Iterator[None]:
+    """Raises IncompleteRun if the block does not find the page."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise IncompleteRun(
+            f"{path} was deleted while the run used it, or a run on another machine "
+            "uses this work folder, too. Give the same command again to continue."
+        ) from error
 
 
 class PageWriter:
@@ -139,8 +159,15 @@ def write_page(value: Any, folder: str) -> Page:
 
 
 def read_place(place: Place, folder: str) -> Any:
-    """Returns the value at a place of a page of this folder."""
-    with files.open_read(_path(folder, place.page)) as file:
+    """Returns the value at a place of a page of this folder.
+
+    Raises
+    ------
+    IncompleteRun
+        If the page is gone.
+    """
+    path = _path(folder, place.page)
+    with _naming_a_page_that_is_gone(path), files.open_read(path) as file:
         file.seek(place.offset)
         return _unpacked(file.read(place.length))
 

@@ -72,8 +72,9 @@ def folder_of_process() -> str:
 
     It stays until another process looks for folders of processes that have ended.
     """
-    own = _OwnFolder.process == os.getpid()
-    if not own or not os.path.isdir(_OwnFolder.path):
+    own = _OwnFolder.process == os.getpid() and os.path.isdir(_OwnFolder.path)
+    # TMPDIR may have changed.
+    if not own or os.path.dirname(_OwnFolder.path) != private_folder():
         if _OwnFolder.lock is not None:
             _OwnFolder.lock.close()  # a fork's copy: the parent keeps its lock
         _OwnFolder.path, _OwnFolder.lock = _locked_folder()

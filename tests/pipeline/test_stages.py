@@ -94,7 +94,8 @@ def test_listing_in_blocks(tmp_path, count):
         listed = source | beam.ParDo(
             ListSources(a_job(inputs, Recipe(win_len=1)))
         ).with_outputs(LISTING, main="rows")
-        return [(listed.rows, blocks), (listed[LISTING], [ListingSummary(count, 1)])]
+        listing = listed[LISTING] | beam.Map(lambda found: found._replace(sha256=""))
+        return [(listed.rows, blocks), (listing, [ListingSummary(count, 1)])]
 
     counters = run([inputs], build)
     assert (counters["clips_listed"], counters["files_ignored"]) == (count, 1)

@@ -102,7 +102,7 @@ def seal(folder: Path, edit: Callable[[Any], Any] = lambda values: None) -> None
     """Edits the metadata, and makes the checksums beside the shards fit."""
     path = folder / "metadata.json"
     values = json.loads(path.read_text())
-    del values["sha256"]
+    values.pop("sha256", None)
     edit(values)
     for name in values["files"]:
         if (folder / name).is_file():
