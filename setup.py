@@ -58,8 +58,7 @@ setup(
         ],
         "aws": ["boto3>=1.34"],  # credentials in the files of the AWS command line
         "formats": ["av>=14"],  # ffmpeg: m4a, mp4, webm, wma, aac, amr, wv, tta
-        "plot": ["matplotlib>=3.8"],  # show --plot
-        "play": ["sounddevice>=0.4"],  # show --play
+        "plot": ["matplotlib>=3.8"],  # show --plot; notebooks
         "torch": [
             "torch>=2.4",  # DataLoader, and Records.to_torch
             "torchdata>=0.11",  # StatefulDataLoader, which restarts in mid-epoch

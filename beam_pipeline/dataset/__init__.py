@@ -1,11 +1,12 @@
-"""The output folder: its files, the claim of a run on it, and the end of a run.
+"""The output folder: its files, the claim of a run on it, and several of them as one.
 
 In: what the shards hold, and the rejects. Out: ``metadata.json``, ``schema.pbtxt``,
-``manifest.parquet`` and ``rejected.jsonl``. Read :mod:`.finish` first.
+``manifest.parquet`` and ``rejected.jsonl``, which :mod:`beam_pipeline.pipeline.finish`
+writes at the end of a run. Read :mod:`.metadata` first.
 
 ::
 
-    claim -> work_folder -> finish -> metadata, schema, manifest, rejects
+    claim -> work_folder -> metadata, schema, manifest, rejects -> side_by_side
 
 :mod:`.original_folder` describes a folder of another library, tf_dataset.
 """

@@ -53,7 +53,8 @@ class Splitter:
     shares : mapping
         Name of each split to its share; they add up to 1.
     moves : mapping, optional
-        Groups whose split is not that of the hash; see :mod:`.moved_groups`.
+        Groups whose split is not that of the hash; see
+        :mod:`beam_pipeline.recipe.moved_groups`.
 
     Examples
     --------
@@ -96,7 +97,7 @@ class Splitter:
     def distances(
         self, places: npt.NDArray[np.float64], split: int
     ) -> npt.NDArray[np.float64]:
-        """Returns how far places are from the part of [0, 1) that is a split's.
+        """Returns how far hashes in [0, 1) are from the interval of a split.
 
         0 and 1 are the same place, as on a ring.
         """

@@ -222,7 +222,7 @@ def _in_buckets(blocks: Iterable[Iterable[Clip]], recipe: Recipe) -> Buckets:
 def publish(plan: PublishedPlan, folder: str) -> PublishedPlan:
     """Writes the file that makes a plan valid; returns the plan that is valid.
 
-    That is another one if another try was faster.
+    That is the plan of another worker, if it published first.
     """
     path = files.join(folder, PLAN)
     if files.create(path, pickle.dumps(plan, pickle.HIGHEST_PROTOCOL)):

@@ -4,7 +4,8 @@
 
     two processes end or stall at a clip -> poison clip, in the work folder -> reject
 
-If decoding was at fault, all clips of the file are rejected; if a step was, its clip.
+If decoding was at fault, all clips of the file are rejected. If a step of the recipe
+was at fault, only the clip is.
 All examples of a clip are lost together, also those in shards that were finished
 before: which shards were finished depends on the number of workers, and the bytes must
 not. The work folder has a file for each, so that the same command rejects these clips

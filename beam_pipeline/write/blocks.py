@@ -170,7 +170,7 @@ def decode_audio(
 ) -> Iterator[FrameBlock]:
     """Decodes the clips of a shard, in the order of its positions.
 
-    PoisonClips are lost without being opened by a decoder.
+    Poison clips are lost; no decoder opens them.
     """
     ahead: deque[tuple[Segment, Integers, Integers, str | BinaryIO]] = deque()
     decode = partial(_decode_segment, work, recipe, poison_clips)
