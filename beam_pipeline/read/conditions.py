@@ -327,6 +327,8 @@ class _Condition:
                 self._refuse(f"has {_text(item)} in a list, which holds no constant")
             self._check_kinds(value, self._constant(constant))
             wanted.append(constant.value)
+        if value.kind == OTHER:
+            self._refuse(f"looks for {value} in a list of numbers and texts")
         column, type_ = value.expression, _TYPES[value.kind]
         if value.kind == NUMBER and all(isinstance(number, int) for number in wanted):
             type_ = "int64" if value.whole else type_
@@ -349,7 +351,7 @@ class _Condition:
 
 
 def _marked(kind: int, word: str) -> str:
-    """Returns a token; a keyword that is a column gets a mark, and so is a name."""
+    """Returns a token; a keyword of Python that may be a column gets a mark."""
     is_column = kind == tokenize.NAME and word in _KEYWORD_COLUMNS
     return f"{word}{_MARK}" if is_column else word
 

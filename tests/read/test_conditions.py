@@ -140,6 +140,7 @@ def test_rows(condition, expected):
         ("class in ('a', 1)", ["class (", "texts", "'1'"]),
         ("class < record", ["class (", "record ("]),
         ("(record == 1) == 1", ["record == 1", "true or false"]),
+        ("list in []", ["list (other data)", "in a list"]),
         ("list == 1", ["list ("]),
         ("class + 'a' == 'b'", ["class (", "texts", "numbers"]),
         ("-class == 'b'", ["class (", "numbers"]),
