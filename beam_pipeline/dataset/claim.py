@@ -60,8 +60,6 @@ from beam_pipeline.text import parse_json
 # In the stamp of a run: the SHA-256 of the metadata of the data set that it replaces.
 REPLACES = "replaces"
 
-NAMED_IN_WARNING = 10
-
 # In the folder of parts: the data set that was there is deleted.
 _ROOM_MADE = "room-made"
 

@@ -22,8 +22,6 @@ IMAGES = (PNG, JPEG)
 HALVES = (FLOAT16, BFLOAT16)
 # The bytes of the array's values in ``stored_dtype``.
 ARRAYS = (RAW, *HALVES)
-# Examples do not hold the values that were recorded.
-LOSSY = (JPEG, *HALVES, INT8)
 
 SHORT_LIST = 16
 

@@ -318,8 +318,8 @@ def _findings(
             clusters = clusters.select(clusters.differing(columns.content))
         across = clusters.differing(columns.split)
         firsts = clusters.rows[clusters.bounds[:-1]]
-        clusters = clusters.sorted(np.lexsort((firsts, ~across)))
-        across = clusters.differing(columns.split)
+        order = np.lexsort((firsts, ~across))
+        clusters, across = clusters.sorted(order), across[order]
         mixed = clusters.differing(columns.label) & (kind in _WITH_CLASSES)
         found = clips.take(clusters.rows)
         sizes = np.diff(clusters.bounds)

@@ -69,7 +69,7 @@ def view_example(
         for name, rate in list(heard.items())[:MOST_PLAYERS]
     ]
     first = [*heard, *(name for name in arrays if name not in heard)][:MOST_DRAWN]
-    picture = _picture({**example, **arrays}, first, features, recipe)
+    picture = _picture(example, first, features, recipe)
     drawn = first if picture.startswith("<img") else []
     rows = [(k, describe_value(v)) for k, v in example.items() if k not in drawn]
     title = escape(_short(title_of(example)))

@@ -162,7 +162,9 @@ class ShardDraft:
                 open(path, "wb"),  # noqa: SIM115
                 is_compressed(path),
             )
-        self._planned = self._make_planned() if shard.mix_seed is not None else None
+        self._planned = None
+        if shard.mix_seed is not None:
+            self._planned = _PlannedRecords(f"{path}.planned", shard.examples)
         self._position = self._examples = self._left_out = 0
         self._lost: list[range] = []
         self._rows: list[WindowRows] = []
@@ -170,9 +172,6 @@ class ShardDraft:
         # Of the member that is not complete: its number, its records, and how many.
         self._number, self._parts, self._count = 0, list[bytes](), 0
         self._end: ShardEnd | None = None
-
-    def _make_planned(self) -> _PlannedRecords:
-        return _PlannedRecords(f"{self.path}.planned", self.shard.examples)
 
     @property
     def is_complete(self) -> bool:
