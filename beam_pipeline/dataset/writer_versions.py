@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
-from beam_pipeline.audio.av_library import library_versions
+from beam_pipeline.audio.av_library import LIBRARY, library_versions
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.recipe.example_sections import JAX, NUMPY
+from beam_pipeline.recipe.recipe import Recipe
 
 DISTRIBUTION = "audio-tfrecords"
 
@@ -41,6 +42,24 @@ def writer_versions(
 
         versions.update(jax_versions())
     return versions
+
+
+def version_differences(
+    recorded: Mapping[str, str], recipe: Recipe
+) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yields what a data set was recorded with that is another here, by name.
+
+    Each comes with its version then and its version here; None: it did not take part.
+    """
+    here = writer_versions(
+        recipe.features.encodings.values(),
+        ffmpeg=LIBRARY in recorded,
+        backend=recipe.features.backend,
+    )
+    for name in sorted({*recorded, *here}):
+        before, now = recorded.get(name), here.get(name)
+        if before != now:
+            yield name, before, now
 
 
 @cache

@@ -9,7 +9,6 @@ from itertools import groupby
 from operator import attrgetter
 
 from beam_pipeline.audio.av_containers import DEMUXERS
-from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.claim import make_room
 from beam_pipeline.dataset.manifest import (
     ManifestPart,
@@ -51,7 +50,7 @@ from beam_pipeline.dataset.work_folder import (
     keeping_verdict,
     recorded_metadata,
 )
-from beam_pipeline.dataset.writer_versions import writer_versions
+from beam_pipeline.dataset.writer_versions import version_differences, writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.sink import read_receipt
@@ -345,18 +344,9 @@ def _other_bytes(other: Sequence[str], metadata: Metadata, saved: str) -> str:
     lines = [f"{file} would have other bytes" for file in other[:NAMED_IN_ERRORS]]
     if len(other) > NAMED_IN_ERRORS:
         lines.append(f"... and {len(other) - NAMED_IN_ERRORS} more shards")
-    before, now = (
-        metadata.writer,
-        writer_versions(
-            recipe.features.encodings.values(),
-            ffmpeg=LIBRARY in metadata.writer,
-            backend=recipe.features.backend,
-        ),
-    )
     lines += [
-        f"it was recorded with {name} {before.get(name)}, but {now.get(name)} is in use"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name)
+        f"it was recorded with {name} {before}, but {now} is in use"
+        for name, before, now in version_differences(metadata.writer, recipe)
     ]
     shown = "\n  ".join(lines)
     return (

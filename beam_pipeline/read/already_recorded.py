@@ -26,13 +26,12 @@ from itertools import chain
 
 import numpy as np
 
-from beam_pipeline.audio.av_library import LIBRARY
 from beam_pipeline.dataset.code_stamp import sources_of_code
 from beam_pipeline.dataset.job_difference import option_differences
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA, stale_shards
 from beam_pipeline.dataset.reused_recipe import as_recorded
-from beam_pipeline.dataset.writer_versions import writer_versions
+from beam_pipeline.dataset.writer_versions import version_differences
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.event_files import events_file
 from beam_pipeline.inputs.listing import Listing
@@ -87,15 +86,8 @@ def _recipe_difference(
     others = option_differences(metadata.recipe.to_json(), recipe.to_json())
     if others:
         return f"{OTHER_RECIPE}: {'; '.join(others)}"
-    versions = writer_versions(
-        recipe.features.encodings.values(),
-        ffmpeg=LIBRARY in metadata.writer,
-        backend=recipe.features.backend,
-    )
-    for name in sorted({*versions, *metadata.writer}):
-        before, now = metadata.writer.get(name), versions.get(name)
-        if before != now:
-            return f"it was recorded with {name} {before}, but {now} is in use here"
+    for name, before, now in version_differences(metadata.writer, recipe):
+        return f"it was recorded with {name} {before}, but {now} is in use here"
     if metadata.rejected > allowed_rejects(max_rejected, metadata.clips):
         return (
             f"{metadata.rejected} of its {metadata.clips} clips were rejected, and "
