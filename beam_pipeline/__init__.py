@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from beam_pipeline.read.clean_manifest import (
         write_clean_manifest as write_clean_manifest,
     )
-    from beam_pipeline.read.mixing import mix as mix
+    from beam_pipeline.read.mix import mix as mix
     from beam_pipeline.read.records import open_records as open_records
     from beam_pipeline.read.repair import repair as repair
     from beam_pipeline.read.replay import replay as replay
     from beam_pipeline.read.replay import replay_dataset as replay_dataset
+    from beam_pipeline.read.table import window_table as window_table
     from beam_pipeline.read.verification import verify as verify
-    from beam_pipeline.read.window_table import window_table as window_table
     from beam_pipeline.recipe.recipe import Recipe as Recipe
     from beam_pipeline.reporting.page import report as report
     from beam_pipeline.transforms import *  # noqa: F403
@@ -54,7 +54,7 @@ _MODULES = {
     "audit": "read.audit",
     "convert": "conversion.convert",
     "encode_example": "elements.encode_example",
-    "mix": "read.mixing",
+    "mix": "read.mix",
     "open_records": "read.records",
     "read_records": "elements.record_files",
     "record": "api",
@@ -66,7 +66,7 @@ _MODULES = {
     "replay_files": "conversion.replay_files",
     "repair": "read.repair",
     "verify": "read.verification",
-    "window_table": "read.window_table",
+    "window_table": "read.table",
     "write_clean_manifest": "read.clean_manifest",
     "write_records": "elements.record_files",
 }

@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from beam_pipeline.hashing import hash64, text_key
 
+Integers = npt.NDArray[np.int64]
+
 # Numbers that go through all rounds together; their arrays stay in a core's cache.
 _BLOCK = 16384
 
@@ -74,7 +76,7 @@ class Permutation:
     def __len__(self) -> int:
         return self.n
 
-    def at(self, positions: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def at(self, positions: npt.ArrayLike) -> Integers:
         """Returns the numbers at some positions.
 
         Parameters
@@ -93,13 +95,13 @@ class Permutation:
         """
         return self._follow(positions, self._rounds)
 
-    def position_of(self, numbers: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def position_of(self, numbers: npt.ArrayLike) -> Integers:
         """Returns where some numbers are: the inverse of :meth:`at`."""
         return self._follow(numbers, self._rounds[::-1])
 
     def _follow(
         self, start: npt.ArrayLike, rounds: list[tuple[np.uint64, np.uint64]]
-    ) -> npt.NDArray[np.int64]:
+    ) -> Integers:
         found = np.array(start, np.int64)
         if found.size and not (found.min() >= 0 and found.max() < self.n):
             raise IndexError(f"a position is not in 0 .. {self.n - 1}")

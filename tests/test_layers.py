@@ -45,7 +45,7 @@ HOMES = {
     "apache_beam": "pipeline run dofns [storage.beam_filesystem] [run.engine] "
     "[run.preflight] [transforms.main_code]",
     "tensorflow": "read.replay "
-    "read.shard_streams read.parse_examples read.parse_examples "
+    "read.streams read.parse "
     "read.original_records elements.tensors elements.record_dataset "
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
     "[examples.feature_description] [read.batches] [read.show]",
@@ -59,18 +59,18 @@ HOMES = {
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
-    "pyarrow": "[read.arrow_batches] [read.records] "
+    "pyarrow": "[read.arrow] [read.records] "
     "[storage.parquet] [dataset.manifest] "
     "[dataset.window_table] [dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "[read.conditions] "
-    "[read.csv_tables] [read.sources] [read.window_table]",
+    "[read.csv_tables] [read.sources] [read.table]",
     "isal": "storage.gzip_members",
     "matplotlib": "[read.drawing]",
     "threadpoolctl": "transforms.describe [write.process_settings] run.parts",
     "tqdm": "[dataset.progress]",
     "PIL": "[examples.images]",
     "jax": "[transforms.xla]",
-    "torch": "read.torch_batches",
+    "torch": "read.torch",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms [read.mixup] [read.similarity] [transforms.filters]",
 }

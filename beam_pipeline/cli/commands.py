@@ -166,8 +166,8 @@ def run_windows(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.dataset.metadata import Metadata
     from beam_pipeline.read.conditions import rows_where
     from beam_pipeline.read.csv_tables import table_as_csv
+    from beam_pipeline.read.table import window_table
     from beam_pipeline.read.window_summary import summarise_windows
-    from beam_pipeline.read.window_table import window_table
 
     no_beam_args("windows", beam_args)
     if not args.csv and (args.split or args.where or args.sources):

@@ -20,17 +20,17 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.decoding import arrow_columns
 from beam_pipeline.examples.spec import INT64_LIST, LISTS, FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.read.choices import choose_parsing
-from beam_pipeline.read.parse_examples import (
+from beam_pipeline.read.parse import (
+    choose_parsing,
     make_parser,
     parse_dataset,
 )
-from beam_pipeline.read.shard_streams import (
+from beam_pipeline.read.sizes import SHUFFLE_BYTES
+from beam_pipeline.read.streams import (
     first_record,
     read_files,
     read_mixed_files,
 )
-from beam_pipeline.read.sizes import SHUFFLE_BYTES
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
 

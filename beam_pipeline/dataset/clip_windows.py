@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
 from beam_pipeline.errors import InputError
+from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_parquet
-
-Integers = npt.NDArray[np.int64]
 
 CLIP = "clip"  # the column of mixed examples
 

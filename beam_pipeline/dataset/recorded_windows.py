@@ -13,11 +13,10 @@ import numpy.typing as npt
 from beam_pipeline.dataset.clip_windows import clip_by_clip, clips_of
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
 from beam_pipeline.examples.windows import WindowPlan, count_windows
+from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, examples_of
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.window_section import AT_GRID
-
-Integers = npt.NDArray[np.int64]
 
 # Frames beyond this are in no file; below it, no product of them leaves 64 bits.
 _MOST = 1 << 48

@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipeline.dataset.clip_windows import CLIP
 from beam_pipeline.plan.shards import ShardInfo
@@ -25,8 +24,6 @@ from beam_pipeline.write.window_rows import (
     join_rows,
     levels_db,
 )
-
-Integers = npt.NDArray[np.int64]
 
 _ROW_GROUP = 1 << 17
 

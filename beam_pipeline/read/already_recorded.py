@@ -38,7 +38,7 @@ from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.read.decode_again import choose_examples, sample_problems
-from beam_pipeline.read.window_table import read_recorded
+from beam_pipeline.read.table import read_recorded
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.storage import files

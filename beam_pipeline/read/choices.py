@@ -1,30 +1,32 @@
-"""What of an example a reader reads, and checks of a reader's arguments."""
+"""What of a data set is read: splits, several of them, or parts; and which features.
+
+::
+
+    "train"                     a split
+    "fold0+fold2"               several, one after the other; also ["fold0", "fold2"]
+    "!fold1"                    all others, in the order of the metadata
+    "train[:10%]"               a part, as in Python's slices, by percent or number
+
+Every reader gives the examples in this order: split after split as chosen, and in a
+split the order on disk, shard after shard.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import pairwise
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
-from beam_pipeline.examples.spec import (
-    ARRAYS,
-    BYTES,
-    INT8,
-    LISTS,
-    FeatureSpec,
-    numpy_dtype,
-)
 from beam_pipeline.examples.structure import (
-    Leaf,
-    Structure,
     component_names,
-    leaves,
-    needed_features,
 )
 
 
@@ -81,131 +83,6 @@ def _is_size(value: Any, least: int) -> bool:
     return is_number and bool(value >= least)
 
 
-@dataclass(frozen=True)
-class Parsing:
-    """What becomes of a serialised example.
-
-    Attributes
-    ----------
-    specs : mapping
-        The features to parse, in the metadata's order.
-    structure : Structure or None
-        The structure of the result; None: a dict, or a tuple of ``as_tuple``.
-    as_tuple : tuple of str
-        The features of a tuple, in its order.
-    components : tuple of str
-        The features of a dict.
-    encoded : tuple of str
-        Features that stay as they are stored.
-    missing : mapping
-        The values of features in the examples that lack them.
-    num_classes : int
-        Added to a dict, if it is not 0.
-    leaves : tuple of Leaf
-        The components that several features store together.
-    """
-
-    specs: Mapping[str, FeatureSpec]
-    structure: Structure | None = None
-    as_tuple: tuple[str, ...] = ()
-    components: tuple[str, ...] = ()
-    encoded: tuple[str, ...] = ()
-    missing: Mapping[str, Any] = field(default_factory=dict)
-    num_classes: int = 0
-    leaves: tuple[Leaf, ...] = ()
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether all examples have the same shapes, so that batches parse at once."""
-        are_tensors = all(leaf.kind in ("tensor", "none") for leaf in self.leaves)
-        return (
-            are_tensors
-            and not self.encoded
-            and all(
-                spec.is_fixed and spec.encoding in (*LISTS, *ARRAYS, INT8)
-                for spec in self.specs.values()
-            )
-        )
-
-
-def choose_parsing(
-    metadata: Metadata,
-    features: Sequence[str] | None,
-    as_supervised: Sequence[str] | bool | None,
-    encoded: Sequence[str],
-    missing: Mapping[str, Any] | None,
-) -> Parsing:
-    """Returns how examples are parsed, from the arguments of ``replay``."""
-    structure = None if metadata.elements is None else metadata.elements.structure
-    names = component_names(metadata.features, structure)
-    as_tuple = _choose_tuple(metadata, as_supervised, names)
-    if as_tuple:
-        if features is not None:
-            raise InputError("Give either `features` or `as_supervised`, not both.")
-        features = as_tuple
-    encoded = [encoded] if isinstance(encoded, str) else list(encoded)
-    for name in [*encoded, *(missing or ())]:
-        check_name("feature", name, names)
-    for name, value in (missing or {}).items():
-        check_missing(metadata.features[name], value)
-    chosen = choose_features(metadata, features)
-    specs = needed_features(chosen, metadata.features, structure)
-    return Parsing(
-        specs,
-        structure if features is None else None,
-        as_tuple,
-        tuple(name for name in names if name in chosen),
-        tuple(encoded),
-        dict(missing or {}),
-        len(metadata.classes),
-        () if structure is None else tuple(leaves(structure)),
-    )
-
-
-def _choose_tuple(
-    metadata: Metadata, as_supervised: Sequence[str] | bool | None, names: Sequence[str]
-) -> tuple[str, ...]:
-    """Returns the features of ``as_supervised``; none if elements are no tuples."""
-    if as_supervised is None or as_supervised is False:
-        return ()
-    if as_supervised is True:
-        return _input_and_target(metadata, names)
-    if (
-        isinstance(as_supervised, str)
-        or not isinstance(as_supervised, Sequence)
-        or len(as_supervised) < 2
-    ):
-        raise OptionError(
-            "as_supervised",
-            "must be True, or name two features or more, for example "
-            f"('log_mel', 'target'); the features are {', '.join(names)}",
-            as_supervised,
-        )
-    return tuple(as_supervised)
-
-
-def _input_and_target(metadata: Metadata, names: Sequence[str]) -> tuple[str, str]:
-    """Returns the only feature of a transform, and ``target`` or ``labels``."""
-    inputs: list[str] = []
-    if metadata.recipe is not None:
-        made = metadata.recipe.features.expressions or ("signal",)
-        inputs = [name for name in names if name in made]
-    targets = [name for name in names if name in ("target", "labels")]
-    if len(inputs) == len(targets) == 1:
-        return inputs[0], targets[0]
-    raise OptionError(
-        "as_supervised",
-        "can be True only if there is one input and one target, but this data set has "
-        f"{_counted(inputs, 'input')} and {_counted(targets, 'target')}; name two "
-        f"features, of {', '.join(names)}",
-        True,
-    )
-
-
-def _counted(names: Sequence[str], what: str) -> str:
-    return f"{len(names)} {what}s" + f" ({', '.join(names)})" * bool(names)
-
-
 def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[str]:
     """Returns the features with these names; without names, all components.
 
@@ -222,23 +99,6 @@ def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[
     return chosen
 
 
-def check_missing(spec: FeatureSpec, value: Any) -> None:
-    """Raises OptionError if a feature cannot hold the value of where it is missing."""
-    if spec.is_text:
-        fits = isinstance(value, str | bytes)
-    else:
-        try:
-            with np.errstate(all="ignore"):
-                made = np.asarray(value).astype(numpy_dtype(spec.dtype))
-        except (TypeError, ValueError):
-            fits = False
-        else:
-            is_float = spec.dtype.startswith(("float", "bfloat", "complex"))
-            fits = made.shape == () and bool(is_float or made == value)
-    if not fits:
-        raise OptionError("missing", f"{spec.name} is {spec.dtype}", value)
-
-
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     """Raises InputError if a name is not known; suggests the closest."""
     names = list(known)
@@ -250,22 +110,210 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
         raise InputError(f"There is no {kind} {name!r}, only {', '.join(names)}.{hint}")
 
 
-def check_binary(
-    binary: Sequence[str], specs: Mapping[str, FeatureSpec]
-) -> tuple[str, ...]:
-    """Returns the names of features whose values are bytes: these, and by their dtype.
+# A split, or several, and parts of them; see above.
+Split = str | Sequence[str]
+
+_BETWEEN = "+"
+_WITHOUT = "!"
+_PART = re.compile(r"([^\[\]]+)\[([^\[\]:]*):([^\[\]:]*)\]")
+_BOUND = re.compile(r"(-?)(?:(\d+)|(\d+(?:\.\d+)?)%)")
+
+
+class Stretch(NamedTuple):
+    """The examples ``start .. stop - 1`` of a split."""
+
+    split: str
+    start: int
+    stop: int
+
+
+class Piece(NamedTuple):
+    """Consecutive examples of one shard."""
+
+    shard: ShardEntry
+    skip: int
+    take: int
+
+
+class SplitChoice(NamedTuple):
+    """The chosen examples.
+
+    Attributes
+    ----------
+    splits : tuple of str
+        The splits that they are of, each once.
+    stretches : tuple of Stretch
+        The examples, in order; no example is in two of them.
+    """
+
+    splits: tuple[str, ...]
+    stretches: tuple[Stretch, ...]
+
+    def is_whole(self, metadata: Metadata) -> bool:
+        """Whether these are all examples of the splits."""
+        return all(
+            (start, stop) == (0, _count(name, metadata))
+            for name, start, stop in self.stretches
+        )
+
+    @property
+    def text(self) -> str:
+        """The splits, in the form that :func:`choose_splits` takes."""
+        return _BETWEEN.join(self.splits)
+
+    def shards(self, metadata: Metadata) -> list[ShardEntry]:
+        """Returns all shards of the splits, in order."""
+        return [s for name in self.splits for s in metadata.splits[name].shards]
+
+    def numbers(self, metadata: Metadata) -> range | npt.NDArray[np.int64]:
+        """Returns the numbers of the examples among all of the splits."""
+        firsts, total = {}, 0
+        for name in self.splits:
+            firsts[name] = total
+            total += _count(name, metadata)
+        spans = [
+            range(firsts[name] + start, firsts[name] + stop)
+            for name, start, stop in self.stretches
+        ]
+        if all(a.stop == b.start for a, b in pairwise(spans)):
+            return range(spans[0].start, spans[-1].stop)
+        return np.concatenate([np.arange(s.start, s.stop) for s in spans])
+
+    def pieces(self, metadata: Metadata) -> list[Piece]:
+        """Returns the pieces of shards that hold the examples, in order."""
+        return [
+            piece
+            for name, start, stop in self.stretches
+            for piece in _pieces_between(metadata.splits[name].shards, start, stop)
+        ]
+
+
+def _pieces_between(
+    shards: Iterable[ShardEntry], start: int, stop: int
+) -> Iterator[Piece]:
+    first = 0
+    for shard in shards:
+        skip = max(start - first, 0)
+        take = min(stop - first, shard.examples) - skip
+        if take > 0:
+            yield Piece(shard, skip, take)
+        first += shard.examples
+
+
+def cut_pieces(pieces: Sequence[Piece], index: int, count: int) -> list[Piece]:
+    """Returns the pieces that the trainer ``index`` of ``count`` reads.
+
+    >>> a, b = ShardEntry("a", 4, 0, ""), ShardEntry("b", 2, 0, "")
+    >>> cut = cut_pieces([Piece(a, 0, 4), Piece(b, 0, 2)], 1, 2)
+    >>> [(p.shard.file, p.skip, p.take) for p in cut]
+    [('a', 3, 1), ('b', 0, 2)]
+    """
+    total = sum(piece.take for piece in pieces)
+    start, stop = index * total // count, (index + 1) * total // count
+    cut, first = [], 0
+    for shard, begin, examples in pieces:
+        skip = max(start - first, 0)
+        take = min(stop - first, examples) - skip
+        if take > 0:
+            cut.append(Piece(shard, begin + skip, take))
+        first += examples
+    return cut
+
+
+def choose_splits(
+    metadata: Metadata, split: Split | None, option: str = "split"
+) -> SplitChoice:
+    """Returns the examples that ``split`` names; without it, those of the only split.
 
     Raises
     ------
     InputError
-        If there is no feature of this name.
+        If there is no such split, or if the data set has several and none is named.
     OptionError
-        If its values are numbers.
+        If the text has another form, or examples are named twice.
     """
-    names = (binary,) if isinstance(binary, str) else tuple(binary)
-    for name in names:
-        check_name("feature", name, specs)
-        if not specs[name].is_text:
-            raise OptionError("binary", "must name features of texts or bytes", name)
-    typed = (name for name, spec in specs.items() if spec.dtype == BYTES)
-    return tuple(dict.fromkeys((*names, *typed)))
+    known = metadata.splits
+    if split is None and len(known) != 1:
+        raise InputError(
+            f"The data set has the splits {', '.join(known)}. Choose one with `split`, "
+            f"or several: {_BETWEEN.join(list(known)[:2])}."
+        )
+    names = list(known) if split is None else _entries(split, known, option)
+    without = [name for name in names if name.startswith(_WITHOUT)]
+    if without and len(without) < len(names):
+        raise OptionError(
+            option, "must name what is read, or with ! what is not, but not both", split
+        )
+    if without:
+        left_out = [name[len(_WITHOUT) :] for name in without]
+        for name in left_out:
+            check_name(option, name, known)
+        names = [name for name in known if name not in left_out]
+        if not names:
+            raise OptionError(option, "leaves no split to read", split)
+    stretches = tuple(_stretch(name, metadata, option) for name in names)
+    for k, stretch in enumerate(stretches):
+        for other in stretches[:k]:
+            if _overlap(stretch, other):
+                raise OptionError(
+                    option, f"names examples of {stretch.split} twice", split
+                )
+    return SplitChoice(tuple(dict.fromkeys(s.split for s in stretches)), stretches)
+
+
+def _entries(split: Any, known: Iterable[str], option: str) -> list[str]:
+    several = split if isinstance(split, list | tuple) else [split]
+    entries: list[str] = []
+    for each in several:
+        if not isinstance(each, str):
+            raise OptionError(option, "must be the name of a split, or a list", split)
+        entries += [each] if each in known else each.split(_BETWEEN)
+    if not entries:
+        raise OptionError(option, "must name at least one", split)
+    return entries
+
+
+def _stretch(text: str, metadata: Metadata, option: str) -> Stretch:
+    """Returns the examples that a split, or a part of one, has."""
+    match = _PART.fullmatch(text)
+    name = text if text in metadata.splits or match is None else match[1]
+    check_name(option, name, metadata.splits)
+    total = _count(name, metadata)
+    if match is None or name == text:
+        return Stretch(name, 0, total)
+    start = _bound(match[2], total, 0, text, option)
+    stop = _bound(match[3], total, total, text, option)
+    return Stretch(name, start, max(start, stop))
+
+
+def _count(split: str, metadata: Metadata) -> int:
+    return sum(shard.examples for shard in metadata.splits[split].shards)
+
+
+def _bound(text: str, total: int, default: int, whole: str, option: str) -> int:
+    """Returns the number of an example: 100, -100, 10%, -10%, or the default.
+
+    ``p%`` is ``floor(total * p / 100)``, so ``[:p%]`` and ``[p%:]`` have every example
+    once. Numbers beyond the split are its end, as in Python's slices.
+    """
+    if not text:
+        return default
+    match = _BOUND.fullmatch(text)
+    percent = Fraction(match[3]) if match and match[3] else Fraction(0)
+    if match is None or percent > 100:
+        raise OptionError(
+            option,
+            "must be like train[:10%], train[10%:90%], train[:100] or train[-100:]",
+            whole,
+        )
+    number = int(match[2]) if match[2] else int(total * percent / 100)
+    number = min(number, total)
+    return total - number if match[1] else number
+
+
+def _overlap(one: Stretch, other: Stretch) -> bool:
+    if one.split != other.split:
+        return False
+    if (one.start, one.stop) == (other.start, other.stop):
+        return True
+    return max(one.start, other.start) < min(one.stop, other.stop)

@@ -42,7 +42,7 @@ from beam_pipeline.plan.segments import (
     narrow_events,
 )
 from beam_pipeline.plan.shards import Shard, ShardLayout
-from beam_pipeline.read.split_source import SplitSource
+from beam_pipeline.read.records import SplitSource
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch
 from beam_pipeline.transforms.base import seconds_to_frames

@@ -28,10 +28,10 @@ from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.decode_again import choose_examples, sample_problems
 from beam_pipeline.read.example_check import ExampleCheck, Expected
-from beam_pipeline.read.member_records import ExamplePlaces, MemberReader
+from beam_pipeline.read.members import ExamplePlaces, MemberReader
 from beam_pipeline.read.sizes import usable_cores
+from beam_pipeline.read.table import read_recorded
 from beam_pipeline.read.verify import problems_beside_shards, shard_problems
-from beam_pipeline.read.window_table import read_recorded
 from beam_pipeline.storage import files
 
 MOST_DAMAGED = 20

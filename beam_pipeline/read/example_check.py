@@ -10,7 +10,7 @@ import numpy as np
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
 from beam_pipeline.dataset.problem_lines import Lines, differ
-from beam_pipeline.dataset.recorded_windows import Integers, RecordedWindows
+from beam_pipeline.dataset.recorded_windows import RecordedWindows
 from beam_pipeline.examples.record_parser import (
     BatchMaker,
     ExampleMaker,
@@ -18,6 +18,7 @@ from beam_pipeline.examples.record_parser import (
     Stored,
 )
 from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
+from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.values import VALID_FRAMES
 
 # A block is checked at once when it has so many bytes, or so many examples.

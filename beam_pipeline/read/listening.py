@@ -24,7 +24,7 @@ from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeErr
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.decode_again import DecodeAgain, Listed
 from beam_pipeline.read.example_view import is_signal, rate_of
-from beam_pipeline.read.window_table import read_recorded
+from beam_pipeline.read.table import read_recorded
 from beam_pipeline.storage import files
 from beam_pipeline.write.process_settings import OneThread
 

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import hash64
-from beam_pipeline.read.source_reader import Batch, Task
 from beam_pipeline.recipe.values import is_real
 
 TARGETS = ("target", "labels")
@@ -51,23 +50,16 @@ class Mixup(NamedTuple):
                 made[name] = replace(made[name], dtype="float32", shape=shape)
         return made
 
-    def of(self, task: Task, epoch: int, position: int) -> Task:
-        """Returns a task that mixes the batch of another one.
-
-        ``position`` is that of the batch's first example in its epoch.
-        """
-
-        def mixed() -> Batch:
-            return self.mix(task(), epoch, position)
-
-        return mixed
-
-    def mix(self, batch: Batch, epoch: int, position: int) -> Batch:
+    def mix(
+        self, batch: Mapping[str, Any], epoch: int, position: int
+    ) -> dict[str, Any]:
         """Returns a batch whose example ``i`` is mixed with another one, ``p[i]``.
 
         ::
 
             y[i] = w[i] x[i] + (1 - w[i]) x[p[i]]
+
+        ``position`` is that of the batch's first example in its epoch.
 
         Raises
         ------

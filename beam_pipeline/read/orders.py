@@ -13,14 +13,12 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import OptionError
 from beam_pipeline.hashing import text_key
-from beam_pipeline.permutation import Permutation
+from beam_pipeline.permutation import Integers, Permutation
 from beam_pipeline.read.sizes import SHUFFLE_BYTES
 
 Shuffle = Literal["global", "shards", False]
 
 STRETCH_BYTES = 4 << 20
-
-Integers = npt.NDArray[np.int64]
 
 
 class Order(Protocol):

@@ -22,13 +22,13 @@ from beam_pipeline.dataset.original_folder import (
 )
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.tensor_proto import decode_tensor
-from beam_pipeline.read.parse_examples import PARSING_THREADS
-from beam_pipeline.read.shard_streams import (
+from beam_pipeline.read.parse import PARSING_THREADS
+from beam_pipeline.read.sizes import SHUFFLE_BYTES, usable_cores
+from beam_pipeline.read.streams import (
     LEAST_RECORD_BYTES,
     read_files_in_order,
     read_mixed_files,
 )
-from beam_pipeline.read.sizes import SHUFFLE_BYTES, usable_cores
 from beam_pipeline.storage import files
 
 _TEXT_BYTES = 64

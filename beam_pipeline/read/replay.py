@@ -22,23 +22,25 @@ from beam_pipeline.dataset.side_by_side import Folders, open_data_sets, open_met
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.choices import (
+    Split,
     check_name,
     check_values,
-    choose_parsing,
+    choose_splits,
+    cut_pieces,
 )
 from beam_pipeline.read.original_records import read_original
-from beam_pipeline.read.parse_examples import (
+from beam_pipeline.read.parse import (
     PARSED_TOGETHER,
+    choose_parsing,
     make_parser,
     parse_dataset,
 )
 from beam_pipeline.read.scales import choose_scales, choose_statistics
-from beam_pipeline.read.shard_streams import (
+from beam_pipeline.read.sizes import SHUFFLE_BYTES, memory_bytes
+from beam_pipeline.read.streams import (
     read_in_order,
     read_mixed,
 )
-from beam_pipeline.read.sizes import SHUFFLE_BYTES, memory_bytes
-from beam_pipeline.read.split_choice import Split, choose_splits, cut_pieces
 from beam_pipeline.storage import files
 from beam_pipeline.storage.object_store import is_in_store
 
@@ -85,7 +87,7 @@ def replay(
         Required if the data set has several. ``"fold0+fold2"`` or ``["fold0",
         "fold2"]`` are several, one after the other; ``"!fold1"`` are all others;
         ``"train[:10%]"``, ``"train[10%:]"`` and ``"train[:100]"`` are the first or
-        other examples in the order on disk. See :mod:`.split_choice`.
+        other examples in the order on disk. See :mod:`.choices`.
     features : sequence of str, optional
         The features to read, besides ``num_classes``. Default: all.
     as_supervised : sequence of str or bool, optional

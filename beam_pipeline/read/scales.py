@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.read.choices import check_name
-from beam_pipeline.read.split_choice import Split, choose_splits
+from beam_pipeline.read.choices import Split, check_name, choose_splits
 from beam_pipeline.write.statistics import mean_and_deviation
 
 # Splits of which any may be for training.
@@ -131,3 +130,22 @@ def choose_scales(
         factor = np.where(constant, 0.0, 1 / np.where(constant, 1.0, std))
         scales[feature] = Scale(mean, factor)
     return scales
+
+
+def normalise(batch: dict[str, Any], scales: Mapping[str, Scale]) -> dict[str, Any]:
+    """Returns the batch with ``(x - mean) * factor`` for features with scales."""
+    for name, (mean, factor) in scales.items():
+        values = batch[name]
+        if isinstance(values, np.ndarray):
+            batch[name] = _scaled(values, mean, factor)
+        else:
+            batch[name] = [
+                None if value is None else _scaled(value, mean, factor)
+                for value in values
+            ]
+    return batch
+
+
+def _scaled(values: Any, mean: np.ndarray, factor: np.ndarray) -> Any:
+    dtype = values.dtype
+    return (values - mean.astype(dtype)) * factor.astype(dtype)

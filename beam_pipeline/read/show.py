@@ -11,8 +11,8 @@ import numpy as np
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.examples.decoding import decode_examples
+from beam_pipeline.read.choices import Piece, choose_splits
 from beam_pipeline.read.records import open_records
-from beam_pipeline.read.split_choice import Piece, choose_splits
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
 

@@ -21,8 +21,8 @@ from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.listening import Sounds
+from beam_pipeline.read.table import window_table
 from beam_pipeline.read.verify import load_metadata
-from beam_pipeline.read.window_table import window_table
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.reporting.overview import describe_data_set
 from beam_pipeline.reporting.problems import (

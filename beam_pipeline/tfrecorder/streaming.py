@@ -22,14 +22,14 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     merge_shapes,
 )
-from beam_pipeline.read.parse_examples import PARSING_THREADS, decode_raw
-from beam_pipeline.read.shard_streams import (
+from beam_pipeline.read.parse import PARSING_THREADS, decode_raw
+from beam_pipeline.read.sizes import SHUFFLE_BYTES, usable_cores
+from beam_pipeline.read.streams import (
     MIXED_SHARDS,
     first_record,
     read_files,
     read_mixed_files,
 )
-from beam_pipeline.read.sizes import SHUFFLE_BYTES, usable_cores
 from beam_pipeline.storage import files
 
 _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")

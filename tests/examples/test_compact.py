@@ -97,8 +97,7 @@ def expected(encoding: str, values: Any) -> Any:
 def test_every_reader_gives_the_same_float32(encoding: str, shape: Any) -> None:
     import tensorflow as tf
 
-    from beam_pipeline.read.choices import Parsing
-    from beam_pipeline.read.parse_examples import make_element_parser, make_parser
+    from beam_pipeline.read.parse import Parsing, make_element_parser, make_parser
 
     values = np.random.default_rng(0).normal(size=(4, *shape)).astype("f4")
     fixed = FeatureSpec("x", "float32", shape, encoding)

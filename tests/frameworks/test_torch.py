@@ -17,7 +17,7 @@ need("torchdata")
 from torch.utils.data import DataLoader  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
-from beam_pipeline.read.torch_batches import find_rank  # noqa: E402
+from beam_pipeline.read.torch import find_rank  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ from beam_pipeline.inputs.memory_rows import memory_rows, write_rows
 from beam_pipeline.inputs.tables import open_table
 from beam_pipeline.read.clean_manifest import write_clean_manifest
 from beam_pipeline.read.replay import replay
-from beam_pipeline.read.window_table import window_table
+from beam_pipeline.read.table import window_table
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 

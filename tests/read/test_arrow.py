@@ -13,7 +13,7 @@ import pytest
 
 from beam_pipeline import open_records, record, record_examples
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.read.arrow_batches import arrow_schema, record_batches
+from beam_pipeline.read.arrow import arrow_schema, record_batches
 from tests.raising import raises
 from tests.sounds import write_corpus
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.permutation import Permutation
-from beam_pipeline.read import orders, source_reader
+from beam_pipeline.read import batches as read_batches
+from beam_pipeline.read import orders
 from beam_pipeline.read.batches import Batches
 from tests.raising import raises
 from tests.read.fake_records import FakeRecords
@@ -25,7 +26,7 @@ SHUFFLES = (False, "global", "shards")
 @pytest.fixture(autouse=True)
 def small_stretches(monkeypatch):
     """Stretches of 5 examples, 3 of them in a pool."""
-    monkeypatch.setattr(source_reader, "stretch_length", lambda size: 5)
+    monkeypatch.setattr(read_batches, "stretch_length", lambda size: 5)
     monkeypatch.setattr(orders, "stretch_length", lambda size: 5)
     monkeypatch.setattr(orders, "POOLED", 3)
 
@@ -409,7 +410,7 @@ class TestMemory:
         running.close()
 
     def test_a_large_batch_is_read_by_all_threads(self, monkeypatch):
-        monkeypatch.setattr(source_reader, "READ_AHEAD_BYTES", 4000)
+        monkeypatch.setattr(read_batches, "READ_AHEAD_BYTES", 4000)
         records = FakeRecords(64, width=50)
         found = list(Batches(records, 16, threads=4, shuffle="global"))
         assert {len(read) for read in records.reads} == {4}

@@ -13,7 +13,7 @@ import pytest
 from beam_pipeline.dataset.member_index import MemberIndex, ShardMembers, write_index
 from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.examples.spec import BYTES_LIST, INT64_LIST, RAW, FeatureSpec
-from beam_pipeline.read import member_records, shard_bytes
+from beam_pipeline.read import members
 from beam_pipeline.read.records import open_records
 from beam_pipeline.storage.gzip_members import (
     compress_member,
@@ -107,7 +107,7 @@ def test_a_member_that_lies_about_its_length(tmp_path, per_member, states, way):
 def test_a_member_that_is_longer_than_examples_may_be(
     tmp_path, monkeypatch, way, per_member
 ):
-    monkeypatch.setattr(member_records, "LARGE_BYTES", 1 << 20)
+    monkeypatch.setattr(members, "LARGE_BYTES", 1 << 20)
     folder = make(tmp_path, [NUMBER, NOISE], COLUMNS, {"a": [6]}, per_member)
     path, offset = replace_member(folder, 2 // per_member, BOMB)
     records = open_records(folder)
@@ -121,7 +121,7 @@ def test_a_member_that_is_longer_than_examples_may_be(
 
 
 def test_large_examples_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(member_records, "LARGE_BYTES", 1)
+    monkeypatch.setattr(members, "LARGE_BYTES", 1)
     for k, specs in enumerate([[NUMBER, NOISE], [NUMBER, NOISE, TEXT]]):
         (tmp_path / str(k)).mkdir()
         records = open_records(make(tmp_path / str(k), specs, COLUMNS, {"a": [6]}, 3))
@@ -204,7 +204,7 @@ def test_open_shards_of_a_folder_that_was_recorded_again(
     tmp_path, monkeypatch, read, per_member
 ):
     """The files that are open are the old ones, whose names new files have now."""
-    monkeypatch.setattr(shard_bytes, "CHECK_SECONDS", 0)
+    monkeypatch.setattr(members, "CHECK_SECONDS", 0)
     specs = [NUMBER, NOISE]
     folder = make(tmp_path, specs, COLUMNS, {"a": [6]}, per_member)
     records = open_records(folder)
@@ -231,15 +231,15 @@ def test_a_rewritten_folder_is_noticed_soon(tmp_path, monkeypatch):
     assert records[1]["number"] == 1
     Path(folder, "metadata.json").touch()
     assert records[1]["number"] == 1
-    now[0] += shard_bytes.CHECK_SECONDS
+    now[0] += members.CHECK_SECONDS
     with raises(InputError, naming="metadata.json"):
         records[1]
 
 
 def test_a_shard_closes_when_the_interpreter_shuts_down(folder, monkeypatch):
-    opened = shard_bytes._OpenShard(str(shard_paths(folder)[0]))
+    opened = members._OpenShard(str(shard_paths(folder)[0]))
     fd, close = opened.fd, os.close
-    monkeypatch.setattr(shard_bytes, "os", None)
+    monkeypatch.setattr(members, "os", None)
     problems = []
     monkeypatch.setattr(sys, "unraisablehook", problems.append)
     del opened

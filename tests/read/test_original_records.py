@@ -151,7 +151,7 @@ def test_files_come_in_the_order_of_their_names(tmp_path):
 
 
 def test_large_files_are_read_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_pipeline.read.shard_streams.READ_AHEAD_BYTES", 400)
+    monkeypatch.setattr("beam_pipeline.read.streams.READ_AHEAD_BYTES", 400)
     columns = {"n": np.arange(9)}
     folder = write(tmp_path / "records", columns, 4)
     assert_elements(list(read_original(folder).as_numpy_iterator()), columns, "n")

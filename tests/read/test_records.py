@@ -20,7 +20,7 @@ from beam_pipeline.dataset.member_index import MemberIndex, ShardMembers, write_
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
 from beam_pipeline.examples.spec import BYTES_LIST, INT64_LIST, RAW, FeatureSpec
-from beam_pipeline.read import member_records, shard_bytes
+from beam_pipeline.read import members
 from beam_pipeline.read.example import Example
 from beam_pipeline.read.index_members import index_data_set
 from beam_pipeline.read.records import Records, open_records
@@ -369,8 +369,8 @@ def test_pickled_records_are_the_same(folder):
 
 def test_threads_share_records(folder, monkeypatch):
     """Few files open, few members kept, and eight threads that ask for all of them."""
-    monkeypatch.setattr(shard_bytes, "MOST_OPEN", 2)
-    monkeypatch.setattr(member_records, "KEPT_MEMBERS", 2)
+    monkeypatch.setattr(members, "MOST_OPEN", 2)
+    monkeypatch.setattr(members, "KEPT_MEMBERS", 2)
     records, problems = open_records(folder, "train"), []
 
     def work(seed):
@@ -398,7 +398,7 @@ def test_threads_share_records(folder, monkeypatch):
 
 
 def test_few_files_stay_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_bytes, "MOST_OPEN", 3)
+    monkeypatch.setattr(members, "MOST_OPEN", 3)
     sizes = {"train": (1,) * 20}
     records = open_records(make(tmp_path, [NUMBER], COLUMNS, sizes))
     before = len(os.listdir("/proc/self/fd"))
@@ -515,7 +515,7 @@ def test_neighbours_are_read_at_once(plain_folder, monkeypatch):
     shards = [s for s in records.metadata.splits["train"].shards if s.examples]
     assert sum(size for size, _ in reads) == sum(shard.bytes for shard in shards)
     reads.clear()
-    monkeypatch.setattr(member_records, "LOCAL_GAP", 0)
+    monkeypatch.setattr(members, "LOCAL_GAP", 0)
     open_records(plain_folder, "train").read([22, 15, 17, 16])
     assert len(reads) == 2
 
@@ -523,9 +523,9 @@ def test_neighbours_are_read_at_once(plain_folder, monkeypatch):
 def test_a_member_of_several_examples_is_inflated_once(tmp_path, monkeypatch):
     records = open_records(numbered(tmp_path, 3), "train")
     inflated = []
-    inflate = member_records.inflate_member
+    inflate = members.inflate_member
     monkeypatch.setattr(
-        member_records,
+        members,
         "inflate_member",
         lambda *args: inflated.append(1) or inflate(*args),
     )

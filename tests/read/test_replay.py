@@ -22,8 +22,8 @@ from beam_pipeline.examples.spec import (
     RAW,
     FeatureSpec,
 )
+from beam_pipeline.read.choices import Piece, cut_pieces
 from beam_pipeline.read.replay import replay
-from beam_pipeline.read.split_choice import Piece, cut_pieces
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.gzip_members import GzipWriter
 from beam_pipeline.storage.tfrecord import frame_record
@@ -360,13 +360,13 @@ class TestOrder:
     def test_as_on_disk(self, numbered, batch_size, monkeypatch):
         for cores in (1, 2, 3, 8):
             monkeypatch.setattr(
-                "beam_pipeline.read.shard_streams.usable_cores", lambda n=cores: n
+                "beam_pipeline.read.streams.usable_cores", lambda n=cores: n
             )
             ds = replay(numbered, split="train", batch_size=batch_size)
             assert numbers(ds) == numbers(ds) == [*range(23)]
 
     def test_as_on_disk_when_little_is_held(self, numbered, monkeypatch):
-        monkeypatch.setattr("beam_pipeline.read.shard_streams.READ_AHEAD_BYTES", 1)
+        monkeypatch.setattr("beam_pipeline.read.streams.READ_AHEAD_BYTES", 1)
         assert numbers(replay(numbered, split="train", repeat=2)) == [*range(23)] * 2
 
     def test_any_order_is_complete(self, numbered):
@@ -407,7 +407,7 @@ class TestOrder:
 
     def test_buffer_holds_a_batch(self, numbered, monkeypatch):
         monkeypatch.setattr("beam_pipeline.read.replay.SHUFFLE_BYTES", 1)
-        monkeypatch.setattr("beam_pipeline.read.shard_streams.MIXED_SHARDS", 1)
+        monkeypatch.setattr("beam_pipeline.read.streams.MIXED_SHARDS", 1)
         ds = replay(numbered, split="test", shuffle=True, batch_size=4, repeat=9)
         assert len({tuple(numbers([batch])) for batch in ds}) > 1
 

@@ -12,10 +12,10 @@ from beam_pipeline.api import record
 from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.read.mixing import mix
+from beam_pipeline.read.choices import choose_splits, cut_pieces
+from beam_pipeline.read.mix import mix
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
-from beam_pipeline.read.split_choice import choose_splits, cut_pieces
 from tests.raising import raises
 
 SIZES = {"train": (4, 3), "fold1": (5,), "b": (), "c": (1, 1, 1)}

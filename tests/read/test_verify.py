@@ -19,8 +19,8 @@ from beam_pipeline.errors import OptionError, VerificationError
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.index_members import index_data_set
 from beam_pipeline.read.replay import replay
+from beam_pipeline.read.table import window_table
 from beam_pipeline.read.window_summary import summarise_windows
-from beam_pipeline.read.window_table import window_table
 from beam_pipeline.reporting.page import report
 from tests.raising import assert_names, raises
 from tests.read.members import seal

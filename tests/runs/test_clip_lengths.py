@@ -18,7 +18,7 @@ from beam_pipeline import Metadata, open_records, record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
-from beam_pipeline.read.window_table import window_table
+from beam_pipeline.read.table import window_table
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 

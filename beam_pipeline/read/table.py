@@ -19,8 +19,8 @@ from beam_pipeline.dataset.side_by_side import (
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.own_manifest import FILE_SHA256
+from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.read.sources import source_columns
-from beam_pipeline.read.split_choice import Split, choose_splits
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_parquet
 
@@ -120,7 +120,7 @@ def window_table(
     folder : path or sequence of paths
         Of a data set, or of several that belong together.
     split : str or list of str, optional
-        One or several, see :mod:`.split_choice`. Default: all, one after the other.
+        One or several, see :mod:`.choices`. Default: all, one after the other.
         ``record`` is the number in each of them.
     sources : bool
         See :func:`read_window_table`.

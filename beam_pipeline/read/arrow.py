@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import FeatureSpec, numpy_dtype
-from beam_pipeline.read.choices import check_binary
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.examples.spec import BYTES, FeatureSpec, numpy_dtype
+from beam_pipeline.read.choices import check_name
 
 _COMPLEX: Mapping[str, np.dtype[Any]] = {
     "complex64": np.dtype(np.float32),
@@ -65,6 +65,27 @@ def arrow_schema(
             for name, spec in specs.items()
         ]
     )
+
+
+def check_binary(
+    binary: Sequence[str], specs: Mapping[str, FeatureSpec]
+) -> tuple[str, ...]:
+    """Returns the names of features whose values are bytes: these, and by their dtype.
+
+    Raises
+    ------
+    InputError
+        If there is no feature of this name.
+    OptionError
+        If its values are numbers.
+    """
+    names = (binary,) if isinstance(binary, str) else tuple(binary)
+    for name in names:
+        check_name("feature", name, specs)
+        if not specs[name].is_text:
+            raise OptionError("binary", "must name features of texts or bytes", name)
+    typed = (name for name, spec in specs.items() if spec.dtype == BYTES)
+    return tuple(dict.fromkeys((*names, *typed)))
 
 
 def _type_of(spec: FeatureSpec, tensors: bool, is_binary: bool) -> Any:

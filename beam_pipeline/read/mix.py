@@ -17,19 +17,21 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import hash64, text_key
-from beam_pipeline.read.batches import BatchIteration, State, state_number
-from beam_pipeline.read.choices import check_number, check_values
-from beam_pipeline.read.orders import Shuffle, check_shuffle
-from beam_pipeline.read.records import Records, open_records
-from beam_pipeline.read.source_reader import (
+from beam_pipeline.permutation import Integers
+from beam_pipeline.read.batches import (
     Batch,
+    BatchIteration,
     Reading,
     SourceReader,
+    State,
     Submit,
     Task,
     gather,
+    state_number,
 )
-from beam_pipeline.read.split_choice import Split
+from beam_pipeline.read.choices import Split, check_number, check_values
+from beam_pipeline.read.orders import Shuffle, check_shuffle
+from beam_pipeline.read.records import Records, open_records
 from beam_pipeline.storage import files
 
 Folder = files.PathLike | tuple[files.PathLike, ...]
@@ -40,8 +42,6 @@ Sources = (
 )
 
 Ends = Literal["repeat", "stop", "leave"]
-
-Integers = npt.NDArray[np.int64]
 
 _BLOCK = 8192
 

@@ -6,13 +6,16 @@ parsed one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.errors import InputError
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.feature_description import describe_features
 from beam_pipeline.examples.flac_signal import decode_flac
 from beam_pipeline.examples.spec import (
@@ -25,16 +28,20 @@ from beam_pipeline.examples.spec import (
     PNG,
     TENSOR,
     FeatureSpec,
+    numpy_dtype,
 )
 from beam_pipeline.examples.structure import (
     Leaf,
     Structure,
+    component_names,
     dense_shape,
     indices,
+    leaves,
+    needed_features,
     rebuild,
     row_splits,
 )
-from beam_pipeline.read.choices import Parsing
+from beam_pipeline.read.choices import check_name, choose_features
 from beam_pipeline.read.scales import Scale
 from beam_pipeline.read.sizes import usable_cores
 
@@ -46,6 +53,148 @@ PARSED_TOGETHER = 16
 _TO_THE_END = 2**31 - 1
 # tf.io.decode_raw does not support unsigned integers of these widths.
 _DECODED_AS = {"uint32": "int32", "uint64": "int64"}
+
+
+@dataclass(frozen=True)
+class Parsing:
+    """What becomes of a serialised example.
+
+    Attributes
+    ----------
+    specs : mapping
+        The features to parse, in the metadata's order.
+    structure : Structure or None
+        The structure of the result; None: a dict, or a tuple of ``as_tuple``.
+    as_tuple : tuple of str
+        The features of a tuple, in its order.
+    components : tuple of str
+        The features of a dict.
+    encoded : tuple of str
+        Features that stay as they are stored.
+    missing : mapping
+        The values of features in the examples that lack them.
+    num_classes : int
+        Added to a dict, if it is not 0.
+    leaves : tuple of Leaf
+        The components that several features store together.
+    """
+
+    specs: Mapping[str, FeatureSpec]
+    structure: Structure | None = None
+    as_tuple: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
+    encoded: tuple[str, ...] = ()
+    missing: Mapping[str, Any] = field(default_factory=dict)
+    num_classes: int = 0
+    leaves: tuple[Leaf, ...] = ()
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all examples have the same shapes, so that batches parse at once."""
+        are_tensors = all(leaf.kind in ("tensor", "none") for leaf in self.leaves)
+        return (
+            are_tensors
+            and not self.encoded
+            and all(
+                spec.is_fixed and spec.encoding in (*LISTS, *ARRAYS, INT8)
+                for spec in self.specs.values()
+            )
+        )
+
+
+def choose_parsing(
+    metadata: Metadata,
+    features: Sequence[str] | None,
+    as_supervised: Sequence[str] | bool | None,
+    encoded: Sequence[str],
+    missing: Mapping[str, Any] | None,
+) -> Parsing:
+    """Returns how examples are parsed, from the arguments of ``replay``."""
+    structure = None if metadata.elements is None else metadata.elements.structure
+    names = component_names(metadata.features, structure)
+    as_tuple = _choose_tuple(metadata, as_supervised, names)
+    if as_tuple:
+        if features is not None:
+            raise InputError("Give either `features` or `as_supervised`, not both.")
+        features = as_tuple
+    encoded = [encoded] if isinstance(encoded, str) else list(encoded)
+    for name in [*encoded, *(missing or ())]:
+        check_name("feature", name, names)
+    for name, value in (missing or {}).items():
+        check_missing(metadata.features[name], value)
+    chosen = choose_features(metadata, features)
+    specs = needed_features(chosen, metadata.features, structure)
+    return Parsing(
+        specs,
+        structure if features is None else None,
+        as_tuple,
+        tuple(name for name in names if name in chosen),
+        tuple(encoded),
+        dict(missing or {}),
+        len(metadata.classes),
+        () if structure is None else tuple(leaves(structure)),
+    )
+
+
+def _choose_tuple(
+    metadata: Metadata, as_supervised: Sequence[str] | bool | None, names: Sequence[str]
+) -> tuple[str, ...]:
+    """Returns the features of ``as_supervised``; none if elements are no tuples."""
+    if as_supervised is None or as_supervised is False:
+        return ()
+    if as_supervised is True:
+        return _input_and_target(metadata, names)
+    if (
+        isinstance(as_supervised, str)
+        or not isinstance(as_supervised, Sequence)
+        or len(as_supervised) < 2
+    ):
+        raise OptionError(
+            "as_supervised",
+            "must be True, or name two features or more, for example "
+            f"('log_mel', 'target'); the features are {', '.join(names)}",
+            as_supervised,
+        )
+    return tuple(as_supervised)
+
+
+def _input_and_target(metadata: Metadata, names: Sequence[str]) -> tuple[str, str]:
+    """Returns the only feature of a transform, and ``target`` or ``labels``."""
+    inputs: list[str] = []
+    if metadata.recipe is not None:
+        made = metadata.recipe.features.expressions or ("signal",)
+        inputs = [name for name in names if name in made]
+    targets = [name for name in names if name in ("target", "labels")]
+    if len(inputs) == len(targets) == 1:
+        return inputs[0], targets[0]
+    raise OptionError(
+        "as_supervised",
+        "can be True only if there is one input and one target, but this data set has "
+        f"{_counted(inputs, 'input')} and {_counted(targets, 'target')}; name two "
+        f"features, of {', '.join(names)}",
+        True,
+    )
+
+
+def _counted(names: Sequence[str], what: str) -> str:
+    return f"{len(names)} {what}s" + f" ({', '.join(names)})" * bool(names)
+
+
+def check_missing(spec: FeatureSpec, value: Any) -> None:
+    """Raises OptionError if a feature cannot hold the value of where it is missing."""
+    if spec.is_text:
+        fits = isinstance(value, str | bytes)
+    else:
+        try:
+            with np.errstate(all="ignore"):
+                made = np.asarray(value).astype(numpy_dtype(spec.dtype))
+        except (TypeError, ValueError):
+            fits = False
+        else:
+            is_float = spec.dtype.startswith(("float", "bfloat", "complex"))
+            fits = made.shape == () and bool(is_float or made == value)
+    if not fits:
+        raise OptionError("missing", f"{spec.name} is {spec.dtype}", value)
 
 
 def make_parser(parsing: Parsing, scales: Mapping[str, Scale]) -> Callable[[Any], Any]:

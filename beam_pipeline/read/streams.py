@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from beam_pipeline.errors import InputError
+from beam_pipeline.read.choices import Piece
 from beam_pipeline.read.sizes import READ_AHEAD_BYTES, usable_cores
-from beam_pipeline.read.split_choice import Piece
 from beam_pipeline.storage import files
 from beam_pipeline.storage.object_store import is_in_store
 from beam_pipeline.storage.tfrecord import is_compressed, is_gzip, read_any_records
