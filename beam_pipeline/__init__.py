@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     )
     from beam_pipeline.read.mix import mix as mix
     from beam_pipeline.read.records import open_records as open_records
-    from beam_pipeline.read.repair import repair as repair
     from beam_pipeline.read.replay import replay as replay
     from beam_pipeline.read.replay import replay_dataset as replay_dataset
     from beam_pipeline.read.table import window_table as window_table
-    from beam_pipeline.read.verification import verify as verify
+    from beam_pipeline.read.verify import repair as repair
+    from beam_pipeline.read.verify import verify as verify
     from beam_pipeline.recipe.recipe import Recipe as Recipe
     from beam_pipeline.reporting.page import report as report
     from beam_pipeline.transforms import *  # noqa: F403
@@ -64,8 +64,8 @@ _MODULES = {
     "replay": "read.replay",
     "replay_dataset": "read.replay",
     "replay_files": "conversion.replay_files",
-    "repair": "read.repair",
-    "verify": "read.verification",
+    "repair": "read.verify",
+    "verify": "read.verify",
     "window_table": "read.table",
     "write_clean_manifest": "read.clean_manifest",
     "write_records": "elements.record_files",

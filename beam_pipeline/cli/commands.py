@@ -188,7 +188,7 @@ def run_verify(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.cli.reports import counted
     from beam_pipeline.dataset.side_by_side import open_data_sets
     from beam_pipeline.errors import VerificationError
-    from beam_pipeline.read.verification import verify
+    from beam_pipeline.read.verify import verify
 
     no_beam_args("verify", beam_args)
     if args.repair:
@@ -225,7 +225,7 @@ def _only(records: Sequence[str], option: str) -> str:
 
 def _repair(args: argparse.Namespace) -> int:
     """Deletes damaged shards, and says what makes them again."""
-    from beam_pipeline.read.repair import repair
+    from beam_pipeline.read.verify import repair
 
     if args.deep or args.input is not None:
         raise OptionError("repair", "takes no `deep` and no `input`")

@@ -20,7 +20,7 @@ class Job:
     With ``replaces``, a data set in the output stays until the new one is ready. Clips
     that the data sets in the folders ``skip_recorded`` hold are left out. With
     ``repairs``, shards of a data set are made again, see
-    :mod:`beam_pipeline.read.repair`. ``run`` is another name in each run: a plan is for
+    :mod:`beam_pipeline.read.verify`. ``run`` is another name in each run: a plan is for
     one run, because inputs may have changed since the run before.
     """
 

@@ -1,23 +1,204 @@
-"""Compares the files of a data set with its metadata."""
+"""``verify``: compares a data set with its metadata, and takes out what is damaged.
+
+::
+
+    verify             sizes, SHA-256, the checksums of each record, counts
+    verify --deep      and each example, with its row of the tables; some, with the
+                       sources
+    verify --repair    damaged shards are deleted; metadata.json -> work folder
+    record             keeps the shards with the recorded checksums, makes the others
+                       all of them as recorded: metadata.json -> output
+
+Between the last two, the data set is not complete, and nothing of it can be opened.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from beam_pipeline.dataset.lock import locked
+from beam_pipeline.dataset.member_index import MemberIndex
 from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
-from beam_pipeline.dataset.output_folder import INDEX, METADATA, WORK_FOLDER
+from beam_pipeline.dataset.output_folder import (
+    INDEX,
+    MANIFEST,
+    METADATA,
+    WINDOWS,
+    WORK_FOLDER,
+)
 from beam_pipeline.dataset.shard_scan import scan_shard
-from beam_pipeline.errors import InputError, VerificationError
+from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
+from beam_pipeline.dataset.work_folder import recorded_metadata
+from beam_pipeline.errors import (
+    DamagedRecord,
+    InputError,
+    OptionError,
+    VerificationError,
+)
+from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
+from beam_pipeline.examples.spec import INT64_LIST
 from beam_pipeline.hashing import json_sha256
+from beam_pipeline.read.members import ExamplePlaces, MemberReader
+from beam_pipeline.read.sizes import usable_cores
+from beam_pipeline.read.table import read_recorded
+from beam_pipeline.recipe.values import VALID_FRAMES
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
 
+if TYPE_CHECKING:
+    from beam_pipeline.dataset.recorded_windows import RecordedWindows
+    from beam_pipeline.inputs.in_memory import Source
+    from beam_pipeline.inputs.sources import Input
+
 _T = TypeVar("_T")
 
+# Of the examples, and of the damaged members, of one shard; of the others, only the
+# number is said.
+MOST_LINES = 20
 _NUMBERED = re.compile(r"-of-\d{5}.*\.tfrecord(\.gz)?$")
 _REMEDIES = {INDEX: ". Make it again with `audio-tfrecords index`."}
+
+
+def verify(
+    folder: Folders,
+    *,
+    deep: bool = False,
+    input: Source | None = None,
+    sample: int = 100,
+    seed: int = 0,
+    functions: Iterable[Any] = (),
+) -> list[str]:
+    """Compares a data set with its metadata; returns a line for each difference.
+
+    ::
+
+        for line in verify("records/", deep=True, input="sounds/"):
+            print(line)
+
+    Parameters
+    ----------
+    folder : path or sequence of paths
+        The data set; or several, of which it also says whether they belong together.
+    deep : bool
+        Whether to parse every example, and to compare it with the tables; see
+        :func:`.find_deep_problems`. Default: see :func:`.find_problems`.
+    input : as in :func:`beam_pipeline.record`, optional
+        What the data set was recorded from, to decode some windows again. This imports
+        the modules of transforms that the recipe names.
+    sample : int
+        How many windows; more than there are means all.
+    seed : int
+        Chooses these windows.
+    functions : iterable, optional
+        Functions and classes of this script or notebook that the recipe names.
+
+    Raises
+    ------
+    InputError
+        If there is no data set, or an input cannot be used.
+    OptionError
+        If ``sample`` or ``seed`` is negative, there is an input without ``deep``, or
+        a function has no hash.
+    VerificationError
+        If the metadata are damaged.
+    """
+    for option, value in (("sample", sample), ("seed", seed)):
+        if value < 0:
+            raise OptionError(option, "must not be negative", value)
+    if input is not None and not deep:
+        raise OptionError("input", "needs `deep`")
+    if not isinstance(folder, str | os.PathLike):
+        open_data_sets(folder)
+        return [
+            f"{each}: {line}"
+            for each in folder
+            for line in verify(
+                each,
+                deep=deep,
+                input=input,
+                sample=sample,
+                seed=seed,
+                functions=functions,
+            )
+        ]
+    name = os.fspath(folder)
+    metadata = load_metadata(name)
+    if not deep:
+        return list(find_problems(name, metadata))
+
+    if input is None:
+        return list(find_deep_problems(name, metadata))
+    if metadata.recipe is None:
+        raise InputError(
+            f"{name} was not recorded from audio files, so no input gives its examples "
+            "again. Leave `input` out."
+        )
+    from beam_pipeline.inputs.in_memory import resolved
+    from beam_pipeline.transforms.expressions import give_steps
+
+    give_steps(functions)
+    with resolved(input, metadata.recipe) as inputs:
+        return list(find_deep_problems(name, metadata, inputs, sample, seed))
+
+
+def repair(folder: str | os.PathLike[str]) -> list[str]:
+    """Deletes the damaged shards of a data set; :func:`.record` makes them again.
+
+    ::
+
+        if repair("records/"):
+            record("sounds/", "records/", **options)  # as before
+
+    That call keeps the whole shards, makes the others, and puts the metadata back, with
+    their statistics, if every shard has its recorded SHA-256. Otherwise it ends with an
+    error that names the shards that differ.
+
+    Returns
+    -------
+    list of str
+        The damaged and missing shards; empty if there are none. Then nothing changes.
+
+    Raises
+    ------
+    InputError
+        If there is no data set, if it was not recorded from audio files, or if another
+        file than a shard is damaged. Nothing is deleted.
+    VerificationError
+        If the metadata are damaged.
+    """
+    root = files.absolute(os.fspath(folder))
+    metadata = load_metadata(root)
+    if metadata.recipe is None:
+        raise InputError(
+            f"{root} was not recorded from audio files, so no command makes some of "
+            "its shards again. Record it again."
+        )
+    listed = {*metadata.files, METADATA} - {INDEX}
+    for line in problems_beside_shards(root, metadata):
+        if line.partition(":")[0] in listed:
+            raise InputError(
+                f"{root}: {line}. Only shards are made again alone. Restore this file, "
+                "or give the command of `record` again with `overwrite`."
+            )
+    with locked(files.join(root, WORK_FOLDER)):
+        damaged = [
+            shard.file
+            for shard in metadata.shards()
+            if any(True for _ in shard_problems(root, metadata, shard))
+        ]
+        if damaged:
+            path = files.join(root, METADATA)
+            files.write_bytes(recorded_metadata(root), files.read_bytes(path))
+            files.delete([path])
+            files.delete(files.join(root, file) for file in damaged)
+    return damaged
 
 
 def load_metadata(folder: str) -> Metadata:
@@ -120,3 +301,268 @@ def _tried(read: Callable[[str], _T], path: str) -> tuple[_T, None] | tuple[None
 def _other_content(size: int, expected: int, other: str | None = None) -> str:
     what = f"it is {other}" if other else "it was changed or replaced"
     return f"its SHA-256 differs ({size} bytes; expected {expected}): {what}"
+
+
+class _Task(NamedTuple):
+    split: str
+    first: int
+    shard: ShardEntry
+    expected: Expected | None
+
+
+def find_deep_problems(
+    folder: str,
+    metadata: Metadata,
+    inputs: Sequence[Input] = (),
+    sample: int = 0,
+    seed: int = 0,
+) -> Iterator[str]:
+    """Yields a line for each difference between the parts of a data set.
+
+    Besides what :func:`.find_problems` compares: each example is parsed, and its
+    features are those of the metadata; clip, window and class are those of its row in
+    the tables. A damaged example is named by its file, the byte where its member
+    begins, and its number. ::
+
+        shard --read once--> SHA-256, records --parse--> example
+                                                         |  features by their specs
+        manifest.parquet, windows.parquet  <--compare--> v  clip and window
+
+    A thread reads a shard. Memory holds an example for each thread, and some 30 bytes
+    for each window.
+
+    Parameters
+    ----------
+    inputs : sequence of Input, optional
+        Those that the data set was recorded from, in their order.
+    sample, seed : int
+        How many windows are decoded again from the inputs, and compared byte for byte,
+        if the tables can be read; and the seed that chooses them. Only this runs the
+        recipe.
+    """
+    root = files.absolute(folder)
+    yield from problems_beside_shards(root, metadata)
+    recorded: RecordedWindows | None = None
+    if metadata.recipe is not None:
+        try:
+            recorded = read_recorded(root, metadata)
+        except InputError as error:
+            yield str(error)
+    if recorded is not None:
+        found = list(_count_problems(recorded, metadata))
+        yield from found
+        if found:
+            recorded = None
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        check = partial(_check_shard, root, metadata)
+        for lines in pool.map(check, _tasks(metadata, recorded)):
+            yield from lines
+    if inputs and recorded is not None:
+        from beam_pipeline.read.decode_again import choose_examples, sample_problems
+
+        chosen = choose_examples(recorded, metadata, sample, seed)
+        yield from sample_problems(root, metadata, recorded, inputs, chosen)
+
+
+def _count_problems(recorded: RecordedWindows, metadata: Metadata) -> Iterator[str]:
+    """Compares the numbers of examples in the tables with those of the splits."""
+    for split, entry in metadata.splits.items():
+        rows = len(recorded.of_split(split))
+        if rows != entry.examples:
+            yield (
+                f"{METADATA}: split {split}: examples is {entry.examples}; {WINDOWS} "
+                f"and {MANIFEST} have {rows}"
+            )
+
+
+def _tasks(metadata: Metadata, recorded: RecordedWindows | None) -> Iterator[_Task]:
+    for split, entry in metadata.splits.items():
+        expected = None if recorded is None else Expected(recorded, split, metadata)
+        first = 0
+        for shard in entry.shards:
+            yield _Task(split, first, shard, expected)
+            first += shard.examples
+
+
+def _check_shard(root: str, metadata: Metadata, task: _Task) -> list[str]:
+    """Reads a shard once; returns the lines of its problems."""
+    examples = ExampleCheck(metadata, task)
+    lines = list(shard_problems(root, metadata, task.shard, examples.add))
+    lines += examples.lines
+    if examples.checked < task.shard.examples:
+        damaged = _Lines(task.shard.file)
+        for problem in _damaged_members(root, task):
+            damaged.add(problem)
+        lines += damaged
+    return lines
+
+
+class _Lines:
+    """The first lines about a shard; of the others, only the number is kept."""
+
+    def __init__(self, file: str):
+        self._file = file
+        self._first: list[str] = []
+        self._more = 0
+
+    def add(self, problem: str) -> None:
+        if len(self._first) < MOST_LINES:
+            self._first.append(f"{self._file}: {problem}")
+        else:
+            self._more += 1
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._first
+        if self._more:
+            yield f"{self._file}: {self._more} more problems"
+
+
+class Expected:
+    """What each example of a split must hold, by the tables of the data set.
+
+    Parameters
+    ----------
+    recorded : RecordedWindows
+    split : str
+    metadata : Metadata
+    """
+
+    def __init__(self, recorded: RecordedWindows, split: str, metadata: Metadata):
+        assert metadata.recipe is not None
+        specs, manifest = metadata.features, recorded.manifest
+        of_clip = {"filepath": "path", "index": "index", "fs": "sample_rate_hz"}
+        if metadata.recipe.events.source is None:
+            of_clip["class"] = "class"
+        for name, spec in specs.items():
+            column = next((c for c in (name + "_", name) if c in manifest), None)
+            if spec.description == f"column {name}" and column is not None:
+                of_clip.setdefault(name, column)
+        of_window = {"win_start_idx": recorded.start, "copy": recorded.copy}
+        if metadata.recipe.windows.mark_padding:
+            of_window[VALID_FRAMES] = recorded.frames
+        self._rows = recorded.of_split(split)
+        self._clips = recorded.clip[self._rows]
+        self._of_clip, self._of_window = (
+            {name: _stored_as(column, specs[name].dtype)
+             for name, column in columns.items() if name in specs}
+            for columns in (
+                {name: manifest[column] for name, column in of_clip.items()}, of_window
+            )
+        )  # fmt: skip
+
+    def of(self, number: int) -> Iterator[tuple[str, Any]]:
+        """Yields the features of an example, by its number in the split."""
+        if number < len(self._rows):
+            row, clip = self._rows[number], self._clips[number]
+            for name, values in self._of_clip.items():
+                yield name, values[clip]
+            for name, values in self._of_window.items():
+                yield name, values[row]
+
+
+def _stored_as(column: Any, dtype: str) -> Any:
+    """Returns a column with the digits that an example holds; a table keeps all."""
+    if dtype != "float32":
+        return column
+    if column.dtype != object:
+        return column.astype(np.float32)
+    return [np.asarray(value, np.float32) for value in column]
+
+
+class ExampleCheck:
+    """Checks the examples of one shard, as they are read.
+
+    Attributes
+    ----------
+    lines : iterable of str
+        What is wrong with them.
+    checked : int
+        How many examples were read.
+    """
+
+    def __init__(self, metadata: Metadata, task: _Task):
+        specs = metadata.features
+        self._task = task
+        self._parser = RecordParser(specs, specs, only_these=True)
+        shapes = {spec.shape_in for spec in specs.values()}
+        names = [name for name in specs if name not in shapes]
+        self._maker = ExampleMaker(self._parser, names)
+        target = specs.get("target")
+        is_number = target is not None and target.encoding == INT64_LIST
+        self._number_of = None
+        if "class" in specs and is_number and specs["target"].shape == ():
+            self._number_of = {name: k for k, name in enumerate(metadata.classes)}
+        self.lines, self.checked = _Lines(task.shard.file), 0
+
+    def add(self, start: int, record: bytes) -> None:
+        """Checks an example whose member begins at a byte of the file."""
+        number = self._task.first + self.checked
+        self.checked += 1
+        try:
+            stored = self._parser.stored(record, 0, len(record))
+            found = list(self._differences(number, self._maker.make(stored, dict)))
+        except ValueError as error:
+            found = [str(error)]
+        where = f"example {number} of {self._task.split}, at byte {start}"
+        for problem in found:
+            self.lines.add(f"{where}: {problem}")
+
+    def _differences(self, number: int, example: Mapping[str, Any]) -> Iterator[str]:
+        """Yields how an example differs from its class and from the tables."""
+        if self._number_of is not None and "class" in example:
+            label, target = example["class"], example.get("target")
+            meant = self._number_of.get(label)
+            if target != meant:
+                yield (
+                    f"target is {target}, but its class {label!r} has the number "
+                    f"{meant}"
+                )
+        expected = self._task.expected
+        for name, meant in () if expected is None else expected.of(number):
+            found = example.get(name)
+            if not _are_same(found, meant):
+                yield f"{name} is {found!r}; {MANIFEST} and {WINDOWS} have {meant!r}"
+
+
+def _are_same(found: Any, meant: Any) -> bool:
+    """Whether two values are equal; NaN equals NaN."""
+    if not (isinstance(found, np.ndarray) or isinstance(meant, np.ndarray)):
+        return bool(found == meant or (found != found and meant != meant))
+    found, meant = np.asarray(found), np.asarray(meant)
+    is_float = found.dtype.kind == "f" and meant.dtype.kind == "f"
+    return np.array_equal(found, meant, equal_nan=is_float)
+
+
+def _damaged_members(root: str, task: _Task) -> Iterator[str]:
+    """Yields what is wrong with each member that cannot be read, if the index shows it.
+
+    Reading from the beginning ends at the first of them.
+    """
+    try:
+        index = MemberIndex.load(root).shards[task.shard.file]
+        index.check()
+    except (FileNotFoundError, InputError, KeyError, ValueError):
+        return
+    size = files.size(files.join(root, task.shard.file))
+    places, reader = ExamplePlaces([index]), MemberReader([root])
+    for number in range(len(index.offsets)):
+        span = index.span(number)
+        first = task.first + span.first
+        which = f"example {first} of {task.split}"
+        if span.examples > 1:
+            which = f"examples {first} to {first + span.examples - 1} of {task.split}"
+        where = f"{which}, at byte {span.offset}"
+        if size != index.bytes:
+            if span.offset + span.size > size:
+                yield f"{where}: the file ends before"
+            continue
+        numbers = np.arange(span.first, span.first + span.examples)
+        try:
+            for wanted in places.find(numbers):
+                for _ in reader.read(wanted):
+                    pass
+        except DamagedRecord as error:
+            yield f"{where}: {error.args[-1]}"
+        except InputError as error:
+            yield str(error)
+            return

@@ -18,7 +18,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.mix import mix
 from beam_pipeline.read.table import window_table
-from beam_pipeline.read.verification import verify
+from beam_pipeline.read.verify import verify
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 

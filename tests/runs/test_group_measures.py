@@ -14,7 +14,7 @@ import soundfile
 from beam_pipeline import Metadata, open_records, record
 from beam_pipeline.api import plan
 from beam_pipeline.errors import TooManyRejected
-from beam_pipeline.read.verification import verify
+from beam_pipeline.read.verify import verify
 
 pytestmark = pytest.mark.runs
 

@@ -20,7 +20,7 @@ from beam_pipeline.errors import (
     RecipeError,
     TooManyRejected,
 )
-from beam_pipeline.read.verification import verify
+from beam_pipeline.read.verify import verify
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 

@@ -17,7 +17,7 @@ import beam_pipeline
 from beam_pipeline import Metadata, open_records, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.read.verification import verify
+from beam_pipeline.read.verify import verify
 from beam_pipeline.storage.tfrecord import SUFFIX
 from beam_pipeline.transforms import main_code
 from beam_pipeline.transforms.expressions import parse_transform

@@ -15,7 +15,7 @@ from beam_pipeline.dataset.job_difference import job_differences, option_differe
 from beam_pipeline.dataset.reused_recipe import as_recorded, reused_recipe
 from beam_pipeline.elements.record_examples import record_examples
 from beam_pipeline.errors import InputError, OutputError, TooManyRejected
-from beam_pipeline.read.verification import verify
+from beam_pipeline.read.verify import verify
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 

@@ -12,7 +12,7 @@ from beam_pipeline import record
 from beam_pipeline.api import plan
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.read.replay import replay
-from beam_pipeline.read.verification import verify
+from beam_pipeline.read.verify import verify
 from beam_pipeline.transforms import mel
 from beam_pipeline.transforms.base import Chain
 from beam_pipeline.transforms.cepstral import Delta
