@@ -62,7 +62,7 @@ HOMES = {
     "pyarrow": "[read.arrow] [read.records] "
     "[storage.parquet] [dataset.manifest] "
     "[dataset.window_table] [dataset.side_by_side] [read.audit] [read.clean_manifest] "
-    "[read.conditions] "
+    "read.conditions "
     "[read.csv_tables] [read.sources] [read.table]",
     "isal": "storage.gzip_members",
     "matplotlib": "[read.drawing]",

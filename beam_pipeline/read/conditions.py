@@ -1,6 +1,6 @@
 """Conditions on the columns of a table, as text: ``class == 'owl' and snr_db > 10``.
 
-The text is a Python expression, and becomes an expression of Arrow: comparisons,
+The text is a Python expression, of which Arrow computes each part: comparisons,
 ``and``, ``or``, ``not``, ``in``, ``is None`` and ``+ - * /``. A name is a column. No
 code runs: everything else is an error. For a column whose name is no identifier, an
 expression of Arrow does the same: ``pyarrow.compute.field("my col") == 2``.
@@ -11,12 +11,14 @@ from __future__ import annotations
 import ast
 import io
 import keyword
-import operator
 import tokenize
 from functools import reduce
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from beam_pipeline.errors import OptionError, did_you_mean
 
@@ -28,25 +30,29 @@ _KEYWORD_COLUMNS = set(keyword.kwlist) - _WORDS
 _MARK = "__column"
 
 _COMPARED = {
-    ast.Eq: "equal",
-    ast.NotEq: "not_equal",
-    ast.Lt: "less",
-    ast.LtE: "less_equal",
-    ast.Gt: "greater",
-    ast.GtE: "greater_equal",
+    ast.Eq: pc.equal,
+    ast.NotEq: pc.not_equal,
+    ast.Lt: pc.less,
+    ast.LtE: pc.less_equal,
+    ast.Gt: pc.greater,
+    ast.GtE: pc.greater_equal,
 }
 _COMPUTED = {
-    ast.Add: "add_checked",
-    ast.Sub: "subtract_checked",
-    ast.Mult: "multiply_checked",
+    ast.Add: pc.add_checked,
+    ast.Sub: pc.subtract_checked,
+    ast.Mult: pc.multiply_checked,
+    ast.Div: pc.divide,
 }
-_SIGNS = (*_COMPUTED, ast.Div)
 _LISTS = ast.List | ast.Tuple | ast.Set
-_TYPES = {NUMBER: "float64", TEXT: "string", TRUTH: "bool"}
 _SHOWN = 200
+_ALLOWED = (
+    "It may hold comparisons, and, or, not, is None, + - * / of columns and numbers, "
+    "and `in` with a list after it: class in ['owl', 'wren']"
+)
+_MISSING = "To find missing values, write `class is None` or `class is not None`"
 
 
-def rows_where(table: Any, condition: Any) -> Any:
+def rows_where(table: pa.Table, condition: object) -> Any:
     """Returns which rows of a table meet a condition.
 
     A comparison with a missing value is not met. NaN is a missing value, and so is the
@@ -67,27 +73,24 @@ def rows_where(table: Any, condition: Any) -> Any:
         If the condition cannot be read, names no column of the table, compares values
         of different kinds, or computes integers beyond 64 bits.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.dataset as ds
-
-    if isinstance(condition, str):
-        expression = _Condition(condition, table.schema).expression()
-    elif isinstance(condition, pc.Expression):
-        expression = condition
-    else:
-        raise OptionError(
-            "condition", "must be a text, like \"class == 'owl'\"", condition
-        )
     try:
-        found = ds.dataset(table).to_table(columns={"met": expression})["met"]
-        met = found.cast(pa.bool_())
+        if isinstance(condition, str):
+            met = _Condition(condition, table).rows()
+        elif isinstance(condition, pc.Expression):
+            found = ds.dataset(table).to_table(columns={"met": condition})
+            met = found["met"].cast(pa.bool_())
+        else:
+            raise OptionError(
+                "condition", "must be a text, like \"class == 'owl'\"", condition
+            )
     except (pa.ArrowException, OverflowError) as error:
         problem = str(error).splitlines()[0]
         if "overflow" in problem:
             problem += ". Multiply a number by 1.0 first, to compute with decimals"
         raise _refused(str(condition), f"cannot be computed: {problem}") from error
-    return np.asarray(pc.fill_null(met, False).combine_chunks())
+    met = pc.fill_null(met, False)
+    is_one = isinstance(met, pa.Scalar)  # the condition names no column
+    return np.full(len(table), met.as_py()) if is_one else np.asarray(met)
 
 
 def _refused(condition: str, problem: str) -> OptionError:
@@ -96,33 +99,20 @@ def _refused(condition: str, problem: str) -> OptionError:
     return OptionError("condition", problem, condition)
 
 
-class _Value(NamedTuple):
-    """A part of a condition: its expression, what it holds, and how it was written.
+class _Condition:
+    """A condition as text, on the rows of a table.
 
-    ``whole`` says that it holds integers, ``is_constant`` that it is one value.
+    Its methods return the values of a part of it: an array of Arrow, or a scalar.
+    Integers are int64, other numbers float64 without NaN.
     """
 
-    expression: Any
-    kind: str
-    text: str
-    whole: bool = False
-    is_constant: bool = False
+    def __init__(self, text: str, table: pa.Table):
+        self._text, self._table = text, table
 
-    def __str__(self) -> str:
-        return f"{self.text} ({self.kind})"
-
-
-class _Condition:
-    """A condition as text, for tables with a schema."""
-
-    def __init__(self, text: str, schema: Any):
-        self._text = text
-        self._schema = schema
-
-    def expression(self) -> Any:
-        """Returns the expression of Arrow that the condition is."""
+    def rows(self) -> Any:
+        """Returns the truth of the condition for each row, or for all of them."""
         try:
-            return self._truth(self._parse(), "the condition").expression
+            return self._truth(self._parse())
         except RecursionError as error:
             problem = (
                 "is nested too deeply; use `in` with a list, or where() several times"
@@ -137,259 +127,190 @@ class _Condition:
             self._refuse("is empty; write for example class == 'owl'")
         try:
             lines = io.StringIO(f"({self._text}\n)").readline
-            tokens = [
-                (token.type, token.string) for token in tokenize.generate_tokens(lines)
-            ]
-            marked = [(kind, _marked(kind, word)) for kind, word in tokens]
+            marked = map(_marked, tokenize.generate_tokens(lines))
             return ast.parse(tokenize.untokenize(marked), mode="eval").body
         except (SyntaxError, tokenize.TokenError, ValueError, MemoryError) as error:
             problem = str(error.args[0]) if error.args else "it is too long"
             hint = ". To compare values, write ==" if "'=='" in problem else ""
             raise _refused(self._text, f"cannot be read: {problem}{hint}") from error
 
-    def _value(self, tree: ast.expr) -> _Value:
+    def _value(self, tree: ast.expr) -> Any:
         match tree:
             case ast.Name():
                 return self._column(tree.id.removesuffix(_MARK))
             case ast.Constant():
                 return self._constant(tree)
             case ast.BoolOp():
-                return self._joined(tree)
+                met = [self._truth(part) for part in tree.values]
+                is_and = isinstance(tree.op, ast.And)
+                return reduce(pc.and_kleene if is_and else pc.or_kleene, met)
             case ast.UnaryOp(op=ast.Not()):
-                value = self._truth(tree.operand, "`not`")
-                return value._replace(expression=~value.expression, text=_text(tree))
+                return pc.invert(self._truth(tree.operand))
             case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
                 sign = ast.Sub() if isinstance(tree.op, ast.USub) else ast.Add()
-                return self._computed(ast.Constant(0), sign, tree.operand, _text(tree))
-            case ast.BinOp() if isinstance(tree.op, _SIGNS):
-                return self._computed(tree.left, tree.op, tree.right, _text(tree))
+                return self._computed(ast.Constant(0), sign, tree.operand)
+            case ast.BinOp() if type(tree.op) in _COMPUTED:
+                return self._computed(tree.left, tree.op, tree.right)
             case ast.Compare():
-                return self._comparison(tree)
-        return self._refuse_part(tree)
+                sides = [tree.left, *tree.comparators]
+                compared = map(self._compared, sides, tree.ops, sides[1:])
+                return reduce(pc.and_kleene, compared)
+        raise _refused(self._text, f"holds {_shown(tree)}. {_ALLOWED}")
 
-    def _refuse_part(self, tree: ast.expr) -> NoReturn:
-        hint = (
-            "it may hold comparisons, and, or, not, in, is None, and + - * / of "
-            "columns and numbers"
-        )
-        if isinstance(tree, _LISTS):
-            hint = "a list stands only after `in`: class in ['owl', 'wren']"
-        self._refuse(f"holds {_text(tree)}; {hint}")
-
-    def _column(self, name: str) -> _Value:
-        """Returns a column: integers as int64, other numbers as float64."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        if name not in self._schema.names:
-            close = did_you_mean(name, [*self._schema.names, *sorted(_WORDS)])
+    def _column(self, name: str) -> Any:
+        names = self._table.column_names
+        if name not in names:
+            close = did_you_mean(name, [*names, *sorted(_WORDS)])
             hint = "" if close is None else f" Did you mean {close}?"
-            columns = ", ".join(self._schema.names)
             self._refuse(
-                f"names no column {name!r}; the columns are {columns}.{hint} Texts "
-                "need quotes"
+                f"names no column {name!r}; the columns are {', '.join(names)}.{hint} "
+                "Texts need quotes"
             )
-        column, type_ = pc.field(name), self._schema.field(name).type
-        if pa.types.is_dictionary(type_):
-            type_ = type_.value_type
-            column = column.cast(type_)
-        if pa.types.is_integer(type_) and type_ != pa.uint64():
-            return _Value(column.cast(pa.int64()), NUMBER, name, whole=True)
-        if pa.types.is_integer(type_) or pa.types.is_floating(type_):
-            return _Value(_known(_as_float(column)), NUMBER, name)
-        if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-            return _Value(column, TEXT, name)
-        return _Value(column, TRUTH if pa.types.is_boolean(type_) else OTHER, name)
+        values = self._table[name]
+        if pa.types.is_dictionary(values.type):
+            values = values.cast(values.type.value_type)
+        if pa.types.is_integer(values.type) and values.type != pa.uint64():
+            return values.cast(pa.int64())
+        return _known(_as_float(values)) if _kind(values) == NUMBER else values
 
-    def _constant(self, tree: ast.Constant) -> _Value:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        value = tree.value
-        if value is None:
-            self._refuse(
-                "has None where a value must be: write for example class is None"
-            )
-        kinds = {bool: TRUTH, int: NUMBER, float: NUMBER, str: TEXT}
-        if type(value) not in kinds:
-            self._refuse(f"holds {_text(tree)}, which is no number and no text")
+    def _constant(self, tree: ast.Constant) -> Any:
+        if tree.value is None:
+            self._refuse(f"has None where a value must be. {_MISSING}")
+        if type(tree.value) not in (bool, int, float, str):
+            self._refuse(f"holds {_shown(tree)}, which is no number and no text")
         try:
-            constant, kind = pc.scalar(value), kinds[type(value)]
-            return _Value(constant, kind, _text(tree), isinstance(value, int), True)
+            return pa.scalar(tree.value)
         except UnicodeEncodeError:
-            self._refuse(f"holds {_text(tree)}, which is no valid Unicode")
+            self._refuse(f"holds {_shown(tree)}, which is no valid Unicode")
         except (OverflowError, pa.ArrowException):
-            self._refuse(f"holds {_text(tree)}, which is beyond 64-bit integers")
+            self._refuse(f"holds {_shown(tree)}, which is beyond 64-bit integers")
 
-    def _truth(self, tree: ast.expr, user: str) -> _Value:
-        """Returns a value that is true or false; ``user`` is what needs it."""
-        value = self._value(tree)
-        if value.kind != TRUTH:
+    def _truth(self, tree: ast.expr) -> Any:
+        """Returns values that are true or false."""
+        values = self._value(tree)
+        if _kind(values) != TRUTH:
             self._refuse(
-                f"holds {value}, but {user} needs what is true or false for each row. "
-                "Compare it with a value"
+                f"holds {_shown(tree, values)} where it needs what is true or false "
+                "for each row. Compare it with a value"
             )
-        return value
+        return values
 
-    def _joined(self, tree: ast.BoolOp) -> _Value:
-        sign = "and" if isinstance(tree.op, ast.And) else "or"
-        parts = [self._truth(part, f"`{sign}`") for part in tree.values]
-        join = operator.and_ if sign == "and" else operator.or_
-        met = reduce(join, (part.expression for part in parts))
-        return _Value(met, TRUTH, _text(tree))
-
-    def _computed(
-        self, left: ast.expr, sign: ast.operator, right: ast.expr, text: str
-    ) -> _Value:
-        import pyarrow.compute as pc
-
-        sides = self._value(left), self._value(right)
-        for side in sides:
-            if side.kind != NUMBER:
-                self._refuse(f"computes with {side}. Only numbers can be computed with")
+    def _computed(self, left: ast.expr, sign: ast.operator, right: ast.expr) -> Any:
+        first, second = self._value(left), self._value(right)
+        for tree, values in ((left, first), (right, second)):
+            if _kind(values) != NUMBER:
+                found = _shown(tree, values)
+                self._refuse(f"computes with {found}, but can with numbers only")
         if isinstance(sign, ast.Div):
-            first, second = (_as_float(side.expression) for side in sides)
-            quotient = first / _null_where(second == 0.0, second)
-            return _Value(_known(quotient), NUMBER, text)
-        result = getattr(pc, _COMPUTED[type(sign)])(*_alike(*sides))
-        return _Value(_known(result), NUMBER, text, all(side.whole for side in sides))
+            first, second = _as_float(first), _as_float(second)
+            second = _null_where(pc.equal(second, 0.0), second)
+        result = _COMPUTED[type(sign)](*_alike(first, second))
+        return result if pa.types.is_integer(result.type) else _known(result)
 
-    def _comparison(self, tree: ast.Compare) -> _Value:
-        met, left = None, tree.left
-        for sign, right in zip(tree.ops, tree.comparators, strict=True):
-            if isinstance(sign, ast.Is | ast.IsNot):
-                found = self._is_missing(left, right)
-            elif isinstance(sign, ast.In | ast.NotIn):
-                found = self._is_in(left, right)
-            else:
-                found = self._compared(left, _COMPARED[type(sign)], right)
-            if isinstance(sign, ast.IsNot | ast.NotIn):
-                found = ~found
-            met = found if met is None else met & found
-            left = right
-        return _Value(met, TRUTH, _text(tree))
+    def _compared(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> Any:
+        match sign:
+            case ast.Is():
+                return self._is_missing(left, right)
+            case ast.IsNot():
+                return pc.invert(self._is_missing(left, right))
+            case ast.In():
+                return self._is_in(left, right)
+            case ast.NotIn():
+                return pc.invert(self._is_in(left, right))
+        first, second = self._value(left), self._value(right)
+        self._check_kinds(left, first, right, second)
+        return _COMPARED[type(sign)](*_alike(first, second))
 
     def _is_missing(self, left: ast.expr, right: ast.expr) -> Any:
-        if not _is_none(right):
+        if not (isinstance(right, ast.Constant) and right.value is None):
             self._refuse(
-                f"may use `is` only with None, not with {_text(right)}. To compare "
+                f"may use `is` only with None, not with {_shown(right)}. To compare "
                 "values, write =="
             )
-        return self._value(left).expression.is_null()
-
-    def _compared(self, left: ast.expr, name: str, right: ast.expr) -> Any:
-        import pyarrow.compute as pc
-
-        for side, other in ((left, right), (right, left)):
-            if _is_none(side):
-                word = "is not" if name == "not_equal" else "is"
-                self._refuse(
-                    f"compares {_text(other)} with None. To find missing values, write "
-                    f"{_text(other)} {word} None"
-                )
-        first, second = self._value(left), self._value(right)
-        self._check_kinds(first, second)
-        return getattr(pc, name)(*_alike(first, second))
+        return pc.is_null(self._value(left))
 
     def _is_in(self, left: ast.expr, right: ast.expr) -> Any:
-        import pyarrow.compute as pc
-
-        value = self._value(left)
+        values = self._value(left)
         if isinstance(right, _LISTS):
-            return self._is_one_of(value, right.elts)
+            return self._is_one_of(left, values, right.elts)
         column = self._value(right)
-        if column.kind != TEXT or column.is_constant:
+        is_column = _kind(column) == TEXT and not isinstance(right, ast.Constant)
+        if not (is_column and isinstance(left, ast.Constant) and _kind(values) == TEXT):
             self._refuse(
-                f"needs a list after `in`, or a column of texts, not {column}: "
-                f"{value.text} in [{column.text}]"
+                f"looks for {_shown(left, values)} in {_shown(right, column)}. Write a "
+                "list after `in`, class in ['owl', 'wren'], or a text in quotes before "
+                "it and a column of texts after it, 'night' in path"
             )
-        if not value.is_constant or value.kind != TEXT:
-            self._refuse(
-                f"looks for {value} in {column}. Before such an `in` must be a text "
-                f"in quotes, 'night' in {column.text}; or after it a list, "
-                f"{value.text} in ['owl', 'wren']"
-            )
-        return pc.match_substring(column.expression, ast.literal_eval(left))
+        return pc.match_substring(column, left.value)
 
-    def _is_one_of(self, value: _Value, items: list[ast.expr]) -> Any:
-        import pyarrow as pa
-
+    def _is_one_of(self, left: ast.expr, values: Any, items: list[ast.expr]) -> Any:
         wanted: list[Any] = []
         for item in items:
-            if _is_none(item):
-                self._refuse(
-                    f"has None in the list after {value.text} in. To find missing "
-                    f"values, write {value.text} is None"
-                )
             try:
                 constant = ast.Constant(ast.literal_eval(item))
             except ValueError:
-                self._refuse(f"has {_text(item)} in a list, which holds no constant")
-            self._check_kinds(value, self._constant(constant))
+                self._refuse(f"has {_shown(item)} in a list, which holds no constant")
+            self._check_kinds(left, values, constant, self._constant(constant))
             wanted.append(constant.value)
-        if value.kind == OTHER:
-            self._refuse(f"looks for {value} in a list of numbers and texts")
-        column, type_ = value.expression, _TYPES[value.kind]
-        if value.kind == NUMBER and all(isinstance(number, int) for number in wanted):
-            type_ = "int64" if value.whole else type_
-        if type_ == "float64":
-            column = _as_float(column) + 0.0  # -0.0 becomes 0.0
+        if _kind(values) == OTHER:
+            self._refuse(f"looks for {_shown(left, values)}. {_ALLOWED}")
+        if any(isinstance(number, float) for number in wanted):
+            values = _as_float(values)
+        if pa.types.is_floating(values.type):
+            values = pc.add(values, 0.0)  # -0.0 becomes 0.0
             wanted = [number + 0.0 for number in wanted]
-        return _null_where(column.is_null(), column.isin(pa.array(wanted, type_)))
+        found = pc.is_in(values, pa.array(wanted, values.type))
+        return _null_where(pc.is_null(values), found)
 
-    def _check_kinds(self, first: _Value, second: _Value) -> None:
+    def _check_kinds(
+        self, left: ast.expr, first: Any, right: ast.expr, second: Any
+    ) -> None:
         """Raises OptionError if two values cannot be compared with each other."""
-        if first.kind == second.kind != OTHER:
-            return
-        advice = "Compare values of one kind"
-        for side, other in ((first, second), (second, first)):
-            if side.is_constant and (side.kind, other.kind) == (NUMBER, TEXT):
-                advice = f"Write {side.text!r}, in quotes"
-            elif side.is_constant and (side.kind, other.kind) == (TEXT, NUMBER):
-                advice = f"Write {side.text[1:-1]} without quotes"
-        self._refuse(f"compares {first} with {second}. {advice}")
+        if not _kind(first) == _kind(second) != OTHER:
+            self._refuse(
+                f"compares {_shown(left, first)} with {_shown(right, second)}. Texts "
+                "need quotes, numbers have none"
+            )
 
 
-def _marked(kind: int, word: str) -> str:
+def _marked(token: tokenize.TokenInfo) -> tuple[int, str]:
     """Returns a token; a keyword of Python that may be a column gets a mark."""
-    is_column = kind == tokenize.NAME and word in _KEYWORD_COLUMNS
-    return f"{word}{_MARK}" if is_column else word
+    is_column = token.type == tokenize.NAME and token.string in _KEYWORD_COLUMNS
+    return token.type, f"{token.string}{_MARK}" if is_column else token.string
 
 
-def _text(tree: ast.expr) -> str:
-    """Returns a part of a condition as text."""
+def _shown(tree: ast.expr, values: Any = None) -> str:
+    """Returns a part of a condition as text, and what it holds."""
     text = ast.unparse(tree).replace(_MARK, "")
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if values is None else f"{text} ({_kind(values)})"
 
 
-def _is_none(tree: ast.expr) -> bool:
-    return isinstance(tree, ast.Constant) and tree.value is None
+def _kind(values: Any) -> str:
+    """Returns what an array or a scalar holds."""
+    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        return NUMBER
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        return TEXT
+    return TRUTH if pa.types.is_boolean(values.type) else OTHER
 
 
-def _alike(first: _Value, second: _Value) -> list[Any]:
-    """Returns two values as expressions of one type."""
-    sides = [first.expression, second.expression]
-    if first.kind == NUMBER and not (first.whole and second.whole):
-        return list(map(_as_float, sides))
-    return sides
+def _alike(first: Any, second: Any) -> tuple[Any, Any]:
+    """Returns two values as those of one type."""
+    if _kind(first) == NUMBER and first.type != second.type:
+        return _as_float(first), _as_float(second)
+    return first, second
 
 
 def _as_float(numbers: Any) -> Any:
-    import pyarrow as pa
-
-    return numbers.cast(pa.float64(), safe=False)
+    return pc.cast(numbers, pa.float64(), safe=False)
 
 
 def _known(numbers: Any) -> Any:
-    """Returns an expression with null instead of NaN."""
-    import pyarrow.compute as pc
-
+    """Returns numbers with null instead of NaN."""
     return _null_where(pc.is_nan(numbers), numbers)
 
 
 def _null_where(missing: Any, values: Any) -> Any:
-    """Returns an expression that is null where ``missing`` holds."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.if_else(missing, pc.scalar(pa.scalar(None)), values)
+    """Returns values that are null where ``missing`` holds."""
+    return pc.if_else(missing, pa.scalar(None, values.type), values)

@@ -38,7 +38,6 @@ from beam_pipeline.read.choices import (
     choose_features,
     choose_splits,
 )
-from beam_pipeline.read.conditions import rows_where
 from beam_pipeline.read.example import Example
 from beam_pipeline.read.members import (
     MemberReader,
@@ -310,6 +309,8 @@ class Records(Sequence[Example]):
         OptionError
             See :func:`.conditions.rows_where`.
         """
+        from beam_pipeline.read.conditions import rows_where  # it loads Arrow
+
         met = rows_where(examples_of(self.table()), condition)
         return self._view(self.numbers[met])
 

@@ -29,7 +29,10 @@ TABLE = pa.table(
 
 
 def rows(condition):
-    return np.flatnonzero(rows_where(TABLE, condition)).tolist()
+    met = rows_where(TABLE, condition)
+    assert met.dtype == bool
+    assert met.shape == (len(TABLE),)
+    return np.flatnonzero(met).tolist()
 
 
 @pytest.mark.parametrize(
@@ -130,25 +133,25 @@ def test_rows(condition, expected):
         ("  ", ["empty"]),
         (3, ["text"]),
         ("class", ["class (", "texts", "true or false"]),
-        ("record % 2", ["record % 2", "it may hold"]),
-        ("not record", ["record (", "`not`"]),
-        ("record and True", ["record (", "`and`"]),
-        ("level_db > 'loud'", ["level_db (", "numbers", "'loud'", "without"]),
-        ("record == '3'", ["record (", "numbers", "Write 3 without quotes"]),
-        ("class == 3", ["class (", "texts", "'3'"]),
-        ("1.5 <= class", ["class (", "texts", "'1.5'"]),
-        ("class in ('a', 1)", ["class (", "texts", "'1'"]),
+        ("record % 2", ["record % 2", "It may hold"]),
+        ("not record", ["record (", "true or false"]),
+        ("record and True", ["record (", "true or false"]),
+        ("level_db > 'loud'", ["level_db (", "numbers", "'loud'", "quotes"]),
+        ("record == '3'", ["record (", "numbers", "'3' (texts)"]),
+        ("class == 3", ["class (", "texts", "3 (numbers)", "quotes"]),
+        ("1.5 <= class", ["class (", "texts", "1.5 (numbers)"]),
+        ("class in ('a', 1)", ["class (", "texts", "1 (numbers)"]),
         ("class < record", ["class (", "record ("]),
         ("(record == 1) == 1", ["record == 1", "true or false"]),
-        ("list in []", ["list (other data)", "in a list"]),
+        ("list in []", ["list (other data)", "It may hold"]),
         ("list == 1", ["list ("]),
         ("class + 'a' == 'b'", ["class (", "texts", "numbers"]),
         ("-class == 'b'", ["class (", "numbers"]),
-        ("class in '34'", ["'34'", "list after `in`", "class in ['34']"]),
-        ("class in path", ["class (", "path (", "'night' in path"]),
-        ("1 in path", ["path (", "after it a list", "'night' in path"]),
+        ("class in '34'", ["'34' (texts)", "list after `in`", "class in ["]),
+        ("class in path", ["class (", "path (", "text in quotes"]),
+        ("1 in path", ["1 (numbers)", "path (", "'night' in path"]),
         ("1 in record", ["record (", "list after `in`"]),
-        ("class in ['a'] + ['b']", ["['a']", "only after `in`"]),
+        ("class in ['a'] + ['b']", ["['a']", "`in` with a list"]),
         ("class in [None]", ["class is None"]),
         ("class == None", ["class is None"]),
         ("class != None", ["class is not None"]),
