@@ -50,8 +50,8 @@ HOMES = {
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
     "[examples.feature_description] [read.batches] [read.show]",
     "fastavro": "[inputs.avro]",
-    "obstore": "[storage.object_store] [storage.credentials]",
-    "boto3": "[storage.credentials]",
+    "obstore": "[storage.object_store]",
+    "boto3": "[storage.object_store]",
     "soundfile": "audio.decoder [examples.flac_signal] [read.listening] "
     "[reporting.samples] [transforms.codecs]",
     "av": "[audio.av_decoder] [audio.av_library]",

@@ -14,7 +14,7 @@ from typing import Any
 
 from beam_pipeline.examples.spec import TEXTS, numpy_dtype
 from beam_pipeline.recipe.values import ENCODINGS
-from beam_pipeline.storage.limits import LONGEST_RECORD
+from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.storage.limits import too_long
+from beam_pipeline.storage.gzip_members import too_long
 
 Shape = tuple[int | None, ...]
 

@@ -13,7 +13,7 @@ from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage.limits import LONGEST_RECORD
+from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 
 # For data sets whose format is made anew, which need no sizes.
 GUESSED_FRAMES = 1 << 16

@@ -30,7 +30,7 @@ from beam_pipeline.examples.protobuf import (
     varint,
 )
 from beam_pipeline.examples.spec import numpy_dtype
-from beam_pipeline.storage.limits import too_long
+from beam_pipeline.storage.gzip_members import too_long
 
 _SHAPE, _CONTENT, _STRINGS = 2, 4, 8
 

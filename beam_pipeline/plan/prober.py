@@ -44,7 +44,7 @@ from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PROBE, PoisonClips
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.limits import LONGEST_RECORD
+from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 from beam_pipeline.transforms.base import seconds_to_frames
 
 # How far a row or an event may reach beyond the end of its file.

@@ -22,9 +22,10 @@ result is the same on every machine, and does not depend on the order of sums.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ from beam_pipeline.plan.clips import Clip, copies_in, with_split
 from beam_pipeline.recipe.moved_groups import moved_key
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch
-from beam_pipeline.storage.spilled import GroupSums
+from beam_pipeline.storage.spilled import SortedValues
 
 # The count over all classes. No class has an empty name.
 EVERYTHING = ""
@@ -93,31 +94,37 @@ def tally_groups(blocks: Iterable[Iterable[Clip]], recipe: Recipe) -> GroupTally
     examples: dict[int, list[int]] = {}
     groups: dict[int, list[int]] = {}
     movable: dict[int, Mapping[str, int]] = {}
-    with closing(GroupSums()) as sums:
-        for clips in blocks:
-            sums.extend(_counts(clips, numbers, recipe))
+    with closing(SortedValues(_in_sqlite, _counts(blocks, numbers, recipe))) as kept:
         names = list(numbers)
-        for key, rows in groupby(sums, key=itemgetter(0)):
+        for key, rows in groupby(kept, key=itemgetter(0)):
             split = splitter.names.index(splitter.split_of(key))
-            counted = {number: count for _, number, count in rows}
+            sums = Counter[int]()
+            for _, number, count in rows:
+                sums[number] += count
+            counted = sorted(sums.items())
             is_movable = False
-            for number, count in counted.items():
+            for number, count in counted:
                 examples.setdefault(number, [0 for _ in splits])[split] += count
                 before = groups.setdefault(number, [0 for _ in splits])
                 is_movable |= before[split] < MOVABLE
                 before[split] += 1
             if is_movable:
-                movable[key] = {names[number]: n for number, n in counted.items()}
+                movable[key] = {names[number]: n for number, n in counted}
     return GroupTally({names[k]: counts for k, counts in examples.items()}, movable)
 
 
+def _in_sqlite(count: tuple[int, int, int]) -> tuple[int]:
+    """Returns the key of a group as SQLite has whole numbers: with a sign."""
+    return (count[0] - (1 << 63),)
+
+
 def _counts(
-    clips: Iterable[Clip], numbers: dict[str, int], recipe: Recipe
+    blocks: Iterable[Iterable[Clip]], numbers: dict[str, int], recipe: Recipe
 ) -> Iterator[tuple[int, int, int]]:
     """Yields (group, class, windows) of clips; ``numbers`` gets the new classes."""
     by_class, separator = recipe.splits.stratify, recipe.labels.separator
     seed, copies = recipe.shards.seed, recipe.augmentation.copies
-    for clip in clips:
+    for clip in chain.from_iterable(blocks):
         if not clip.examples:
             continue
         key = group_key(seed, clip.group)

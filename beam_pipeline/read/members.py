@@ -24,8 +24,11 @@ from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files, object_store
-from beam_pipeline.storage.gzip_members import inflate_member, inflate_members
-from beam_pipeline.storage.limits import too_long
+from beam_pipeline.storage.gzip_members import (
+    inflate_member,
+    inflate_members,
+    too_long,
+)
 from beam_pipeline.storage.tfrecord import (
     FRAME_BYTES,
     is_compressed,

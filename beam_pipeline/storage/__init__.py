@@ -2,7 +2,7 @@
 
 In: paths and bytes. Out: files, listings and TFRecord files. Read :mod:`.files` first.
 For each path it chooses between the local disk, :mod:`.object_store` (``gs://``,
-``s3://``) and :mod:`.beam_filesystem`. :mod:`.tfrecord` frames records and writes GZIP.
-:mod:`.credentials` finds the access rights to object stores. :mod:`.spilled` keeps on
-disk what memory should not hold.
+``s3://``) and :mod:`.beam_filesystem`. :mod:`.tfrecord` frames records, and
+:mod:`.gzip_members` compresses them. :mod:`.spilled` keeps on disk what memory should
+not hold, and :mod:`.pages` what workers pass on.
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -16,8 +17,6 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 from isal import igzip_lib, isal_zlib
-
-from beam_pipeline.storage.limits import most_bytes
 
 Integers = npt.NDArray[Any]
 
@@ -40,8 +39,41 @@ _IsalError: Any = igzip_lib.IsalError
 # What isal.igzip.decompress uses; the stubs lack it.
 _GzipReader: Any = isal_zlib._GzipReader
 
-
 _NO_GZIP = "the file cannot be read as GZIP"
+
+# A record, or a member, may take so many bytes of memory, or so many times the bytes of
+# its file: a crafted one must not request it all.
+MOST_BYTES = 256 << 20
+MOST_TIMES = 16
+# For those who trust a data set whose records are larger.
+VARIABLE = "AUDIO_TFRECORDS_MOST_BYTES"
+
+
+def most_bytes(on_disk: int) -> int:
+    """Returns how many bytes of memory what is stored in a file may take at once.
+
+    256 MiB, or 16 times the bytes on disk if that is more. Silence is compressed a
+    thousandfold, so the variable ``AUDIO_TFRECORDS_MOST_BYTES`` raises the first limit.
+
+    Parameters
+    ----------
+    on_disk : int
+        The bytes of the file, or of the part of it that was read.
+    """
+    given = os.environ.get(VARIABLE, "")
+    is_number = given.isascii() and given.isdigit() and len(given) < 20
+    return max(MOST_BYTES, int(given) if is_number else 0, MOST_TIMES * on_disk)
+
+
+def too_long(length: int, on_disk: int) -> str | None:
+    """Says why something of this length is not read; None if it may be read."""
+    most = most_bytes(on_disk)
+    if length <= most:
+        return None
+    return (
+        f"it takes {length} bytes of memory, but at most {most} are allowed for "
+        f"{on_disk} bytes on disk; if you trust the data set, set {VARIABLE}"
+    )
 
 
 class DamagedStream(ValueError):

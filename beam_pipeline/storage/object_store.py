@@ -30,9 +30,6 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.errors import InputError, StoreError
 from beam_pipeline.marks import Marks
-from beam_pipeline.storage.credentials import gcs_access, s3_access
-
-SCHEMES = ("gs", "s3")
 
 # The first request also returns the size. Nearly all file headers fit into it.
 FIRST_BYTES = 64 << 10
@@ -62,18 +59,74 @@ _SPAWN = (
     "PyTorch with multiprocessing_context='spawn'."
 )
 
-# The owner of a scheme's buckets, the variables that select another server,
-# and the sources of credentials.
-_OWNERS = {"s3": "Amazon", "gs": "Google"}
-_ENDPOINTS = {
-    "s3": ("AWS_ENDPOINT_URL",),
-    "gs": ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST"),
-}
-_CREDENTIALS = {
-    "s3": "AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, "
-    "~/.aws/credentials, a web identity and the role of the machine",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS, gcloud's default credentials and the "
-    "service account of the machine",
+_METADATA_SERVER = "169.254.169.254"
+_METADATA_SECONDS = 1.0
+
+
+class _Kind(NamedTuple):
+    """What is particular to the stores of a scheme.
+
+    Attributes
+    ----------
+    owner : str
+        Of the buckets, unless one of the variables ``endpoints`` names another server.
+    endpoints : tuple
+    credentials : str
+        Where credentials are looked for, in the words of an error.
+    variables : tuple
+        If any of them is set, the client finds credentials by itself.
+    file : str
+        Where the command line of the owner keeps credentials.
+    role : tuple
+        What the metadata server of a machine with credentials answers: method, path,
+        and a header with its value.
+    """
+
+    owner: str
+    endpoints: tuple[str, ...]
+    credentials: str
+    variables: tuple[str, ...]
+    file: str
+    role: tuple[str, str, str, str]
+
+
+_KINDS = {
+    "s3": _Kind(
+        "Amazon",
+        ("AWS_ENDPOINT_URL",),
+        "AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, "
+        "~/.aws/credentials, a web identity and the role of the machine",
+        (
+            "AWS_ACCESS_KEY_ID",
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+            "AWS_SKIP_SIGNATURE",
+            "AWS_WEB_IDENTITY_TOKEN_FILE",
+        ),
+        "~/.aws/credentials",
+        ("PUT", "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60"),
+    ),
+    "gs": _Kind(
+        "Google",
+        ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST"),
+        "GOOGLE_APPLICATION_CREDENTIALS, gcloud's default credentials and the service "
+        "account of the machine",
+        (
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "GOOGLE_BEARER_TOKEN",
+            "GOOGLE_SERVICE_ACCOUNT",
+            "GOOGLE_SERVICE_ACCOUNT_KEY",
+            "GOOGLE_SERVICE_ACCOUNT_PATH",
+            "GOOGLE_SKIP_SIGNATURE",
+        ),
+        "~/.config/gcloud/application_default_credentials.json",
+        (
+            "GET",
+            "/computeMetadata/v1/instance/service-accounts/default/email",
+            "Metadata-Flavor",
+            "Google",
+        ),
+    ),
 }
 _LISTING_REFUSED = re.compile(r"list request.* status code: 40[13]")
 _MESSAGE = re.compile(r'message: "([^"]+)"')
@@ -81,7 +134,7 @@ _MESSAGE = re.compile(r'message: "([^"]+)"')
 
 def is_in_store(path: str) -> bool:
     """Whether a path has the scheme of a store that this module serves."""
-    return path.partition("://")[0] in SCHEMES
+    return path.partition("://")[0] in _KINDS
 
 
 def _split(path: str) -> tuple[Any, str]:
@@ -109,9 +162,70 @@ def _client(scheme: str, bucket: str) -> Any:
             "timeout": timedelta(seconds=120),
         },
     }
-    if scheme == "s3":
-        return S3Store(bucket, **options, **s3_access())
-    return GCSStore(bucket, **options, **gcs_access())
+    if scheme == "gs":
+        emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+        if emulator and not os.environ.get("GOOGLE_BASE_URL"):
+            address = emulator if "://" in emulator else f"http://{emulator}"
+            options["base_url"] = address
+        return GCSStore(bucket, **options, **_access(_KINDS[scheme]))
+    if not os.environ.get("AWS_REGION") and not os.environ.get("AWS_DEFAULT_REGION"):
+        options["region"] = "us-east-1"
+    return S3Store(bucket, **{**options, **_access(_KINDS[scheme])})
+
+
+def _access(kind: _Kind) -> dict[str, Any]:
+    """Returns the credentials that the client does not find by itself.
+
+    Requests are unsigned if there are none.
+    """
+    if any(os.environ.get(name) for name in kind.variables):
+        return {}
+    is_amazon = kind is _KINDS["s3"]
+    if not is_amazon and os.environ.get("STORAGE_EMULATOR_HOST"):
+        return {"bearer_token": "emulator"}
+    path = (is_amazon and os.environ.get("AWS_SHARED_CREDENTIALS_FILE")) or kind.file
+    has_file = os.path.isfile(os.path.expanduser(path))
+    if is_amazon and (has_file or os.environ.get("AWS_PROFILE")):
+        return _boto3_access()
+    if has_file or _machine_has_role(*kind.role):
+        return {}
+    return {"skip_signature": True}
+
+
+def _boto3_access() -> dict[str, Any]:
+    """Reads the AWS configuration and credentials files with boto3."""
+    try:
+        import boto3
+    except ImportError as error:
+        raise InputError(
+            "The credentials are in AWS's files. boto3 is needed to read them, but it "
+            "is not installed. Run pip install boto3, or set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY."
+        ) from error
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    session = boto3.Session()
+    access: dict[str, Any] = {"credential_provider": Boto3CredentialProvider(session)}
+    return {**access, "region": session.region_name} if session.region_name else access
+
+
+@functools.cache
+def _machine_has_role(method: str, path: str, header: str, value: str) -> bool:
+    """Whether the metadata server of a cloud machine offers credentials.
+
+    Sends one request per process and role, with a timeout of one second.
+    """
+    import http.client  # here: local files do without it
+
+    host = os.environ.get("GCE_METADATA_HOST", _METADATA_SERVER)
+    connection = http.client.HTTPConnection(host, timeout=_METADATA_SECONDS)
+    try:
+        connection.request(method, path, headers={header: value})
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 @contextmanager
@@ -141,12 +255,11 @@ def _explain(path: str, error: Exception, unsigned: bool) -> Exception:
     text = str(error)
     first = text.partition("\n")[0]
     scheme, _, rest = path.partition("://")
-    bucket = rest.partition("/")[0]
+    bucket, kind = rest.partition("/")[0], _KINDS[scheme]
     if "<Code>NoSuchBucket</Code>" in text:
         return InputError(
             f"{path}: there is no bucket {bucket!r}. Check its name. If the store is "
-            f"not {_OWNERS[scheme]}'s, set {' or '.join(_ENDPOINTS[scheme])} to its "
-            "address."
+            f"not {kind.owner}'s, set {' or '.join(kind.endpoints)} to its address."
         )
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, "there is no such object", path)
@@ -156,7 +269,7 @@ def _explain(path: str, error: Exception, unsigned: bool) -> Exception:
         return StoreError(
             path,
             f"the store refuses access to the bucket {bucket!r}, or to this part of it",
-            f"Credentials are looked for in {_CREDENTIALS[scheme]}: {found}. They must "
+            f"Credentials are looked for in {kind.credentials}: {found}. They must "
             "allow listing, reading and, for an output, writing (without the right to "
             "list, the store also refuses access to missing objects).",
         )

@@ -28,8 +28,6 @@ CACHE_KIB = 32 << 10
 ENTRIES_HELD = 1 << 18
 
 _MOST_KEYS = 3
-# SQLite's whole numbers have a sign.
-_SIGN = 1 << 63
 
 
 def _connect() -> sqlite3.Connection:
@@ -142,36 +140,6 @@ class SortedValues(Sequence[_T]):
             f"ORDER BY k0, k1, k2, rowid {limit}"
         )
         return (pickle.loads(value) for (value,) in found)
-
-    def close(self) -> None:
-        """Frees the memory, and the disk."""
-        self._database.close()
-
-
-class GroupSums:
-    """Numbers of groups and classes, on disk if they are many, and their sums."""
-
-    def __init__(self) -> None:
-        self._database = _connect()
-        self._database.execute("CREATE TABLE numbers (key, class, number)")
-
-    def extend(self, numbers: Iterable[tuple[int, int, int]]) -> None:
-        """Adds (group, class, number); a group is a number of 64 bits from 0 on."""
-        with _storing():
-            self._database.executemany(
-                "INSERT INTO numbers VALUES (?, ?, ?)",
-                ((key - _SIGN, name, number) for key, name, number in numbers),
-            )
-
-    def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        """Yields the sum of each group and class, in the order of groups."""
-        with _storing():
-            found = self._database.execute(
-                "SELECT key, class, sum(number) FROM numbers GROUP BY key, class "
-                "ORDER BY key, class"
-            )
-            for key, name, total in found:
-                yield key + _SIGN, name, total
 
     def close(self) -> None:
         """Frees the memory, and the disk."""

@@ -17,11 +17,18 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.storage.gzip_members import DamagedStream, Piece, inflate_by_member
-from beam_pipeline.storage.limits import LONGEST_RECORD, too_long
+from beam_pipeline.storage.gzip_members import (
+    DamagedStream,
+    Piece,
+    inflate_by_member,
+    too_long,
+)
 
 SUFFIX = ".tfrecord.gz"
 PLAIN_SUFFIX = ".tfrecord"  # without GZIP
+
+# No protobuf message is longer.
+LONGEST_RECORD = 1 << 31
 
 _BLOCK = 1 << 20
 _MASK_DELTA = 0xA282EAD8
@@ -174,7 +181,7 @@ def scan_members(
     Raises
     ------
     ValueError
-        See :func:`read_records`.
+        See :func:`read_any_records`.
     """
     unframer = _Unframer(compressed)
     records = size = 0
@@ -194,24 +201,6 @@ def scan_members(
             yield ScannedMember(piece.start, records, size, whole)
             began_whole, records, size = ends_whole, 0, 0
     unframer.close()
-
-
-def read_records(
-    file: BinaryIO, sha256: hashlib._Hash | None = None
-) -> Iterator[bytes]:
-    """Yields the records of a GZIP TFRecord file and checks both checksums of each.
-
-    Parameters
-    ----------
-    sha256 : hash object, optional
-        Updated with the compressed bytes of the file.
-
-    Raises
-    ------
-    ValueError
-        The file is not GZIP, or a record is damaged; the message then names it.
-    """
-    return _records(file, sha256, compressed=True)
 
 
 def read_any_records(

@@ -96,7 +96,7 @@ def rewrite(folder, *, one_member):
 
     from beam_pipeline.read.index_members import index_data_set
     from beam_pipeline.storage.gzip_members import compress_member
-    from beam_pipeline.storage.tfrecord import frame_record, read_records
+    from beam_pipeline.storage.tfrecord import frame_record, read_any_records
 
     metadata = Path(folder, "metadata.json")
     described = json.loads(metadata.read_text())
@@ -104,7 +104,7 @@ def rewrite(folder, *, one_member):
         for shard in split["shards"]:
             path = Path(folder, shard["file"])
             with path.open("rb") as file:
-                records = [frame_record(record) for record in read_records(file)]
+                records = [frame_record(record) for record in read_any_records(file)]
             groups = [b"".join(records)] if one_member else records
             content = b"".join(map(compress_member, groups))
             path.write_bytes(content)
@@ -125,10 +125,10 @@ def shards_of(folder):
 
 def records_of(shard):
     """Yield the serialised examples of a shard."""
-    from beam_pipeline.storage.tfrecord import read_records
+    from beam_pipeline.storage.tfrecord import read_any_records
 
     with open(shard, "rb") as file:
-        yield from read_records(file)
+        yield from read_any_records(file)
 
 
 def write_examples(folder, source, feature):

@@ -24,7 +24,7 @@ from beam_pipeline.elements.record_dataset import find_batch
 from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import read_records
+from beam_pipeline.storage.tfrecord import read_any_records
 from tests.elements.structures import dataset_of, expect_equal, structures
 
 SCHEMA = json.loads(
@@ -47,7 +47,7 @@ def counts_of(folder):
     counts = []
     for shard in shards:
         with open(os.path.join(folder, shard.file), "rb") as file:
-            counts.append(sum(1 for _ in read_records(file)))
+            counts.append(sum(1 for _ in read_any_records(file)))
     assert counts == [shard.examples for shard in shards]
     return counts
 

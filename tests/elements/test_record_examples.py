@@ -17,7 +17,7 @@ from beam_pipeline.elements.values import STORED_DTYPES, as_array, cast
 from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.read.verify import find_problems
-from beam_pipeline.storage.tfrecord import read_records
+from beam_pipeline.storage.tfrecord import read_any_records
 
 FIRST = 256  # these many examples decide the features
 
@@ -43,7 +43,7 @@ def decoded(folder):
     found = []
     for shard in entry.shards:
         with open(os.path.join(folder, shard.file), "rb") as file:
-            found += decode_examples(list(read_records(file)), metadata.features)
+            found += decode_examples(list(read_any_records(file)), metadata.features)
     return found
 
 

@@ -14,7 +14,7 @@ from beam_pipeline.read.index_members import index_data_set
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import compress_member
-from beam_pipeline.storage.tfrecord import SUFFIX, frame_record, read_records
+from beam_pipeline.storage.tfrecord import SUFFIX, frame_record, read_any_records
 
 
 def rewrite(folder, into, per_member=1, gzip=True):
@@ -29,7 +29,7 @@ def rewrite(folder, into, per_member=1, gzip=True):
     for split in metadata["splits"].values():
         for shard in split["shards"]:
             with open(folder / shard["file"], "rb") as file:
-                records = [frame_record(record) for record in read_records(file)]
+                records = [frame_record(record) for record in read_any_records(file)]
             content, at, turn = b"", 0, 0
             while at < len(records):
                 take = takes[turn % len(takes)]

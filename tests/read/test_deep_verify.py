@@ -19,7 +19,7 @@ from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.read.index_members import index_data_set
 from beam_pipeline.read.verify import verify
-from beam_pipeline.storage.tfrecord import SUFFIX, read_records
+from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
 from tests.raising import assert_names, raises
 from tests.read.members import seal, write_shard
 from tests.sounds import RATE, write_corpus, write_sound
@@ -82,7 +82,7 @@ def rewrite_shard(
     """
     path = shards_of(folder / "train")[0]
     with open(path, "rb") as file:
-        records = change(list(read_records(file)))
+        records = change(list(read_any_records(file)))
     name = f"train/{path.name}"
     entry = write_shard(folder, name.removesuffix(SUFFIX), records, 3)
 

@@ -60,7 +60,7 @@ from beam_pipeline.read.verify import find_problems
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local
 from beam_pipeline.run.local import in_memory_pipeline
-from beam_pipeline.storage.tfrecord import read_records
+from beam_pipeline.storage.tfrecord import read_any_records
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
 
@@ -75,7 +75,9 @@ def examples_of(folder: Path, metadata: Metadata) -> list[dict]:
     for split in metadata.splits.values():
         for shard in split.shards:
             with (folder / shard.file).open("rb") as file:
-                examples += decode_examples(list(read_records(file)), metadata.features)
+                examples += decode_examples(
+                    list(read_any_records(file)), metadata.features
+                )
     return examples
 
 
@@ -255,9 +257,9 @@ def test_the_same_examples_where_steps_are_not_fused(
     assert replace(a, shards=()) == replace(b, shards=())
     for shard in a.shards:
         with (tmp_path / "fused" / shard.file).open("rb") as file:
-            wanted = list(read_records(file))
+            wanted = list(read_any_records(file))
         with (tmp_path / "out" / shard.file).open("rb") as file:
-            assert list(read_records(file)) == wanted
+            assert list(read_any_records(file)) == wanted
 
 
 def test_a_runner_of_beam_is_taken_as_asked(tmp_path: Path) -> None:

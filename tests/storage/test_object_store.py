@@ -24,7 +24,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OutputError, StoreError, TooManyRejected
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.marks import Marks, new_state
-from beam_pipeline.storage import credentials, files, object_store
+from beam_pipeline.storage import files, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader
 from tests.loopback import free_port, point_at
 from tests.raising import assert_names, raises
@@ -177,7 +177,7 @@ def test_missing_credentials_cost_no_waiting(store_port, proxy, bucket, monkeypa
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", "/nowhere")
     object_store._client.cache_clear()
-    credentials._machine_has_role.cache_clear()
+    object_store._machine_has_role.cache_clear()
     assert files.size(f"s3://{bucket}/public") == 1
     assert files.read_bytes(f"gs://{bucket}/public") == b"x"
     with raises(StoreError, naming=["AWS_ACCESS_KEY_ID", f"s3://{bucket}/private"]):

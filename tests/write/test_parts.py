@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.storage.gzip_members import compress_member, inflate
-from beam_pipeline.storage.tfrecord import frame_record, read_records, record_bounds
+from beam_pipeline.storage.tfrecord import frame_record, read_any_records, record_bounds
 from beam_pipeline.write.part_shards import cut_shards, join_pieces
 from beam_pipeline.write.parts import PartWriter, ShardSizes
 
@@ -38,7 +38,7 @@ def joined(folder, parts, sizes, **options):
         path = f"{folder}/out/{info.file}"
         assert os.path.getsize(path) == info.bytes
         with open(path, "rb") as file:
-            records = list(read_records(file))
+            records = list(read_any_records(file))
         assert len(records) == info.examples
         found.append(records)
     return infos, found
