@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from dataclasses import dataclass
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,17 @@ from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BITS, SKETCH_BYTES
 from beam_pipeline.dataset.clip_windows import read_columns
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
-from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.read.similarity import joined, near_sketches
 from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import open_parquet, read_parquet
+from beam_pipeline.storage.parquet import open_parquet
 from beam_pipeline.text import html_line, html_table
 
 Integers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 FILE, GROUP, AUDIO, PARTS, SIMILAR = "file", "group", "audio", "parts", "similar"
 KINDS = (FILE, GROUP, AUDIO, PARTS, SIMILAR)
@@ -46,64 +47,12 @@ _WITH_CLASSES = (AUDIO, SIMILAR)
 # Tables round seconds, so shorter overlaps are accidents.
 SECONDS_ROUNDED = 0.005
 
-NO_VALUE = -1
+NO_VALUE = -1  # the number of a clip that has nothing to be compared
+
+_OF_CLIP = ("split", "path", "start_s", "end_s", "class")
 
 # What a notebook shows of an audit.
 _FINDINGS_SHOWN, _CLIPS_SHOWN = 10, 4
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The manifest as arrays with one entry for each clip.
-
-    Equal values have equal numbers. ``NO_VALUE``: the clip has no value. None: the
-    column is not recorded.
-    """
-
-    split: Integers
-    label: Integers
-    file: Integers
-    start: Integers
-    frames: Integers
-    rate: Integers
-    channel: Integers
-    group: Integers | None = None
-    content: Integers | None = None
-    sketch: Integers | None = None  # rows of sketches
-    sketches: npt.NDArray[np.uint8] | None = None
-
-
-@dataclass(frozen=True)
-class Clusters:
-    """Sets of clips: cluster k is ``rows[bounds[k] : bounds[k + 1]]``."""
-
-    rows: Integers
-    bounds: Integers
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
-    def select(self, wanted: Mask) -> Clusters:
-        """Returns the clusters for which ``wanted`` is true."""
-        sizes = np.diff(self.bounds)
-        rows = self.rows[np.repeat(wanted, sizes)]
-        return Clusters(rows, np.r_[0, np.cumsum(sizes[wanted])])
-
-    def sorted(self, order: Integers) -> Clusters:
-        """Returns the clusters in another order."""
-        bounds = list(pairwise(self.bounds.tolist()))
-        parts = [self.rows[slice(*bounds[k])] for k in order.tolist()]
-        rows = np.concatenate([np.zeros(0, np.int64), *parts])
-        return Clusters(rows, np.r_[0, np.cumsum(np.diff(self.bounds)[order])])
-
-    def differing(self, values: Integers) -> Mask:
-        """Returns for each cluster whether ``values`` differ between its clips."""
-        if not len(self):
-            return np.zeros(0, np.bool_)
-        of_rows, firsts = values[self.rows], self.bounds[:-1]
-        least = np.minimum.reduceat(of_rows, firsts)
-        differ: Mask = np.maximum.reduceat(of_rows, firsts) > least
-        return differ
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,14 +117,15 @@ class Audit:
         import pyarrow.compute as pc
 
         table = self.findings.filter(pc.field("kind") == kind)
-        numbers = table["finding"].to_numpy()
-        firsts = np.flatnonzero(np.diff(numbers, prepend=NO_VALUE)).tolist()
-        for first, end in pairwise([*firsts, len(table)]):
-            clips = table.slice(first, end - first).to_pylist()
-            finding = {name: clips[0][name] for name in ("kind", "across", "detail")}
-            names = ("split", "path", "start_s", "end_s", "class")
-            finding["clips"] = [{name: clip[name] for name in names} for clip in clips]
-            yield finding
+        clips = chain.from_iterable(
+            some.to_pylist() for some in table.to_batches(max_chunksize=1 << 12)
+        )
+        for _, found in groupby(clips, itemgetter("finding")):
+            rows = list(found)
+            yield {
+                **{name: rows[0][name] for name in ("kind", "across", "detail")},
+                "clips": [{name: row[name] for name in _OF_CLIP} for row in rows],
+            }
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for kind in KINDS:
@@ -260,15 +210,13 @@ def audit(records: Folders, group_by: str | None = None) -> Audit:
             "audit."
         )
     by = None if group_by is None else comma_list(group_by)
-    table = read_clips(data.folders, by)
-    columns = columns_of(table, has_groups=by is not None)
-    numbers, complete = shared_numbers(columns)
-    missing = {kind: _RECORDED_WITH[kind] for kind in KINDS if numbers[kind] is None}
+    clips = read_clips(data.folders, by)
+    numbers, complete = shared_numbers(clips, has_groups=by is not None)
     return Audit(
-        table.num_rows,
-        tuple(sorted(table["split"].unique().to_pylist())),
-        _findings(numbers, columns, table),
-        missing,
+        clips.num_rows,
+        tuple(sorted(clips["split"].unique().to_pylist())),
+        _findings(numbers, clips),
+        {kind: _RECORDED_WITH[kind] for kind in KINDS if kind not in numbers},
         () if complete else (SIMILAR,),
     )
 
@@ -282,174 +230,196 @@ def count_overlaps(records: str | os.PathLike[str]) -> tuple[int, int]:
     numbers = read_columns(folder, MANIFEST, ["file"])["file"].to_numpy()
     if len(np.unique(numbers)) == len(numbers):
         return 0, 0
-    columns = columns_of(read_clips([folder], None))
-    found = clusters_of(overlapping_parts(columns))
-    return len(found), int(found.differing(columns.split).sum())
+    clips = read_clips([folder], None)
+    found = alike(overlapping_parts(clips), clips)
+    return len(found), int(np.count_nonzero(found["across"]))
 
 
-def shared_numbers(columns: Columns) -> tuple[dict[str, Integers | None], bool]:
+def shared_numbers(clips: Any, has_groups: bool) -> tuple[dict[str, Integers], bool]:
     """Returns for each kind numbers of the clips, equal for those with it in common.
 
-    None stands for a kind that cannot be compared. The second value is that of
-    :func:`similar_audio`.
+    Kinds that cannot be compared are left out. The second value is False if too many
+    clips are alike to compare all pairs of them.
+
+    Parameters
+    ----------
+    clips : pyarrow.Table
+        See :func:`read_clips`.
+    has_groups : bool
+        Whether clips without a group are in none, though no clip has one.
     """
-    similar, complete = similar_audio(columns)
-    return {
-        FILE: columns.file,
-        GROUP: columns.group,
-        AUDIO: columns.content,
-        PARTS: overlapping_parts(columns),
-        SIMILAR: similar,
-    }, complete
+    numbers, complete = {FILE: numbers_of(clips["file"])}, True
+    if has_groups or clips["group"].null_count < len(clips):
+        numbers[GROUP] = numbers_of(clips["group"])
+    if "content" in clips.column_names:
+        numbers[AUDIO] = numbers_of(clips["content"])
+    numbers[PARTS] = overlapping_parts(clips)
+    if "sketch" in clips.column_names:
+        numbers[SIMILAR], complete = similar_audio(clips["sketch"])
+    return numbers, complete
 
 
-def _findings(
-    numbers: Mapping[str, Integers | None], columns: Columns, clips: Any
-) -> Any:
+def numbers_of(column: Any) -> Integers:
+    """Returns a number for each value of a column; ``NO_VALUE`` for null."""
+    encoded = column.combine_chunks().dictionary_encode()
+    numbers = encoded.indices.fill_null(NO_VALUE).to_numpy(zero_copy_only=False)
+    return np.asarray(numbers, np.int64)
+
+
+def alike(numbers: Integers, clips: Any) -> Any:
+    """Returns the sets of at least two clips with the same number.
+
+    Returns
+    -------
+    pyarrow.Table
+        A row for each set, those across splits first, then in the order of their first
+        clips. Its columns are ``number``, ``clips`` (how many), ``first`` (its first
+        row), and whether the clips have several splits (``across``), classes
+        (``mixed``), and contents (``differ``).
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = {"across": "split", "mixed": "class", "differ": "content"}
+    known = {name: c for name, c in columns.items() if c in clips.column_names}
+    rows = pa.table(
+        {
+            "number": numbers,
+            "row": np.arange(len(numbers)),
+            **{name: numbers_of(clips[column]) for name, column in known.items()},
+        }
+    ).filter(pa.array(numbers != NO_VALUE))
+    sets = rows.group_by("number", use_threads=False).aggregate(
+        [("row", "count"), ("row", "min"), *((n, "count_distinct") for n in known)]
+    )
+    made = pa.table(
+        {
+            "number": sets["number"],
+            "clips": sets["row_count"],
+            "first": sets["row_min"],
+            **{n: pc.greater(sets[f"{n}_count_distinct"], 1) for n in known},
+        }
+    ).filter(pc.greater(sets["row_count"], 1))
+    return made.sort_by([("across", "descending"), ("first", "ascending")])
+
+
+def _findings(numbers: Mapping[str, Integers], clips: Any) -> Any:
     """Returns the table of findings; see :class:`Audit`."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     tables, first = [], 0
     for kind, shared in numbers.items():
-        clusters = clusters_of(np.zeros(0, np.int64) if shared is None else shared)
+        sets = alike(shared, clips)
         if kind in _ONLY_ACROSS:
-            clusters = clusters.select(clusters.differing(columns.split))
-        if kind == SIMILAR and columns.content is not None:
-            clusters = clusters.select(clusters.differing(columns.content))
-        across = clusters.differing(columns.split)
-        firsts = clusters.rows[clusters.bounds[:-1]]
-        order = np.lexsort((firsts, ~across))
-        clusters, across = clusters.sorted(order), across[order]
-        mixed = clusters.differing(columns.label) & (kind in _WITH_CLASSES)
-        found = clips.take(clusters.rows)
-        sizes = np.diff(clusters.bounds)
-        details = _details(kind, clusters, mixed, found)
-        rate = found["sample_rate_hz"].to_numpy()
-        start = found["start"].to_numpy()
-        tables.append(
-            pa.table(
-                {
-                    "kind": pa.repeat(kind, len(found)),
-                    "finding": np.repeat(first + np.arange(len(clusters)), sizes),
-                    "across": np.repeat(across, sizes),
-                    "mixed": np.repeat(mixed, sizes),
-                    "detail": np.repeat(np.array(details, object), sizes),
-                    "split": found["split"],
-                    "path": found["path"],
-                    "start_s": start / rate,
-                    "end_s": (start + found["frames"].to_numpy()) / rate,
-                    "class": found["class"],
-                }
-            )
-        )
-        first += len(clusters)
+            sets = sets.filter(sets["across"])
+        if kind == SIMILAR:
+            sets = sets.filter(sets["differ"])
+        found = pc.index_in(pa.array(shared), sets["number"].combine_chunks())
+        rows = np.flatnonzero(found.is_valid())
+        finding = found.drop_null().to_numpy()
+        order = np.argsort(finding, kind="stable")
+        of_set, some = pa.array(finding[order]), clips.take(rows[order])
+        mixed = pc.and_(sets["mixed"], kind in _WITH_CLASSES)
+        rate, start = (some[n].to_numpy() for n in ("sample_rate_hz", "start"))
+        of_sets = {
+            "kind": pa.repeat(kind, len(sets)),
+            "finding": pa.array(np.arange(first, first + len(sets))),
+            "across": sets["across"],
+            "mixed": mixed,
+            "detail": pa.array(_details(kind, sets, mixed, some), pa.string()),
+        }
+        columns = {
+            **{name: column.take(of_set) for name, column in of_sets.items()},
+            "split": some["split"],
+            "path": some["path"],
+            "start_s": start / rate,
+            "end_s": (start + some["frames"].to_numpy()) / rate,
+            "class": some["class"],
+        }
+        tables.append(pa.table(columns))
+        first += len(sets)
     return pa.concat_tables(tables, promote_options="permissive")
 
 
-def _details(kind: str, clusters: Clusters, mixed: Mask, found: Any) -> list[str]:
-    """Returns what the clips of each cluster have in common, where it is not plain."""
-    firsts = clusters.bounds[:-1]
-    details = [""] * len(clusters)
+def _details(kind: str, sets: Any, mixed: Any, clips: Any) -> list[str]:
+    """Returns what the clips of each set have in common, where it is not plain.
+
+    ``clips`` has those of the sets, one set after the other.
+    """
+    ends = np.cumsum(sets["clips"].to_numpy())
+    firsts = ends - sets["clips"].to_numpy()
+    details = [""] * len(sets)
     if kind == GROUP:
-        names = found["group"].take(firsts).to_pylist()
+        names = clips["group"].take(firsts).to_pylist()
         details = [name.replace(GROUP_SEPARATOR, ", ") for name in names]
-    elif kind == AUDIO and len(clusters):
-        details = [
-            content.hex() for content in found["content"].take(firsts).to_pylist()
-        ]
-    elif kind == SIMILAR and len(clusters):
-        sketches = np.frombuffer(b"".join(found["sketch"].to_pylist()), np.uint8)
-        bits = np.unpackbits(sketches.reshape(len(found), -1), axis=1)
-        first = np.repeat(bits[firsts], np.diff(clusters.bounds), axis=0)
+    elif kind == AUDIO:
+        details = [each.hex() for each in clips["content"].take(firsts).to_pylist()]
+    elif kind == SIMILAR and len(sets):
+        sketches = np.frombuffer(b"".join(clips["sketch"].to_pylist()), np.uint8)
+        bits = np.unpackbits(sketches.reshape(len(clips), -1), axis=1)
+        first = np.repeat(bits[firsts], ends - firsts, axis=0)
         most = np.maximum.reduceat((bits != first).sum(axis=1), firsts)
         details = [f"{n} of {SKETCH_BITS} bits differ from the first" for n in most]
     for k in np.flatnonzero(mixed).tolist():
-        labels = found["class"][clusters.bounds[k] : clusters.bounds[k + 1]]
-        classes = dict.fromkeys(map(str, labels.to_pylist()))
-        details[k] = f"{details[k]}; classes {', '.join(classes)}".removeprefix("; ")
+        labels = clips["class"][firsts[k] : ends[k]].to_pylist()
+        classes = ", ".join(dict.fromkeys(map(str, labels)))
+        details[k] = "; ".join(filter(None, (details[k], f"classes {classes}")))
     return details
 
 
-def overlapping_parts(columns: Columns) -> Integers:
+def overlapping_parts(clips: Any) -> Integers:
     """Equal numbers for overlapping clips of one file and channel.
 
     Clips that are linked by overlapping others have equal numbers, too. A clip of all
     channels overlaps clips of each single channel. Two clips that share at most 5 ms,
     or at most half of the shortest clip of the file, do not overlap.
     """
-    count = len(columns.file)
-    _, number = np.unique(columns.file, return_inverse=True)
-    shortest = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(shortest, number, columns.frames)
-    rounded = (columns.rate * SECONDS_ROUNDED).astype(np.int64)
+    file, start, frames, rate, channel = (
+        clips[name].fill_null(NO_VALUE).to_numpy().astype(np.int64)
+        for name in ("file", "start", "frames", "sample_rate_hz", "channel")
+    )
+    _, number = np.unique(file, return_inverse=True)
+    shortest = np.full(len(file), np.iinfo(np.int64).max)
+    np.minimum.at(shortest, number, frames)
+    rounded = (rate * SECONDS_ROUNDED).astype(np.int64)
     allowed = np.minimum(rounded, shortest[number] // 2)
-    ones, others = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    chosen = np.unique(columns.channel[columns.channel != NO_VALUE])
-    for channel in chosen if chosen.size else [NO_VALUE]:
-        with_it = (columns.channel == channel) | (columns.channel == NO_VALUE)
-        one, other = _overlaps(columns, allowed, np.flatnonzero(with_it))
-        ones.append(one)
-        others.append(other)
-    return joined(count, np.concatenate(ones), np.concatenate(others))
-
-
-def _overlaps(
-    columns: Columns, allowed: Integers, rows: Integers
-) -> tuple[Integers, Integers]:
-    """Returns pairs of rows that connect all overlapping clips; ignores channels.
-
-    In the order of starts, a clip that overlaps any earlier clip of its file also
-    overlaps the earlier clip that ends last, so that pair is enough.
-    """
-    start, frames = columns.start[rows], columns.frames[rows]
-    order = np.lexsort((start, columns.file[rows]))
-    rows, start, frames = rows[order], start[order], frames[order]
     # Puts files one after the other on one time axis.
-    file = columns.file[rows]
-    number = np.cumsum(np.r_[0, file[1:] != file[:-1]]) if len(file) else file
     start = start + number * int((start + frames).max(initial=0) + 1)
     end = start + frames
-    last = np.maximum.accumulate(end)
-    ends_last = np.maximum.accumulate(np.where(end == last, np.arange(len(end)), 0))
-    shared = np.minimum(last[:-1], end[1:]) - start[1:]
-    at = np.flatnonzero(shared > allowed[rows[1:]]) + 1
-    return rows[ends_last[at - 1]], rows[at]
+    ones, others = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    chosen = np.unique(channel[channel != NO_VALUE])
+    for each in chosen if chosen.size else [NO_VALUE]:
+        rows = np.flatnonzero((channel == each) | (channel == NO_VALUE))
+        rows = rows[np.argsort(start[rows], kind="stable")]
+        # A clip that overlaps any earlier clip of its file also overlaps the earlier
+        # clip that ends last, so that pair is enough.
+        last = np.maximum.accumulate(end[rows])
+        ends_last = np.where(end[rows] == last, np.arange(len(rows)), 0)
+        ends_last = np.maximum.accumulate(ends_last)
+        shared = np.minimum(last[:-1], end[rows][1:]) - start[rows][1:]
+        at = np.flatnonzero(shared > allowed[rows[1:]]) + 1
+        ones.append(rows[ends_last[at - 1]])
+        others.append(rows[at])
+    return joined(len(file), np.concatenate(ones), np.concatenate(others))
 
 
-def similar_audio(columns: Columns) -> tuple[Integers | None, bool]:
+def similar_audio(sketches: Any) -> tuple[Integers, bool]:
     """Equal numbers for clips with near sketches, directly or by others.
 
-    Returns
-    -------
-    numbers : numpy.ndarray of int64, or None
-        None if the data set has no sketches.
-    complete : bool
-        As :func:`beam_pipeline.read.similarity.near_sketches`.
+    The second value is that of :func:`.near_sketches`.
     """
-    if columns.sketch is None or columns.sketches is None:
-        return None, True
-    groups, complete = near_sketches(columns.sketches, NEAR_BITS)
-    numbers = np.full(len(columns.sketch), NO_VALUE)
-    known = columns.sketch >= 0
-    numbers[known] = groups[columns.sketch[known]]
-    return numbers, complete
+    encoded = sketches.combine_chunks().dictionary_encode()
+    content = b"".join(encoded.dictionary.to_pylist())
+    different = np.frombuffer(content, np.uint8).reshape(-1, SKETCH_BYTES)
+    groups, complete = near_sketches(different, NEAR_BITS)
+    # The number of a clip without a sketch is -1: the last place.
+    return np.r_[groups, NO_VALUE][numbers_of(sketches)], complete
 
 
-def clusters_of(numbers: Integers) -> Clusters:
-    """Returns the sets of at least two clips with the same number."""
-    order = np.argsort(numbers, kind="stable")
-    order = order[numbers[order] != NO_VALUE]
-    found = numbers[order]
-    firsts = np.flatnonzero(found[1:] != found[:-1]) + 1
-    bounds = np.r_[0, firsts, len(order)] if len(order) else np.zeros(1, np.int64)
-    every = Clusters(order, bounds)
-    return every.select(np.diff(bounds) > 1)
-
-
-_FINGERPRINT = ("content", "sketch")
 _NEEDED = (
     "path", "class", "split", "group", "file", "start", "frames", "sample_rate_hz",
-    "channel", "windows",
+    "channel", "windows", "input", "native_frames", "native_sample_rate_hz",
 )  # fmt: skip
 # What tells files of several data sets apart.
 _OF_FILE = ("input", "path", "native_frames", "native_sample_rate_hz")
@@ -464,67 +434,54 @@ def read_clips(
     all folders.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     tables = [_read_clips(folder, by, every_column) for folder in folders]
     if len(tables) == 1:
         return tables[0]
-    numbers: dict[tuple[Any, ...], int] = {}
-    for place, table in enumerate(tables):
-        # A file without a number of its own here has that of its first clip.
-        keys = zip(*(table[name].to_pylist() for name in _OF_FILE), strict=True)
-        here: dict[int, int] = {}
-        for key, file in zip(keys, table["file"].to_pylist(), strict=True):
-            known = numbers.setdefault(key, len(numbers))
-            here.setdefault(file, known)
-        files_here = [here[file] for file in table["file"].to_pylist()]
-        at = table.column_names.index("file")
-        tables[place] = table.set_column(at, "file", pa.array(files_here, pa.int64()))
-    return pa.concat_tables(tables, promote_options="default").unify_dictionaries()
+    table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
+    keys = (table[name].cast(pa.string()) for name in _OF_FILE)
+    numbers = numbers_of(pc.binary_join_element_wise(*keys, "/"))
+    # A file without a number of its own here has that of its first clip.
+    folder = np.repeat(np.arange(len(tables)), [len(each) for each in tables])
+    _, first, file = np.unique(
+        np.stack([folder, table["file"].to_numpy()]),
+        axis=1,
+        return_index=True,
+        return_inverse=True,
+    )
+    return _replaced(table, "file", pa.array(numbers[first[file.ravel()]]))
 
 
 def _read_clips(folder: str, by: Sequence[str] | None, every_column: bool) -> Any:
     """Reads the clips of one data set."""
-    import pyarrow.compute as pc
-
     path = files.join(folder, MANIFEST)
-    if not files.exists(path):
-        raise InputError(
-            f"{path} is missing, so the data set cannot be audited. Record it again."
-        )
     try:
         with open_parquet(path) as parquet:
             names = parquet.schema_arrow.names
-        _check_columns(path, names, by or ())
-        more = [*(name for name in _FINGERPRINT if name in names), *(by or ())]
-        wanted = dict.fromkeys(
-            [*_NEEDED, *_OF_FILE, *more, *(names if every_column else ())]
-        )
-        table = read_parquet(path, list(wanted)).select(list(wanted))
-    except AudioTFRecordsError:
-        raise
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {error}") from error
-    table = table.filter(pc.field("windows") > 0)
-    if by is not None:
-        at = table.column_names.index("group")
-        table = table.set_column(at, "group", _joined_texts(table, by))
-    return table
-
-
-def _check_columns(path: str, names: Sequence[str], by: Sequence[str]) -> None:
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}. Restore it, or record the data set again."
+        ) from error
     missing = [name for name in _NEEDED if name not in names]
     if missing:
         raise InputError(
             f"{path} has no column {missing[0]}, so it is not the manifest of a data "
             "set. Restore it, or record the data set again."
         )
-    for name in by:
+    for name in by or ():
         if name not in names:
-            raise OptionError(
-                "group_by",
-                f"must name a column of the manifest, which has {', '.join(names)}",
-                name,
-            )
+            limits = f"must name a column of the manifest: {', '.join(names)}"
+            raise OptionError("group_by", limits, name)
+    wanted = {*_NEEDED, *FINGERPRINT_FIELDS, *(by or ())}
+    chosen = [name for name in names if every_column or name in wanted]
+    table = read_columns(folder, MANIFEST, chosen)
+    table = table.filter(np.greater(table["windows"].to_numpy(), 0))
+    return table if by is None else _replaced(table, "group", _joined_texts(table, by))
+
+
+def _replaced(table: Any, name: str, column: Any) -> Any:
+    return table.set_column(table.column_names.index(name), name, column)
 
 
 def _joined_texts(table: Any, names: Sequence[str]) -> Any:
@@ -542,32 +499,3 @@ def _joined_texts(table: Any, names: Sequence[str]) -> Any:
 
     texts = [texts_of(table[name]) for name in names]
     return pc.binary_join_element_wise(*texts, GROUP_SEPARATOR)
-
-
-def columns_of(table: Any, has_groups: bool = False) -> Columns:
-    """Returns a manifest's columns as numbers."""
-    split, label, group = (_encoded(table[n])[0] for n in ("split", "class", "group"))
-    file, start, frames, rate, channel = (
-        table[name].fill_null(NO_VALUE).to_numpy().astype(np.int64)
-        for name in ("file", "start", "frames", "sample_rate_hz", "channel")
-    )
-    columns = Columns(split, label, file, start, frames, rate, channel)
-    if has_groups or table["group"].null_count < table.num_rows:
-        columns = replace(columns, group=group)
-    if "content" in table.column_names:
-        sketch, different = _encoded(table["sketch"])
-        data = np.frombuffer(different.buffers()[1] or b"", np.uint8)
-        columns = replace(
-            columns,
-            content=_encoded(table["content"])[0],
-            sketch=sketch,
-            sketches=data.reshape(-1, SKETCH_BYTES)[: len(different)],
-        )
-    return columns
-
-
-def _encoded(column: Any) -> tuple[Integers, Any]:
-    """Returns a number for each value (``NO_VALUE`` for null), and the values."""
-    encoded = column.combine_chunks().dictionary_encode()
-    indices = encoded.indices.fill_null(NO_VALUE).to_numpy(zero_copy_only=False)
-    return indices.astype(np.int64), encoded.dictionary

@@ -28,11 +28,10 @@ from beam_pipeline.inputs.own_manifest import (
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.inputs.tables import is_manifest
 from beam_pipeline.read.audit import (
-    Clusters,
-    Columns,
+    AUDIO,
+    NO_VALUE,
     Integers,
-    clusters_of,
-    columns_of,
+    alike,
     read_clips,
     shared_numbers,
 )
@@ -107,21 +106,25 @@ def write_clean_manifest(
         raise InputError(f"{folder} was not recorded from audio files.")
     by = None if group_by is None else comma_list(group_by)
     table = read_clips([folder], by, every_column=True)
-    columns = columns_of(table, has_groups=by is not None)
-    keep, mixed = np.ones(len(table), np.bool_), 0
-    doubles = _doubles(columns)
-    if doubles is not None:
-        differ = doubles.differing(columns.label)
-        mixed = int(np.diff(doubles.bounds)[differ].sum())
-        if drop_doubles:
-            _drop(keep, doubles.select(~differ), table["index"].to_numpy())
-    elif drop_doubles:
+    numbers, _ = shared_numbers(table, has_groups=by is not None)
+    if drop_doubles and AUDIO not in numbers:
         raise OptionError(
             "drop_doubles",
             "needs the fingerprints of a data set; record with `fingerprint`",
             drop_doubles,
         )
-    components = components_of(columns)
+    keep, mixed = np.ones(len(table), np.bool_), 0
+    if AUDIO in numbers:
+        sets = alike(numbers[AUDIO], table)
+        several = np.array(sets["mixed"], np.bool_)
+        mixed = int(sets["clips"].to_numpy()[several].sum())
+        if drop_doubles:
+            clear = sets["number"].to_numpy()[~several]
+            order = np.argsort(table["index"].to_numpy())
+            _, firsts = np.unique(numbers[AUDIO][order], return_index=True)
+            keep = ~np.isin(numbers[AUDIO], clear)
+            keep[order[firsts]] = True
+    components = components_of(list(numbers.values()))
     made = _clean_table(
         table, components, target, input_roots(input, table), metadata
     ).filter(keep)
@@ -130,28 +133,20 @@ def write_clean_manifest(
     return Written(len(made), groups, int((~keep).sum()), mixed)
 
 
-def components_of(columns: Columns) -> Integers:
-    """Equal numbers for clips that are alike in any way, directly or by others."""
+def components_of(numbers: Sequence[Integers]) -> Integers:
+    """Equal numbers for clips that have some number in common, directly or by others.
+
+    Each array has a number for each clip.
+    """
     ones, others = [], []
-    for numbers in shared_numbers(columns)[0].values():
-        if numbers is not None:
-            clusters = clusters_of(numbers)
-            sizes = np.diff(clusters.bounds)
-            ones.append(np.repeat(clusters.rows[clusters.bounds[:-1]], sizes))
-            others.append(clusters.rows)
-    return joined(len(columns.file), np.concatenate(ones), np.concatenate(others))
-
-
-def _doubles(columns: Columns) -> Clusters | None:
-    """The clips with the same samples; None if the data set has no fingerprints."""
-    return None if columns.content is None else clusters_of(columns.content)
-
-
-def _drop(keep: Any, doubles: Clusters, order: Any) -> None:
-    """Marks all clips but the first of each cluster."""
-    for k in range(len(doubles)):
-        rows = doubles.rows[doubles.bounds[k] : doubles.bounds[k + 1]]
-        keep[np.delete(rows, np.argmin(order[rows]))] = False
+    for each in numbers:
+        clips = np.flatnonzero(each != NO_VALUE)
+        _, first, inverse = np.unique(
+            each[clips], return_index=True, return_inverse=True
+        )
+        ones.append(clips[first[inverse]])
+        others.append(clips)
+    return joined(len(numbers[0]), np.concatenate(ones), np.concatenate(others))
 
 
 def _checked_target(manifest: str | os.PathLike[str]) -> str:
@@ -180,8 +175,8 @@ def _clean_table(
             table["input"].to_pylist(), table["path"].to_pylist(), strict=True
         )
     ]
-    made = {"path": pa.array(paths, pa.string())}
-    made["group"] = pa.array(_group_names(table, components), pa.string())
+    made: dict[str, Any] = {"path": pa.array(paths, pa.string())}
+    made["group"] = _group_names(table, components)
     if table["class"].null_count < len(table):
         made["class"] = table["class"]
     parts = [
@@ -221,26 +216,25 @@ def _check_holds(target: str, name: str, kind: Any) -> None:
         )
 
 
-def _group_names(table: Any, components: Integers) -> list[str]:
+def _group_names(table: Any, components: Integers) -> Any:
     """Returns the name of each clip's component.
 
     It is that of the recorded group, if all of its clips are in one; then their split
     stays. Otherwise it is the first path.
     """
-    paths, groups = table["path"].to_pylist(), table["group"].to_pylist()
-    first: dict[int, str] = {}
-    recorded: dict[int, set[str | None]] = {}
-    for component, path, group in zip(components.tolist(), paths, groups, strict=True):
-        first[component] = min(first.get(component, path), path)
-        recorded.setdefault(component, set()).add(group)
-    names = {}
-    for component, found in recorded.items():
-        (group, *others) = found
-        alone = group is not None and not others
-        names[component] = (
-            str(group).replace(GROUP_SEPARATOR, ", ") if alone else first[component]
-        )
-    return [names[component] for component in components.tolist()]
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = {"component": components, "path": table["path"], "group": table["group"]}
+    found = pa.table(columns).group_by("component", use_threads=False)
+    every = pc.CountOptions(mode="all")
+    found = found.aggregate(
+        [("path", "min"), ("group", "min"), ("group", "count_distinct", every)]
+    )
+    groups = pc.replace_substring(found["group_min"], GROUP_SEPARATOR, ", ")
+    alone = pc.equal(found["group_count_distinct"], 1)
+    names = pc.coalesce(pc.if_else(alone, groups, None), found["path_min"])
+    return names.take(pc.index_in(pa.array(components), found["component"]))
 
 
 def _write(table: Any, target: str) -> None:

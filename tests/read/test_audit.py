@@ -21,9 +21,8 @@ from beam_pipeline.errors import InputError, OptionError, TooManyRejected
 from beam_pipeline.plan import clip_audio
 from beam_pipeline.read.audit import (
     KINDS,
-    Columns,
+    alike,
     audit,
-    clusters_of,
     count_overlaps,
     overlapping_parts,
 )
@@ -559,23 +558,24 @@ clips = st.lists(
 )
 
 
+def table_of(rows, rate=8000):
+    """Clips as an audit reads them: file, start, frames, channel."""
+    columns = np.array(rows, np.int64).reshape(-1, 4).T
+    names = ("file", "start", "frames", "channel")
+    rates = np.full(len(rows), rate)
+    return pa.table({**dict(zip(names, columns, strict=True)), "sample_rate_hz": rates})
+
+
 @pytest.mark.parametrize(("shared", "overlaps"), [(0, False), (40, False), (41, True)])
 def test_seconds_are_rounded_in_tables(shared, overlaps):
-    zero = np.zeros(2, np.int64)
-    start, frames = np.array([0, 1000 - shared]), np.array([1000, 1000])
-    found = overlapping_parts(
-        Columns(zero, zero, zero, start, frames, zero + 8000, zero - 1)
-    )
-    assert (found[0] == found[1]) == overlaps
+    rows = [(0, 0, 1000, -1), (0, 1000 - shared, 1000, -1)]
+    one, other = overlapping_parts(table_of(rows))
+    assert (one == other) == overlaps
 
 
 @given(clips, st.sampled_from([1, 400, 1000, 8000]))
 def test_overlaps_are_those_of_all_pairs(rows, rate):
-    file, start, frames, channel = np.array(rows, np.int64).reshape(-1, 4).T
-    unknown = np.zeros(len(rows), np.int64)
-    found = overlapping_parts(
-        Columns(unknown, unknown, file, start, frames, unknown + rate, channel)
-    )
+    found = overlapping_parts(table_of(rows, rate))
     group = list(range(len(rows)))
     for i, (file_i, start_i, frames_i, channel_i) in enumerate(rows):
         for j, (file_j, start_j, frames_j, channel_j) in enumerate(rows):
@@ -591,24 +591,24 @@ def test_overlaps_are_those_of_all_pairs(rows, rate):
     assert [first.setdefault(number, at) for at, number in enumerate(found)] == group
 
 
-@given(st.lists(st.integers(-1, 4), max_size=12), st.data())
-def test_clusters_are_sets_of_equal_numbers(numbers, data):
-    values = np.array([data.draw(st.integers(-1, 1)) for _ in numbers], np.int64)
-    found = clusters_of(np.array(numbers, np.int64))
-    sets = [
-        found.rows[a:b].tolist()
-        for a, b in zip(found.bounds[:-1], found.bounds[1:], strict=True)
-    ]
+@given(st.lists(st.tuples(*[st.integers(-1, 3)] * 4), max_size=12))
+def test_sets_are_clips_of_equal_numbers(rows):
+    names = ("split", "class", "content")
+    columns = np.array(rows, np.int64).reshape(-1, 4).T
+    texts = [[None if n == -1 else str(n) for n in each] for each in columns[1:]]
+    clips = pa.table(
+        dict(zip(names, texts, strict=True)),
+        pa.schema([(name, pa.string()) for name in names]),
+    )
+    sets = {}
+    for row in rows:
+        if row[0] != -1:
+            sets.setdefault(row[0], []).append(row)
     wanted = [
-        [at for at, other in enumerate(numbers) if other == number]
-        for number in sorted({n for n in numbers if n >= 0})
-    ]
-    wanted = [rows for rows in wanted if len(rows) > 1]
-    assert sets == wanted
-    differ = [len({int(values[at]) for at in rows}) > 1 for rows in wanted]
-    assert found.differing(values).tolist() == differ
-    kept = found.select(np.array(differ, np.bool_))
-    assert len(kept) == sum(differ)
-    assert kept.rows.tolist() == [
-        at for rows, wide in zip(wanted, differ, strict=True) if wide for at in rows
-    ]
+        {"number": number, "clips": len(some), "first": rows.index(some[0]),
+         **{name: len({row[k] for row in some}) > 1
+            for k, name in enumerate(("across", "mixed", "differ"), start=1)}}
+        for number, some in sets.items() if len(some) > 1
+    ]  # fmt: skip
+    wanted.sort(key=lambda each: (not each["across"], each["first"]))
+    assert alike(columns[0], clips).to_pylist() == wanted
