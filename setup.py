@@ -100,7 +100,9 @@ setup(
             "setuptools>=77",  # as in gcp
         ],
     },
-    entry_points={"console_scripts": ["audio-tfrecords=beam_pipeline.cli.main:main"]},
+    entry_points={
+        "console_scripts": ["audio-tfrecords=beam_pipeline.cli.main:command"]
+    },
     classifiers=[
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",

@@ -9,7 +9,7 @@ if sys.path and os.path.abspath(sys.path[0]) == os.getcwd():
     if os.path.dirname(package) != os.getcwd():
         del sys.path[0]
 
-from beam_pipeline.cli.main import main
+from beam_pipeline.cli.main import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

@@ -6,6 +6,7 @@ Each command imports what it needs when it runs, so ``--help`` prints at once.
 from __future__ import annotations
 
 import argparse
+import gc
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from beam_pipeline.cli.messages import PROGRAM, complain
 from beam_pipeline.cli.parser import make_parser
 from beam_pipeline.errors import AudioTFRecordsError, did_you_mean
+
+
+def command() -> int:
+    """Runs the command of a process; returns the exit status, see :func:`main`."""
+    gc.set_threshold(10_000)  # modules make objects by the thousand, and keep them
+    status = main()
+    gc.freeze()  # the end of the interpreter would look at each object again
+    return status
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
+import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import FloatArray, check_choice, real, whole

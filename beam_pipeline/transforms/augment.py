@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import hash64

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.fft
-import scipy.sparse
+import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import (

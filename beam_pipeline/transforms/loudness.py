@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import FloatArray, as_float32, check_choice, real

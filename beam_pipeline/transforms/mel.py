@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
-import scipy.sparse
+import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
 

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
-import scipy.special
+import scipy  # loads its packages when they are used
 from numpy.lib.stride_tricks import sliding_window_view
 
 from beam_pipeline.errors import RecipeError

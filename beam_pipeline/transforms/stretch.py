@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
+import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.augment import (
