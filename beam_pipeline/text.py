@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Iterable, Sequence
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from html import escape
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 # A notebook shows so many rows of a table.
 MOST_ROWS = 50
@@ -18,6 +22,12 @@ _SIGNED = re.compile(rf"([?&;][\w.-]*(?:{_NAMES})[\w.-]*=)[^&\s'\"]+", re.IGNORE
 _OPTION = re.compile(rf"(--[\w-]*(?:{_NAMES})[\w-]*[= ])[^\s'\"]+", re.IGNORECASE)
 
 HIDDEN = "***"
+
+# Beyond it, a count in a file is damaged or crafted.
+_MOST = 1 << 62
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
 def time_unit(times_s: Iterable[float]) -> tuple[str, int]:
@@ -95,3 +105,79 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
         return json.loads(text, **options)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+def typed(kind: Any, value: Any, where: str) -> Any:
+    """Returns a value of JSON as a type of Python, of which it must be.
+
+    Parameters
+    ----------
+    kind : type
+        ``int``, from 0 on; ``float``, which may be whole, from 0 on; ``bool``, ``str``
+        or ``Any``; ``Mapping[str, ...]``, ``tuple[..., ...]``, ``... | None``; or a
+        dataclass, whose fields have such types. Fields that it does not have may be
+        anything: later versions have them.
+    value : object
+        Of :func:`parse_json`.
+    where : str
+        What the value is of, for errors: ``splits.train.shards[3].bytes``.
+
+    Raises
+    ------
+    ValueError
+        If the value, or a part of it, has another type or is missing; it names the part
+        and what was found there.
+    """
+    if kind is Any:
+        return value
+    if isinstance(kind, type) and is_dataclass(kind):
+        _check_type(where, value, dict)
+        made = {}
+        for name, (type_, is_needed) in _fields_of(kind).items():
+            if name in value:
+                made[name] = typed(type_, value[name], f"{where}.{name}".lstrip("."))
+            elif is_needed:
+                raise ValueError(f"{where}.{name}".lstrip(".") + " is missing")
+        return kind(**made)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if value is None else typed(arguments[0], value, where)
+    if origin is Mapping:
+        _check_type(where, value, dict)
+        return {
+            name: typed(arguments[1], one, f"{where}.{shorter(name)}")
+            for name, one in value.items()
+        }
+    if origin is tuple:
+        _check_type(where, value, list)
+        return tuple(
+            typed(arguments[0], one, f"{where}[{k}]") for k, one in enumerate(value)
+        )
+    _check_type(where, value, int if kind is float and type(value) is int else kind)
+    if kind in (int, float) and not 0 <= value < _MOST:
+        raise ValueError(f"{where} must be at least 0; got {_SHORT.repr(value)}")
+    return value
+
+
+def _check_type(where: str, value: Any, kind: type) -> None:
+    if type(value) is not kind:
+        raise ValueError(f"{where} must be {kind.__name__}; got {_SHORT.repr(value)}")
+
+
+@functools.cache
+def _fields_of(kind: Any) -> dict[str, tuple[Any, bool]]:
+    """Returns the type of each field of a dataclass, and whether it has no default."""
+    hints = get_type_hints(kind)
+    return {
+        field.name: (
+            hints[field.name],
+            field.default is MISSING and field.default_factory is MISSING,
+        )
+        for field in fields(kind)
+    }
+
+
+def shorter(value: Any, most: int = 80) -> str:
+    """Returns a value as text of a limited length, for an error."""
+    text = value if isinstance(value, str) else _SHORT.repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-import reprlib
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from beam_pipeline.dataset.output_folder import INDEX
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import Members
-from beam_pipeline.text import parse_json
+from beam_pipeline.text import parse_json, shorter, typed
 
 if TYPE_CHECKING:
     from beam_pipeline.plan.shards import ShardInfo
@@ -46,8 +45,30 @@ _MAGIC = b"ATFRMEM1"
 _ALIGNMENT = 8
 _CHECKSUM = 4
 _ENTRY_BYTES = (4, 8)
+_OF_SHARD = ("file", "examples", "bytes", "sha256")
 
 Integers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """A shard in the header."""
+
+    file: str
+    examples: int
+    bytes: int
+    sha256: str
+    members: int
+    per_member: int | None
+    offsets: int
+    firsts: int | None = None
+
+
+@dataclass(frozen=True)
+class _Header:
+    entry_bytes: int
+    entries: int
+    shards: tuple[_Shard, ...]
 
 
 class ShardMembers(NamedTuple):
@@ -225,27 +246,25 @@ def _parse(content: Any) -> Iterable[ShardIndex]:
     if length > end - start:
         raise ValueError(f"its header has {length} bytes, but the file is shorter")
     header = _parse_header(bytes(content[start : start + length]))
-    dtype = np.dtype(f"<u{header['entry_bytes']}")
+    dtype = np.dtype(f"<u{header.entry_bytes}")
     body = content[start + length : end]
-    if len(body) != header["entries"] * dtype.itemsize:
+    if len(body) != header.entries * dtype.itemsize:
         raise ValueError(
             f"its arrays have {len(body)} bytes instead of "
-            f"{header['entries'] * dtype.itemsize}"
+            f"{header.entries * dtype.itemsize}"
         )
     entries = body.view(dtype) if len(body) else np.zeros(0, dtype)
-    for shard in header["shards"]:
-        _check_shard(shard)
-        members, firsts = shard["members"], None
-        offsets = _slice(entries, shard["offsets"], members)
-        if shard["per_member"] is None:
-            firsts = _slice(entries, shard["firsts"], members)
+    for shard in header.shards:
+        firsts = None
+        if shard.per_member is None:
+            firsts = _slice(entries, shard.firsts or 0, shard.members)
         yield ShardIndex(
-            shard["file"],
-            shard["examples"],
-            shard["bytes"],
-            shard["sha256"],
-            offsets,
-            shard["per_member"],
+            shard.file,
+            shard.examples,
+            shard.bytes,
+            shard.sha256,
+            _slice(entries, shard.offsets, shard.members),
+            shard.per_member,
             firsts,
         )
 
@@ -254,40 +273,21 @@ def _number(content: Any) -> int:
     return int.from_bytes(bytes(content), "little")
 
 
-def _parse_header(text: bytes) -> dict[str, Any]:
-    header: Any = parse_json(text)
-    version = header.get("format_version") if isinstance(header, dict) else None
+def _parse_header(text: bytes) -> _Header:
+    values: Any = parse_json(text)
+    version = values.get("format_version") if isinstance(values, dict) else None
     if version != INDEX_VERSION:
-        raise ValueError(f"its format version is {reprlib.repr(version)}")
-    _check_numbers(header, "its header", entries=0, entry_bytes=4)
-    if header["entry_bytes"] not in _ENTRY_BYTES:
-        raise ValueError(f"its entries have {header['entry_bytes']} bytes")
-    if not isinstance(header.get("shards"), list):
-        raise ValueError("its header has no list of shards")
-    return dict(header)
-
-
-def _check_shard(shard: Any) -> None:
-    """Raises ValueError if a shard lacks a field, or one has a wrong type."""
-    if not isinstance(shard, dict):
-        raise ValueError(f"one of its shards is {reprlib.repr(shard)}")
-    for name in ("file", "sha256"):
-        if not isinstance(shard.get(name), str):
-            found = reprlib.repr(shard.get(name))
-            raise ValueError(f"one of its shards has {name} {found}")
-    where = f"the shard {shard['file']}"
-    _check_numbers(shard, where, examples=0, bytes=0, members=0, offsets=0)
-    if "per_member" in shard and shard["per_member"] is None:
-        _check_numbers(shard, where, firsts=0)
-    else:
-        _check_numbers(shard, where, per_member=1)
-
-
-def _check_numbers(fields: dict[str, Any], where: str, **least: int) -> None:
-    for name, smallest in least.items():
-        value = fields.get(name)
-        if type(value) is not int or value < smallest:
-            raise ValueError(f"{where} has {name} {reprlib.repr(value)}")
+        raise ValueError(f"its format version is {shorter(repr(version))}")
+    header: _Header = typed(_Header, values, "its header")
+    if header.entry_bytes not in _ENTRY_BYTES:
+        raise ValueError(f"its entries have {header.entry_bytes} bytes")
+    for shard in header.shards:
+        if shard.firsts is None if shard.per_member is None else shard.per_member < 1:
+            raise ValueError(
+                f"the shard {shard.file} has per_member {shard.per_member}, and firsts "
+                f"{shard.firsts}"
+            )
+    return header
 
 
 def _slice(entries: Integers, start: int, count: int) -> Integers:
@@ -299,25 +299,22 @@ def _slice(entries: Integers, start: int, count: int) -> Integers:
 
 def write_index(folder: str, shards: Iterable[ShardMembers], name: str = INDEX) -> None:
     """Writes an index of some shards; the same shards give the same bytes."""
-    listed, arrays, entries = [], [], 0
+    listed, arrays, entries = [], list[Integers](), 0
     for shard in shards:
-        per_member = _common_count(shard.counts)
+        members, per_member = len(shard.offsets), _common_count(shard.counts)
         described: dict[str, Any] = {
-            "file": shard.file,
-            "examples": shard.examples,
-            "bytes": shard.bytes,
-            "sha256": shard.sha256,
-            "members": len(shard.offsets),
+            **{name: getattr(shard, name) for name in _OF_SHARD},
+            "members": members,
             "per_member": per_member,
             "offsets": entries,
         }
-        arrays.append(_narrow(shard.offsets))
-        entries += len(shard.offsets)
+        of_shard = [shard.offsets]
         if per_member is None:
-            described["firsts"] = entries
+            described["firsts"] = entries + members
             counts = np.asarray(shard.counts, np.int64)
-            arrays.append(_narrow(np.cumsum(counts) - counts))
-            entries += len(shard.offsets)
+            of_shard.append(np.cumsum(counts) - counts)
+        arrays += map(_narrow, of_shard)
+        entries += members * len(of_shard)
         listed.append(described)
     most = max((int(array[-1]) for array in arrays if len(array)), default=0)
     entry_bytes = 4 if most < 1 << 32 else 8

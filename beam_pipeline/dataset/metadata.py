@@ -11,23 +11,32 @@ values, so that :func:`beam_pipeline.verify` finds whatever was changed.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from beam_pipeline.dataset.metadata_checks import check_metadata, short
-from beam_pipeline.dataset.metadata_view import view_metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.writer_versions import DISTRIBUTION
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
-from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.spec import TEXTS, FeatureSpec, numpy_dtype
 from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.values import ENCODINGS
 from beam_pipeline.storage import files
-from beam_pipeline.text import parse_json
+from beam_pipeline.storage.tfrecord import LONGEST_RECORD
+from beam_pipeline.text import (
+    html_line,
+    html_table,
+    parse_json,
+    shorter,
+    time_unit,
+    typed,
+)
 
 if TYPE_CHECKING:
     from beam_pipeline.plan.shards import ShardInfo
@@ -36,6 +45,13 @@ FORMAT_VERSION = 1
 
 # The field of the metadata with the SHA-256 of all others.
 OWN_SHA256 = "sha256"
+
+# Linux allows no longer paths.
+LONGEST_PATH = 4096
+
+CLASSES_SHOWN = 20
+
+_MOMENTS = ("mean", "m2", "std")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +113,53 @@ class Elements:
     batch_size: int | None = None
     drop_remainder: bool = False
 
+    def to_json(self, features: Iterable[FeatureSpec]) -> dict[str, Any]:
+        """Returns what is in the metadata instead of a recipe."""
+        sequences = any(spec.sequence for spec in features)
+        batch = {"size": self.batch_size, "drop_remainder": self.drop_remainder}
+        return {
+            "recorded_by": self.recorded_by,
+            "options": dict(self.options),
+            "record": f"tf.train.{'Sequence' if sequences else ''}Example",
+            "structure": None if self.structure is None else self.structure.to_json(),
+            "batch": None if self.batch_size is None else batch,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Elements:
+        """Returns what :meth:`to_json` gave, out of the content of metadata."""
+        structure, batch = values["structure"], values["batch"] or {}
+        return cls(
+            values["recorded_by"],
+            values["options"],
+            None if structure is None else structure_from_json(structure),
+            batch.get("size"),
+            batch.get("drop_remainder", False),
+        )
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the metadata of a data set of audio files say of its inputs."""
+
+    clips: int
+    rejected: int
+    ignored_files: int
+    listing_sha256: str
+    left_out: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What every ``metadata.json`` has."""
+
+    writer: Mapping[str, str]
+    features: Mapping[str, Mapping[str, Any]]
+    classes: tuple[str, ...]
+    num_classes: int
+    files: Mapping[str, FileEntry]
+    splits: Mapping[str, SplitEntry]
+
 
 @dataclass(frozen=True, repr=False)
 class Metadata:
@@ -153,8 +216,27 @@ class Metadata:
         return f"<Metadata: examples{clips}: {splits}; {classes}features {features}>"
 
     def _repr_html_(self) -> str:
-        clips = None if self.recipe is None else self._recorded_clips()
-        return view_metadata(self.splits, self.features, self.classes, clips)
+        """Returns tables of the splits and the features, and the first classes."""
+        clips = self.recipe is not None and self._recorded_clips() > 0
+        unit, unit_s = time_unit(entry.seconds for entry in self.splits.values())
+        header = ("split", "examples", "shards", *(("clips", unit) if clips else ()))
+        rows = [
+            (
+                name,
+                entry.examples,
+                len(entry.shards),
+                *((entry.clips, f"{entry.seconds / unit_s:.2f}") if clips else ()),
+            )
+            for name, entry in self.splits.items()
+        ]
+        parts = [html_table(header, rows)]
+        if self.classes:
+            more = len(self.classes) - CLASSES_SHOWN
+            named = ", ".join(self.classes[:CLASSES_SHOWN])
+            tail = f" and {more:,} more" if more > 0 else ""
+            parts.append(html_line(f"{len(self.classes):,} classes: {named}{tail}"))
+        parts.append(view_features(self.features))
+        return "".join(parts)
 
     def _recorded_clips(self) -> int:
         return self.clips - self.rejected - sum((self.left_out or {}).values())
@@ -194,73 +276,39 @@ class Metadata:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of ``metadata.json``."""
-        if self.elements is not None:
-            return self._elements_to_json(self.elements)
-        assert self.recipe is not None
+        recipe, elements = self.recipe, self.elements
+        made_by: dict[str, Any] = {}
+        inputs: dict[str, Any] = {}
+        of_split = [field.name for field in fields(SplitEntry)]
+        if recipe is not None:
+            made_by = {"recipe": recipe.to_json(), "recipe_sha256": recipe.sha256()}
+            counts = Inputs(
+                self.clips,
+                self.rejected,
+                self.ignored,
+                self.listing_sha256,
+                self.left_out,
+            )
+            inputs = {"inputs": asdict(counts)}
+            if self.left_out is None:
+                del inputs["inputs"]["left_out"]
+        elif elements is not None:
+            made_by = elements.to_json(self.features.values())
+            of_split = ["examples", "statistics", "shards"]
         return {
             "format_version": FORMAT_VERSION,
             "writer": dict(self.writer),
-            "recipe": self.recipe.to_json(),
-            "recipe_sha256": self.recipe.sha256(),
+            **made_by,
             "features": {name: s.to_json() for name, s in self.features.items()},
             "classes": list(self.classes),
             "num_classes": len(self.classes),
-            "inputs": {
-                "clips": self.clips,
-                "rejected": self.rejected,
-                "ignored_files": self.ignored,
-                "listing_sha256": self.listing_sha256,
-                **({} if self.left_out is None else {"left_out": dict(self.left_out)}),
-            },
-            "files": self._files_to_json(),
+            **inputs,
+            "files": {name: asdict(entry) for name, entry in self.files.items()},
             "splits": {
-                name: {
-                    "examples": split.examples,
-                    "clips": split.clips,
-                    "seconds": split.seconds,
-                    "left_out": split.left_out,
-                    "examples_per_class": dict(split.examples_per_class),
-                    "seconds_per_class": dict(split.seconds_per_class),
-                    "statistics": dict(split.statistics),
-                    "shards": [asdict(shard) for shard in split.shards],
-                }
+                name: {key: asdict(split)[key] for key in of_split}
                 for name, split in self.splits.items()
             },
         }
-
-    def _elements_to_json(self, elements: Elements) -> dict[str, Any]:
-        sequences = any(spec.sequence for spec in self.features.values())
-        structure = elements.structure
-        batch = None
-        if elements.batch_size is not None:
-            batch = {
-                "size": elements.batch_size,
-                "drop_remainder": elements.drop_remainder,
-            }
-        return {
-            "format_version": FORMAT_VERSION,
-            "writer": dict(self.writer),
-            "recorded_by": elements.recorded_by,
-            "options": dict(elements.options),
-            "record": f"tf.train.{'Sequence' if sequences else ''}Example",
-            "structure": None if structure is None else structure.to_json(),
-            "batch": batch,
-            "features": {name: s.to_json() for name, s in self.features.items()},
-            "classes": list(self.classes),
-            "num_classes": len(self.classes),
-            "files": self._files_to_json(),
-            "splits": {
-                name: {
-                    "examples": split.examples,
-                    "statistics": dict(split.statistics),
-                    "shards": [asdict(shard) for shard in split.shards],
-                }
-                for name, split in self.splits.items()
-            },
-        }
-
-    def _files_to_json(self) -> dict[str, Any]:
-        return {name: asdict(entry) for name, entry in self.files.items()}
 
     def to_text(self) -> bytes:
         """Returns the text of ``metadata.json``: its content and the SHA-256 of it."""
@@ -268,34 +316,12 @@ class Metadata:
         return to_text({**values, OWN_SHA256: json_sha256(values)})
 
     @classmethod
-    def _elements_from_json(cls, values: Mapping[str, Any]) -> Metadata:
-        structure, batch = values["structure"], values["batch"] or {}
-        return cls(
-            None,
-            {n: FeatureSpec.from_json(n, v) for n, v in values["features"].items()},
-            tuple(values["classes"]),
-            {
-                name: SplitEntry(
-                    split["examples"],
-                    statistics=split["statistics"],
-                    shards=tuple(ShardEntry(**shard) for shard in split["shards"]),
-                )
-                for name, split in values["splits"].items()
-            },
-            writer=values["writer"],
-            files=_files_from_json(values),
-            elements=Elements(
-                values["recorded_by"],
-                values["options"],
-                None if structure is None else structure_from_json(structure),
-                batch.get("size"),
-                batch.get("drop_remainder", False),
-            ),
-        )
-
-    @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Metadata:
         """Returns the metadata with this content, see :meth:`to_json`.
+
+        They may come from a stranger: wrong types, paths out of the folder and shapes
+        that no example can have are refused here, once, and not where they are used.
+        Fields that this version does not know may be anything.
 
         Raises
         ------
@@ -307,40 +333,45 @@ class Metadata:
         version = values.get("format_version")
         if version != FORMAT_VERSION:
             raise InputError(
-                f"it has format version {short(repr(version))}, but the installed "
+                f"it has format version {shorter(repr(version))}, but the installed "
                 f"{DISTRIBUTION} reads only format version {FORMAT_VERSION}. Install a "
                 f"version of {DISTRIBUTION} that reads it."
             )
-        check_metadata(values)
+        stored = typed(_Stored, values, "")
+        if stored.num_classes != len(stored.classes):
+            raise ValueError(
+                f"num_classes is {stored.num_classes}, but there are "
+                f"{len(stored.classes)} classes"
+            )
+        features = {
+            name: _checked_feature(name, spec) for name, spec in stored.features.items()
+        }
+        for name in stored.files:
+            _check_path("a name in files", name)
+        for name, split in stored.splits.items():
+            _check_split(name, split, features)
+        made = cls(
+            None,
+            features,
+            stored.classes,
+            stored.splits,
+            writer=stored.writer,
+            files=stored.files,
+        )
         if "recorded_by" in values:
-            return cls._elements_from_json(values)
+            return replace(made, elements=Elements.from_json(values))
         # The hash is of the JSON in the file: later versions may add recipe fields.
         if json_sha256(values["recipe"]) != values["recipe_sha256"]:
             raise ValueError("recipe_sha256 is not the SHA-256 of the recipe")
-        return cls(
-            Recipe(**values["recipe"]),
-            {n: FeatureSpec.from_json(n, v) for n, v in values["features"].items()},
-            tuple(values["classes"]),
-            {
-                name: SplitEntry(
-                    split["examples"],
-                    split["clips"],
-                    split["seconds"],
-                    split["left_out"],
-                    split["examples_per_class"],
-                    split["seconds_per_class"],
-                    split["statistics"],
-                    tuple(ShardEntry(**shard) for shard in split["shards"]),
-                )
-                for name, split in values["splits"].items()
-            },
-            values["inputs"]["clips"],
-            values["inputs"]["rejected"],
-            values["inputs"]["ignored_files"],
-            values["writer"],
-            _files_from_json(values),
-            listing_sha256=values["inputs"]["listing_sha256"],
-            left_out=values["inputs"].get("left_out"),
+        inputs = typed(Inputs, values["inputs"], "inputs")
+        return replace(
+            made,
+            recipe=Recipe(**values["recipe"]),
+            clips=inputs.clips,
+            rejected=inputs.rejected,
+            ignored=inputs.ignored_files,
+            listing_sha256=inputs.listing_sha256,
+            left_out=inputs.left_out,
         )
 
     @classmethod
@@ -360,8 +391,9 @@ class Metadata:
             ValueError, KeyError, TypeError, AttributeError, RecursionError,
         ) as error:  # fmt: skip
             raise InputError(
-                f"{where} is not the metadata of a data set: {short(repr(error), 300)}"
-                ". Restore the file, or record the data set again."
+                f"{where} is not the metadata of a data set: "
+                f"{shorter(repr(error), 300)}. Restore the file, or record the data "
+                "set again."
             ) from error
 
     @classmethod
@@ -373,22 +405,39 @@ class Metadata:
         InputError
             If the folder holds no finished data set.
         """
-        path = files.join(files.absolute(os.fspath(folder)), METADATA)
-        if not files.exists(path):
-            raise InputError(
-                f"{folder} holds no finished data set: it has no {METADATA}. If a run "
-                "was interrupted, give its command again."
-            )
-        return cls.parse(files.read_bytes(path), path)
+        folder = files.absolute(os.fspath(folder))
+        return cls.parse(open_metadata(folder), files.join(folder, METADATA))
+
+
+def open_metadata(folder: str) -> bytes:
+    """Returns the text of the metadata in a folder that a person has named.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    try:
+        return files.read_bytes(files.join(folder, METADATA))
+    except NotADirectoryError as error:
+        raise InputError(
+            f"{folder} is a file. Give the folder of a data set."
+        ) from error
+    except FileNotFoundError as error:
+        raise no_data_set(folder) from error
+
+
+def no_data_set(folder: str) -> InputError:
+    """Returns the error for a folder without metadata."""
+    return InputError(
+        f"{folder} holds no finished data set: it has no {METADATA}. If a run was "
+        "interrupted, give its command again."
+    )
 
 
 def to_text(values: Any) -> bytes:
     """Returns indented JSON that ends in a newline."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _files_from_json(values: Mapping[str, Any]) -> dict[str, FileEntry]:
-    return {name: FileEntry(**entry) for name, entry in values["files"].items()}
 
 
 def file_entries(folder: str, names: Iterable[str]) -> dict[str, FileEntry]:
@@ -399,3 +448,122 @@ def file_entries(folder: str, names: Iterable[str]) -> dict[str, FileEntry]:
 def shard_entry(info: ShardInfo) -> ShardEntry:
     """Returns the entry of a written shard in the metadata."""
     return ShardEntry(info.file, info.examples, info.bytes, info.sha256)
+
+
+def _checked_feature(name: str, values: Mapping[str, Any]) -> FeatureSpec:
+    """Returns the spec of a feature; raises ValueError if no example can have it."""
+    where = f"features.{shorter(name)}"
+    spec: FeatureSpec = typed(FeatureSpec, {**values, "name": name}, where)
+    if not _is_dtype(spec.dtype):
+        raise ValueError(f"{where}: dtype is {shorter(spec.dtype)}, which is unknown")
+    if spec.encoding not in ENCODINGS:
+        raise ValueError(f"{where}: encoding is {shorter(spec.encoding)}")
+    if (
+        math.prod(size for size in spec.shape or () if size is not None)
+        > LONGEST_RECORD
+    ):
+        raise ValueError(f"{where}: shape is {shorter(spec.shape)}, too large")
+    return spec
+
+
+def _is_dtype(name: str) -> bool:
+    """Whether features can have a dtype: texts, numbers, bfloat16 and its kin."""
+    if name in TEXTS:
+        return True
+    if not name.isidentifier():
+        return False
+    try:
+        dtype = numpy_dtype(name)
+    except (TypeError, ValueError, AttributeError):
+        return False
+    return dtype.kind in "biufc" or (dtype.kind == "V" and dtype.name == name)
+
+
+def _check_split(
+    name: str, split: SplitEntry, features: Mapping[str, FeatureSpec]
+) -> None:
+    where = f"splits.{shorter(name)}"
+    if not re.fullmatch(r"\w+", name):  # it becomes a part of paths
+        raise ValueError(f"{where}: {shorter(name)!r} cannot be the name of a split")
+    for number, shard in enumerate(split.shards):
+        _check_path(f"{where}.shards[{number}].file", shard.file)
+    within = f"{where}.statistics.features"
+    measured = typed(Mapping[str, Any], split.statistics.get("features", {}), within)
+    for feature, found in measured.items():
+        shape = features[feature].shape if feature in features else None
+        _check_statistics(f"{within}.{shorter(feature)}", found, shape)
+
+
+def _check_statistics(
+    where: str, found: Any, shape: tuple[int | None, ...] | None
+) -> None:
+    """Checks what readers use of the statistics of a feature of this shape."""
+    count = typed(_Count, found, where).count
+    for name in _MOMENTS:
+        _check_moment(f"{where}.{name}", found.get(name), count)
+    if "bins" not in found:
+        return
+    bins = typed(_Bins, found["bins"], f"{where}.bins")
+    size = shape[-1] if shape and shape[-1] is not None else len(bins.count)
+    for name in ("count", *_MOMENTS):
+        values = getattr(bins, name)
+        if len(values) != size:
+            raise ValueError(
+                f"{where}: {name} of bins has the shape ({len(values)},), but the last "
+                f"axis of the feature, of the shape {shorter(list(shape or ()))}, has "
+                f"{size} bins"
+            )
+        if name != "count":
+            for k, (value, of_bin) in enumerate(zip(values, bins.count, strict=True)):
+                _check_moment(f"{where}.bins.{name}[{k}]", value, of_bin)
+
+
+@dataclass(frozen=True)
+class _Count:
+    count: int
+
+
+@dataclass(frozen=True)
+class _Bins:
+    count: tuple[int, ...]
+    mean: tuple[Any, ...]
+    m2: tuple[Any, ...]
+    std: tuple[Any, ...]
+
+
+def _check_moment(where: str, value: Any, count: int) -> None:
+    """Checks a number that follows from some values; without any, it is null."""
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    if (value is None) if not count else (is_real and math.isfinite(value)):
+        return
+    wanted = f"a number, of {count} values" if count else "null, without values"
+    raise ValueError(f"{where} must be {wanted}; got {shorter(value)}")
+
+
+def _check_path(where: str, path: str) -> None:
+    """Raises ValueError unless a path stays below the folder of the data set."""
+    problem = None
+    if path.startswith("/") or "\\" in path or "://" in path:
+        problem = "is not relative to the data set"
+    elif any(part in ("", ".", "..") for part in path.split("/")):
+        problem = "leaves the data set"
+    elif not path.isprintable() or len(path.encode(errors="replace")) > LONGEST_PATH:
+        problem = "is no name of a file"
+    if problem is not None:
+        raise ValueError(f"{where} {problem}; got {shorter(repr(path))}")
+
+
+def view_features(features: Mapping[str, FeatureSpec]) -> str:
+    """Returns a table of the features of an example."""
+    rows = [
+        (name, spec.dtype, _shape(spec), spec.description)
+        for name, spec in features.items()
+    ]
+    return html_table(("feature", "type", "shape", "from"), rows)
+
+
+def _shape(spec: FeatureSpec) -> str:
+    """The shape as text; ``?`` stands for what differs between examples."""
+    if spec.shape is None:
+        return "?"
+    return " × ".join("?" if n is None else str(n) for n in spec.shape) or "scalar"

@@ -21,7 +21,7 @@ import numpy as np
 
 from beam_pipeline.dataset.clip_windows import CLIP
 from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
-from beam_pipeline.dataset.metadata import Metadata, SplitEntry
+from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
 from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
 from beam_pipeline.errors import InputError, shown
 from beam_pipeline.hashing import bytes_sha256
@@ -125,27 +125,6 @@ def open_data_sets(
             raise InputError(f"{folder} is given twice.")
         _check_together(folders[0], each[0], folder, metadata)
     return DataSets(folders, each, _joined(folders, each), hashes)
-
-
-def open_metadata(folder: str) -> bytes:
-    """Returns the text of the metadata in a folder that a person has named.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
-    try:
-        return files.read_bytes(files.join(folder, METADATA))
-    except NotADirectoryError as error:
-        raise InputError(
-            f"{folder} is a file. Give the folder of a data set."
-        ) from error
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{folder} holds no finished data set: it has no {METADATA}. If a run was "
-            "interrupted, give its command again."
-        ) from error
 
 
 def _check_together(

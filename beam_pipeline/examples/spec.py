@@ -133,22 +133,6 @@ class FeatureSpec:
             **({"rate_hz": self.rate_hz} if self.rate_hz else {}),
         }
 
-    @classmethod
-    def from_json(cls, name: str, values: Mapping[str, Any]) -> FeatureSpec:
-        """Returns the spec that :meth:`to_json` wrote."""
-        return cls(
-            name,
-            values["dtype"],
-            None if values["shape"] is None else tuple(values["shape"]),
-            values["encoding"],
-            values.get("description", ""),
-            tuple(values.get("axes", ())),
-            values.get("shape_in"),
-            values.get("optional", False),
-            values.get("sequence", False),
-            values.get("rate_hz"),
-        )
-
     def restore_shape(self, values: npt.NDArray[Any], shape: Any = None) -> Any:
         """Returns one example's values in its shape.
 

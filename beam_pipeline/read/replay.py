@@ -15,10 +15,10 @@ from typing import Any, TypeGuard
 import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.dataset.metadata import ShardEntry
+from beam_pipeline.dataset.metadata import ShardEntry, no_data_set, open_metadata
 from beam_pipeline.dataset.original_folder import find_original, original_batch_size
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.dataset.side_by_side import Folders, open_data_sets, open_metadata
+from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.choices import (
@@ -225,10 +225,7 @@ def read_metadata(folder: str) -> bytes:
         with tf.io.gfile.GFile(path, "rb") as file:
             text: bytes = file.read()
     except tf.errors.NotFoundError as error:
-        raise InputError(
-            f"{folder} holds no finished data set: it has no {METADATA}. "
-            "If a run was interrupted, give its command again."
-        ) from error
+        raise no_data_set(folder) from error
     except tf.errors.OpError as error:
         raise InputError(f"{path} cannot be read: {error.message}") from error
     return text

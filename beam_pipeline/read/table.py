@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.dataset.clip_windows import clips_of
-from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.metadata import Metadata, open_metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
     Folders,
     open_data_sets,
-    open_metadata,
 )
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256

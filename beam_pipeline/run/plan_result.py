@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from beam_pipeline.dataset.metadata_view import view_features
+from beam_pipeline.dataset.metadata import view_features
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary, left_out_words
 from beam_pipeline.run.forecast import Forecast

@@ -39,6 +39,7 @@ from beam_pipeline.examples.spec import (
 from beam_pipeline.examples.tensor_proto import encode_tensor
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.text import typed
 from beam_pipeline.transforms.base import Chain, Identity
 from beam_pipeline.transforms.expressions import parse_transform
 from beam_pipeline.transforms.levels import Normalize, PeakGain
@@ -461,7 +462,7 @@ def test_a_missing_feature_is_named():
 def test_spec_and_json_round_trip(spec):
     values = spec.to_json()
     assert "name" not in values
-    assert FeatureSpec.from_json(spec.name, values) == spec
+    assert typed(FeatureSpec, {"name": spec.name, **values}, "") == spec
 
 
 # FeatureSet

@@ -6,6 +6,7 @@ from hypothesis.extra import numpy as hnp
 
 from beam_pipeline.errors import OptionError
 from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.text import typed
 from beam_pipeline.tfrecorder.fields import Field, UnstorableValue
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -97,7 +98,7 @@ def test_specs(field, specs):
     assert [(s.name, s.dtype, s.shape, s.encoding, s.shape_in) for s in found] == specs
     assert not any(spec.optional for spec in found)
     for spec in found:
-        assert FeatureSpec.from_json(spec.name, spec.to_json()) == spec
+        assert typed(FeatureSpec, {"name": spec.name, **spec.to_json()}, "") == spec
 
 
 def test_the_shape_of_an_optional_array_is_optional_too():
