@@ -19,7 +19,6 @@ from beam_pipeline.inputs.recorded_clips import (
     plain_name,
 )
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.plan.measures import group_steps
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 
@@ -89,7 +88,6 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
     keys, numbers, names = [], [], list[str]()
     splits: dict[str, str] = {}
     has_groups = bool(recipe.splits.group_by)
-    are_whole = bool(group_steps(recipe))
     given = recipe.splits.hashed_shares() is None
     for folder in folders:
         columns = ("path", "input", "split", "group", *_NUMBERS)
@@ -106,7 +104,7 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
                 axis=1,
             )
         )
-        if given or are_whole:
+        if given:
             groups = clips["group"].to_pylist() if has_groups else plain
             named = map(group_name, sources, groups, [has_groups] * len(groups))
             splits.update(zip(named, clips["split"].to_pylist(), strict=True))
@@ -118,7 +116,6 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
         np.concatenate(numbers),
         channel if isinstance(channel, int) else -1,
         splits,
-        are_whole,
         has_groups,
         names,
     )

@@ -70,9 +70,7 @@ class RecordedClips:
         The only channel that the recipe takes; -1: all, or their mean.
     splits : mapping
         The :func:`group_name` of groups to their splits, if columns or inputs give the
-        splits, or if groups must be whole.
-    groups_are_whole : bool
-        Whether a feature depends on all clips of a group, so that none can be added.
+        splits.
     has_groups : bool
         Whether the recipe names the columns of groups; else each file is one.
     names : sequence of str
@@ -83,7 +81,6 @@ class RecordedClips:
     numbers: Integers
     channel: int = -1
     splits: Mapping[str, str] = field(default_factory=dict)
-    groups_are_whole: bool = False
     has_groups: bool = False
     names: Sequence[str] = ()
 
@@ -127,12 +124,6 @@ class RecordedClips:
             return (
                 f"is in the split {row.split}, but another clip {what} is in {split} "
                 "of a data set of `skip_recorded`"
-            )
-        if self.groups_are_whole:
-            return (
-                f"another clip {what} is in a data set of `skip_recorded`, and "
-                "cmvn(over='group') measures all clips of a group together; record "
-                "them together"
             )
         return None
 

@@ -32,7 +32,6 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.corpus import CorpusCount, format_of
-from beam_pipeline.plan.measures import measure_groups, with_groups
 from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.plan.prober import BlockProber
 from beam_pipeline.plan.segments import Buckets, PlacedClips, ShardWork, cut_tasks
@@ -146,12 +145,10 @@ def _plan(
     moves, buckets = _with_splits(blocks, job)
     with closing(buckets):
         layouts = lay_out(buckets.examples, example_format, recipe)
-        measured = measure_groups(buckets.placed(), layouts, recipe)
         tally = PlanTally(layouts, example_format, recipe)
 
         def noted() -> Iterator[PlacedClips]:
             for placed in buckets.placed():
-                placed = with_groups(placed, measured, recipe)
                 tally.add(placed)
                 manifest.add(make_manifest_part(placed, layouts, recipe))
                 yield placed

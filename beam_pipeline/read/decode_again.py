@@ -7,7 +7,7 @@ The functions are those that wrote the data set.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -28,12 +28,6 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.corpus import longest_walk
-from beam_pipeline.plan.measures import (
-    GroupKey,
-    group_steps,
-    of_groups,
-    with_group,
-)
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import (
     Segment,
@@ -104,7 +98,6 @@ class DecodeAgain:
         self._encoder = ExampleEncoder(specs.values())
         self._targets = {label: k for k, label in enumerate(self._format.classes)}
         self._last: tuple[int, Clip] | None = None
-        self._groups: dict[tuple[str, str], dict[GroupKey, bytes]] = {}
 
     @cached_property
     def _layouts(self) -> dict[str, ShardLayout]:
@@ -125,30 +118,20 @@ class DecodeAgain:
             for split in self._metadata.splits
         }
 
-    def listed(self, rows: Iterable[int], *, whole_groups: bool = False) -> Listed:
-        """Returns what the inputs list for the clips of some windows, file by file.
-
-        With ``whole_groups``, all clips that :meth:`measured` needs are among them.
-        """
+    def listed(self, rows: Iterable[int]) -> Listed:
+        """Returns what the inputs list for the clips of some windows, file by file."""
         clips = {int(self.recorded.clip[row]) for row in rows}
         wanted = {self._file_of(clip) for clip in clips}
-        found = self._sources(lambda row: (row.source, row.filepath) in wanted)
-        if not (whole_groups and group_steps(self._recipe)):
-            return found
-        groups = {row.group for of_file in found.values() for row in of_file}
-        return self._sources(lambda row: row.group in groups)
+        found: dict[tuple[int, str], list[SourceRow]] = {}
+        for row in list_sources(self._inputs, self._recipe):
+            if row is not None and (row.source, row.filepath) in wanted:
+                found.setdefault((row.source, row.filepath), []).append(row)
+        return found
 
     def _file_of(self, clip: int) -> tuple[int, str]:
         """Returns the input and the path of a row of the manifest."""
         manifest = self.recorded.manifest
         return int(manifest["input"][clip]), manifest["path"][clip]
-
-    def _sources(self, is_wanted: Callable[[SourceRow], bool]) -> Listed:
-        found: dict[tuple[int, str], list[SourceRow]] = {}
-        for row in list_sources(self._inputs, self._recipe):
-            if row is not None and is_wanted(row):
-                found.setdefault((row.source, row.filepath), []).append(row)
-        return found
 
     def _find(self, row: int, listed: Listed) -> SourceRow:
         """Returns what the inputs list for a row of the manifest.
@@ -216,49 +199,6 @@ class DecodeAgain:
         )
         self._last = row, clip
         return clip
-
-    def measured(self, clip: Clip, listed: Listed) -> Clip:
-        """Returns a clip with the measures of its group, which :meth:`record` needs.
-
-        If the recipe measures groups, all clips of the group are decoded. They must be
-        in ``listed``.
-
-        Raises
-        ------
-        ValueError
-            If one of them cannot be decoded.
-        """
-        steps = group_steps(self._recipe)
-        if not steps:
-            return clip
-        group = clip.split, clip.group
-        if group not in self._groups:
-            manifest = self.recorded.manifest
-            some = (manifest["windows"] > 0) & (manifest["split"] == clip.split)
-            mates = (
-                self._find(row, listed)
-                for row in np.flatnonzero(some).tolist()
-                if self._file_of(row) in listed
-            )
-            self._groups[group] = self._measure(
-                [mate for mate in mates if mate.group == clip.group], clip.split
-            )
-        return with_group(clip, self._groups[group], steps)
-
-    def _measure(self, rows: Iterable[SourceRow], split: str) -> dict[GroupKey, bytes]:
-        """Returns the measures of a group of this split, from all its clips."""
-        steps = group_steps(self._recipe)
-        parts: dict[GroupKey, list[bytes]] = {}
-        for row in rows:
-            probed = self._prober.probe(row)
-            if isinstance(probed, Reject):
-                raise ValueError(
-                    f"{row.filepath} of its group cannot be read again: {probed.reason}"
-                )
-            clip = probed._replace(split=split)
-            for key, measured in of_groups(clip, steps):
-                parts.setdefault(key, []).append(measured)
-        return {key: steps[key[1]].measure_group(some) for key, some in parts.items()}
 
     def record(self, clip: Clip, row: int) -> bytes:
         """Returns the example of a planned window, made from the sources.
@@ -393,7 +333,7 @@ def sample_problems(
     except InputError as error:
         yield str(error)
         return
-    listed = again.listed((each.row for each in chosen), whole_groups=True)
+    listed = again.listed(each.row for each in chosen)
     OneThread.begin()
     try:
         for each in chosen:
@@ -415,7 +355,7 @@ def _compare(
         f"{path}: the window at frame {start} (example {each.number} of {each.split})"
     )
     try:
-        clip = again.measured(again.clip(clip_row, listed), listed)
+        clip = again.clip(clip_row, listed)
         made = again.record(clip, each.row)
     except ValueError as error:
         yield f"{where}: {error}"

@@ -6,8 +6,6 @@ import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import add
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +18,12 @@ from beam_pipeline.transforms.base import (
     real,
     whole,
 )
-from beam_pipeline.transforms.exact_numbers import moments, sums_of_distances
 from beam_pipeline.transforms.mel import cache_blocks
 from beam_pipeline.transforms.quiet import quiet
 
 DoubleArray = npt.NDArray[np.float64]
 
-WINDOW, CLIP, GROUP = "window", "clip", "group"
+WINDOW, CLIP = "window", "clip"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +50,7 @@ class Cmvn:
     - of all spectrum frames of all windows of the clip: ``over="clip"``. Each window of
       the recipe counts once, also one that ``keep`` leaves out; so frames count twice
       where windows overlap, and padding counts. The probe decodes the clip once more
-      to measure it, like ``clip_gain``;
-    - of all spectrum frames of all clips of the group, counted likewise, as in Kaldi's
-      ``compute-cmvn-stats`` for each speaker: ``over="group"``, where ``group_by`` says
-      what a group is. Without it, the clips of one file are a group. What is in one
-      split does not count in another.
+      to measure it, like ``clip_gain``.
 
     Where clips are not known, each window counts as one: in ``as_tf`` and
     ``dofns.Transform``.
@@ -72,7 +65,7 @@ class Cmvn:
     norm_vars : bool
         Whether to divide by the deviation.
     over : str
-        ``window``, ``clip`` or ``group``.
+        ``window`` or ``clip``.
     window : int or None
         Number of spectrum frames; None: all.
     min_window : int
@@ -85,8 +78,8 @@ class Cmvn:
     Raises
     ------
     RecipeError
-        If a value is out of its range, or ``window`` is given for clips or groups; in a
-        call, if the features lack the axes (time_frames, bins).
+        If a value is out of its range, or ``window`` is given for clips; in a call, if
+        the features lack the axes (time_frames, bins).
 
     References
     ----------
@@ -114,7 +107,7 @@ class Cmvn:
         for name in ("norm_vars", "center"):
             if not isinstance(getattr(self, name), bool):
                 raise RecipeError(name, "must be True or False", getattr(self, name))
-        check_choice("over", self.over, (WINDOW, CLIP, GROUP))
+        check_choice("over", self.over, (WINDOW, CLIP))
         if self.window is not None:
             object.__setattr__(self, "window", whole("window", self.window))
             if self.over != WINDOW:
@@ -130,11 +123,6 @@ class Cmvn:
     def measures_clips(self) -> bool:
         """Whether a clip must be measured first; see :meth:`measure`."""
         return self.over != WINDOW
-
-    @property
-    def measures_groups(self) -> bool:
-        """Whether clips are measured together; see :meth:`measure_group`."""
-        return self.over == GROUP
 
     @quiet
     def __call__(self, features: FloatArray) -> FloatArray:
@@ -171,7 +159,7 @@ class Cmvn:
 
     @quiet
     def measure(self, blocks: Iterable[FloatArray]) -> bytes:
-        """Measures a clip, for :meth:`of_measured` or :meth:`measure_group`.
+        """Measures a clip, for :meth:`of_measured`.
 
         Parameters
         ----------
@@ -183,9 +171,7 @@ class Cmvn:
         -------
         bytes
             The mean, then the standard deviation of each bin (of each channel):
-            float64, little-endian. For groups: the number of spectrum frames, then of
-            each bin a value near its mean, the sum of the distances from it, and that
-            of their squares.
+            float64, little-endian.
         """
         count = 0
         for block in blocks:
@@ -201,36 +187,14 @@ class Cmvn:
                 total += window.sum(axis=-2, keepdims=True)
                 squares += np.square(window).sum(axis=-2, keepdims=True)
             count += len(features) * features.shape[-2]
-        if self.over == GROUP:
-            return _as_bytes(np.array(count), centre, total, squares)
         mean = total / count
         variance = squares / count - np.square(mean)
-        return self._measured(mean + centre, np.sqrt(np.maximum(variance, self.floor)))
-
-    def measure_group(self, clips: Iterable[bytes]) -> bytes:
-        """Measures a group, for :meth:`of_measured`.
-
-        Parameters
-        ----------
-        clips : iterable of bytes
-            What :meth:`measure` has returned for its clips, in any order: the sums over
-            the clips are exact.
-
-        Returns
-        -------
-        bytes
-            The mean, then the standard deviation of each bin: float64, little-endian.
-            Both are NaN in a bin that is not finite in one of the clips.
-        """
-        total = functools.reduce(_Sums.plus, map(_Sums.of, clips))
-        mean, std = total.moments()
-        return self._measured(mean, np.maximum(std, math.sqrt(self.floor)))
-
-    def _measured(self, mean: DoubleArray, std: DoubleArray) -> bytes:
-        return _as_bytes(mean, std if self.norm_vars else np.ones_like(mean))
+        std = np.sqrt(np.maximum(variance, self.floor))
+        both = (mean + centre, std if self.norm_vars else np.ones_like(mean))
+        return b"".join(values.astype("<f8").tobytes() for values in both)
 
     def of_measured(self, measured: bytes) -> MeasuredCmvn:
-        """The step for a clip that was measured, by itself or with its group."""
+        """The step for a clip that was measured."""
         return MeasuredCmvn(measured)
 
 
@@ -249,48 +213,6 @@ class MeasuredCmvn:
         return made
 
 
-class _Sums(NamedTuple):
-    """Exact sums of the values of each bin, and of their squares, over some clips.
-
-    They are in units of ``2**-1074``, and without meaning in bins that are not finite.
-    """
-
-    frames: int
-    values: list[int]
-    squares: list[int]
-    is_finite: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, measured: bytes) -> _Sums:
-        """Returns those of a clip, from what :meth:`Cmvn.measure` has returned."""
-        numbers = np.frombuffer(measured, "<f8")
-        frames, of_bins = int(numbers[0]), numbers[1:].reshape(3, -1)
-        finite = np.isfinite(of_bins).all(axis=0)
-        counts = [frames] * len(finite)
-        sums = sums_of_distances(counts, *np.where(finite, of_bins, 0))
-        # Without spectrum frames there is no mean, and nothing that is not finite.
-        return cls(frames, *sums, finite | (frames == 0))
-
-    def plus(self, other: _Sums) -> _Sums:
-        return _Sums(
-            self.frames + other.frames,
-            list(map(add, self.values, other.values)),
-            list(map(add, self.squares, other.squares)),
-            self.is_finite & other.is_finite,
-        )
-
-    def moments(self) -> tuple[DoubleArray, DoubleArray]:
-        """Returns the mean and the deviation of each bin; NaN if it is not finite."""
-        sums = zip(self.values, self.squares, strict=True)
-        found = [moments(self.frames, *of_bin) for of_bin in sums]
-        mean, std = (
-            np.array([of_bin[name] for of_bin in found], np.float64)
-            for name in ("mean", "std")
-        )
-        nan = np.where(self.is_finite, 0, np.nan)
-        return mean + nan, std + nan
-
-
 def _spectra(features: FloatArray) -> FloatArray:
     features = as_float32(features)
     if features.ndim < 3:
@@ -300,11 +222,6 @@ def _spectra(features: FloatArray) -> FloatArray:
             features.shape,
         )
     return features
-
-
-def _as_bytes(*arrays: DoubleArray) -> bytes:
-    """Returns the values of some arrays: float64, little-endian."""
-    return b"".join(values.astype("<f8").tobytes() for values in arrays)
 
 
 def _mean(x: DoubleArray) -> DoubleArray:

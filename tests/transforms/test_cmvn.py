@@ -28,7 +28,6 @@ ALL = [
     Cmvn(window=5, min_window=3),
     Cmvn(window=6, center=True),
     Cmvn(over="clip"),
-    Cmvn(over="group"),
 ]
 
 
@@ -172,105 +171,14 @@ def test_only_the_mean_of_a_clip():
     np.testing.assert_allclose(found, x - mean, rtol=0, atol=1e-5)
 
 
-# Groups
-
-
-def measure_group(step, clips):
-    return step.measure_group([step.measure([clip]) for clip in clips])
-
-
-def expected_of(x, clips):
-    """A window normalised by the frames of all windows of all clips, in float64."""
-    frames = np.concatenate([c.reshape(-1, c.shape[-1]) for c in clips]).astype("f8")
-    std = np.sqrt(np.maximum(frames.var(axis=0), 1e-10))
-    return (x - frames.mean(axis=0)) / std
-
-
-@given(
-    lengths=st.lists(st.integers(1, 4), min_size=1, max_size=6),
-    times=st.integers(1, 5),
-    level=st.sampled_from([0.0, -40.0, 1e4]),
-    seed=st.integers(0, 99),
-)
-@settings(deadline=None, max_examples=100)
-def test_a_group_is_measured_over_all_frames_of_its_clips(lengths, times, level, seed):
-    clips = [
-        (9 * spectra(n, times, 3, seed=seed + k) + level).astype(np.float32)
-        for k, n in enumerate(lengths)
-    ]
-    step = Cmvn(over="group")
-    measured = measure_group(step, clips)
-    for clip in clips:
-        found = step.of_measured(measured)(clip)
-        np.testing.assert_allclose(found, expected_of(clip, clips), rtol=0, atol=1e-4)
-    shuffled = [clips[k] for k in np.random.default_rng(seed).permutation(len(clips))]
-    assert measure_group(step, shuffled) == measured
-
-
-def test_the_sums_of_a_group_lose_no_digits():
-    """Each clip is almost constant, and all of them are far from zero."""
-    clips = [np.full((2, 3, 1), 1e6, np.float32) for _ in range(3)]
-    clips[1][0, 0, 0] += 1
-    mean, std = np.frombuffer(measure_group(Cmvn(over="group"), clips), "<f8")
-    assert mean == 1e6 + 1 / 18
-    assert std == pytest.approx(np.sqrt(17) / 18, rel=1e-14)
-
-
-def test_a_group_of_one_clip_is_that_clip():
-    x = spectra(4, 7, 3)
-    of_clip, of_group = (
-        Cmvn(over=over).of_measured(measured)(x)
-        for over, measured in (
-            ("clip", Cmvn(over="clip").measure([x])),
-            ("group", measure_group(Cmvn(over="group"), [x])),
-        )
-    )
-    np.testing.assert_allclose(of_group, of_clip, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(2, 5, 3), (2, 2, 5, 3)])
-def test_the_channels_of_a_group_are_measured_by_themselves(shape):
-    clips = [spectra(*shape, seed=k) for k in range(3)]
-    step = Cmvn(over="group", norm_vars=False)
-    found = step.of_measured(measure_group(step, clips))(clips[0])
-    mean = np.stack(clips).astype("f8").mean(axis=(0, 1, -2), keepdims=True)[0]
-    np.testing.assert_allclose(found, clips[0] - mean, rtol=0, atol=1e-5)
-
-
-def test_a_silent_group_gives_0():
-    clips = [np.full((n, 5, 2), -23.0258, np.float32) for n in (1, 7, 3)]
-    step = Cmvn(over="group")
-    assert not step.of_measured(measure_group(step, clips))(clips[0]).any()
-
-
-def test_nan_spreads_over_its_bin_of_the_group_alone():
-    clips = [spectra(2, 6, 2, seed=k) for k in range(2)]
-    clips[1][0, 3, 1] = np.nan
-    step = Cmvn(over="group")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = step.of_measured(measure_group(step, clips))(clips[0])
-    expected = expected_of(clips[0], clips)[..., 0]
-    np.testing.assert_allclose(found[..., 0], expected, rtol=0, atol=1e-5)
-    assert np.isnan(found[..., 1]).all()
-
-
-def test_a_clip_without_spectrum_frames_does_not_count():
-    x, empty = spectra(2, 6, 2), np.zeros((3, 0, 2), np.float32)
-    step = Cmvn(over="group")
-    assert measure_group(step, [empty, x]) == measure_group(step, [x])
-    assert step.of_measured(measure_group(step, [empty]))(empty).shape == empty.shape
-
-
 @pytest.mark.parametrize(
     ("make", "field", "value", "facts"),
     [
         (lambda: Cmvn(norm_vars=1), "norm_vars", 1, ()),
         (lambda: Cmvn(center=0), "center", 0, ()),
-        (lambda: Cmvn(over="speaker"), "over", "speaker", ["window", "clip", "group"]),
+        (lambda: Cmvn(over="speaker"), "over", "speaker", ["window", "clip"]),
         (lambda: Cmvn(window=0), "window", 0, ()),
         (lambda: Cmvn(window=5, over="clip"), "window", 5, "clip"),
-        (lambda: Cmvn(window=5, over="group"), "window", 5, "group"),
         (lambda: Cmvn(min_window=0), "min_window", 0, ()),
         (lambda: Cmvn(floor=0), "floor", 0.0, ()),
         (lambda: Cmvn()(np.zeros((2, 5), np.float32)), "feature", (2, 5), "mfcc|cmvn"),
